@@ -7,12 +7,11 @@ output     the largest absolute value of the twin's output
 lse        the same, but at least 1: a log-sum-exp near zero is a cancellation, not a small quantity
 weights    1, since they sum to 1
 gradients  the largest absolute gradient of any input (of any parameter, for parameters) in the same
-case: a gradient
-           that cancels to zero, such as a query's with one edge per target, is rounding noise of
-           the others' size
+           case: a gradient that cancels to zero, such as a query's with one edge per target, is
+           rounding noise of the others' size
 second     the same, of gradients and second derivatives together: where weights cannot change, as
-with copies of one
-           edge, every second derivative is 0 and what is computed is noise of the gradients' size
+           with copies of one edge, every second derivative is 0 and what is computed is noise of
+           the gradients' size
 ========== ===========================================================================================
 
 The bounds, for a backend's error ``e`` and the error ``d`` of plain dense torch in the same dtype:
@@ -39,14 +38,13 @@ FLOOR = {torch.float32: 4.0, torch.float16: 1.0, torch.bfloat16: 1.0}  # in unit
 GROWTH = 64.0  # of rounding in float64, for which there is room
 
 EXPLAINED = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
-"""Largest distance of a known mistake from a wrong output that it explains; mistakes differ by far
-more.
-"""
+"""Largest distance of a known mistake from a wrong output that it explains."""
 
 
 def bound(dtype: torch.dtype, dense_error: float, *, gradient: bool, growth: float = 1.0) -> float:
-    """The largest error allowed, relative to the magnitude; ``growth`` is how much rounding of the
-    scores grows.
+    """The largest error allowed, relative to the magnitude.
+
+    ``growth`` is the growth of rounding of the scores.
 
     Example:
         >>> bound(torch.float32, 1e-6, gradient=False)
@@ -86,8 +84,9 @@ def size(x: Tensor) -> float:
 
 
 def difference(x: Tensor, reference: Tensor) -> float:
-    """The largest absolute difference, in float64; equal infinities do not differ, and a NaN
-    differs infinitely.
+    """The largest absolute difference, in float64.
+
+    Equal infinities do not differ; a NaN differs infinitely.
     """
     apart = _apart(x, reference)
     if apart.numel():

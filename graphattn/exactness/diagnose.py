@@ -26,6 +26,7 @@ from .wrong_scores import (
     WRONG_SCORES,
     Answer,
     Make,
+    Mistake,
     Rotation,
     Scene,
     rounded_weights,
@@ -52,11 +53,8 @@ def diagnose(subject: Subject, pieces: Sequence[Piece], rows: list[Row]) -> str:
     dtype = getattr(torch, first.dtype)
     where = f"{first.backend}, {first.dtype}, {case.name}"
     if not first.is_output:
-        alike = [
-            row
-            for row in wrong
-            if (row.backend, row.dtype, row.case) == (first.backend, first.dtype, case.name)
-        ]
+        run = (first.backend, first.dtype, first.case)
+        alike = [row for row in wrong if (row.backend, row.dtype, row.case) == run]
         return f"{where}: the output is right; {_of_the_rest(subject, pieces, case, dtype, alike)}"
     gradients = any(row.quantity.startswith("grad") for row in rows)
     if len(pieces) == 1 and pieces[0].slots is None:
@@ -64,9 +62,8 @@ def diagnose(subject: Subject, pieces: Sequence[Piece], rows: list[Row]) -> str:
         extent = look.extent(first.bound)
     else:
         targets = _wrong_targets(subject, pieces, case, dtype, first)
-        look = _Look(
-            subject, piece_of(subject.graph, _telling(targets, subject)), case, dtype, first.backend
-        )
+        piece = piece_of(subject.graph, _telling(targets, subject))
+        look = _Look(subject, piece, case, dtype, first.backend)
         extent = look.extent(first.bound, targets)
     return f"{where}: {extent}; {look.explanation(gradients)}"
 
@@ -89,13 +86,13 @@ def _wrong_targets(
 
 
 def _telling(wrong: Tensor, subject: Subject) -> Tensor:
-    """Wrong targets, the worst first, and right ones that a mistake about the whole graph should
-    have changed.
+    """Wrong targets, the worst first, and right ones.
+
+    A mistake about the whole graph should have changed the right ones.
     """
     graph = subject.graph
-    most = max(
-        1, min(_LOOKED_AT, BUDGET // subject.floats_per_pair // max(1, graph.num_sources) // 2)
-    )
+    rows = BUDGET // subject.floats_per_pair // max(1, graph.num_sources)
+    most = max(1, min(_LOOKED_AT, rows // 2))
     right = torch.randperm(graph.num_targets, generator=torch.Generator().manual_seed(0))
     right = right[~torch.isin(right, wrong)]
     return torch.cat((wrong[:most], right[:most])).sort().values
@@ -108,27 +105,42 @@ def _of_the_rest(
     subject = only_stable(subject, stability(subject, case, dtype, pieces))
     measured = measure_backend(subject, case, dtype, rows[0].backend, pieces)
     truth, _ = twins(subject, case, dtype, pieces)
-    names = [row.quantity for row in rows]
-    lost = [
-        name for name in names if name in measured and size(measured[name]) == 0 < size(truth[name])
-    ]
-    rest = [name for name in names if name not in lost]
-    notes = [f"{', '.join(lost)}: zero, as after detach()"] * bool(lost) + [
-        f"wrong: {', '.join(rest)}"
-    ] * bool(rest)
+    lost = []
+    wrong = []
+    for row in rows:
+        name = row.quantity
+        if name in measured and size(measured[name]) == 0 < size(truth[name]):
+            lost.append(name)
+        else:
+            wrong.append(name)
+    notes = []
+    if lost:
+        notes.append(f"{', '.join(lost)}: zero, as after detach()")
+    if wrong:
+        notes.append(f"wrong: {', '.join(wrong)}")
     return "; ".join(notes)
 
 
 def _few(edges: list[str]) -> str:
+    """The first edges in words, and how many more there are."""
+    words = ", ".join(edges[:_NAMED_EDGES])
     more = len(edges) - _NAMED_EDGES
-    named = ", ".join(edges[:_NAMED_EDGES]) + (f" and {more} more" if more > 0 else "")
-    return f"edge{'s' * (len(edges) > 1)} {named}"
+    if more > 0:
+        words = f"{words} and {more} more"
+    if len(edges) == 1:
+        return f"edge {words}"
+    return f"edges {words}"
 
 
-def _are(edges: list[str]) -> str:
-    if len(edges) > 1:
-        return "are"
-    return "is"
+def _are(count: int) -> str:
+    if count == 1:
+        return "is"
+    return "are"
+
+
+def _into(target: int, sources: Tensor) -> list[str]:
+    """The edges into a target in words, from the sources where bool (S,) is True."""
+    return [f"{source} -> {target}" for source in torch.nonzero(sources).flatten().tolist()]
 
 
 class _Look:
@@ -159,24 +171,23 @@ class _Look:
     def _scene(self, piece: Piece, most: int = BUDGET) -> Scene:
         """The first of the sampled targets, with all sources as columns."""
         S = self.graph.num_sources
-        rows = max(1, min(piece.targets.numel(), most // self.subject.floats_per_pair // max(1, S)))
-        here = piece.row < rows
-        wide = Piece(
+        R = piece.targets.numel()
+        rows = max(1, min(R, most // self.subject.floats_per_pair // max(1, S)))
+        inside = piece.row < rows
+        scene = Piece(
             piece.targets[:rows],
             torch.arange(S, device=piece.targets.device),
-            piece.edge[here],
-            piece.row[here],
-            piece.columns[piece.column[here]],
-            piece.complete and rows == piece.targets.numel(),
+            piece.edge[inside],
+            piece.row[inside],
+            piece.columns[piece.column[inside]],
+            piece.complete and rows == R,
         )
-        places = (wide.row, wide.column)
-        ones = torch.ones_like(wide.row)
-        copies = torch.zeros_like(wide.mask, dtype=torch.int64).index_put(
-            places, ones, accumulate=True
-        )
+        copies = torch.zeros_like(scene.mask, dtype=torch.int64)
+        ones = torch.ones_like(scene.row)
+        copies.index_put_((scene.row, scene.column), ones, accumulate=True)
         output = self.output.narrow(self.axis, 0, rows)
-        problem = self.subject.problem(self.leaves, self.case, wide)
-        return Scene(problem, self.graph, wide, copies, output, self._rotation(wide))
+        problem = self.subject.problem(self.leaves, self.case, scene)
+        return Scene(problem, self.graph, scene, copies, output, self._rotation(scene))
 
     def _rotation(self, piece: Piece) -> Rotation | None:
         """Queries and keys that the layer rotates by positions that are its inputs."""
@@ -186,26 +197,24 @@ class _Look:
             return None
         still = self.leaves | {name: torch.zeros_like(self.leaves[name]) for name in names}
         p = self.subject.problem(still, self.case, piece)
-        targets, sources = (
-            self.leaves[name].squeeze(-1) if rotary.num_axes == 1 else self.leaves[name]
-            for name in (names * 2)[:2]
-        )
+        # one tensor of positions, or those of targets and those of sources
+        targets = self.leaves[names[0]]
+        sources = self.leaves[names[-1]]
+        if rotary.num_axes == 1:
+            targets = targets.squeeze(-1)
+            sources = sources.squeeze(-1)
         at = targets[piece.targets], sources[piece.columns]
         return Rotation(
             p.query, p.key, at, rotary.base, rotary.rotary_dim, rotary.layout, rotary.num_axes
         )
 
     def _apart(self, rows: Tensor, other: Tensor) -> float:
-        """Largest difference between the output and another one on some rows, relative to its
-        size.
-        """
+        """Relative difference between the output and another one on some rows, the largest."""
         output, other = (x.index_select(self.axis, rows) for x in (self.output, other))
         return difference(output, other) / (size(other) or 1.0)
 
     def extent(self, bound: float, wrong: Tensor | None = None) -> str:
-        """Number of targets that are wrong by more than the bound, and the worst; ``wrong`` if all
-        are known.
-        """
+        """The number of wrong targets, and the worst one; ``wrong`` has them if all are known."""
         apart = differences(self.output, self.right, self.axis)
         worst = int(apart.argmax())
         count = int((apart > bound * (size(self.right) or 1.0)).sum())
@@ -213,13 +222,12 @@ class _Look:
         if wrong is not None:
             count = wrong.numel()
             total = self.graph.num_targets
-        self.worst = torch.argsort(apart, descending=True, stable=True)[
-            : min(count, _NAMED_TARGETS)
-        ]
+        order = torch.argsort(apart, descending=True, stable=True)
+        self.worst = order[: min(count, _NAMED_TARGETS)]
         self.wrong = count
         self.total = total
         return (
-            f"{count:,} of {total:,} targets {'is' if count == 1 else 'are'} wrong, "
+            f"{count:,} of {total:,} targets {_are(count)} wrong, "
             f"most of all target {int(self.targets[worst])} (in-degree {int(self.degree[worst])})"
         )
 
@@ -230,53 +238,52 @@ class _Look:
             if first is not None:
                 return first
             graphs, others = self._mistakes()
-        if gradients and (self.wrong == 1 or not others):
+        single = self.wrong == 1
+        edges: list[str] = []
+        if gradients and (single or not others):
             edges = self._edges()
-        else:
-            edges = []
-        if edges and self.wrong == 1 and self.total >= _ENOUGH:
-            graphs = ()
-            others = []
         names = [*graphs, *dict.fromkeys(others)]
-        notes = [" or ".join(names)] * bool(names) + edges
+        if edges and single and self.total >= _ENOUGH:
+            names = []
+        notes = edges
+        if names:
+            notes = [" or ".join(names), *edges]
         if notes:
             return "; ".join(notes)
         return UNEXPLAINED
 
     def _mistakes(self) -> tuple[tuple[str, ...], list[str]]:
-        """The known mistakes about the graph, and all others, that give this output; remote ones
-        only if no other.
+        """The known mistakes about the graph, and all others, that give this output.
+
+        Rare ones are named only if no other explains it.
         """
         mutants, graphs = self._mutants()
         near = [mutant for mutant in graphs if not mutant.remote]
-        others = [
-            words
-            for words, make in (*WRONG_SCORES, *WRONG_OPERANDS)
-            if self._explains(make(self.scene))
-        ]
+        others = self._explaining(*WRONG_SCORES, *WRONG_OPERANDS)
         if others or any(mutant.rank < MOVED for mutant in near):
             return described(mutants, near), others
-        others = [
-            words
-            for words, make in (*RARE_SCORES, *RARE_OPERANDS)
-            if self._explains(make(self.scene))
-        ]
-        if near:  # a mask that is rolled looks like keys and values that are: both are said
+        others = self._explaining(*RARE_SCORES, *RARE_OPERANDS)
+        if near:  # a mask that is rolled looks like keys and values that are: both are named
             return described(mutants, near), others
         return described(mutants, graphs), others or self._numbers() or self._rounding()
+
+    def _explaining(self, *mistakes: Mistake) -> list[str]:
+        """The mistakes in words that give this output."""
+        return [words for words, make in mistakes if self._explains(make(self.scene))]
 
     def _mutants(self) -> tuple[Mutants, list[Mutant]]:
         """The mistakes about who reads whom that give this output."""
         mutants = Mutants(self.graph)
         matching = list[Mutant]()
-        known = dict[bytes, bool]()
-        every = torch.arange(self.graph.num_sources, device=self.scene.targets.device)[None, :]
-        for mutant, made in singles(mutants):
-            mask = made.contains(self.scene.targets[:, None], every)
+        explains = dict[bytes, bool]()
+        sources = torch.arange(self.graph.num_sources, device=self.scene.targets.device)
+        for mutant, graph in singles(mutants):
+            mask = graph.contains(self.scene.targets[:, None], sources[None, :])
             key = mask.cpu().numpy().tobytes()
-            if key not in known:
-                known[key] = self._explains(with_mask(mask, self.scene))
-            matching += [mutant] * known[key]
+            if key not in explains:
+                explains[key] = self._explains(with_mask(mask, self.scene))
+            if explains[key]:
+                matching.append(mutant)
         return mutants, matching
 
     def _numbers(self) -> list[str]:
@@ -284,44 +291,41 @@ class _Look:
         from scipy.optimize import brentq  # slow to import
 
         scene = self._scene(self.piece, _FITTED)
-        found = list[str]()
-        apart = (
-            (scene.output - self.right.narrow(self.axis, 0, scene.targets.numel()))
-            .abs()
-            .nan_to_num(0.0)
-        )
+        right = self.right.narrow(self.axis, 0, scene.targets.numel())
+        apart = (scene.output - right).abs().nan_to_num(0.0)
         if not bool(apart.any()):
-            return found
+            return []
+        worst = apart.argmax()
 
-        def off(made: Callable[[float], Make], number: float) -> float:
-            """Signed distance of the mistake from the output."""
-            answer = made(number)(scene)
+        def off(mistake: Callable[[float], Make], number: float) -> float:
+            """Signed distance of the mistake from the output, where that is most wrong."""
+            answer = mistake(number)(scene)
             if answer is None:
                 return torch.nan
-            return float(
-                (scene.problem.finish(answer.output) - scene.output).flatten()[apart.argmax()]
-            )
+            return float((scene.problem.finish(answer.output) - scene.output).flatten()[worst])
 
-        for words, made, grid in NUMBERS:
-            for (low, one), (high, other) in pairwise(
-                (number, off(made, number)) for number in grid
-            ):
-                if not one * other <= 0.0 or one == other:
+        explanations = []
+        for words, mistake, grid in NUMBERS:
+            distances = [(number, off(mistake, number)) for number in grid]
+            for (low, off_low), (high, off_high) in pairwise(distances):
+                changes_sign = off_low * off_high <= 0.0  # False for a NaN
+                if not changes_sign or off_low == off_high:
                     continue
-                number = brentq(partial(off, made), low, high, xtol=1e-18)
-                if self._explains(made(number)(self.scene)):
-                    rounded = (round(number, digits) for digits in range(12))
-                    number = next(
-                        (x for x in rounded if self._explains(made(x)(self.scene))), number
-                    )
-                    found.append(words.format(f"{number + 0.0:.4g}"))
-        return list(dict.fromkeys(found))
+                number = brentq(partial(off, mistake), low, high, xtol=1e-18)
+                if not self._explains(mistake(number)(self.scene)):
+                    continue
+                for digits in range(12):
+                    rounded = round(number, digits)
+                    if self._explains(mistake(rounded)(self.scene)):
+                        number = rounded
+                        break
+                explanations.append(words.format(f"{number + 0.0:.4g}"))
+        return list(dict.fromkeys(explanations))
 
     def _rounding(self) -> list[str]:
         """The narrower dtype whose errors an output has: small ones, nearly everywhere."""
-        if self.wrong < 0.9 * int((self.degree > 1).sum()) * self.total / max(
-            1, self.degree.numel()
-        ):
+        share = int((self.degree > 1).sum()) / max(1, self.degree.numel())
+        if self.wrong < 0.9 * share * self.total:
             return []
         off = difference(self.output, self.right) / (size(self.right) or 1.0)
         for narrow in (torch.bfloat16, torch.float16):
@@ -330,27 +334,24 @@ class _Look:
             if off > _HALVES * eps or eps <= torch.finfo(self.dtype).eps:
                 continue
             if torch.equal(self.output.to(narrow).double(), self.output):
-                return [
-                    f"every output is a {name} number: computed in {name}, or rounded to it on "
-                    "the way"
-                ]
-            right = self.right.narrow(self.axis, 0, self.scene.targets.numel())
-            apart = {"": 0.5 * float((right - self.scene.output).norm())}
+                return [f"every output is a {name} number: computed in {name}, or rounded to it"]
+            scene = self.scene
+            right = self.right.narrow(self.axis, 0, scene.targets.numel())
+            apart = {"": 0.5 * float((right - scene.output).norm())}
             for words, make in rounded_weights(narrow).items():
-                answer = make(self.scene)
+                answer = make(scene)
                 if answer is not None:
-                    apart[words] = float(
-                        (self.scene.problem.finish(answer.output) - self.scene.output).norm()
-                    )
+                    output = scene.problem.finish(answer.output)
+                    apart[words] = float((output - scene.output).norm())
             nearest = min(apart, key=lambda words: apart[words])
             if nearest:
                 return [nearest]
-        if self.dtype != torch.float64 or off > _ROUNDED:
-            return []
-        return [
-            f"off by {off:.0e} of its size nearly everywhere, as by float32 arithmetic inside a "
-            "float64 call"
-        ]
+        if self.dtype == torch.float64 and off <= _ROUNDED:
+            return [
+                f"off by {off:.0e} of its size nearly everywhere, as by float32 arithmetic inside "
+                "a float64 call"
+            ]
+        return []
 
     def _chance(self) -> str | None:
         """Reason why two calls on the same inputs differ, if they do."""
@@ -363,13 +364,15 @@ class _Look:
             return output.index_select(self.axis, self.targets).nan_to_num()
 
         last = self.output.nan_to_num()
-        whole = size(self.output) or 1.0
-        apart = difference(run(), last) / whole
+        magnitude = size(self.output) or 1.0
+        apart = difference(run(), last) / magnitude
         if apart <= self.tolerance:
             return None
-        device = self.graph.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            same = difference(run(0), run(0)) <= self.tolerance * whole
+        devices = []
+        if self.graph.device.type == "cuda":
+            devices = [self.graph.device]
+        with torch.random.fork_rng(devices=devices):
+            same = difference(run(0), run(0)) <= self.tolerance * magnitude
         if same:
             why = "random numbers are in it: dropout left on? Call eval()"
         else:
@@ -377,8 +380,9 @@ class _Look:
         return f"two calls on the same inputs differ by {apart:.1g} of their size; {why}"
 
     def _edges(self) -> list[str]:
-        """Edges that are not read, or read without being there, at the worst targets: by who is
-        sent a gradient.
+        """Edges that are not read, or read without being in the graph, at the worst targets.
+
+        An edge is read if its source is sent a gradient.
         """
         leaves = self.subject.leaves(self.case, self.dtype)
         shared = any(place.of == "nodes" for place in self.subject.places.values())
@@ -391,33 +395,31 @@ class _Look:
         everything = True
         for row in self.worst.tolist():
             target = int(self.targets[row])
+            row_output = output.select(self.axis, target)
             read = torch.zeros(self.graph.num_sources, dtype=torch.bool, device=output.device)
-            for grad in sent(
-                output.select(self.axis, target), leaves, self.subject.places
-            ).values():
+            for grad in sent(row_output, leaves, self.subject.places).values():
                 read |= grad > 0  # not where it is NaN
             near = torch.zeros_like(read)
             near[self.piece.columns[self.piece.column[self.piece.row == row]]] = True
             if shared:
-                read[target] = near[target] = False
-            if bool(read.any()):  # else it is its gradients that are lost
-                unread += [
-                    f"{s} -> {target}" for s in torch.nonzero(near & ~read).flatten().tolist()
-                ]
-                invented += [
-                    f"{s} -> {target}" for s in torch.nonzero(read & ~near).flatten().tolist()
-                ]
-                rest = ~near
-                everything &= bool(rest.any()) and bool(read[rest].all())
-        notes = [f"{_few(unread)} of the graph {_are(unread)} not read"] * bool(unread)
+                read[target] = False
+                near[target] = False
+            if not bool(read.any()):
+                continue  # its gradients are lost
+            unread += _into(target, near & ~read)
+            invented += _into(target, read & ~near)
+            everything &= bool((read | near).all()) and not bool(near.all())
+        notes = []
+        if unread:
+            notes.append(f"{_few(unread)} of the graph {_are(len(unread))} not read")
         if invented and everything:
             return [*notes, "every source is read: no mask, or one of finite numbers, not -inf"]
-        notes += [f"{_few(invented)} {_are(invented)} read, but not of the graph"] * bool(invented)
+        if invented:
+            notes.append(f"{_few(invented)} {_are(len(invented))} read, but not of the graph")
         if notes and not self.subject.owns_graph:
             notes.append(
                 "behind a mask m of your own: g - ga.from_mask(m) has the edges it lacks, "
-                "ga.from_mask(m) - g "
-                "those it has too many; ga.from_mask(m).equals(g) must be True"
+                "ga.from_mask(m) - g those it has too many; ga.from_mask(m).equals(g) must be True"
             )
         return notes
 
@@ -429,28 +431,30 @@ class _Look:
             return False
         apart = self._apart(rows, self.scene.problem.finish(answer.output))
         right = self._apart(rows, self.right)
-        small = self.dtype == torch.float64 and apart <= _SHARE * right  # an epsilon
-        return small or apart <= self.tolerance < right
+        if self.dtype == torch.float64 and apart <= _SHARE * right:  # an epsilon
+            return True
+        return apart <= self.tolerance < right
 
     def _empty_rows(self) -> str | None:
         """The mistake at targets without an edge, if all others are right."""
-        edgeless, others = (torch.nonzero(x).flatten() for x in (self.degree == 0, self.degree > 0))
+        edgeless = torch.nonzero(self.degree == 0).flatten()
+        others = torch.nonzero(self.degree > 0).flatten()
         if edgeless.numel() == 0 or self._apart(others, self.right) > self.tolerance:
             return None
         output = self.output.index_select(self.axis, edgeless)
         if bool(torch.isnan(output).any()):
             return (
-                "targets without an edge give NaN, as a softmax over -inf alone does; they "
-                "must give 0"
+                "targets without an edge give NaN, as a softmax over -inf alone does; they must "
+                "give 0"
             )
         problem = self.scene.problem
         alike = replace(problem, score=None, normalize=None, scale=0.0, bias=None)
         everything = replace(alike, mask=torch.ones_like(problem.mask))
         average = everything.solve(self.scene.piece).output
-        seen = edgeless[edgeless < self.scene.targets.numel()]
-        if seen.numel() and self._apart(seen, average) <= self.tolerance:
+        rows = edgeless[edgeless < self.scene.targets.numel()]
+        if rows.numel() and self._apart(rows, average) <= self.tolerance:
             return (
-                "targets without an edge average all sources, as a mask of finite numbers "
-                "does; they must give 0"
+                "targets without an edge average all sources, as a mask of finite numbers does; "
+                "they must give 0"
             )
         return "targets without an edge do not give 0"

@@ -1,7 +1,8 @@
-"""``verify``: backends and layers, measured against dense twins and judged. The way of one call,
-file by file:
+"""``verify``: backends and layers, measured against dense twins and judged.
 
-* ``engine`` checks the arguments and makes a *subject* of what is to be verified: ``operator``
+The path of a call, file by file:
+
+* ``arguments`` checks the arguments and makes a *subject* of what is to be verified: ``operator``
   (attention on a graph, or a caller's function) or ``layer`` (with ``layer_twin``, its formulas);
   ``subject`` is their interface. A subject runs the code under test on the whole graph, and states
   the same as a dense ``Problem`` on a few targets.
@@ -9,45 +10,33 @@ file by file:
   can hold, if that is at most ``EVERYTHING`` pairs; else **a sample** of the targets, with all the
   sources that they read.
 * ``measure`` runs every backend in every case and dtype beside the dense twin of ``twins``,
-  backwards too, and gives a row for each error; ``bounds`` says how large it may be, ``stability``
-  which targets rounding may decide.
-* ``invariants`` tries to contradict what holds whatever the numbers are, on a ``probe``.
-* ``diagnose``, loaded where something is wrong, looks for the known mistake that gives a wrong
-  output (``wrong_scores``, and the mutants of ``analyse``); ``report`` prints.
+  backwards too, and gives a row for each error; ``bounds`` has the limits of errors, ``stability``
+  the targets that rounding may decide.
+* ``invariants`` tries to contradict what holds for any numbers, on a ``probe``.
+* ``diagnose``, loaded only after an error, looks for the known mistake that gives a wrong output
+  (``wrong_scores``, and the mutants of ``analyse``); ``report`` prints.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
-from ..arguments import check_flags, function, several, shown, width
 from ..backends.device import free_bytes
-from ..errors import ExactnessError, GraphError, OptionError
-from ..graph import AttentionGraph, Pattern, PerExample, PerHead
-from ..graph.chosen import Chosen
-from ..graph.like import GraphLike
+from ..errors import ExactnessError
+from ..graph import AttentionGraph, PerHead
 from ..graph.modes import without_autocast
-from ..graph.per_example import as_examples
 from ..nn import GraphAttention
-from .bounds import EXPLAINED
+from .arguments import Verification, verification
 from .invariants import check_invariants
-from .layer import LayerSubject
-from .measure import Progress, measure
-from .operator import (
-    FORWARD_ONLY,
-    CallableSubject,
-    GraphSubject,
-    function_subject,
-    side_by_side,
-    with_layout,
-)
-from .pieces import EVERYTHING, EXHAUSTIVE, Piece, all_pieces, sample
+from .measure import Measures, Progress, measure
+from .operator import FORWARD_ONLY, CallableSubject, with_layout
+from .pieces import EVERYTHING, Piece, all_pieces, sample
 from .probe import threads
 from .report import Check, Report, Row
-from .subject import Subject
 
 
 def verify(
@@ -62,8 +51,7 @@ def verify(
     progress: Progress | None = None,
     **options: Any,
 ) -> Report:
-    """Measure how far every way to run a graph is from dense masked softmax attention, forward and
-    backward.
+    """Measure how far each backend is from dense masked softmax attention, forward and backward.
 
     The judge is a dense twin in float64 that shares no code with the backends; the code under test
     always runs the whole graph. What is compared depends on the pairs that the twin must compute,
@@ -91,11 +79,11 @@ def verify(
         subject: An :class:`AttentionGraph`: ``graphattn.attention`` on it with random inputs, each
             option away from its default in turn. Or a graph chosen by content,
             ``top_k(..., 4)(64)``: the twin is dense on the edges that these inputs choose. Or a
-            :class:`PerHead` or a :class:`PerExample`: the default call on all of its graphs. Or a :class:`GraphAttention`: the
-            layer with its own parameters, whose gradients are measured too, whatever its score and
-            normalisation (below). Or any function ``f(query, key, value) -> output`` with query (T,
-            H, D), key (S, H_kv, D), value (S, H_kv, D_v) and output (T, H, D_v): does it implement
-            the graph?
+            :class:`PerHead` or a :class:`PerExample`: the default call on all of its graphs. Or a
+            :class:`GraphAttention`: the layer with its own parameters, whose gradients are measured
+            too, whatever its score and normalisation (below). Or any function ``f(query, key,
+            value) -> output`` with query (T, H, D), key (S, H_kv, D), value (S, H_kv, D_v) and
+            output (T, H, D_v): does it implement the graph?
         graph: The graph that a layer or a function is to be verified on; for a layer a
             :class:`PerHead` or a :class:`PerExample`, too. Or a graph chosen by content: a layer's
             by what the twin's projections of these inputs, normed, turned, and brought into the
@@ -127,94 +115,118 @@ def verify(
         >>> verify(ga.graphs.causal(7)).ok
         True
     """
-    check_flags(gradients=gradients)
-    if progress is not None:
-        function(progress, "progress", "step")
-    dtypes = several(dtypes, "dtypes", "must be a list of dtypes")
-    for dtype in dtypes:
-        if not isinstance(dtype, torch.dtype) or dtype not in EXPLAINED:
-            raise OptionError(
-                f"dtypes must be among {', '.join(map(str, EXPLAINED))}, got {shown(dtype)}"
-            )
-    judged = _subject(subject, graph, seed, options, dtypes)
-    if backends is None:
-        chosen = judged.backends
+    request = verification(
+        subject, graph, dtypes, backends, at_most, gradients, seed, progress, options
+    )
+    part = sample(request.subject.graph, at_most or 256, seed, request.subject.floats_per_pair)
+    with _undisturbed(request, part) as num_threads:
+        pieces = _pieces(request, part)
+        measures = _measures(request, pieces)
+        checks = _checks(request, part, measures.rows, num_threads)
+        diagnosis = _diagnosis(request, pieces, measures.rows)
+    return _report(request, measures, checks, diagnosis)
+
+
+@contextmanager
+def _undisturbed(request: Verification, part: Piece) -> Iterator[int]:
+    """The caller's modes and random numbers set aside; yields the caller's number of threads."""
+    if part.complete:
+        num_threads = 1
     else:
-        chosen = tuple(several(backends, "backends", "must be a list of names"))
-    for backend in chosen:
-        if not isinstance(backend, str) or backend not in judged.backends:
-            raise OptionError(
-                f"backends must be among {', '.join(judged.backends)}, got {shown(backend)}"
-            )
-    if at_most is not None and at_most < 1:
-        raise OptionError(f"at_most must be at least 1, got {at_most}")
-    most_bytes = None if backends is not None else lambda: free_bytes(judged.graph.device) // 2
-    limits = (most_bytes, progress or _silent)
-    size = judged.floats_per_pair
-    part = sample(judged.graph, at_most or 256, seed, size)
-    alone = threads(1 if part.complete else torch.get_num_threads())
-    # the caller's random numbers stay as they were, and his modes do not decide what is exact
+        num_threads = torch.get_num_threads()
     with (
-        alone as before,
+        threads(num_threads) as before,
         torch.random.fork_rng(devices=[]),
         torch.enable_grad(),
-        without_autocast(judged.graph.device.type),
+        without_autocast(request.subject.graph.device.type),
     ):
-        if at_most:
-            most = EVERYTHING
-        else:
-            most = sys.maxsize
-        pieces = (None if part.complete else all_pieces(judged.graph, most, size)) or [part]
-        rows, refusals, notes, compared = measure(
-            judged, pieces, dtypes, chosen, gradients, *limits
-        )
-        checks: list[Check] = []
-        diagnosis = None
-        if getattr(judged, "chosen", None) is None:
-            checks = check_invariants(judged, part, rows, gradients, progress or _silent, before)
-            diagnosis = _diagnosis(judged, pieces, rows)
-        if isinstance(judged, CallableSubject) and not rows and gradients and judged.runs(dtypes):
-            diagnosis = FORWARD_ONLY
-        elif isinstance(judged, CallableSubject) and (
-            not rows or any(row.is_output and not row.ok for row in rows)
-        ):
-            diagnosis = with_layout(diagnosis, judged, pieces, dtypes, "heads" not in options)
+        yield before
+
+
+def _pieces(request: Verification, part: Piece) -> list[Piece]:
+    """All targets in pieces that a twin can hold, or the sample where they are too many."""
+    if part.complete:
+        return [part]
+    if request.at_most is None:
+        most_pairs = sys.maxsize
+    else:
+        most_pairs = EVERYTHING
+    subject = request.subject
+    return all_pieces(subject.graph, most_pairs, subject.floats_per_pair) or [part]
+
+
+def _measures(request: Verification, pieces: list[Piece]) -> Measures:
+    """The errors of every backend, as far as half the free memory allows unless they are named."""
+    subject = request.subject
+    most_bytes = None
+    if not request.named:
+        most_bytes = partial(_half_of_memory, subject.graph.device)
+    return measure(
+        subject,
+        pieces,
+        request.dtypes,
+        request.backends,
+        request.gradients,
+        most_bytes,
+        request.progress,
+    )
+
+
+def _half_of_memory(device: torch.device) -> int:
+    return free_bytes(device) // 2
+
+
+def _checks(request: Verification, part: Piece, rows: list[Row], num_threads: int) -> list[Check]:
+    """The invariants of every backend that ran; none where every call chooses other edges."""
+    if request.subject.chosen is not None:
+        return []
+    return check_invariants(
+        request.subject, part, rows, request.gradients, request.progress, num_threads
+    )
+
+
+def _diagnosis(request: Verification, pieces: list[Piece], rows: list[Row]) -> str | None:
+    """Explanation of the errors that were measured; ``None`` if there are none."""
+    subject = request.subject
+    diagnosis = None
+    if subject.chosen is None and not all(row.ok for row in rows):
+        from .diagnose import diagnose  # it loads analyse, which an exact subject never needs
+
+        diagnosis = diagnose(subject, pieces, rows)
+    if not isinstance(subject, CallableSubject):
+        return diagnosis
+    if rows and all(row.ok for row in rows if row.is_output):
+        return diagnosis
+    if not rows and request.gradients and subject.runs(request.dtypes):
+        return FORWARD_ONLY
+    return with_layout(diagnosis, subject, pieces, request.dtypes, request.any_heads)
+
+
+def _report(
+    request: Verification, measures: Measures, checks: list[Check], diagnosis: str | None
+) -> Report:
+    subject = request.subject
+    notes = [*subject.notes, *measures.notes]
+    if not request.gradients:
+        notes.append("gradients not measured")
     return Report(
-        subject=judged.name,
-        graph=repr(
-            getattr(judged, "chosen", None) or getattr(judged, "per_head", None) or judged.graph
-        ),
-        measured=compared,
-        total=judged.graph.num_targets,
-        rows=tuple(rows),
+        subject=subject.name,
+        graph=repr(subject.run_on),
+        measured=measures.compared,
+        total=subject.graph.num_targets,
+        rows=tuple(measures.rows),
         checks=tuple(checks),
-        refusals=tuple(refusals),
-        notes=(*judged.notes, *notes, *["gradients not measured"] * (not gradients)),
+        refusals=tuple(measures.refusals),
+        notes=tuple(notes),
         diagnosis=diagnosis,
     )
 
 
-def _diagnosis(subject: Subject, pieces: Sequence[Piece], rows: list[Row]) -> str | None:
-    """Explanation of the errors that were measured; ``None`` if there are none."""
-    if all(row.ok for row in rows):
-        return None
-    from .diagnose import (
-        diagnose,  # it names mistakes with analyse, which what is right never loads
-    )
-
-    return diagnose(subject, pieces, rows)
-
-
-def _silent(step: str) -> None:
-    """Progress that is not shown."""
-
-
 def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments: Any) -> Report:
-    """:func:`verify`, and an :class:`graphattn.errors.ExactnessError` with the report as its
-    message if it fails.
+    """:func:`verify`, and an :class:`graphattn.errors.ExactnessError` unless the report is ok.
 
-    On a graph too large to compare whole it asserts what :func:`verify` says it compares, and no
-    more; ``at_most=None`` compares all.
+    The report is the error's message. On a graph too large to compare whole it asserts what
+    :func:`verify` says it compares, and no more; ``at_most=None`` compares all.
 
     Example:
         >>> import graphattn as ga
@@ -225,128 +237,3 @@ def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments:
     if not report.ok:
         raise ExactnessError(str(report))
     return report
-
-
-def _subject(
-    subject: Any, graph: Any, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
-) -> Subject:
-    subject = as_examples(subject)
-    graph = as_examples(graph)
-    if isinstance(subject, AttentionGraph | PerHead | PerExample | Pattern | Chosen):
-        if graph is not None:
-            raise OptionError(
-                "verify(graph) takes one graph; a layer or a function comes before its graph"
-            )
-        graph = subject
-    if isinstance(graph, GraphLike) and graph.is_open:
-        raise GraphError(f"{graph!r} has no size yet; verify the graph of one, pattern(num_nodes)")
-    if isinstance(graph, Chosen):
-        return _on_chosen(subject, graph, seed, options, dtypes)
-    if isinstance(subject, PerHead | PerExample):
-        subject, graph = side_by_side(subject)
-    if isinstance(graph, PerHead | PerExample) and not isinstance(subject, GraphAttention):
-        name = type(graph).__name__
-        raise GraphError(
-            f"a function is verified on one AttentionGraph, got {name}; verify(graph) verifies "
-            "attention on all of its graphs, and verify(function, one) the function on one of "
-            "graph.graphs"
-        )
-    if isinstance(subject, nn.MultiheadAttention):
-        raise OptionError(
-            "an nn.MultiheadAttention takes no graph; verify the layer with its weights: "
-            "graphattn.nn.GraphAttention.from_torch(mha)"
-        )
-    if isinstance(subject, type):
-        raise OptionError(
-            f"subject must be a layer or a function, got the class {subject.__name__}: make one "
-            "of it"
-        )
-    if not isinstance(graph, AttentionGraph | PerHead | PerExample):
-        raise GraphError(
-            f"graph must be the AttentionGraph to verify {type(subject).__name__} on, got "
-            f"{_instead(graph)}"
-        )
-    options = _check_options(subject, options)
-    if isinstance(subject, GraphAttention):
-        return LayerSubject(subject, graph, seed=seed)
-    assert isinstance(graph, AttentionGraph)
-    if isinstance(subject, AttentionGraph):
-        return GraphSubject(graph, seed=seed, **options)
-    if callable(subject):
-        if isinstance(subject, nn.Module):
-            module = "; of a model verify the layers, verify(layer, graph)"
-        else:
-            module = ""
-        function(subject, "subject", "query, key, value", hint=module)
-        return function_subject(subject, graph, dtypes, {"seed": seed, **options})
-    raise OptionError(
-        "subject must be an AttentionGraph, a GraphAttention or a function f(query, key, value), "
-        f"got {type(subject).__name__}"
-    )
-
-
-def _on_chosen(
-    subject: Any, graph: Chosen, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
-) -> Subject:
-    """Attention, a function or a layer, on the edges that the queries and keys choose."""
-    if graph.num_targets * graph.num_sources > EXHAUSTIVE:
-        raise GraphError(
-            f"a choice is verified whole, up to {EXHAUSTIVE:,} pairs, got {graph!r}; verify the "
-            "same of a smaller size"
-        )
-    if isinstance(subject, GraphAttention):
-        _check_options(subject, options)
-        judged: Any = LayerSubject(subject, graph, seed=seed)
-    elif subject is graph:
-        judged = _subject(graph.union(), None, seed, options, dtypes)
-    else:
-        judged = _subject(subject, graph.union(), seed, options, dtypes)
-    judged.chosen = graph
-    judged.notes = (
-        *judged.notes,
-        "edges are chosen in every call: none was removed, shuffled or renamed",
-    )
-    return judged
-
-
-def _instead(graph: Any) -> str:
-    """The argument that came in place of a graph, and how to make one of it."""
-    if graph is None:
-        return "nothing"
-    if isinstance(graph, torch.Tensor) and graph.dim() == 2:
-        if graph.dtype == torch.bool or graph.shape[0] != 2:
-            make = "from_mask(mask)"
-        else:
-            make = "from_edge_index(edge_index)"
-        return f"Tensor of shape {tuple(graph.shape)}; make it a graph: graphattn.{make}"
-    return type(graph).__name__
-
-
-def _check_options(subject: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The options in the words of the subjects: ``heads`` and ``widths`` as pairs."""
-    pairs = {"heads": ("heads", "kv_heads"), "widths": ("head_dim", "value_dim")}
-    known = (
-        ()
-        if isinstance(subject, GraphAttention)
-        else (*pairs["heads"], *pairs["widths"], "scale", "softcap")
-    )
-    for option, value in options.items():
-        if option not in known:
-            if known:
-                meant = f"takes {', '.join(known)}"
-            else:
-                meant = "of a layer has none: its sizes are its own"
-            raise OptionError(f"verify {meant}; got {option}={value!r}")
-    checked: dict[str, Any] = {
-        name: options[name] for name in ("scale", "softcap") if name in options
-    }
-    for pair, (first, second) in pairs.items():
-        if first in options:
-            one = width(options[first], first)
-            checked[pair] = one, width(options.get(second, one), second)
-        elif second in options:
-            raise OptionError(f"{second} goes with {first}; got {second}={options[second]!r} alone")
-    heads = checked.get("heads")
-    if heads is not None and heads[0] % heads[1]:
-        raise OptionError(f"heads must be a multiple of kv_heads, got {heads[0]} and {heads[1]}")
-    return checked

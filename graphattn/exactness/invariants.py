@@ -1,5 +1,4 @@
-"""Invariants, whatever the numbers are: who is read, and that the order of edges and the names of
-nodes do not matter.
+"""Invariants for any numbers: which sources are read, and independence of edge and node order.
 
 Each function tries to contradict one claim of the table at the end, and says how it did; ``None``
 if it did not.
@@ -26,9 +25,7 @@ MOST_MOVED = 256  # sources that are moved one by one
 
 
 class Invariant(NamedTuple):
-    """A claim in words, whether it means anything for a probe, what contradicts it, and whether
-    biases matter to it.
-    """
+    """A claim in words, the probes it applies to, a test of it, and whether that needs biases."""
 
     claim: str
     applies: Callable[[Probe], bool]
@@ -45,19 +42,17 @@ def check_invariants(
     progress: Progress,
     num_threads: int,
 ) -> list[Check]:
-    """Every invariant that has a meaning here, for every backend, in the first dtype that was
-    measured.
+    """Every invariant that applies, for every backend, in the first dtype that was measured.
 
-    ``num_threads`` is how many the caller's torch takes.
+    ``num_threads`` is the number of threads of the caller's torch.
     """
     if subject.graph.is_rule:
         checks = [_rule_agrees(subject.graph, piece)]
     else:
         checks = []
     for backend in dict.fromkeys(row.backend for row in rows):
-        plain, biased = _probes(
-            subject, piece, [row for row in rows if row.backend == backend], gradients, num_threads
-        )
+        of_backend = [row for row in rows if row.backend == backend]
+        plain, biased = _probes(subject, piece, of_backend, gradients, num_threads)
         progress(f"{backend}, invariants")
         for claim, applies, test, with_bias, tried in INVARIANTS:
             if with_bias:
@@ -77,17 +72,16 @@ def _outcome(subject: Subject, test: Callable[[Probe], Outcome], probe: Probe) -
     except Exception as error:
         if subject.own_code is None:
             raise
-        return (
-            f"{subject.own_code} raised {type(error).__name__}: "
-            f"{(str(error) or '?').splitlines()[0]}"
-        )
+        words = (str(error) or "?").splitlines()[0]
+        return f"{subject.own_code} raised {type(error).__name__}: {words}"
 
 
 def _probes(
     subject: Subject, piece: Piece, rows: Sequence[Row], gradients: bool, num_threads: int
 ) -> tuple[Probe, Probe]:
-    """The first case that was measured without biases, and the first with them; the same if there
-    is one kind only.
+    """Probes of the first measured case without biases and of the first with them.
+
+    They are the same if all cases have biases, or none.
     """
     dtype = rows[0].dtype
     measured = {row.case for row in rows if row.dtype == dtype}
@@ -96,14 +90,16 @@ def _probes(
     biased = max(cases, key=lambda case: case.bias)
     options = (getattr(torch, dtype), rows[0].backend, gradients, num_threads)
     probe = Probe(subject, piece, plain, *options)
-    return probe, probe if plain == biased else Probe(subject, piece, biased, *options)
+    if plain == biased:
+        return probe, probe
+    return probe, Probe(subject, piece, biased, *options)
 
 
 # --- what is read
 
 
 def _has_edges(probe: Probe) -> bool:
-    """True if something is read, and something comes out."""
+    """True if an edge has a weight and the output is not empty."""
     return bool(probe.busy) and probe.output.numel() > 0
 
 
@@ -137,22 +133,25 @@ def _non_neighbours_unread(probe: Probe) -> Outcome:
 
 
 def _no_gradient(probe: Probe) -> Outcome:
-    """Sends a gradient back from a target alone. A missing one is an error of its own, and stands
-    in the table.
+    """Sends a gradient back from one target alone.
+
+    A NaN is an error of its own, in the table of errors.
     """
-    for row in _rows_with_non_neighbours(probe) if probe.gradients_sent else []:
+    if not probe.gradients_sent:
+        return None
+    for row in _rows_with_non_neighbours(probe):
         unread = probe.non_neighbours(row)
         for name, grad in probe.gradients_sent[row].items():
             leak = size(grad[unread])
-            if leak > 0.0:
-                if leak < _UNDERFLOW:
-                    why = "; the mask is filled with a finite number, fill with -inf"
-                else:
-                    why = ""
-                return (
-                    f"{probe.name(row)} sent a gradient of {leak:.3g} to {name} of sources "
-                    f"without an edge{why}"
-                )
+            if leak == 0.0:
+                continue
+            cause = ""
+            if leak < _UNDERFLOW:
+                cause = "; the mask is filled with a finite number, fill with -inf"
+            return (
+                f"{probe.name(row)} sent a gradient of {leak:.3g} to {name} of sources without an "
+                f"edge{cause}"
+            )
     return None
 
 
@@ -164,19 +163,15 @@ def _neighbours_read(probe: Probe) -> Outcome:
     without_gradient: dict[int, list[int]] = {}  # source -> rows that send it nothing
     for row in probe.probed:
         near = probe.weighted_sources(row)
+        moved = near
         if probe.gradients and probe.gradients_sent:
             sent = [grad[near] != 0 for grad in probe.gradients_sent[row].values()]
             if sent:
-                left = near[~torch.stack(sent).any(0)]
-            else:
-                left = near
-            probe.pairs_read += near.numel() - left.numel()
-        else:
-            if probe.piece.complete:
-                left = near
-            else:
-                left = near[row % near.numel()][None]
-        for source in left.tolist():
+                moved = near[~torch.stack(sent).any(0)]
+            probe.pairs_read += near.numel() - moved.numel()
+        elif not probe.piece.complete:
+            moved = near[row % near.numel()][None]
+        for source in moved.tolist():
             without_gradient.setdefault(source, []).append(row)
     for source, rows in list(without_gradient.items())[:MOST_MOVED]:
         unmoved = _unmoved(probe, source, rows)
@@ -207,20 +202,21 @@ def _unmoved(probe: Probe, source: int, rows: list[int]) -> int | None:
 
 
 def _non_neighbours_tried(probe: Probe) -> str:
-    """On how many pairs without an edge it was tried."""
-    tried = sum(int(probe.non_neighbours(row).sum()) for row in _rows_with_non_neighbours(probe))
-    return _tried(
-        probe, tried, "pair without an edge" if tried == 1 else "pairs without an edge", True
-    )
+    """Number of pairs without an edge that were tried."""
+    count = sum(int(probe.non_neighbours(row).sum()) for row in _rows_with_non_neighbours(probe))
+    noun = "pairs"
+    if count == 1:
+        noun = "pair"
+    return _tried(probe, count, f"{noun} without an edge", True)
 
 
 def _neighbours_tried(probe: Probe) -> str:
     """Number of edges that were tried; copies of one count once."""
     every = sum(probe.weighted_sources(row).numel() for row in probe.probed)
-    what = _edges(probe.pairs_read) + (
-        " that weigh something" if bool((probe.edge_weight == 0).any()) else ""
-    )
-    return _tried(probe, probe.pairs_read, what, probe.pairs_read == every)
+    noun = _edges(probe.pairs_read)
+    if bool((probe.edge_weight == 0).any()):
+        noun = f"{noun} with a weight"
+    return _tried(probe, probe.pairs_read, noun, probe.pairs_read == every)
 
 
 def _edges(count: int) -> str:
@@ -233,11 +229,12 @@ def _of_edges(probe: Probe, count: int) -> str:
     return f"{count:,} of {probe.graph.num_edges:,} {_edges(probe.graph.num_edges)}"
 
 
-def _tried(probe: Probe, count: int, what: str, whole: bool) -> str:
+def _tried(probe: Probe, count: int, noun: str, all_tried: bool) -> str:
+    """The number of pairs that were tried, and of targets unless that is all of them."""
     busy = int(torch.unique(probe.piece.row[probe.edge_weight > 0]).numel())
-    if whole and probe.piece.complete and len(probe.probed) == busy:
-        return f"all {count:,} {what}"
-    return f"{count:,} {what}, at {len(probe.probed)} of {probe.graph.num_targets:,} targets"
+    if all_tried and probe.piece.complete and len(probe.probed) == busy:
+        return f"all {count:,} {noun}"
+    return f"{count:,} {noun}, at {len(probe.probed)} of {probe.graph.num_targets:,} targets"
 
 
 def _isolated(probe: Probe) -> Outcome:
@@ -250,8 +247,9 @@ def _isolated(probe: Probe) -> Outcome:
 
 
 def _same_bits(probe: Probe) -> Outcome:
-    """Runs twice, both ways, in the caller's threads. A NaN is an error of its own, and stands in
-    the table.
+    """Runs forward and backward twice, in the caller's threads.
+
+    A NaN is an error of its own, in the table of errors.
     """
     runs = []
     for _ in range(2):
@@ -264,17 +262,14 @@ def _same_bits(probe: Probe) -> Outcome:
         runs.append(values)
     for name, x in runs[0].items():
         y = runs[1][name]
-        if (
-            x is not None
-            and y is not None
-            and not torch.equal(x, y)
-            and not bool(torch.isnan(x).any())
-        ):
-            if probe.repeats:
-                what = ""
-            else:
-                what = "; so no claim about two runs was tried"
-            return f"{name} of two runs differs by {difference(x.detach(), y.detach()):.3g}{what}"
+        if x is None or y is None:
+            continue
+        if torch.equal(x, y) or bool(torch.isnan(x).any()):
+            continue
+        apart = difference(x.detach(), y.detach())
+        if probe.repeats:
+            return f"{name} of two runs differs by {apart:.3g}"
+        return f"{name} of two runs differs by {apart:.3g}; so no claim about two runs was tried"
     return None
 
 
@@ -295,8 +290,9 @@ def _telling(probe: Probe) -> list[list[int]]:
 
 
 def _removed_edge(probe: Probe) -> Outcome:
-    """Drops an edge, where it weighs most; not one whose copies carry the same weight without
-    it.
+    """Drops the edge with the largest weight.
+
+    Not one whose copies carry the same weight without it.
     """
     # Less is rounding, as edges are now summed in another order; half precision rounds too coarsely
     # to tell.
@@ -315,22 +311,22 @@ def _removed_edge(probe: Probe) -> Outcome:
 
 
 def _dropped(probe: Probe, row: int) -> int:
-    """Any edge of a row, or the one that weighs most where not all weigh something."""
-    own = probe.piece.row == row
+    """Any edge of a row, or the one with the largest weight where not all are 1."""
+    edges = probe.piece.row == row
     if bool((probe.edge_weight == 1).all()):
-        place = row % int(own.sum())
+        place = row % int(edges.sum())
     else:
-        place = int(probe.edge_weight[own].argmax())
-    return int(probe.piece.edge[own][place])
+        place = int(probe.edge_weight[edges].argmax())
+    return int(probe.piece.edge[edges][place])
 
 
 def _masked(probe: Probe) -> Tensor:
     """All edges of one target, and one of each of two others."""
-    whole, *others = probe.busy
+    first, *others = probe.busy
     piece = probe.piece
-    return torch.cat(
-        [piece.edge[piece.row == whole]] + [piece.edge[piece.row == row][:1] for row in others[:2]]
-    )
+    edges = [piece.edge[piece.row == first]]
+    edges += [piece.edge[piece.row == row][:1] for row in others[:2]]
+    return torch.cat(edges)
 
 
 def _masked_edges(probe: Probe) -> Outcome:
@@ -348,9 +344,11 @@ def _masked_edges(probe: Probe) -> Outcome:
         return apart
     grads = torch.autograd.grad(output.sum(), list(leaves.values()), allow_unused=True)
     for name, grad in zip(leaves, grads, strict=True):
-        if grad is not None and not bool(torch.isfinite(grad).all()):
+        if grad is None:
+            continue
+        if not bool(torch.isfinite(grad).all()):
             return f"the gradient of {name} is not finite"
-        if grad is not None and name == "score_bias" and bool((grad[gone] != 0).any()):
+        if name == "score_bias" and bool((grad[gone] != 0).any()):
             return "such an edge is sent a gradient"
     return None
 
@@ -370,9 +368,8 @@ def _rule_agrees(graph: AttentionGraph, piece: Piece) -> Check:
     """``contains`` is called on every source of as many targets of the piece as that allows."""
     targets = piece.targets[: max(1, 16 * EXHAUSTIVE // max(1, graph.num_sources))]
     rows = targets.numel()
-    inside = graph.contains(
-        targets[:, None], torch.arange(graph.num_sources, device=targets.device)[None, :]
-    )
+    sources = torch.arange(graph.num_sources, device=targets.device)
+    inside = graph.contains(targets[:, None], sources[None, :])
     listed = torch.zeros_like(inside)
     near = piece.row < rows
     listed[piece.row[near], piece.columns[piece.column[near]]] = True

@@ -14,6 +14,7 @@ from ..backends.rows import of_rows
 from ..errors import BackendError, GraphError
 from ..graph import AttentionGraph, PerExample, PerHead
 from ..graph.chosen import Chosen
+from ..graph.like import GraphLike
 from ..nn import GraphAttention
 from ..nn.linear_attention import chunks_of
 from ..nn.normalizers import SinkSoftmax, by_sum, none
@@ -32,21 +33,27 @@ Layout = AttentionGraph | PerHead | PerExample | Chosen
 
 
 def _takes(layer: GraphAttention, argument: str) -> bool:
+    """True if the layer's ``forward`` accepts an argument."""
     parameters = inspect.signature(layer.forward).parameters
-    return argument in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if argument in parameters:
+        return True
+    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _is_product(layer: GraphAttention) -> bool:
     """True if its score is a dot product of something, which every backend has."""
-    one = layer.q_proj.weight.new_ones(1, layer.num_heads, layer.head_dim)
-    return layer.score is None or (
-        isinstance(layer.score, Score) and layer.score.as_dot(one, one) is not None
-    )
+    if layer.score is None:
+        return True
+    if not isinstance(layer.score, Score):
+        return False
+    ones = layer.q_proj.weight.new_ones(1, layer.num_heads, layer.head_dim)
+    return layer.score.as_dot(ones, ones) is not None
 
 
 class LayerSubject:
-    """A :class:`graphattn.nn.GraphAttention` on a graph, on graphs of heads or of examples, or on
-    edges that its queries and keys choose, without dropout.
+    """A :class:`graphattn.nn.GraphAttention` without dropout, on any kind of graph.
+
+    On a graph, on graphs of heads or of examples, or on edges that its queries and keys choose.
 
     Self-attention where the graph is square and the layer's inputs have one width; else targets and
     context apart. Nodes of a layer with a rotary have random positions, real numbers.
@@ -66,29 +73,27 @@ class LayerSubject:
                 f"the layer is on {self.device} and the graph on {graph.device}; use graph.to(...)"
             )
         graph = graph.to(self.device)
-        self.given = graph
+        self.layout = graph
+        self.graph = graph.union().to(self.device)
         self.relists = isinstance(graph, AttentionGraph)
-        self.per_head: PerHead | None = None
         self.chosen: Chosen | None = None
-        if isinstance(graph, AttentionGraph):
-            self.graph = graph
-        else:
-            self.graph = graph.union().to(self.device)
-        self.examples: PerExample | None = None
-        if isinstance(graph, PerExample):
-            self.examples = graph
-            graph = graph.side_by_side
-        if isinstance(graph, PerHead):
-            self.per_head = graph
-        elif isinstance(graph, Chosen):
+        if isinstance(graph, Chosen):
             self.chosen = graph
+        # one graph, or one for each group of heads, on the nodes of ``graph``
+        self.of_heads: AttentionGraph | PerHead = self.graph
+        if isinstance(graph, PerHead):
+            self.of_heads = graph
+        elif isinstance(graph, PerExample):
+            self.of_heads = graph.side_by_side
         with torch.random.fork_rng(devices=[]):
             twin = LayerTwin(self.layer)
         self.name = repr(layer)
         self.floats_per_pair = twin.floats_per_pair
         self.product = _is_product(layer)
         self.backends = (*BACKENDS, *[RUNNING_SUMS] * self._sums())
-        self.lead = (2,) if graph.num_targets * graph.num_sources <= EXHAUSTIVE else ()
+        self.lead: tuple[int, ...] = ()
+        if self.of_heads.num_targets * self.of_heads.num_sources <= EXHAUSTIVE:
+            self.lead = (2,)
         inputs = self._inputs(layer)
         self.places = {name: Leaf(of, -2) for name, (of, _) in inputs.items()}
         self.widths = {name: width for name, (_, width) in inputs.items()}
@@ -103,45 +108,53 @@ class LayerSubject:
             self.cases = self.cases[:1]
             notes.append(f"no score_bias: {self.graph.num_edges:,} edges (limit {MOST_EDGES:,})")
         unchanged = "edges were not removed, shuffled or renamed"
-        if self.examples is not None:
+        if isinstance(graph, PerExample):
             notes.append(f"on graphs of examples, their nodes in one row; {unchanged}")
-        elif self.per_head is not None:
+        elif isinstance(graph, PerHead):
             notes.append(f"on graphs of heads; {unchanged}")
         self.notes = tuple(notes)
         self._modules: dict[tuple[str, torch.dtype], Any] = {}
         self._choices: dict[torch.dtype, Tensor] = {}
 
+    @property
+    def run_on(self) -> GraphLike:
+        if self.chosen is not None:
+            return self.chosen
+        return self.of_heads
+
     def _sums(self) -> bool:
-        """True if linear attention by running sums is a way to run it."""
+        """True if linear attention by running sums can run it."""
         layer = self.layer
-        plain = self.product and layer.softcap is None and layer.edge_dim is None and self.relists
-        return plain and layer.normalize in (by_sum, none) and chunks_of(self.graph) is not None
+        if not self.product or not self.relists or layer.normalize not in (by_sum, none):
+            return False
+        if layer.softcap is not None or layer.edge_dim is not None:
+            return False
+        return chunks_of(self.graph) is not None
 
     def _inputs(self, layer: GraphAttention) -> dict[str, tuple[str, int]]:
         """Owner of each input, as in :class:`Leaf`, and its width."""
         shared = self.graph.is_square and layer.qdim == layer.kdim == layer.vdim
-        inputs = {"x": ("nodes" if shared else "targets", layer.qdim)}
-        if not shared and layer.kdim == layer.vdim:
-            inputs["context"] = ("sources", layer.kdim)
-        elif not shared:
-            inputs |= {"key_input": ("sources", layer.kdim), "value_input": ("sources", layer.vdim)}
+        if shared:
+            inputs = {"x": ("nodes", layer.qdim)}
+            positions = {"positions": "nodes"}
+        else:
+            inputs = {"x": ("targets", layer.qdim)}
+            if layer.kdim == layer.vdim:
+                inputs["context"] = ("sources", layer.kdim)
+            else:
+                inputs["key_input"] = ("sources", layer.kdim)
+                inputs["value_input"] = ("sources", layer.vdim)
+            positions = {"target_positions": "targets", "source_positions": "sources"}
         if layer.edge_dim is not None:
             inputs["edge_attr"] = ("edges", layer.edge_dim)
         if layer.rotary is not None and _takes(layer, "positions"):
-            apart = {"target_positions": "targets", "source_positions": "sources"}
             num_axes = getattr(layer.rotary, "num_axes", 1)
-            inputs |= {
-                name: (of, num_axes)
-                for name, of in ({"positions": "nodes"} if shared else apart).items()
-            }
+            inputs |= {name: (owner, num_axes) for name, owner in positions.items()}
         return inputs | {"score_bias": ("edges", layer.num_heads)}
 
     def request(self, case: Case, dtype: torch.dtype) -> Request:
         layer = self.layer
-        if layer.score is not None:
-            product = self.product and layer.edge_dim is None
-        else:
-            product = True
+        product = layer.score is None or (self.product and layer.edge_dim is None)
         has_sink = isinstance(layer.normalize, SinkSoftmax) and product
         return Request(
             layer.num_heads,
@@ -168,11 +181,15 @@ class LayerSubject:
         sizes = {"targets": T, "nodes": T, "sources": S, "edges": E}
         leaves = {name: parameter.detach() for name, parameter in self.layer.named_parameters()}
         for name, place in self.places.items():
-            if name != "score_bias" or case.bias:
-                placed = name.endswith("positions")
-                lead = () if place.of == "edges" or placed else self.lead
-                shape = (*lead, sizes[place.of], self.widths[name])
-                leaves[name] = seeded(name, shape, self.seed) * (SPREAD if placed else 1.0)
+            if name == "score_bias" and not case.bias:
+                continue
+            shape = (sizes[place.of], self.widths[name])
+            if name.endswith("positions"):
+                leaves[name] = SPREAD * seeded(name, shape, self.seed)
+            elif place.of == "edges":
+                leaves[name] = seeded(name, shape, self.seed)
+            else:
+                leaves[name] = seeded(name, (*self.lead, *shape), self.seed)
         return {
             name: x.to(self.device, dtype).clone().requires_grad_() for name, x in leaves.items()
         }
@@ -186,29 +203,28 @@ class LayerSubject:
     def _positions(self, leaves: dict[str, Tensor]) -> tuple[Tensor, Tensor] | None:
         """Of targets and of sources, (N,) or (N, A) for several axes."""
         if "positions" in leaves:
-            names = ("positions",) * 2
+            targets = leaves["positions"]
+            sources = targets
+        elif "target_positions" in leaves:
+            targets = leaves["target_positions"]
+            sources = leaves["source_positions"]
         else:
-            names = ("target_positions", "source_positions")
-        if names[0] not in leaves:
             return None
-        targets, sources = (leaves[name] for name in names)
         if targets.shape[-1] == 1:
-            return (targets.squeeze(-1), sources.squeeze(-1))
-        return (targets, sources)
+            return targets.squeeze(-1), sources.squeeze(-1)
+        return targets, sources
 
     def undecided(self, dtype: torch.dtype) -> Tensor | None:
-        """True for targets whose edges a rounding may change, bool (..., T); None if there is
-        none.
-        """
+        """True for targets whose edges a rounding may change, bool (..., T); None if none."""
         if self.chosen is None:
             return None
         query, key = (x.double() for x in self._chooses_by(dtype))
         right = self._choice(self.chosen, dtype)
         changed = torch.zeros((), dtype=torch.bool, device=self.device)
         for turn in range(NUDGES):
-            query_by = _moved(f"query {turn}", query, dtype)
-            key_by = _moved(f"key {turn}", key, dtype)
-            changed = changed | (chosen_edges(self.chosen, query_by, key_by) != right).any(-1)
+            moved_query = _moved(f"query {turn}", query, dtype)
+            moved_key = _moved(f"key {turn}", key, dtype)
+            changed = changed | (chosen_edges(self.chosen, moved_query, moved_key) != right).any(-1)
         if not changed.any():
             return None
         into = changed.new_zeros(*changed.shape[:-1], self.graph.num_targets, dtype=torch.int64)
@@ -234,11 +250,12 @@ class LayerSubject:
         """A private copy of the layer, or its twin, whose parameters are the leaves."""
         dtype = leaves["x"].dtype
         if (kind, dtype) not in self._modules:
+            copy: nn.Module
             if kind == "twin":
-                made = LayerTwin(self.layer)
+                copy = LayerTwin(self.layer)
             else:
-                made = deepcopy(self.layer)
-            self._modules[kind, dtype] = made.to(dtype)
+                copy = deepcopy(self.layer)
+            self._modules[kind, dtype] = copy.to(dtype)
         module: nn.Module = self._modules[kind, dtype]
         for name, _ in self.layer.named_parameters():
             path, _, last = name.rpartition(".")
@@ -253,19 +270,17 @@ class LayerSubject:
         graph: AttentionGraph | None = None,
     ) -> Result:
         layer = self._with_parameters("layer", leaves)
-        if backend == RUNNING_SUMS and case.bias:
-            raise BackendError(
-                "running sums cannot run this call:",
-                ["score_bias: a bias is a number of each edge"],
-            )
+        layer.backend = backend
         if backend == RUNNING_SUMS:
+            if case.bias:
+                raise BackendError(
+                    "running sums cannot run this call:",
+                    ["score_bias: a bias is a number of each edge"],
+                )
             layer.backend = "auto"
-        else:
-            layer.backend = backend
-        if graph is None:
-            on = self.given
-        else:
-            on = graph
+        layout = self.layout
+        if graph is not None:
+            layout = graph
         inputs: dict[str, Any] = {
             name: leaves[name] for name in ("edge_attr", "score_bias") if name in leaves
         }
@@ -275,17 +290,22 @@ class LayerSubject:
             inputs["context"] = context
         if positions is not None:
             inputs["positions"] = positions
-        if isinstance(on, PerExample):
-            return Result(_in_examples(layer, leaves["x"], on, inputs))
-        return Result(layer(leaves["x"], on, **inputs))
+        if isinstance(layout, PerExample):
+            return Result(_in_examples(layer, leaves["x"], layout, inputs))
+        return Result(layer(leaves["x"], layout, **inputs))
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
         bias = self._bias(leaves, piece)  # first, as a choice gives the twin other parameters
         context = self._context(leaves)
+        if context is None:
+            context = leaves["x"]
         if isinstance(context, tuple):
             context = tuple(x.index_select(-2, piece.columns) for x in context)
         else:
-            context = (leaves["x"] if context is None else context).index_select(-2, piece.columns)
+            context = context.index_select(-2, piece.columns)
+        edge_attr = None
+        if "edge_attr" in leaves:
+            edge_attr = piece.spread(leaves["edge_attr"])
         positions = self._positions(leaves)
         if positions is not None:
             positions = (
@@ -297,35 +317,35 @@ class LayerSubject:
             self.graph.num_targets,
             leaves["x"].index_select(-2, piece.targets),
             context,
-            piece.spread(leaves["edge_attr"]) if "edge_attr" in leaves else None,
+            edge_attr,
             bias,
             positions,
         )
 
     def _bias(self, leaves: dict[str, Tensor], piece: Piece) -> Tensor | None:
         """Biases (H or 1, R, U); -inf where a head does not have the edge."""
-        given = leaves.get("score_bias")
-        if self.per_head is not None:
-            groups = self.per_head.groups(self.layer.num_heads)
-            union = self.graph
-            has = torch.stack(
-                [
-                    g.graph.contains(union.target, union.source)
-                    for g in groups
-                    for _ in range(g.first, g.last)
-                ],
-                -1,
-            )
-            if given is None:
-                given = leaves["x"].new_zeros(has.shape)
-            given = given.masked_fill(~has, -torch.inf)
-        if self.chosen is not None:
-            if given is None:
-                given = leaves["x"].new_zeros(())
-            given = given.where(self._choice(self.chosen, _dtype_of(leaves["x"])), -torch.inf)
-        if given is None:
+        bias = leaves.get("score_bias")
+        of_head = self._edges_of_heads(leaves)
+        if of_head is not None:
+            if bias is None:
+                bias = leaves["x"].new_zeros(())
+            bias = bias.where(of_head, -torch.inf)
+        if bias is None:
             return None
-        return piece.spread(given).movedim(-1, -3)
+        return piece.spread(bias).movedim(-1, -3)
+
+    def _edges_of_heads(self, leaves: dict[str, Tensor]) -> Tensor | None:
+        """True for the edges that each head has, bool (..., E, H); None if all have all."""
+        if self.chosen is not None:
+            return self._choice(self.chosen, _dtype_of(leaves["x"]))
+        groups = self.of_heads.groups(self.layer.num_heads)
+        if len(groups) == 1:
+            return None
+        columns: list[Tensor] = []
+        for group in groups:
+            has = group.graph.contains(self.graph.target, self.graph.source)
+            columns += [has] * (group.last - group.first)
+        return torch.stack(columns, -1)
 
 
 def _in_examples(layer: Any, x: Tensor, graph: PerExample, inputs: dict[str, Any]) -> Tensor:

@@ -1,6 +1,4 @@
-"""The dense twin of any layer: which formula stands for which part; the layer's parameters, none of
-its code.
-"""
+"""The dense twin of any layer: a formula for each part, its parameters, none of its code."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -18,10 +16,12 @@ from .pieces import Piece
 from .subject import DenseScore, Problem
 from .twins import DenseGraphAttention, turned
 
+#: Operands of edges by name, of a row and columns (e,) in it.
+NamedOperands = Callable[[int, Tensor], dict[str, Tensor | None]]
+
 
 class LayerTwin(DenseGraphAttention):
-    """Holds what a layer holds, by the same names, and computes it densely; its parts' ``forward``
-    is never called.
+    """A layer's parts by the same names, computed densely; their ``forward`` is never called.
 
     A score or normalisation that a caller wrote, a rotary of another class or with scaled
     frequencies, and a caller's own feature map or activation are functions that the twin calls,
@@ -37,15 +37,15 @@ class LayerTwin(DenseGraphAttention):
     def __init__(self, layer: GraphAttention) -> None:
         names = ("score", "normalize", "rotary", "q_norm", "k_norm")
         parts = {name: deepcopy(getattr(layer, name, None)) for name in names}
-        own = {name: x for name, x in layer.state_dict().items() if name.split(".")[0] not in names}
+        state = layer.state_dict()
+        projections = {name: x for name, x in state.items() if name.split(".")[0] not in names}
         try:
-            super().__init__(own, layer.num_heads)
+            super().__init__(projections, layer.num_heads)
         except (RuntimeError, KeyError) as error:
             raise OptionError(
                 f"the parameters of this {type(layer).__name__} are not those of a "
-                "GraphAttention, whose dense twin "
-                "verify has; a layer of your own is verified as a function f(query, key, value). "
-                f"{error}"
+                "GraphAttention, whose dense twin verify has; a layer of your own is verified as a "
+                f"function f(query, key, value). {error}"
             ) from error
         for name, part in parts.items():
             setattr(self, name, part)
@@ -101,11 +101,14 @@ class LayerTwin(DenseGraphAttention):
     @property
     def floats_per_pair(self) -> int:
         """Numbers that it holds of a pair and a head."""
-        product = self._knows_score and type(self.score).as_dot is not Score.as_dot
-        return max(
-            1 if self.score is None or product else 2 * self.head_dim,
-            1 if self._knows_normalize else 8,
-        )
+        floats = 1
+        if not self._knows_normalize:
+            floats = 8
+        if self.score is None:
+            return floats
+        if self._knows_score and type(self.score).as_dot is not Score.as_dot:
+            return floats
+        return max(floats, 2 * self.head_dim)
 
     def problem(
         self,
@@ -117,37 +120,34 @@ class LayerTwin(DenseGraphAttention):
         bias: Tensor | None,
         positions: tuple[Tensor, Tensor] | None,
     ) -> Problem:
-        """The operands of a piece: x of its targets, context of its columns, edge features (..., R,
-        U, F).
-        """
+        """The operands of a piece: x of its targets, context of its columns, edge_attr (..., R, U, F)."""
         query, key, value, edge = self.project(x, context, edge_attr)
         if edge_attr is not None and getattr(self.score, "delta", None) is not None:
-            # (..., R, U, H * D)
-            edge_attr = (self.score.dense_delta if self._knows_score else self.score.delta)(
-                edge_attr
-            )
+            delta = self.score.delta
+            if self._knows_score:
+                delta = self.score.dense_delta
+            edge_attr = delta(edge_attr)  # (..., R, U, H * D)
             edge = edge_attr.unflatten(-1, query.shape[-2:])
-        # the score's business, and the value's
+        of_score = None
         if edge_attr is not None and self.score is not None:
+            if self.edge_to != "value":
+                of_score = _everywhere(edge_attr, piece)
             if self.edge_to == "key":
                 edge = None
-            if self.edge_to == "value":
-                read = None
-            else:
-                read = edge_attr
-        else:
-            read = None
         query, key = self._normed_and_turned(query, key, positions)
+        scale = self.scale
+        if scale is None:
+            scale = self.head_dim**-0.5
         return Problem(
             query,
             key,
             value,
             piece.mask,
-            self.head_dim**-0.5 if self.scale is None else self.scale,
+            scale,
             bias=bias,
             softcap=self.softcap,
             edge=edge,
-            edge_attr=None if read is None else _everywhere(read, piece),
+            edge_attr=of_score,
             score=self._score(),
             normalize=self._normalize(piece, num_targets, edge_attr),
             edge_to=self.edge_to,
@@ -162,9 +162,7 @@ class LayerTwin(DenseGraphAttention):
         context: Tensor | tuple[Tensor, Tensor],
         positions: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, Tensor]:
-        """The queries and keys by which edges are chosen, as in the dot product where the score is
-        one.
-        """
+        """The queries and keys that choose edges: those of the score's dot product if it is one."""
         if isinstance(context, tuple):
             context = context[0]
         query = self.q_proj(x).unflatten(-1, (-1, self.head_dim))
@@ -176,17 +174,19 @@ class LayerTwin(DenseGraphAttention):
 
     def _smooth(self, without_bias: bool) -> bool:
         """True if it is known to have no kink, and no sum near 0 that it divides by."""
-        if self.score is not None and not (self._knows_score and self.score.smooth):
+        score_is_smooth = self.score is None
+        if self._knows_score:
+            score_is_smooth = self.score.smooth
+        if not score_is_smooth:
             return False
-        entry = known(self.normalize)
+        if self._is_softmax:
+            return True
         if self.normalize is normalizers.by_sum:
-            return (
-                self.score is not None
-                and self.score.positive
-                and without_bias
-                and self.softcap is None
-            )
-        return self._is_softmax or (entry is not None and entry.smooth)
+            if self.score is None or self.softcap is not None:
+                return False
+            return self.score.positive and without_bias
+        entry = known(self.normalize)
+        return entry is not None and entry.smooth
 
     def _normed_and_turned(
         self, query: Tensor, key: Tensor, positions: tuple[Tensor | None, Tensor | None] | None
@@ -230,36 +230,35 @@ class LayerTwin(DenseGraphAttention):
             return None
         entry = known(self.normalize)
         if entry is None:
-            asks = asked_by(self.normalize)
-            if piece.slots is None:
-                columns = piece.columns
-            else:
-                columns = piece.columns[piece.slots]
-
-            def asked(row: int, column: Tensor) -> dict[str, Tensor | None]:
-                if columns.dim() == 1:
-                    own = columns
-                else:
-                    own = columns[row]
-                column = column % own.numel()  # copies of the columns stand behind each other
-                if edge_attr is None:
-                    features = None
-                else:
-                    features = edge_attr[..., row, column, :]
-                known = {"source": own[column], "edge_attr": features}
-                return {name: known[name] for name in asks}
-
-            return of_rows(
-                checked("normalisation", self.normalize), piece.targets, num_targets, asked
-            )
+            named = self._named_operands(piece, edge_attr)
+            function = checked("normalisation", self.normalize)
+            return of_rows(function, piece.targets, num_targets, named)
         if isinstance(entry.of, type):
             return partial(entry.dense, self.normalize)
         return entry.dense
 
+    def _named_operands(self, piece: Piece, edge_attr: Tensor | None) -> NamedOperands:
+        """What a caller's normalisation takes by name, of the edges from some columns in a row."""
+        names = asked_by(self.normalize)
+
+        def operands(row: int, column: Tensor) -> dict[str, Tensor | None]:
+            columns = piece.columns
+            if piece.slots is not None:
+                columns = columns[piece.slots[row]]
+            column = column % columns.numel()  # copies of the columns stand behind each other
+            features = None
+            if edge_attr is not None:
+                features = edge_attr[..., row, column, :]
+            of_edges = {"source": columns[column], "edge_attr": features}
+            return {name: of_edges[name] for name in names}
+
+        return operands
+
 
 def _everywhere(edge_attr: Tensor, piece: Piece) -> Tensor:
-    """Edge features (..., R, U, F) where pairs without an edge have those of the first edge, which
-    a score can bear.
+    """Edge features (..., R, U, F), those of the first edge where there is no edge.
+
+    A score may not be defined on zeros.
     """
     if piece.row.numel() == 0:
         return edge_attr
@@ -271,8 +270,7 @@ def _everywhere(edge_attr: Tensor, piece: Piece) -> Tensor:
 
 
 def of_pairs(function: DenseScore) -> DenseScore:
-    """A caller's own ``function(query, key, edge_attr)`` of edges, called on every pair as if all
-    were edges.
+    """A caller's own ``function(query, key, edge_attr)`` of edges, called on every pair.
 
     So a score that mixes edges, or that holds numbers of the edges it was made for, does not agree
     with itself here.
@@ -283,8 +281,9 @@ def of_pairs(function: DenseScore) -> DenseScore:
         S = key.shape[-3]
         query = query.unsqueeze(-3).expand(*query.shape[:-2], S, *query.shape[-2:]).flatten(-4, -3)
         key = key.unsqueeze(-4).expand(*key.shape[:-3], T, *key.shape[-3:]).flatten(-4, -3)
-        # (..., T * S, H)
-        result = function(query, key, None if edge_attr is None else edge_attr.flatten(-3, -2))
+        if edge_attr is not None:
+            edge_attr = edge_attr.flatten(-3, -2)
+        result = function(query, key, edge_attr)  # (..., T * S, H)
         return result.unflatten(-2, (T, S)).movedim(-1, -3)
 
     return score
@@ -294,10 +293,9 @@ def of_rows(
     function: Callable[..., Tensor],
     targets: Tensor,
     num_targets: int,
-    asked: Callable[[int, Tensor], dict[str, Tensor | None]] = lambda row, column: {},
+    named: NamedOperands = lambda row, column: {},
 ) -> DenseNormalizer:
-    """A caller's own ``function(score, target, num_targets)`` of edges, called on one target after
-    the other.
+    """A caller's own ``function(score, target, num_targets)`` of edges, called target by target.
 
     A call has the edges of that target alone, by source; where heads differ, a head that lacks one
     has -inf there. So a function that mixes the edges of several targets, or whose answer depends
@@ -307,25 +305,23 @@ def of_rows(
         function: Gives weights (..., e, H) of scores (..., e, H) and int64 targets (e,).
         targets: int64 (R,), the number of each row.
         num_targets: T of the graph.
-        asked: What else the function takes by name, of the edges from some columns (e,) in a row.
+        named: Further operands by name, of the edges from some columns (e,) in a row.
     """
 
     def weights(score: Tensor, there: Tensor) -> Tensor:
         rows = []
         for row, target in enumerate(targets.tolist()):
-            here = there[..., row, :]
-            column = torch.nonzero(here.flatten(0, -2).any(0)).flatten()
-            own = score[..., row, :].masked_fill(~here, -torch.inf).index_select(-1, column)
-            blank = torch.zeros_like(score[..., row, :])
+            has_edge = there[..., row, :]
+            column = torch.nonzero(has_edge.flatten(0, -2).any(0)).flatten()
+            masked = score[..., row, :].masked_fill(~has_edge, -torch.inf)
+            row_weights = torch.zeros_like(masked)
             if column.numel():
-                weight = function(
-                    own.transpose(-2, -1),
-                    torch.full_like(column, target),
-                    num_targets,
-                    **asked(row, column),
-                )
-                blank = blank.index_copy(-1, column, weight.to(score.dtype).transpose(-2, -1))
-            rows.append(blank)
+                of_edges = masked.index_select(-1, column).transpose(-2, -1)
+                targets_of_edges = torch.full_like(column, target)
+                weight = function(of_edges, targets_of_edges, num_targets, **named(row, column))
+                weight = weight.to(score.dtype).transpose(-2, -1)
+                row_weights = row_weights.index_copy(-1, column, weight)
+            rows.append(row_weights)
         if rows:
             return torch.stack(rows, -2)
         return torch.zeros_like(score)
@@ -334,25 +330,25 @@ def of_rows(
 
 
 def checked(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """A caller's own function; what it raises, or gives in another shape than it should, is
-    reported as its own.
-    """
+    """A caller's own function, whose errors and wrong shapes are reported as its own."""
     called = "dense twin called it with edges of its own choice: any number of them, float64"
 
     def answer(*operands: Any, **named: Any) -> Tensor:
-        first = operands[0]
-        expected = tuple(first.shape[:-1] if name == "score" else first.shape)
+        expected = tuple(operands[0].shape)
+        if name == "score":
+            expected = expected[:-1]
         try:
             result = function(*operands, **named)
         except Exception as error:
             words = (str(error) or "?").splitlines()[0]
             raise OptionError(
-                f"the layer's {name} raised {type(error).__name__}: {words}. The {called}; what "
-                "belongs to edges "
-                "goes in edge_attr, and what is learned in an nn.Module"
+                f"the layer's {name} raised {type(error).__name__}: {words}. The {called}; numbers "
+                "of edges go in edge_attr, and parameters in an nn.Module"
             ) from error
-        if not isinstance(result, Tensor) or tuple(result.shape) != expected:
-            came = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        came: object = type(result).__name__
+        if isinstance(result, Tensor):
+            came = tuple(result.shape)
+        if came != expected:
             raise OptionError(
                 f"the layer's {name} must return (..., edges, heads) = {expected}, got {came}; "
                 f"the {called}"

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..backends import BACKENDS
 from ..backends.device import ran_out_of_memory
 from ..errors import BackendError, ShapeError
-from .bounds import FLOOR, GROWTH, bound, difference, size
+from .bounds import GROWTH, bound, difference, size
 from .pieces import EVERYTHING, Piece, piece_of
 from .report import Refusal, Row
 from .stability import Stability, only_stable, stability
@@ -26,9 +26,7 @@ LISTED = 96
 
 
 class Measures(NamedTuple):
-    """Errors, backends that did not run, what the reader should know, and targets that were
-    compared in every case.
-    """
+    """Errors, refusals, notes, and the number of targets that were compared in every case."""
 
     rows: list[Row]
     refusals: list[Refusal]
@@ -58,29 +56,25 @@ def measure(
     for case in subject.cases:
         left_out = torch.ones_like(unseen)
         for dtype in dtypes:
-            order = int(gradients)
-            if gradients and subject.owns_graph and dtype == torch.float64 and pieces[0].complete:
-                order = 2
+            order = _order(subject, dtype, pieces, gradients)
             progress(f"the dense twin, {_label(dtype)}, {case.name}")
             stable = stability(subject, case, dtype, pieces)
             compared = only_stable(subject, stable)
-            kinks += [] if stable is None else [(dtype, stable)]
-            left_out &= (
-                unseen.new_zeros(())
-                if stable is None
-                else ~stable.stable.reshape(-1, len(unseen)).any(0)
-            )
-            if stable is not None and not stable.some:
-                reason = (
-                    f"in {dtype} nothing can be compared: every target is at a tie or kink "
-                    "of the score or "
-                )
-                reasons = (f"{reason}normalisation",)
-                refusals |= {Refusal(backend, case.name, reasons): None for backend in backends}
-                continue
-            truth, dense = twins(
-                compared, case, dtype, pieces, order, 0 if stable is None else NUDGES
-            )
+            nudges = 0
+            if stable is None:
+                left_out.zero_()
+            else:
+                kinks.append((dtype, stable))
+                nudges = NUDGES
+                left_out &= ~stable.stable.reshape(-1, len(unseen)).any(0)
+                if not stable.some:
+                    reason = (
+                        f"in {dtype} nothing can be compared: every target is at a tie or kink of "
+                        "the score or normalisation"
+                    )
+                    refusals |= {Refusal(name, case.name, (reason,)): None for name in backends}
+                    continue
+            truth, dense = twins(compared, case, dtype, pieces, order, nudges)
             for backend in backends:
                 refused = too_large(subject, case, dtype, backend, gradients, most_bytes)
                 if not refused:
@@ -93,17 +87,26 @@ def measure(
     return Measures(rows, list(refusals), _left_out(kinks, total), total - int(unseen.sum()))
 
 
+def _order(subject: Subject, dtype: torch.dtype, pieces: Sequence[Piece], gradients: bool) -> int:
+    """How often to differentiate: twice in float64 where one piece has all targets."""
+    if not gradients:
+        return 0
+    if dtype == torch.float64 and subject.owns_graph and pieces[0].complete:
+        return 2
+    return 1
+
+
 def _left_out(kinks: list[tuple[torch.dtype, Stability]], targets: int) -> list[str]:
     """Notes on answers that were not compared, or to a wider limit."""
     notes = []
     for dtype in dict.fromkeys(dtype for dtype, _ in kinks):
-        here = [stable for of, stable in kinks if of == dtype]
-        left = max(stable.left_out for stable in here)
-        growth = max(stable.growth for stable in here)
-        total = here[0].stable[..., :1].numel() * targets
-        if left:
+        of_dtype = [stable for of, stable in kinks if of == dtype]
+        unstable = max(stable.left_out for stable in of_dtype)
+        growth = max(stable.growth for stable in of_dtype)
+        total = of_dtype[0].stable[..., :1].numel() * targets
+        if unstable:
             notes.append(
-                f"up to {left:,} of {total:,} answers in {_label(dtype)} not compared: at a tie, "
+                f"up to {unstable:,} of {total:,} answers in {_label(dtype)} not compared: at a tie, "
                 "a kink or a sum near 0"
             )
         if growth > GROWTH:
@@ -128,27 +131,25 @@ def _attempt(
 ) -> tuple[Values | None, list[Refusal]]:
     """The backend's values with as many derivatives as it has, and what it refused."""
     refused: list[Refusal] = []
-    for derivatives in (2, 1) if order == 2 else (order,):
+    orders = [order]
+    if order == 2:
+        orders = [2, 1]
+    for derivatives in orders:
         try:
             return measure_backend(subject, case, dtype, backend, pieces, derivatives), refused
         except Exception as error:
             reasons, fault = _reasons(subject, error, dtype, case)
-        refused.append(
-            Refusal(
-                backend,
-                ("second derivatives of " if derivatives == 2 else "") + case.name,
-                reasons,
-                fault,
-            )
-        )
+        name = case.name
+        if derivatives == 2:
+            name = f"second derivatives of {name}"
+        refused.append(Refusal(backend, name, reasons, fault))
     return None, refused[-1:]
 
 
 def _reasons(
     subject: Subject, error: Exception, dtype: torch.dtype, case: Case
 ) -> tuple[tuple[str, ...], bool]:
-    """The reasons of a refusal, and whether it is a fault; the library's own errors are raised
-    again.
+    """The reasons of a refusal, and whether it is a fault; the library's own errors are re-raised.
 
     A caller's function may fail in some dtypes; that a layer raises is a fault.
     """
@@ -157,13 +158,14 @@ def _reasons(
     words = (str(error) or "?").splitlines()[0]
     if ran_out_of_memory(error):
         return (f"in {dtype} it ran out of memory: {words}",), False
-    if subject.own_code is None or (not subject.owns_graph and isinstance(error, ShapeError)):
+    if subject.own_code is None:
         raise error
+    kind = type(error).__name__
     if subject.owns_graph:
-        return (
-            f"{subject.own_code} raised {type(error).__name__} in case {case.name}: {words}",
-        ), True
-    return (f"in {dtype} it raised {type(error).__name__}: {words}",), False
+        return (f"{subject.own_code} raised {kind} in case {case.name}: {words}",), True
+    if isinstance(error, ShapeError):
+        raise error
+    return (f"in {dtype} it raised {kind}: {words}",), False
 
 
 def twins(
@@ -174,58 +176,54 @@ def twins(
     order: int = 1,
     nudges: int = 0,
 ) -> tuple[Values, list[Values]]:
-    """The judge in float64, on inputs rounded to the dtype; and plain dense torch in the dtype, if
-    that is narrower.
+    """The judge in float64, on inputs rounded to the dtype, and dense torch in a narrower dtype.
 
     In half precision dense torch runs again with its inputs nudged by a rounding, ``nudges`` times:
     where there are kinks, on which side it ends is luck.
     """
     leaves = subject.leaves(case, dtype)
-
-    def values(leaves: dict[str, Tensor], pieces: Sequence[Piece]) -> Values:
-        if several:
-            return _summed(subject, case, leaves, pieces, order, dtype)
-        return _differentiated(
-            lambda x: subject.problem(x, case, pieces[0]).solve(pieces[0]),
-            leaves,
-            case,
-            order,
-            dtype,
-        )
-
-    several = len(pieces) > 1
-    truth = values(
-        {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}, pieces
-    )
+    wide = {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
+    truth = _twin(subject, case, wide, pieces, order, dtype)
     if dtype == torch.float64:
         return truth, []
     T = subject.graph.num_targets
     S = subject.graph.num_sources
-    if (
-        several
-        and T * S * subject.floats_per_pair <= EVERYTHING
-        and any(piece.slots is None for piece in pieces)
-    ):
+    joint = len(pieces) > 1 and any(piece.slots is None for piece in pieces)
+    if joint and T * S * subject.floats_per_pair <= EVERYTHING:
         # In one product, as dense torch has it: sums of pieces round less, and would hold backends
         # to more.
         pieces = [piece_of(subject.graph, torch.arange(T))]
-    nudged = [
-        _nudged(leaves, turn)
-        for turn in range(nudges if dtype in FLOOR and dtype != torch.float32 else 0)
-    ]
-    return truth, [values(inputs, pieces) for inputs in (leaves, *nudged)]
+    inputs = [leaves]
+    if dtype in (torch.float16, torch.bfloat16):
+        inputs += [_nudged(leaves, turn) for turn in range(nudges)]
+    return truth, [_twin(subject, case, x, pieces, order, dtype) for x in inputs]
+
+
+def _twin(
+    subject: Subject,
+    case: Case,
+    leaves: dict[str, Tensor],
+    pieces: Sequence[Piece],
+    order: int,
+    dtype: torch.dtype,
+) -> Values:
+    """The dense twin's values, of one piece or summed over several."""
+    if len(pieces) > 1:
+        return _summed(subject, case, leaves, pieces, order, dtype)
+
+    def solve(leaves: dict[str, Tensor]) -> Result:
+        return subject.problem(leaves, case, pieces[0]).solve(pieces[0])
+
+    return _differentiated(solve, leaves, case, order, dtype)
 
 
 def _nudged(leaves: dict[str, Tensor], turn: int) -> dict[str, Tensor]:
     """The leaves, moved by about one rounding of their dtype."""
     moved = {}
     for name, leaf in leaves.items():
-        step = 1.0 + torch.finfo(leaf.dtype).eps * seeded(
-            f"nudge {name} {turn}", tuple(leaf.shape), 4
-        ).to(leaf.device)
-        moved[name] = (
-            (leaf.detach().double() * step).to(leaf.dtype).requires_grad_(leaf.requires_grad)
-        )
+        noise = seeded(f"nudge {name} {turn}", tuple(leaf.shape), 4).to(leaf.device)
+        wide = leaf.detach().double() * (1.0 + torch.finfo(leaf.dtype).eps * noise)
+        moved[name] = wide.to(leaf.dtype).requires_grad_(leaf.requires_grad)
     return moved
 
 
@@ -246,18 +244,22 @@ def measure_backend(
         return _on_piece(subject, result, pieces[0])
 
     leaves = subject.leaves(case, dtype)
-    # some code refuses inputs that require gradients even so
+    if order == 0:  # some code refuses inputs that require gradients, even under no_grad
+        leaves = detached(leaves)
     with torch.set_grad_enabled(order > 0):
-        return _differentiated(run, leaves if order else detached(leaves), case, order)
+        return _differentiated(run, leaves, case, order)
 
 
 def _on_piece(subject: Subject, result: Result, piece: Piece) -> Result:
     """The piece's targets of a result on all of them."""
-    return Result(
-        result.output.index_select(subject.output_axis, piece.targets),
-        None if result.lse is None else result.lse.index_select(-2, piece.targets),
-        None if result.weights is None else result.weights.index_select(-2, piece.edge),
-    )
+    output = result.output.index_select(subject.output_axis, piece.targets)
+    lse = result.lse
+    if lse is not None:
+        lse = lse.index_select(-2, piece.targets)
+    weights = result.weights
+    if weights is not None:
+        weights = weights.index_select(-2, piece.edge)
+    return Result(output, lse, weights)
 
 
 def _differentiated(
@@ -267,8 +269,7 @@ def _differentiated(
     order: int = 1,
     rounded_to: torch.dtype | None = None,
 ) -> Values:
-    """Outputs, the gradients of a seeded random combination of them, and the same again of the
-    gradients.
+    """Outputs, gradients of a seeded random combination of them, and second derivatives.
 
     Args:
         run: The forward pass.
@@ -280,18 +281,15 @@ def _differentiated(
             default.
     """
     result = run(leaves)
-    layer = {"output": result.output}
+    functions = {"output": result.output}
     if case.extras:
-        layer |= {
-            name: x
-            for name, x in (("lse", result.lse), ("weights", result.weights))
-            if x is not None
-        }
-    values = dict(layer)
+        extras = {"lse": result.lse, "weights": result.weights}
+        functions |= {name: x for name, x in extras.items() if x is not None}
+    values = dict(functions)
     for prefix, left in (("grad", order - 1), ("second", order - 2))[:order]:
-        grads = _gradients(layer, leaves, left > 0, rounded_to)
-        layer = {f"{prefix} {name}": x for name, x in grads.items()}
-        values |= layer
+        grads = _gradients(functions, leaves, left > 0, rounded_to)
+        functions = {f"{prefix} {name}": x for name, x in grads.items()}
+        values |= functions
     return detached(values)
 
 
@@ -301,21 +299,20 @@ def _gradients(
     create_graph: bool,
     rounded_to: torch.dtype | None,
 ) -> dict[str, Tensor]:
-    carrying = {name: x for name, x in outputs.items() if x.requires_grad}
-    if not carrying:
+    differentiable = {name: x for name, x in outputs.items() if x.requires_grad}
+    if not differentiable:
         return {name: torch.zeros_like(x) for name, x in leaves.items()}
-    mix = [_mix(name, tuple(x.shape), rounded_to or x.dtype, x) for name, x in carrying.items()]
+    mix = [
+        _mix(name, tuple(x.shape), rounded_to or x.dtype, x) for name, x in differentiable.items()
+    ]
     grads = torch.autograd.grad(
-        list(carrying.values()),
+        list(differentiable.values()),
         list(leaves.values()),
         mix,
         create_graph=create_graph,
-        allow_unused=True,
+        materialize_grads=True,
     )
-    return {
-        name: torch.zeros_like(leaf) if grad is None else grad
-        for (name, leaf), grad in zip(leaves.items(), grads, strict=True)
-    }
+    return dict(zip(leaves, grads, strict=True))
 
 
 def _mix(name: str, shape: tuple[int, ...], rounded_to: torch.dtype, like: Tensor) -> Tensor:
@@ -331,8 +328,7 @@ def _summed(
     order: int,
     rounded_to: torch.dtype,
 ) -> Values:
-    """The twin of all targets, piece by piece: what :func:`_differentiated` gives of a single dense
-    problem.
+    """The twin of all targets, piece by piece, as :func:`_differentiated` gives it of one problem.
 
     Gradients are summed over the pieces in the dtype of the leaves, float32 at least.
     """
@@ -364,18 +360,19 @@ def _summed(
                 if order:
                     mixes[name] = _mix(name, tuple(shape), rounded_to, part)
             values[name].index_copy_(axis, place, part.detach())
-        carrying = [name for name, (part, *_) in parts.items() if order and part.requires_grad]
-        if carrying:
-            mix = [mixes[name].index_select(*parts[name][1:3]) for name in carrying]
-            sent = torch.autograd.grad(
-                [parts[name][0] for name in carrying], list(leaves.values()), mix, allow_unused=True
-            )
+        if not order:
+            continue
+        names = [name for name, (part, *_) in parts.items() if part.requires_grad]
+        if names:
+            mix = [mixes[name].index_select(*parts[name][1:3]) for name in names]
+            outputs = [parts[name][0] for name in names]
+            sent = torch.autograd.grad(outputs, list(leaves.values()), mix, allow_unused=True)
             for name, grad in zip(leaves, sent, strict=True):
                 if grad is not None:
                     grads[name] += grad
-    return values | {
-        f"grad {name}": grad.to(leaves[name].dtype) for name, grad in grads.items() if order
-    }
+    if order:
+        values |= {f"grad {name}": x.to(leaves[name].dtype) for name, x in grads.items()}
+    return values
 
 
 def _compare(
@@ -388,19 +385,20 @@ def _compare(
     stable: Stability | None,
 ) -> Iterator[Row]:
     sizes = {name: size(x) for name, x in truth.items()}
+    growth = 1.0
+    if stable is not None:
+        growth = stable.growth
     for name, reference in truth.items():
-        if name.startswith("second") and name not in measured:
-            continue  # refused, and reported as such
         scale = _magnitude(name, sizes)
         if name in measured:
             error = difference(measured[name], reference) / scale
+        elif name.startswith("second"):
+            continue  # refused, and reported as such
         else:
             error = float("inf")
         plain = max((difference(values[name], reference) / scale for values in dense), default=0.0)
         gradient = name.startswith(("grad", "second"))
-        limit = bound(
-            dtype, plain, gradient=gradient, growth=1.0 if stable is None else stable.growth
-        )
+        limit = bound(dtype, plain, gradient=gradient, growth=growth)
         yield Row(backend, _label(dtype), case.name, name, error, limit)
 
 
@@ -408,11 +406,16 @@ def _magnitude(name: str, sizes: dict[str, float]) -> float:
     """Magnitude that an error is relative to; see :mod:`graphattn.exactness.bounds`."""
     if name == "weights":
         return 1.0
-    if name in ("output", "lse"):
-        return max(sizes[name], 1.0 if name == "lse" else 0.0) or 1.0
-    kinds = ("grad", "second") if name.startswith("second") else ("grad",)
-    alike = [x for n, x in sizes.items() if n.startswith(kinds) and ("." in n) == ("." in name)]
-    return max(alike) or 1.0
+    if name == "lse":
+        return max(sizes["lse"], 1.0)
+    if name == "output":
+        return sizes["output"] or 1.0
+    kinds: tuple[str, ...] = ("grad",)
+    if name.startswith("second"):
+        kinds = ("grad", "second")
+    derivatives = {other: x for other, x in sizes.items() if other.startswith(kinds)}
+    # parameters, which have a dot in their names, are apart from inputs
+    return max(x for other, x in derivatives.items() if ("." in other) == ("." in name)) or 1.0
 
 
 # --- memory
@@ -426,9 +429,7 @@ def too_large(
     gradients: bool = True,
     most_bytes: Callable[[], int] | None = None,
 ) -> list[Refusal]:
-    """The refusal of a backend that would hold more than ``most_bytes()``; none if it fits or
-    nothing limits it.
-    """
+    """The refusal of a backend that would hold more than ``most_bytes()``, or an empty list."""
     request = subject.request(case, dtype)
     graph = subject.graph
     if request is None or most_bytes is None or backend not in BACKENDS:
@@ -436,11 +437,11 @@ def too_large(
     way = BACKENDS[backend]
     if way.reasons_against(graph, request):
         return []
+    needed = way.bytes_needed(graph, request)
+    if gradients:
+        needed *= PASSES_HELD
     if graph.is_rule and way.lists_edges:
-        listing = LISTED * graph.num_edges
-    else:
-        listing = 0
-    needed = (PASSES_HELD if gradients else 1) * way.bytes_needed(graph, request) + listing
+        needed += LISTED * graph.num_edges
     allowed = most_bytes()
     if needed <= allowed:
         return []

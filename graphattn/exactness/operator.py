@@ -1,6 +1,4 @@
-"""Attention without parameters: the library's own, on a graph or on graphs of heads, and a caller's
-function.
-"""
+"""Attention without parameters as a subject: the library's own, and a caller's function."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,6 +14,7 @@ from ..errors import ShapeError
 from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, PerExample, PerHead, disjoint_union
 from ..graph.chosen import Chosen
+from ..graph.like import GraphLike
 from .measure import measure
 from .pieces import EXHAUSTIVE, Piece
 from .subject import Case, Leaf, Problem, Result, detached, seeded
@@ -74,6 +73,12 @@ class _Operands:
             "value": Leaf("sources", -3),
         }
 
+    @property
+    def run_on(self) -> GraphLike:
+        if self.chosen is None:
+            return self.graph
+        return self.chosen
+
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
         T = self.graph.num_targets
         S = self.graph.num_sources
@@ -121,7 +126,8 @@ class _Operands:
         """Biases (..., H, R, U); -inf where an edge is not chosen."""
         bias = leaves.get("score_bias")
         if self.chosen is not None:
-            query, key = (_as_given(leaves[name].detach()) for name in ("query", "key"))
+            query = _in_its_dtype(leaves["query"].detach())
+            key = _in_its_dtype(leaves["key"].detach())
             is_chosen = chosen_edges(self.chosen, query, key)
             if bias is None:
                 bias = query.new_zeros((), dtype=leaves["query"].dtype)
@@ -131,9 +137,10 @@ class _Operands:
         return piece.spread(bias).movedim(-1, -3)
 
 
-def _as_given(x: Tensor) -> Tensor:
-    """Numbers in the dtype that a choice is computed in: float32 where they came from it or a
-    narrower one.
+def _in_its_dtype(x: Tensor) -> Tensor:
+    """Numbers in the dtype in which a choice is computed.
+
+    That is float32 where they are float32 numbers, or narrower ones.
     """
     narrow = x.float()
     if torch.equal(narrow.double(), x.double()):
@@ -142,9 +149,7 @@ def _as_given(x: Tensor) -> Tensor:
 
 
 def chosen_edges(graph: Chosen, query: Tensor, key: Tensor) -> Tensor:
-    """True for the edges of ``graph.union()`` that are in ``graph.edges(query, key)``, bool (...,
-    E, H).
-    """
+    """True for edges of ``graph.union()`` that queries and keys choose, bool (..., E, H)."""
     *lead, T, H, _ = query.shape
     S = graph.num_sources
     union = graph.union()
@@ -173,30 +178,28 @@ class GraphSubject(_Operands):
         softcap: float | None = None,
         seed: int = 0,
     ) -> None:
-        small = graph.num_targets * graph.num_sources <= EXHAUSTIVE
+        lead: tuple[int, ...] = ()
+        if graph.num_targets * graph.num_sources <= EXHAUSTIVE:
+            lead = (2,)
         plain = Case("plain", alike=widths is None)
         if widths is None:
             widths = (5, 3)
-        super().__init__(
-            graph, (2,) if small else (), heads, widths, SCALE if scale is None else scale, seed
-        )
-        self.places["score_bias"] = Leaf("edges", -2)
-        self.name = f"graphattn.attention, {self.sizes}"
-        self.backends = tuple(BACKENDS)
         if softcap is None:
             softcap = SOFTCAP
-        self.cases: tuple[Case, ...] = (
+        cases = [
             plain,
             Case("score_bias", bias=True),
             Case("all options", bias=True, softcap=softcap, extras=True),
-            *(
-                (
-                    Case("scale 0", alike=True, scale=0.0),
-                    Case("scale below 0", alike=True, scale=-SCALE),
-                )
-                * (scale is None)
-            ),
-        )
+        ]
+        if scale is None:
+            scale = SCALE
+            cases.append(Case("scale 0", alike=True, scale=0.0))
+            cases.append(Case("scale below 0", alike=True, scale=-SCALE))
+        super().__init__(graph, lead, heads, widths, scale, seed)
+        self.places["score_bias"] = Leaf("edges", -2)
+        self.name = f"graphattn.attention, {self.sizes}"
+        self.backends = tuple(BACKENDS)
+        self.cases: tuple[Case, ...] = tuple(cases)
         self.notes: tuple[str, ...] = ()
         if graph.num_edges > MOST_EDGES:
             self.cases = (plain, Case("softcap", softcap=softcap))
@@ -225,25 +228,27 @@ class GraphSubject(_Operands):
         backend: str,
         graph: AttentionGraph | None = None,
     ) -> Result:
-        options: dict[str, Any] = (
-            {"return_weights": True, "return_lse": True} if case.extras else {}
-        )
+        layout: Any = graph
+        if graph is None:
+            layout = self.run_on
         result = attention(
             leaves["query"],
             leaves["key"],
             leaves["value"],
-            self.chosen or self.graph if graph is None else graph,
+            layout,
             score_bias=leaves.get("score_bias"),
             scale=self.scale_in(case),
             softcap=case.softcap,
             backend=backend,
-            **options,
+            return_weights=case.extras,
+            return_lse=case.extras,
         )
-        if isinstance(result, AttentionOutput):
-            return Result(
-                result.output, result.lse, None if result.weights is None else result.weights.alpha
-            )
-        return Result(result)
+        if not isinstance(result, AttentionOutput):
+            return Result(result)
+        weights = None
+        if result.weights is not None:
+            weights = result.weights.alpha
+        return Result(result.output, result.lse, weights)
 
 
 class CallableSubject(_Operands):
@@ -264,18 +269,17 @@ class CallableSubject(_Operands):
         softcap: float | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(
-            graph, (), heads, widths, widths[0] ** -0.5 if scale is None else scale, seed
-        )
+        if scale is None:
+            scale = widths[0] ** -0.5
+        super().__init__(graph, (), heads, widths, scale, seed)
         self.function = function
         self.softcap = softcap
         self.cases: tuple[Case, ...] = (Case("plain", softcap=softcap),)
         self.called = f"{getattr(function, '__name__', type(function).__name__)}(query, key, value)"
         self.name = f"{self.called}, {self.sizes}"
-        ungrouped = heads[0] == heads[1] > 1
-        self.notes: tuple[str, ...] = (
-            f"heads {heads[0]} on {heads[1]}: grouping of heads not tested",
-        ) * ungrouped
+        self.notes: tuple[str, ...] = ()
+        if heads[0] == heads[1] > 1:
+            self.notes = (f"heads {heads[0]} on {heads[1]}: grouping of heads not tested",)
 
     def request(self, case: Case, dtype: torch.dtype) -> None:
         return None
@@ -292,17 +296,14 @@ class CallableSubject(_Operands):
         value = leaves["value"]
         output = self.function(query, key, value)
         expected = (*query.shape[:-1], value.shape[-1])
-        if not isinstance(output, Tensor) or tuple(output.shape) != expected:
-            if isinstance(output, Tensor):
-                came = tuple(output.shape)
-            else:
-                came = type(output).__name__
+        came: object = type(output).__name__
+        if isinstance(output, Tensor):
+            came = tuple(output.shape)
+        if came != expected:
             raise ShapeError(
-                f"{self.called} must return a tensor {expected} = (targets, heads, width of "
-                "value) for query "
-                f"{tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}; "
-                f"got {came}. "
-                "Wrap a function that wants heads first: "
+                f"{self.called} must return a tensor {expected} = (targets, heads, width of value) "
+                f"for query {tuple(query.shape)}, key {tuple(key.shape)} and value "
+                f"{tuple(value.shape)}; got {came}. Wrap a function that wants heads first: "
                 "lambda q, k, v: f(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)"
             )
         return Result(output)
@@ -325,9 +326,7 @@ def function_subject(
     dtypes: Sequence[torch.dtype],
     options: dict[str, Any],
 ) -> CallableSubject:
-    """The function as a subject, with grouped heads if it takes them and no others are
-    requested.
-    """
+    """The function as a subject, with grouped heads if it takes them and the caller set none."""
     if "heads" in options:
         return CallableSubject(function, graph, **options)
     grouped = CallableSubject(function, graph, heads=GROUPED, **options)
@@ -343,8 +342,9 @@ def with_layout(
     dtypes: Sequence[torch.dtype],
     any_heads: bool,
 ) -> str | None:
-    """A diagnosis, and the layout in which the wrong function is right; in other heads too if
-    ``any_heads``.
+    """A diagnosis, and the layout in which the wrong function is right.
+
+    With other numbers of heads too if ``any_heads``.
     """
 
     def heads_first(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -352,20 +352,24 @@ def with_layout(
 
     def is_exact(function: Function, heads: tuple[int, int]) -> bool:
         """True if its outputs are right, wherever others are wrong."""
-        options: dict[str, Any] = {
-            name: getattr(subject, name) for name in ("widths", "scale", "softcap", "seed")
-        }
-        other = CallableSubject(function, subject.graph, heads=heads, **options)
-        if other.runs(dtypes):
-            rows = measure(other, pieces, dtypes, (CALLABLE,), gradients=False).rows
-        else:
-            rows = []
+        other = CallableSubject(
+            function,
+            subject.graph,
+            heads=heads,
+            widths=subject.widths,
+            scale=subject.scale,
+            softcap=subject.softcap,
+            seed=subject.seed,
+        )
+        if not other.runs(dtypes):
+            return False
+        rows = measure(other, pieces, dtypes, (CALLABLE,), gradients=False).rows
         return bool(rows) and all(row.ok for row in rows)
 
-    if any(
-        is_exact(heads_first, heads)
-        for heads in ((GROUPED, EQUAL) if any_heads else (subject.heads,))
-    ):
+    heads_tried = [subject.heads]
+    if any_heads:
+        heads_tried = [GROUPED, EQUAL]
+    if any(is_exact(heads_first, heads) for heads in heads_tried):
         return HEADS_FIRST  # what else differs is a consequence
     if any_heads and subject.heads == GROUPED and is_exact(subject.function, EQUAL):
         if diagnosis is None:
@@ -375,9 +379,7 @@ def with_layout(
 
 
 def side_by_side(graph: PerHead | PerExample) -> tuple[Function, AttentionGraph]:
-    """Attention on graphs of heads, or of examples, as a function on one graph, where each has its
-    own nodes.
-    """
+    """Attention on graphs of heads, or of examples, as a function on their disjoint union."""
     if isinstance(graph, PerExample):
         return _examples_in_a_row(graph)
     return _heads_in_a_row(graph, partial(attention, graph=graph))

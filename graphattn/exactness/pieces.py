@@ -1,6 +1,4 @@
-"""Pieces of a graph that a dense twin can hold: all targets in several of them, or one of a sample
-of the targets.
-"""
+"""Pieces of a graph that a dense twin can hold: all targets in several, or a sample in one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -55,7 +53,10 @@ class Piece:
     @property
     def cost(self) -> int:
         """Cost of the twin, in pairs of a product."""
-        return self.targets.numel() * self.width * (1 if self.slots is None else GATHERED)
+        pairs = self.targets.numel() * self.width
+        if self.slots is None:
+            return pairs
+        return pairs * GATHERED
 
     @property
     def mask(self) -> Tensor:
@@ -87,14 +88,15 @@ class Piece:
 def sample(
     graph: AttentionGraph, at_most: int = 256, seed: int = 0, floats_per_pair: int = 1
 ) -> Piece:
-    """All targets of a small graph; else a seeded choice with the first, the last, the busiest and
-    the idlest one.
+    """All targets of a small graph; of a large one a seeded choice.
+
+    A choice has the first and the last target, and those with the most and the fewest edges.
 
     Args:
         graph: The graph.
         at_most: Targets chosen; fewer if their sources would not fit the budget.
         seed: Of the choice.
-        floats_per_pair: What the twin holds of a pair; the budget is as many times smaller.
+        floats_per_pair: Numbers that the twin holds of a pair; they divide the budget.
     """
     T = graph.num_targets
     budget = BUDGET // floats_per_pair
@@ -117,9 +119,7 @@ def sample(
 def all_pieces(
     graph: AttentionGraph, most_pairs: int = EVERYTHING, floats_per_pair: int = 1
 ) -> list[Piece] | None:
-    """All targets, each once; ``None`` if the twin would compute more than ``most_pairs`` pairs of
-    one number each.
-    """
+    """All targets, each once; ``None`` if they have more than ``most_pairs`` pairs of one number."""
     most_pairs //= floats_per_pair
     if graph.num_edges + graph.num_targets > most_pairs:
         return None
@@ -202,10 +202,12 @@ class _Rows:
         """Every row with its own columns: slot after slot, one for each edge."""
         row, source, edge = self.into(targets)
         sources, place = torch.unique(source, return_inverse=True)
-        _, slot = _runs.spread(self.degree[targets])
-        slots = torch.zeros(
-            targets.numel(), int(slot.max()) + 1 if slot.numel() else 0, dtype=torch.int64
-        )
+        degree = self.degree[targets]
+        _, slot = _runs.spread(degree)
+        width = 0
+        if degree.numel():
+            width = int(degree.max())
+        slots = torch.zeros(targets.numel(), width, dtype=torch.int64)
         slots[row, slot] = place
         return Piece(targets, sources, edge, row, slot, slots=slots).to(self.graph.device)
 

@@ -16,7 +16,7 @@ from .subject import Case, Leaf, Subject, detached, seeded
 
 MOST_LISTED = 1 << 22  # edges up to which a graph is listed anew, to drop, shuffle or rename
 PROBES = 3  # targets of a large graph that are probed,
-TRIES = 32  # of so many that read something
+TRIES = 32  # of so many with an edge
 ALL = 256  # and of a small one
 SHOVE = 3.0  # how far an input is moved
 LEAST = 16.0  # in eps of the largest weight: what is less may be none
@@ -24,10 +24,10 @@ LEAST = 16.0  # in eps of the largest weight: what is less may be none
 
 @contextmanager
 def threads(count: int) -> Iterator[int]:
-    """So many threads of torch inside; yields how many there were, and brings them back.
+    """A number of threads of torch inside; yields the number before, and restores it.
 
-    Thousands of runs on tensors of a few kilobytes take a tenth of the processor time with one: a
-    second only waits.
+    Thousands of runs on tensors of a few kilobytes take a tenth of the processor time with one
+    thread: a second only waits.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -38,21 +38,16 @@ def threads(count: int) -> Iterator[int]:
 
 
 def sent(output: Tensor, leaves: dict[str, Tensor], places: dict[str, Leaf]) -> dict[str, Tensor]:
-    """The largest gradient (S,) that the sum of an output sends to each input of the sources, if it
-    sends one.
-    """
-    names = [
-        name
-        for name, place in places.items()
-        if name in leaves and place.of in ("sources", "nodes")
-    ]
+    """The largest gradient (S,) that the sum of an output sends to each input of the sources."""
+    names = [name for name, place in places.items() if place.of in ("sources", "nodes")]
+    names = [name for name in names if name in leaves]
     inputs = [leaves[name] for name in names]
     grads = torch.autograd.grad(output.sum(), inputs, retain_graph=True, allow_unused=True)
-    return {
-        name: grad.abs().movedim(places[name].axis, 0).flatten(1).amax(1)
-        for name, grad in zip(names, grads, strict=True)
-        if grad is not None and grad.numel()
-    }
+    largest = {}
+    for name, grad in zip(names, grads, strict=True):
+        if grad is not None and grad.numel():
+            largest[name] = grad.abs().movedim(places[name].axis, 0).flatten(1).amax(1)
+    return largest
 
 
 class Probe:
@@ -65,7 +60,7 @@ class Probe:
         dtype: Of the inputs.
         backend: The one that runs.
         gradients: Whether gradients are taken.
-        threads: As many as the caller's torch takes.
+        threads: The number of threads of the caller's torch.
     """
 
     def __init__(
@@ -91,26 +86,21 @@ class Probe:
         self.places = {name: place for name, place in subject.places.items() if name in self.leaves}
         self.shares_nodes = any(place.of == "nodes" for place in self.places.values())
         self.output = self.run(self.leaves)
-        self.degree = torch.bincount(piece.row, minlength=piece.targets.numel())
+        R = piece.targets.numel()
+        self.degree = torch.bincount(piece.row, minlength=R)
+        self.stable: Tensor | None = None  # (..., T)
         where = stability(subject, case, dtype, [piece])
-        # (..., T)
-        if where is None:
-            self.stable = None
-        else:
+        if where is not None:
             self.stable = where.stable
         self.edge_weight = self._edge_weight()
-        shuffle = torch.randperm(
-            piece.targets.numel(), generator=torch.Generator().manual_seed(0)
-        ).tolist()
-        reads = torch.bincount(
-            piece.row[self.edge_weight > 0], minlength=piece.targets.numel()
-        ).tolist()
-        every = [row for row in shuffle if reads[row]]
-        self.busy = every[:TRIES]
+        order = torch.randperm(R, generator=torch.Generator().manual_seed(0)).tolist()
+        weighted = torch.bincount(piece.row[self.edge_weight > 0], minlength=R).tolist()
+        rows = [row for row in order if weighted[row]]
+        self.busy = rows[:TRIES]
         if piece.complete:
-            self.probed = every[:ALL]
+            self.probed = rows[:ALL]
         else:
-            self.probed = every[:PROBES]
+            self.probed = rows[:PROBES]
         self.pairs_read = 0
         self._unread: dict[int, Tensor] = {}  # several invariants look at the same rows
         self.listable = (
@@ -125,17 +115,12 @@ class Probe:
         piece = self.piece
         if self.stable is None or piece.edge.numel() == 0:
             return torch.ones(piece.edge.numel(), device=piece.targets.device)
+        leaves = detached(self.leaves, torch.float64)
         with torch.no_grad():
-            weights = (
-                self.subject.problem(detached(self.leaves, torch.float64), self.case, piece)
-                .solve(piece)
-                .weights
-            )
+            weights = self.subject.problem(leaves, self.case, piece).solve(piece).weights
         assert weights is not None
-        # (..., e)
-        weight = (
-            weights.abs().amax(-1).masked_fill(~self.stable[..., piece.targets[piece.row]], 0.0)
-        )
+        unstable = ~self.stable[..., piece.targets[piece.row]]
+        weight = weights.abs().amax(-1).masked_fill(unstable, 0.0)  # (..., e)
         weight = weight.reshape(-1, piece.edge.numel()).amax(0)
         least = LEAST * torch.finfo(self.dtype).eps * float(weight.nan_to_num(0.0).max())
         return torch.where(weight > least, weight, 0.0)
@@ -160,15 +145,15 @@ class Probe:
 
     @cached_property
     def repeats(self) -> bool:
-        """True if another run on the same inputs gives the same bits; else moving an input proves
-        nothing.
+        """True if another run on the same inputs gives the same bits.
+
+        Else moving an input proves nothing.
         """
         return torch.equal(self.run(self.leaves).nan_to_num(), self.output.nan_to_num())
 
     @cached_property
     def gradients_sent(self) -> dict[int, dict[str, Tensor]]:
-        """For each probed row and each input of the sources: the largest gradient (S,) that the
-        row's target sends.
+        """The largest gradients (S,) that each probed target sends to each input of the sources.
 
         Empty where there is no gradient.
         """
@@ -182,7 +167,9 @@ class Probe:
         rows = rows[:PROBES]
         if self.piece.complete:
             return [[row] for row in rows]
-        return [rows] * bool(rows)
+        if rows:
+            return [rows]
+        return []
 
     def at(self, output: Tensor, rows: list[int]) -> Tensor:
         """The outputs of the rows' targets."""
@@ -198,9 +185,8 @@ class Probe:
 
     def weighted_sources(self, row: int) -> Tensor:
         """Those of them whose edge has a weight."""
-        return torch.unique(
-            self.piece.columns[self.piece.column[(self.piece.row == row) & (self.edge_weight > 0)]]
-        )
+        edges = (self.piece.row == row) & (self.edge_weight > 0)
+        return torch.unique(self.piece.columns[self.piece.column[edges]])
 
     def non_neighbours(self, row: int) -> Tensor:
         """bool (S,): sources that the row's target may not read, as a source or as itself."""
@@ -225,9 +211,7 @@ class Probe:
         return moved
 
     def without(self, gone: Tensor) -> tuple[dict[str, Tensor], AttentionGraph]:
-        """The inputs that go with the edges that are left without some, int64, and the graph of
-        these.
-        """
+        """The inputs and the graph without some edges, int64."""
         keep = torch.ones(self.graph.num_edges, dtype=torch.bool, device=self.piece.targets.device)
         keep[gone] = False
         return self._with_edges(torch.nonzero(keep).flatten())
@@ -235,12 +219,12 @@ class Probe:
     def _with_edges(self, order: Tensor) -> tuple[dict[str, Tensor], AttentionGraph]:
         """The inputs that go with the edges in ``order`` (e,), and the graph of these alone."""
         index = self.graph.edge_index[:, order]
-        kept = listed(index[1], index[0], self.graph.num_targets, self.graph.num_sources)
+        edges = listed(index[1], index[0], self.graph.num_targets, self.graph.num_sources)
         leaves = dict(self.leaves)
         for name, place in self.places.items():
             if place.of == "edges":
                 leaves[name] = leaves[name].index_select(place.axis, order)
-        return leaves, replace(self.graph, edges=kept)
+        return leaves, replace(self.graph, edges=edges)
 
     def relabelled(self) -> Tensor:
         """The output on the same graph with every node renamed, brought back to the old names."""
@@ -249,7 +233,8 @@ class Probe:
             "sources": self._shuffle(self.graph.num_sources),
         }
         if self.shares_nodes:
-            new["sources"] = new["nodes"] = new["targets"]
+            new["sources"] = new["targets"]
+            new["nodes"] = new["targets"]
         leaves = dict(self.leaves)
         for name, place in self.places.items():
             if place.of != "edges":
@@ -262,6 +247,5 @@ class Probe:
         return self.run(*self._with_edges(self._shuffle(self.graph.num_edges)))
 
     def _shuffle(self, count: int) -> Tensor:
-        return torch.randperm(count, generator=torch.Generator().manual_seed(count)).to(
-            self.piece.targets.device
-        )
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(count))
+        return order.to(self.piece.targets.device)

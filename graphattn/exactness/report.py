@@ -38,9 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Check:
-    """One invariant of one backend: it holds, or ``detail`` says how not; ``tried`` says on what it
-    was tried.
-    """
+    """One invariant of one backend: ``detail`` contradicts it, ``tried`` is what it was tried on."""
 
     backend: str
     claim: str
@@ -51,9 +49,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A backend that does not run a case, in its own words; a ``fault`` is an error that should not
-    have been.
-    """
+    """A backend that does not run a case, and its reasons; a ``fault`` is an error of the code."""
 
     backend: str
     case: str
@@ -130,20 +126,20 @@ class Report:
         }
 
     def __str__(self) -> str:
-        some = f"{'all ' if self.measured == self.total else f'{self.measured:,} of '}{self.total:,} targets"
+        if self.measured == self.total:
+            targets = f"all {self.total:,} targets"
+        else:
+            targets = f"{self.measured:,} of {self.total:,} targets"
         lines = [
             f"verify {self.subject}",
             f"  on {self.graph}",
-            f"  compared with dense attention in float64 at {some}",
+            f"  compared with dense attention in float64 at {targets}",
             "",
         ]
         lines += [*self._table(), *self._check_lines(), *self._refusal_lines(), ""]
         lines += [f"note: {note}" for note in self.notes]
-        lines += (
-            []
-            if self.diagnosis is None
-            else ["diagnosis:", *(f"    {x}" for x in self.diagnosis.split("; "))]
-        )
+        if self.diagnosis is not None:
+            lines += ["diagnosis:", *(f"    {x}" for x in self.diagnosis.split("; "))]
         return "\n".join([*lines, self._verdict()])
 
     def _table(self) -> list[str]:
@@ -158,24 +154,22 @@ class Report:
             f"{'backend':<{width}}  {'dtype':<14}  {pair}   {pair}",
         ]
         for backend, dtype in dict.fromkeys((row.backend, row.dtype) for row in self.rows):
-            here = [row for row in self.rows if (row.backend, row.dtype) == (backend, dtype)]
-            output, beside = (
-                _worst(row for row in here if row.is_output is is_output)
-                for is_output in (True, False)
-            )
-            if all(row.ok for row in here):
+            rows = [row for row in self.rows if (row.backend, row.dtype) == (backend, dtype)]
+            output = _worst(row for row in rows if row.is_output)
+            rest = _worst(row for row in rows if not row.is_output)
+            verdict = "WRONG"
+            if all(row.ok for row in rows):
                 verdict = "ok"
-            else:
-                verdict = "WRONG"
-            if beside is None:
-                named = ""
-            else:
-                named = f"{_in_words(beside.quantity)} ({beside.case})"
-            line = f"{backend:<{width}}  {dtype:<8}  {verdict:<5} {_cell(output)}   {_cell(beside)}  {named}"
+            name = ""
+            if rest is not None:
+                name = f"{_in_words(rest.quantity)} ({rest.case})"
+            errors = f"{_cell(output)}   {_cell(rest)}"
+            line = f"{backend:<{width}}  {dtype:<8}  {verdict:<5} {errors}  {name}"
             lines.append(line.rstrip())
         dtypes = {row.dtype for row in self.rows}  # the rule of graphattn.exactness.bounds
         lines.append("error: the largest difference from the twin, over the largest value")
-        lines += ["limit: 1e-12 in float64"] * ("float64" in dtypes)
+        if "float64" in dtypes:
+            lines.append("limit: 1e-12 in float64")
         if dtypes - {"float64"}:
             lines.append(
                 "limit: twice (gradients: 3 times) the error of dense torch in the same dtype, "
@@ -186,9 +180,9 @@ class Report:
     def _check_lines(self) -> list[str]:
         lines = []
         for claim in dict.fromkeys(check.claim for check in self.checks):
-            here = [check for check in self.checks if check.claim == claim]
-            failed = [check for check in here if not check.ok]
-            tried = ", ".join(dict.fromkeys(check.tried for check in here if check.tried))
+            checks = [check for check in self.checks if check.claim == claim]
+            failed = [check for check in checks if not check.ok]
+            tried = ", ".join(dict.fromkeys(check.tried for check in checks if check.tried))
             if failed:
                 verdict = f"BROKEN ({', '.join(check.backend for check in failed)})"
             else:
@@ -201,25 +195,25 @@ class Report:
 
     def _refusal_lines(self) -> list[str]:
         lines = []
+        faults: dict[tuple[str, ...], list[str]] = {}  # backends by reasons
         alike: dict[tuple[str, str], list[Refusal]] = {}
-        for reasons in dict.fromkeys(refusal.reasons for refusal in self.refusals if refusal.fault):
-            backends = dict.fromkeys(
-                r.backend for r in self.refusals if r.fault and r.reasons == reasons
-            )
-            lines += [*reasons, f"    with {', '.join(backends)}"]
-        refused = [refusal for refusal in self.refusals if not refusal.fault]
-        for refusal in refused:  # reasons that differ in their numbers alone are shown once
-            alike.setdefault(
-                (refusal.backend, re.sub(r"[\d,.]+", "#", str(refusal.reasons))), []
-            ).append(refusal)
+        for refusal in self.refusals:
+            if refusal.fault:
+                faults.setdefault(refusal.reasons, []).append(refusal.backend)
+            else:  # reasons that differ in their numbers alone are shown once
+                words = re.sub(r"[\d,.]+", "#", str(refusal.reasons))
+                alike.setdefault((refusal.backend, words), []).append(refusal)
+        for reasons, backends in faults.items():
+            lines += [*reasons, f"    with {', '.join(dict.fromkeys(backends))}"]
         together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for group in alike.values():
             cases = ", ".join(dict.fromkeys(refusal.case for refusal in group))
             together.setdefault((cases, group[0].reasons), []).append(group[0].backend)
-        for (named, reasons), those in together.items():
-            lines.append(
-                f"{', '.join(those)} {'do' if len(those) > 1 else 'does'} not run {named}:"
-            )
+        for (cases, reasons), backends in together.items():
+            verb = "does"
+            if len(backends) > 1:
+                verb = "do"
+            lines.append(f"{', '.join(backends)} {verb} not run {cases}:")
             lines += [f"    {reason}" for reason in reasons]
         if lines:
             return ["", *lines]

@@ -20,21 +20,18 @@ from .bounds import size
 from .pieces import Piece
 from .subject import Case, Problem, Result, Subject, detached, seeded
 
-STEP = {torch.float64: 1e-7, torch.float32: 4e-6}  # relative, above the rounding of the dtype;
-# and the fourth difference from which on it is a kink: what matters in float32, above what rounding
-# makes
+STEP = {torch.float64: 1e-7, torch.float32: 4e-6}  # relative, above the rounding of the dtype
+# the least fourth difference of a kink: what matters in float32, above what rounding makes
 BEND = 1e-12
-HALF_STEP = 4.0  # in eps of float16 and bfloat16,
-# where jumps alone are distinguished from curves; kinks are many, and dense torch has them as well
+HALF_STEP = 4.0  # in eps of float16 and bfloat16
+# in half precision jumps alone count: kinks are many, and dense torch has them as well
 HALF_BEND = 0.3
 LINES = 2
 _FOURTH = (1.0, -4.0, 6.0, -4.0, 1.0)
 
 
 class Stability(NamedTuple):
-    """Stable outputs, bool (..., T), and the growth of a relative change of the scores in them, >=
-    1.
-    """
+    """Stable outputs, bool (..., T), and the growth >= 1 of a relative change of their scores."""
 
     stable: Tensor
     growth: float
@@ -50,17 +47,15 @@ class Stability(NamedTuple):
 def stability(
     subject: Subject, case: Case, dtype: torch.dtype, pieces: Iterable[Piece]
 ) -> Stability | None:
-    """The stability of the targets of some pieces, the others counted stable; ``None`` if all is
-    smooth.
-    """
+    """The stability of the pieces' targets, all others stable; ``None`` if all is smooth."""
     leaves = detached(subject.leaves(case, dtype), torch.float64)
     T = subject.graph.num_targets
     stable = None
     growth = 1.0
     undecided = subject.undecided(dtype)
-    reading = any_stable = False
-    half = dtype in (torch.float16, torch.bfloat16)
-    if half:
+    any_edges = False
+    any_stable = False
+    if dtype in (torch.float16, torch.bfloat16):
         step = HALF_STEP * torch.finfo(dtype).eps
         bend = HALF_BEND
     else:
@@ -78,18 +73,19 @@ def stability(
                 )
                 if undecided is not None:
                     stable &= ~undecided
-            for line in range(LINES * (not problem.smooth)):
-                here, grown = _along(
-                    problem, piece, line, step, bend, right.output, size(right.lse)
-                )
-                stable[..., piece.targets] &= here
-                growth = max(growth, grown)
-            busy = problem.mask.any(-1)
-            reading |= bool(busy.any())
-            any_stable |= bool((stable[..., piece.targets] & busy).any())
+            if not problem.smooth:
+                for line in range(LINES):
+                    rows, by = _along(
+                        problem, piece, line, step, bend, right.output, size(right.lse)
+                    )
+                    stable[..., piece.targets] &= rows
+                    growth = max(growth, by)
+            has_edges = problem.mask.any(-1)
+            any_edges |= bool(has_edges.any())
+            any_stable |= bool((stable[..., piece.targets] & has_edges).any())
     if stable is None:
         return None
-    return Stability(stable, growth, any_stable or not reading)
+    return Stability(stable, growth, any_stable or not any_edges)
 
 
 def _along(
@@ -102,10 +98,8 @@ def _along(
     scores: float,
 ) -> tuple[Tensor, float]:
     """Rows (..., R) that are stable along a line, and the growth of a step in them."""
-    query, key = (
-        _noise(f"{name} {line}", x, size(x))
-        for name, x in (("query", problem.query), ("key", problem.key))
-    )
+    query = _noise(f"query {line}", problem.query, size(problem.query))
+    key = _noise(f"key {line}", problem.key, size(problem.key))
     blank = right.new_zeros(right.shape[-2], *problem.mask.shape)  # (H, R, U)
     if problem.bias is None:
         bias = blank
@@ -114,6 +108,9 @@ def _along(
     score = _noise(f"score {line}", blank, max(1.0, scores))
     outputs = []
     for times in (-2, -1, 0, 1, 2):
+        if times == 0:
+            outputs.append(right)
+            continue
         by = times * step
         moved = replace(
             problem,
@@ -121,15 +118,15 @@ def _along(
             key=problem.key + by * key,
             bias=bias + by * score,
         )
-        outputs.append(moved.attend(piece).output if times else right)
-    whole = size(right) or 1.0
+        outputs.append(moved.attend(piece).output)
+    magnitude = size(right) or 1.0
     bent = torch.stack([weight * x for weight, x in zip(_FOURTH, outputs, strict=True)]).sum(0)
-    stable = (bent.abs() <= bend * whole).flatten(-2).all(-1)  # a NaN is not
+    stable = (bent.abs() <= bend * magnitude).flatten(-2).all(-1)  # a NaN is not
     if right.numel():
         moved_by = (outputs[3] - outputs[1]).abs().flatten(-2).amax(-1)
     else:
         moved_by = stable.double()
-    return stable, size(moved_by[stable]) / (2 * step * whole)
+    return stable, size(moved_by[stable]) / (2 * step * magnitude)
 
 
 def _noise(name: str, like: Tensor, large: float) -> Tensor:
@@ -137,9 +134,7 @@ def _noise(name: str, like: Tensor, large: float) -> Tensor:
 
 
 class StableTargets:
-    """A subject whose answers that are not stable are 0, in the code under test and in the twin
-    alike.
-    """
+    """A subject whose unstable outputs are 0, in the code under test and in the twin alike."""
 
     def __init__(self, subject: Subject, stable: Tensor) -> None:
         self.subject = subject
@@ -162,4 +157,6 @@ class StableTargets:
 
 def only_stable(subject: Subject, where: Stability | None) -> Subject:
     """The subject where it is stable."""
-    return subject if where is None or where.left_out == 0 else StableTargets(subject, where.stable)  # type: ignore[return-value]
+    if where is None or where.left_out == 0:
+        return subject
+    return StableTargets(subject, where.stable)  # type: ignore[return-value]

@@ -10,19 +10,20 @@ from torch import Tensor
 
 from ..backends.request import Request
 from ..graph import AttentionGraph
+from ..graph.chosen import Chosen
+from ..graph.like import GraphLike
 from ..nn.normalizers import DenseNormalizer
 from .pieces import Piece
 from .twins import DenseResult, dense_attention
 
 DenseScore = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""Scores (..., H, T, S) of query (..., T, H, D), key (..., S, H, D) and, if any, edge features
-(..., T, S, F).
-"""
+"""Scores (..., H, T, S) of query (..., T, H, D), key (..., S, H, D) and edge features or None."""
 
 
 class Result(NamedTuple):
-    """Output (..., T or R, ...), lse (..., T or R, H) and weights (..., E or e, H); ``None`` where
-    not requested.
+    """Output (..., T or R, ...), lse (..., T or R, H) and weights (..., E or e, H).
+
+    ``None`` where they are not requested.
     """
 
     output: Tensor
@@ -32,9 +33,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One combination of options; backends take other routes under other options, so each is
-    measured.
-    """
+    """One combination of options; each is measured, since backends have a code path for each."""
 
     name: str
     bias: bool = False
@@ -45,9 +44,7 @@ class Case:
 
 
 class Leaf(NamedTuple):
-    """Where an input's nodes or edges stand: ``of`` is "targets", "sources", "nodes" (both) or
-    "edges".
-    """
+    """The owner and the axis of an input: "targets", "sources", "nodes" (both) or "edges"."""
 
     of: str
     axis: int
@@ -99,36 +96,26 @@ class Problem:
         return dense_attention(self.query, self.key, self.value, self.mask, *options)
 
     def _row_by_row(self, slots: Tensor) -> DenseResult:
-        """The same where every row has sources of its own: one dense problem with a single target
-        for each row.
-        """
+        """The same where every row has its own sources: a problem with one target for each row."""
         key, value = (
             x.index_select(-3, slots.flatten()).unflatten(-3, slots.shape)
             for x in (self.key, self.value)
         )
-        # (..., R, H, 1, W)
-        if self.bias is None:
-            bias = None
-        else:
-            bias = self.bias.movedim(-2, -3).unsqueeze(-2)
-        # (..., R, 1, W, H_kv, D)
-        if self.edge is None:
-            edge = None
-        else:
-            edge = self.edge.unsqueeze(-4)
-        # (..., R, 1, H, D), (R, 1, 1, W)
-        query = self.query.unsqueeze(-3)
-        mask = self.mask[:, None, None]
-        # (..., R, 1, W, F)
-        if self.edge_attr is None:
-            edge_attr = None
-        else:
-            edge_attr = self.edge_attr.unsqueeze(-3)
+        query = self.query.unsqueeze(-3)  # (..., R, 1, H, D)
+        mask = self.mask[:, None, None]  # (R, 1, 1, W)
+        bias = self.bias
+        if bias is not None:
+            bias = bias.movedim(-2, -3).unsqueeze(-2)  # (..., R, H, 1, W)
+        edge = self.edge
+        if edge is not None:
+            edge = edge.unsqueeze(-4)  # (..., R, 1, W, H_kv, D)
+        edge_attr = self.edge_attr
+        if edge_attr is not None:
+            edge_attr = edge_attr.unsqueeze(-3)  # (..., R, 1, W, F)
         score = _of_edges(self.score, edge_attr)
-        if self.normalize is None:
-            normalize = None
-        else:
-            normalize = partial(_of_single_rows, self.normalize)
+        normalize = self.normalize
+        if normalize is not None:
+            normalize = partial(_of_single_rows, normalize)
         options = (
             bias,
             self.scale,
@@ -158,9 +145,7 @@ def _of_edges(
 
 
 def _of_single_rows(normalize: DenseNormalizer, score: Tensor, there: Tensor) -> Tensor:
-    """Weights (..., R, H, 1, W) of rows that are problems of their own, by what takes (..., H, R,
-    W).
-    """
+    """Weights (..., R, H, 1, W) of rows that are problems of their own, computed together."""
     together = normalize(*(x.squeeze(-2).movedim(-2, -3) for x in (score, there)))
     return together.movedim(-3, -2).unsqueeze(-2)
 
@@ -179,29 +164,28 @@ class Subject(Protocol):
     owns_graph: bool
     """True if it can be run on another graph; a caller's own function cannot."""
     relists: bool
-    """Whether, being run on other graphs, it can be run on the edges of its own in another
-    order.
-    """
+    """True if it can be run on its own edges in another order, given that it takes other graphs."""
     own_code: str | None
-    """The caller's code in a word: its errors are reported, not raised; ``None`` for the library
-    itself.
-    """
+    """The name of a caller's code, whose errors are reported, not raised; ``None`` for our own."""
     notes: tuple[str, ...]
+    chosen: Chosen | None
+    """Where queries and keys choose the edges, of which ``graph`` has all that they may."""
     places: dict[str, Leaf]
     """The inputs that belong to nodes or edges; the other leaves are parameters."""
     floats_per_pair: int
-    """Numbers that the twin holds of a pair and a head: 1 for a product, D where a score is made of
-    D of them.
-    """
+    """Numbers that the twin holds of a pair and a head: 1 for a product, D for a sum of D terms."""
+
+    @property
+    def run_on(self) -> GraphLike:
+        """What the report names: ``graph``, or what chooses its edges or gives each head its own."""
+        ...
 
     def request(self, case: Case, dtype: torch.dtype) -> Request | None:
         """The request to a backend; ``None`` if no backend of the library runs."""
         ...
 
     def leaves(self, case: Case, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Seeded inputs and parameters by name; the same numbers for every call, rounded to the
-        dtype.
-        """
+        """Seeded inputs and parameters by name: equal in every call, rounded to the dtype."""
         ...
 
     def undecided(self, dtype: torch.dtype) -> Tensor | None:

@@ -36,8 +36,7 @@ def dense_attention(
     edge_to: str = "both",
     cap_bias: bool = False,
 ) -> DenseResult:
-    r"""Masked attention over all T x S pairs: softmax of the scaled product, or another score and
-    normalisation.
+    r"""Masked attention over all T x S pairs, by softmax of scaled products or by other functions.
 
     .. math:: \mathrm{out}_t = \sum_{s : \mathrm{mask}_{ts}} \mathrm{softmax}_s\big(
         c \tanh(\mathrm{scale} \, q_t \cdot (k_s + e_{ts}) / c) + b_{ts} + \log m_{ts} \big) (v_s + e_{ts})
@@ -72,29 +71,26 @@ def dense_attention(
         >>> dense_attention(x, x, x, torch.tensor([[True, True], [False, False]])).output.flatten()
         tensor([1., 0.])
     """
+    group = 1
     if key.shape[-2]:
         group = query.shape[-2] // key.shape[-2]
-    else:
-        group = 1
     key, value = (x.repeat_interleave(group, -2) for x in (key, value))
     if edge is not None:
         edge = edge.repeat_interleave(query.shape[-2] // max(1, edge.shape[-2]), -2)
-    if score is None:
-        z = _product(
-            query,
-            key,
-            None if edge_to == "value" else edge,
-            query.shape[-1] ** -0.5 if scale is None else scale,
-        )
-    else:
+    if scale is None:
+        scale = query.shape[-1] ** -0.5
+    if score is not None:
         z = score(query, key)
-    if score_bias is None:
-        there = mask
+    elif edge_to == "value":
+        z = _product(query, key, None, scale)
     else:
+        z = _product(query, key, edge, scale)
+    there = mask
+    if score_bias is not None:
         there = mask & (score_bias != -torch.inf)
-    if score_bias is not None and cap_bias:
-        z = z + score_bias.masked_fill(~there, 0.0)
-        score_bias = None
+        if cap_bias:
+            z = z + score_bias.masked_fill(~there, 0.0)
+            score_bias = None
     if softcap is not None:
         z = softcap * torch.tanh(z / softcap)
     if score_bias is not None:
@@ -126,9 +122,7 @@ def dense_attention(
 
 
 def _product(query: Tensor, key: Tensor, edge: Tensor | None, scale: float) -> Tensor:
-    """Scaled products (..., H, T, S) of queries with keys, and with the edge features that are
-    added to these.
-    """
+    """Scaled products (..., H, T, S) of queries with keys plus edge features."""
     q = query.transpose(-3, -2) * scale  # first, so that float16 does not overflow
     product = q @ key.transpose(-3, -2).transpose(-2, -1)
     if edge is None:
@@ -139,30 +133,28 @@ def _product(query: Tensor, key: Tensor, edge: Tensor | None, scale: float) -> T
 def turned(
     x: Tensor, positions: Tensor, base: float, rotary_dim: int, layout: str, num_axes: int
 ) -> Tensor:
-    """Queries or keys (..., N, H, D) with pairs of channels turned by ``n base^(-2 i / d)`` (Su et
-    al. 2021, eq. 34).
+    """Queries or keys (..., N, H, D), pairs of channels rotated by ``n base^(-2 i / d)``.
+
+    Su et al. 2021, eq. 34.
 
     Pairs are complex numbers here. ``positions`` (..., N), or (..., N, A): each axis turns a share
     of the pairs.
     """
-    wide = torch.promote_types(x.dtype, torch.float32)
-    # (..., N, A)
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    position = positions.to(dtype)
     if num_axes == 1:
-        position = positions.to(wide)[..., None]
-    else:
-        position = positions.to(wide)
+        position = position[..., None]  # (..., N, A)
     channels = rotary_dim // num_axes
-    speed = torch.tensor(
-        [base ** (-2 * i / channels) for i in range(channels // 2)], dtype=wide, device=x.device
-    )
+    speeds = [base ** (-2 * i / channels) for i in range(channels // 2)]
+    speed = torch.tensor(speeds, dtype=dtype, device=x.device)
     # (..., N, 1, rotary_dim / 2)
     angle = (position.unsqueeze(-1) * speed).flatten(-2).unsqueeze(-2)
-    moved = x[..., :rotary_dim].to(wide)
+    rotated = x[..., :rotary_dim].to(dtype)
     rest = x[..., rotary_dim:]
     if layout == "half":
-        pairs = moved.unflatten(-1, (2, -1)).transpose(-2, -1)
+        pairs = rotated.unflatten(-1, (2, -1)).transpose(-2, -1)
     else:
-        pairs = moved.unflatten(-1, (-1, 2))
+        pairs = rotated.unflatten(-1, (-1, 2))
     complex_spun = torch.complex(*pairs.unbind(-1)) * torch.polar(torch.ones_like(angle), angle)
     spun = torch.stack((complex_spun.real, complex_spun.imag), -1)
     if layout == "half":
@@ -173,9 +165,7 @@ def turned(
 
 
 class DenseRootWeight(nn.Module):
-    """The twin of what a layer adds after attention: ``out + W x``, or a learned gate between the
-    two.
-    """
+    """The twin of a layer's skip connection: ``out + W x``, or a learned gate between the two."""
 
     def __init__(self, root: nn.Linear, gate: nn.Linear | None) -> None:
         super().__init__()
@@ -183,14 +173,12 @@ class DenseRootWeight(nn.Module):
         self.gate = gate
 
     def forward(self, out: Tensor, x: Tensor) -> Tensor:
-        """(..., T, C) from the attention's output (..., T, C) and the targets' features (..., T,
-        C_in).
-        """
-        own = self.root(x)
+        """The layer's output (..., T, C) from attention's (..., T, C) and x (..., T, C_in)."""
+        skip = self.root(x)
         if self.gate is None:
-            return out + own
-        share = torch.sigmoid(self.gate(torch.cat((out, own, out - own), -1)))
-        return share * own + (1 - share) * out
+            return out + skip
+        share = torch.sigmoid(self.gate(torch.cat((out, skip, out - skip), -1)))
+        return share * skip + (1 - share) * out
 
 
 class DenseOutputBias(nn.Module):
@@ -206,13 +194,12 @@ class DenseOutputBias(nn.Module):
 
 
 class DenseGraphAttention(nn.Module):
-    """The dense twin of ``graphattn.nn.GraphAttention``: the same parameters, a mask in place of
-    the graph.
+    """The dense twin of ``graphattn.nn.GraphAttention``: its parameters, a mask for its graph.
 
     Args:
         state: The layer's ``state_dict()``; which parts the layer has is read off its names and
             shapes.
-        num_heads: H, the one number that shapes do not tell.
+        num_heads: H, which no shape contains.
 
     Example:
         >>> from graphattn.nn import GraphAttention
@@ -226,16 +213,13 @@ class DenseGraphAttention(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.q_proj, self.k_proj, self.v_proj = (_linear(state, f"{name}_proj") for name in "qkv")
-        self.edge_proj = _linear(state, "edge_proj") if "edge_proj.weight" in state else None
-        self.out_proj = _linear(state, "out_proj") if "out_proj.weight" in state else None
+        self.edge_proj = _linear_if_any(state, "edge_proj")
+        self.out_proj = _linear_if_any(state, "out_proj")
         self.skip: DenseRootWeight | DenseOutputBias | None = None
         if "skip.bias" in state:
             self.skip = DenseOutputBias(state["skip.bias"])
         if "skip.root.weight" in state:
-            if "skip.gate.weight" in state:
-                gate = _linear(state, "skip.gate")
-            else:
-                gate = None
+            gate = _linear_if_any(state, "skip.gate")
             self.skip = DenseRootWeight(_linear(state, "skip.root"), gate)
         self.load_state_dict(state)  # also complains of parameters that have no place here
 
@@ -250,9 +234,7 @@ class DenseGraphAttention(nn.Module):
         context: Tensor | tuple[Tensor, Tensor] | None = None,
         edge_attr: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Query (..., T, H, D), key and value (..., S, H_kv, D), and edge (..., T, S, H_kv, D) or
-        None.
-        """
+        """Query (..., T, H, D), key, value (..., S, H_kv, D), edge (..., T, S, H_kv, D) or None."""
         if context is None:
             context = x
         if isinstance(context, tuple):
@@ -263,9 +245,8 @@ class DenseGraphAttention(nn.Module):
         query = self.q_proj(x)
         key = self.k_proj(key_input)
         value = self.v_proj(value_input)
-        if self.edge_proj is None:
-            edge = None
-        else:
+        edge = None
+        if self.edge_proj is not None:
             edge = self.edge_proj(edge_attr).unflatten(-1, (-1, self.head_dim))
         query, key = (part.unflatten(-1, (-1, self.head_dim)) for part in (query, key))
         return query, key, value.unflatten(-1, (key.shape[-2], -1)), edge
@@ -303,6 +284,12 @@ class DenseGraphAttention(nn.Module):
             query, key, value, mask, score_bias, multiplicity=multiplicity, edge=edge
         )
         return self.finish(heads.output, x)
+
+
+def _linear_if_any(state: Mapping[str, Tensor], name: str) -> nn.Linear | None:
+    if f"{name}.weight" in state:
+        return _linear(state, name)
+    return None
 
 
 def _linear(state: Mapping[str, Tensor], name: str) -> nn.Linear:

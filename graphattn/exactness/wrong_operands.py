@@ -1,6 +1,4 @@
-"""Known mistakes about which queries, keys and values meet: heads, tokens, rotary positions; as in
-``wrong_scores``.
-"""
+"""Known mistakes about which queries, keys and values meet: heads, tokens, rotary positions."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,7 +26,8 @@ def _per_head(p: Problem) -> dict[str, Tensor]:
     group = p.query.shape[-2] // p.key.shape[-2]
     return {
         "query": p.query,
-        **{name: getattr(p, name).repeat_interleave(group, -2) for name in ("key", "value")},
+        "key": p.key.repeat_interleave(group, -2),
+        "value": p.value.repeat_interleave(group, -2),
     }
 
 
@@ -48,33 +47,25 @@ def _tiled_heads(scene: Scene) -> Answer | None:
 
 
 def _other_heads(*names: str) -> Make:
-    """Operands whose heads are in any order: for each head of the output, the one that is nearest
-    to it.
-    """
+    """Operands with their heads in any order: for each head of the output, the nearest one."""
 
     def make(scene: Scene) -> Answer | None:
         heads = scene.problem.query.shape[-2]
-        if not _products(scene) or not 1 < heads <= _HEADS or scene.output.dim() < 3:
+        if not 1 < heads <= _HEADS or scene.output.dim() < 3 or not _products(scene):
             return None
-        own = _per_head(scene.problem)
+        operands = _per_head(scene.problem)
 
         def solved(order: Tensor) -> Answer | None:
-            return scene.solve(
-                scene.copies, **own | {name: own[name].index_select(-2, order) for name in names}
-            )
+            permuted = {name: operands[name].index_select(-2, order) for name in names}
+            return scene.solve(scene.copies, **operands | permuted)
 
         apart = []
         for head in torch.arange(heads, device=scene.targets.device):
             answer = solved(head.expand(heads))
             if answer is None or answer.output.shape != scene.output.shape:
                 return None  # of a layer, which mixes its heads
-            apart.append(
-                (answer.output - scene.output)[..., answer.has_edges, :, :]
-                .abs()
-                .movedim(-2, 0)
-                .flatten(1)
-                .sum(1)
-            )
+            error = (answer.output - scene.output)[..., answer.has_edges, :, :].abs()
+            apart.append(error.movedim(-2, 0).flatten(1).sum(1))
         return solved(torch.stack(apart).argmin(0))
 
     return make
@@ -97,17 +88,16 @@ def _outermost(x: Tensor) -> Tensor:
 
 
 def _moved(names: tuple[str, ...], change: Change, finish: Change = lambda output: output) -> Make:
-    """Operands, and then the output, with tokens or numbers in other places; of all targets
-    together.
-    """
+    """Operands of all targets, and then the output, with tokens or numbers in other places."""
 
     def make(scene: Scene) -> Answer | None:
         if not scene.piece.complete or not _products(scene):
             return None
-        answer = scene.solve(
-            scene.copies, **{name: change(getattr(scene.problem, name)) for name in names}
-        )
-        return answer and answer._replace(output=finish(answer.output))
+        operands = {name: change(getattr(scene.problem, name)) for name in names}
+        answer = scene.solve(scene.copies, **operands)
+        if answer is None:
+            return None
+        return answer._replace(output=finish(answer.output))
 
     return make
 
@@ -144,30 +134,37 @@ def _in_place_of(right: str, wrong: str) -> Make:
     """One operand in the place of another, where it fits."""
 
     def make(scene: Scene) -> Answer | None:
-        if not _products(scene) or not (right == "value" or scene.piece.complete):
+        operands = _exchangeable(scene, right, wrong)
+        if operands is None:
             return None
-        own = _per_head(scene.problem)
-        fits = own[right].shape == own[wrong].shape
-        if fits:
-            return scene.solve(scene.copies, **own | {right: own[wrong]})
-        return None
+        return scene.solve(scene.copies, **operands | {right: operands[wrong]})
 
     return make
 
 
-def _swapped(one: str, other: str) -> Make:
+def _swapped(first: str, second: str) -> Make:
     """Two operands in the place of each other, where they fit."""
 
     def make(scene: Scene) -> Answer | None:
-        if not _products(scene) or not ("query" not in (one, other) or scene.piece.complete):
+        operands = _exchangeable(scene, first, second)
+        if operands is None:
             return None
-        own = _per_head(scene.problem)
-        fits = own[one].shape == own[other].shape
-        if fits:
-            return scene.solve(scene.copies, **own | {one: own[other], other: own[one]})
-        return None
+        swapped = {first: operands[second], second: operands[first]}
+        return scene.solve(scene.copies, **operands | swapped)
 
     return make
+
+
+def _exchangeable(scene: Scene, first: str, second: str) -> dict[str, Tensor] | None:
+    """The operands per head, if all of two are there and have the same shape."""
+    if "query" in (first, second) and not scene.piece.complete:
+        return None
+    if not _products(scene):
+        return None
+    operands = _per_head(scene.problem)
+    if operands[first].shape == operands[second].shape:
+        return operands
+    return None
 
 
 # --- rotary positions
@@ -179,16 +176,16 @@ def _rotated(layout: str, *names: str) -> Make:
     def make(scene: Scene) -> Answer | None:
         p = scene.problem
         width = p.query.shape[-1]
-        if scene.rotation is not None or not _products(scene) or width % 2 or not width:
+        is_even = width > 0 and width % 2 == 0
+        if not is_even or scene.rotation is not None or not _products(scene):
             return None
         places = {
             "query": scene.targets,
             "key": torch.arange(scene.graph.num_sources, device=scene.targets.device),
         }
-        turn = (10_000.0, width, layout, 1)
-        return scene.solve(
-            scene.copies, **{name: turned(getattr(p, name), places[name], *turn) for name in names}
-        )
+        rotary = (10_000.0, width, layout, 1)
+        rotated = {name: turned(getattr(p, name), places[name], *rotary) for name in names}
+        return scene.solve(scene.copies, **rotated)
 
     return make
 
@@ -216,6 +213,12 @@ def _positions(change: Callable[[Tensor], Tensor]) -> Callable[[Rotation], Rotat
         return r._replace(positions=(change(r.positions[0]), change(r.positions[1])))
 
     return changed
+
+
+def _in_other_layout(r: Rotation) -> Rotation:
+    if r.layout == "half":
+        return r._replace(layout="interleaved")
+    return r._replace(layout="half")
 
 
 def _places(at: Tensor) -> Tensor:
@@ -248,7 +251,7 @@ WRONG_OPERANDS: tuple[Mistake, ...] = (
     ("rotary with the opposite sign at the queries", _rotated_by(_of_queries(lambda at: -at))),
     (
         "rotary in the other layout: pairs of halves for interleaved ones, or the other way round",
-        _rotated_by(lambda r: r._replace(layout="interleaved" if r.layout == "half" else "half")),
+        _rotated_by(_in_other_layout),
     ),
     *(
         (

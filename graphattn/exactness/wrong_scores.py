@@ -1,5 +1,4 @@
-"""Known mistakes about scores, biases, copies of edges and the softmax, as the answer each would
-give; ``None``: none.
+"""Known mistakes about scores, biases, copies of edges and the softmax, as answers or ``None``.
 
 The tables at the end say in words what each function gets wrong.
 """
@@ -19,9 +18,7 @@ from .subject import Problem
 
 
 class Rotation(NamedTuple):
-    """Queries and keys before they are rotated, the positions of targets and sources, and the
-    arguments of a rotary.
-    """
+    """Queries and keys before they are rotated, all positions, and the arguments of a rotary."""
 
     query: Tensor
     key: Tensor
@@ -47,9 +44,8 @@ class Scene:
     graph: AttentionGraph
     piece: Piece
     copies: Tensor  # int64 (R, S), how often each edge is listed
-    output: (
-        Tensor  # the wrong one, of these targets: (..., R, H, D_v), or what a layer makes of that
-    )
+    # the wrong output of these targets: (..., R, H, D_v), or a layer's
+    output: Tensor
     rotation: Rotation | None = None  # of a layer that rotates
 
     @property
@@ -68,9 +64,7 @@ class Scene:
         return Answer(problem.attend(self.piece, copies).output, problem.mask.any(1))
 
     def weigh(self, weights: Callable[[Tensor, Tensor], Tensor], **changes: Any) -> Answer | None:
-        """The twin whose weights (..., H, R, S) are another function of all scores and of the mask
-        than softmax.
-        """
+        """The twin with other weights (..., H, R, S), a function of all scores and of the mask."""
         if self.problem.normalize is not None or bool((self.copies > 1).any()):
             return None
         every = torch.ones_like(self.mask)
@@ -185,9 +179,11 @@ def _capped(capped: Callable[[Tensor, float, float], Tensor]) -> Make:
 
     def make(scene: Scene) -> Answer | None:
         p = scene.problem
-        if p.softcap is None or p.score is not None or p.edge is not None or p.cap_bias:
-            return None
         cap = p.softcap
+        if cap is None or p.cap_bias:
+            return None
+        if p.score is not None or p.edge is not None:
+            return None
 
         def score(query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
             return capped(torch.einsum("...thd,...shd->...hts", query, key), p.scale, cap)
@@ -212,9 +208,14 @@ def _cosines(scene: Scene) -> Answer | None:
 
 
 def _without(part: str) -> Make:
-    return lambda scene: (
-        None if getattr(scene.problem, part) is None else scene.solve(scene.copies, **{part: None})
-    )
+    """The answer where an option of the problem is ignored."""
+
+    def make(scene: Scene) -> Answer | None:
+        if getattr(scene.problem, part) is None:
+            return None
+        return scene.solve(scene.copies, **{part: None})
+
+    return make
 
 
 def _repeats_merged(scene: Scene) -> Answer | None:
@@ -231,18 +232,18 @@ def _copies_as_bias(scene: Scene) -> Answer | None:
 
 
 def _loops_counted_twice(scene: Scene) -> Answer | None:
-    every = torch.arange(scene.graph.num_sources, device=scene.targets.device)
-    again = scene.copies + (scene.targets[:, None] == every)
-    if not scene.graph.is_square or not bool((again > 1).any()):
+    sources = torch.arange(scene.graph.num_sources, device=scene.targets.device)
+    copies = scene.copies + (scene.targets[:, None] == sources)
+    if not scene.graph.is_square or not bool((copies > 1).any()):
         return None
-    return scene.solve(again, mask=again > 0)
+    return scene.solve(copies, mask=copies > 0)
 
 
 def _symmetric_counted(scene: Scene) -> Answer | None:
     if not scene.graph.is_square:
         return None
-    every = torch.arange(scene.graph.num_targets, device=scene.targets.device)
-    copies = scene.copies + scene.graph.contains(every[None, :], scene.targets[:, None])
+    nodes = torch.arange(scene.graph.num_targets, device=scene.targets.device)
+    copies = scene.copies + scene.graph.contains(nodes[None, :], scene.targets[:, None])
     uniform = torch.equal(copies > 0, scene.mask) and bool((copies == 2 * scene.copies).all())
     if uniform:
         return None
@@ -351,16 +352,16 @@ def _added(number: float) -> Make:
 def _added_to_the_sum(of: Callable[[Tensor, Tensor], Tensor]) -> Callable[[float], Make]:
     """Weights that are divided by their sum and a number."""
 
-    def made(number: float) -> Make:
+    def mistake(number: float) -> Make:
         def weights(z: Tensor, mask: Tensor) -> Tensor:
             weight = of(z, mask) * mask
-            return weight / (weight.sum(-1, keepdim=True) + number).masked_fill(
-                ~mask.any(-1, keepdim=True), 1.0
-            )
+            empty = ~mask.any(-1, keepdim=True)
+            total = (weight.sum(-1, keepdim=True) + number).masked_fill(empty, 1.0)
+            return weight / total
 
         return _weighted(weights)
 
-    return made
+    return mistake
 
 
 def _below_the_largest(z: Tensor, mask: Tensor) -> Tensor:

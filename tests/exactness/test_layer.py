@@ -2,8 +2,6 @@
 cannot be compared.
 """
 
-import inspect
-
 import pytest
 import torch
 from graph_table import GRAPHS
@@ -13,6 +11,7 @@ import graphattn as ga
 from graphattn.backends import BACKENDS
 from graphattn.errors import GraphError, OptionError
 from graphattn.exactness import assert_exact, stability, verify
+from graphattn.exactness.layer import LayerSubject
 from graphattn.nn import (
     FeatureScore,
     GraphAttention,
@@ -344,7 +343,7 @@ def test_stability_tells_kinks_from_curves(monkeypatch):
         bias=False,
         kdim=3,
     )
-    subject = inspect.unwrap(verify).__globals__["LayerSubject"](layer, graph)
+    subject = LayerSubject(layer, graph)
     right = subject.leaves
 
     def near_kinks(case, dtype):
@@ -420,7 +419,7 @@ class Mine(GraphAttention):
     [
         (lambda: GraphAttention(8, 2, score=lambda q, k, e: q), r"layer's score must return \(\.\.\., edges, heads"),
         (lambda: GraphAttention(8, 2, score=lambda q, k, e: torch.ones(EDGES, 2)), rf"got \({EDGES}, 2\)"),
-        (lambda: GraphAttention(8, 2, score=lambda q, k, e: e.sum(-1)), "raised AttributeError: .* goes in edge_attr"),
+        (lambda: GraphAttention(8, 2, score=lambda q, k, e: e.sum(-1)), "raised AttributeError: .* go in edge_attr"),
         (lambda: GraphAttention(8, 2, normalize=lambda z, t, n: z.sum()), r"normalisation must return .* got \(\)"),
         (Mine, "parameters of this Mine are not those of a GraphAttention.*temperature"),
     ],

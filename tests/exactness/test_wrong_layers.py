@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import dropout, normalize, scaled_dot_product_attention
 from torch_geometric.utils import softmax as torch_geometric_softmax
 
-from graphattn.exactness import engine, operator, verify
+from graphattn.exactness import arguments, operator, verify
 from graphattn.nn import GraphAttention, Rotary
 
 DOUBLE = (torch.float64,)
@@ -376,7 +376,7 @@ def test_a_wrong_softcap_or_bias_is_named(monkeypatch, words, layer):
     options = {"dtypes": DOUBLE, "backends": ("dense",), "gradients": False}
     subject = operator.GraphSubject(RANDOM, softcap=CAP)
     monkeypatch.setattr(subject, "cases", (operator.Case("both", bias=True, softcap=CAP),))
-    monkeypatch.setattr(engine, "GraphSubject", lambda *args, **options: subject)
+    monkeypatch.setattr(arguments, "GraphSubject", lambda *args, **options: subject)
     assert words in verify(RANDOM, **options).diagnosis
 
 

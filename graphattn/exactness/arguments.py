@@ -1,0 +1,253 @@
+"""Input validation for ``verify``: the subject of its arguments, or an error that names one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..arguments import check_flags, function, several, shown, width
+from ..errors import GraphError, OptionError
+from ..graph import AttentionGraph, PerExample, PerHead
+from ..graph.chosen import Chosen
+from ..graph.like import GraphLike
+from ..graph.per_example import as_examples
+from ..nn import GraphAttention
+from .bounds import EXPLAINED
+from .layer import LayerSubject
+from .measure import Progress
+from .operator import GraphSubject, function_subject, side_by_side
+from .pieces import EXHAUSTIVE
+from .subject import Subject
+
+#: The options of a graph and of a function; a layer has none.
+OPTIONS = ("heads", "kv_heads", "head_dim", "value_dim", "scale", "softcap")
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """The checked arguments of ``verify``.
+
+    Args:
+        subject: The code under test, and its dense problem.
+        dtypes: Dtypes of the inputs.
+        backends: Names of the backends.
+        named: True if the caller named the backends; then memory does not limit them.
+        gradients: Whether gradients are measured.
+        at_most: Targets in a sample; None for all.
+        seed: Of the sample.
+        any_heads: True if the caller set no numbers of heads.
+        progress: Called with the next step, in words.
+    """
+
+    subject: Subject
+    dtypes: tuple[torch.dtype, ...]
+    backends: tuple[str, ...]
+    named: bool
+    gradients: bool
+    at_most: int | None
+    seed: int
+    any_heads: bool
+    progress: Progress
+
+
+def verification(
+    subject: Any,
+    graph: Any,
+    dtypes: Sequence[torch.dtype],
+    backends: Sequence[str] | None,
+    at_most: int | None,
+    gradients: bool,
+    seed: int,
+    progress: Progress | None,
+    options: dict[str, Any],
+) -> Verification:
+    """The arguments of ``verify``, checked in the order of its signature."""
+    check_flags(gradients=gradients)
+    if progress is None:
+        progress = _silent
+    function(progress, "progress", "step")
+    dtypes = _dtypes(dtypes)
+    judged = _subject(subject, graph, seed, options, dtypes)
+    names = _backends(backends, judged)
+    if at_most is not None and at_most < 1:
+        raise OptionError(f"at_most must be at least 1, got {at_most}")
+    return Verification(
+        judged,
+        dtypes,
+        names,
+        backends is not None,
+        gradients,
+        at_most,
+        seed,
+        "heads" not in options,
+        progress,
+    )
+
+
+def _silent(step: str) -> None:
+    """Progress that is not shown."""
+
+
+def _dtypes(dtypes: Any) -> tuple[torch.dtype, ...]:
+    dtypes = tuple(several(dtypes, "dtypes", "must be a list of dtypes"))
+    for dtype in dtypes:
+        if not isinstance(dtype, torch.dtype) or dtype not in EXPLAINED:
+            raise OptionError(
+                f"dtypes must be among {', '.join(map(str, EXPLAINED))}, got {shown(dtype)}"
+            )
+    return dtypes
+
+
+def _backends(backends: Any, subject: Subject) -> tuple[str, ...]:
+    """The names of backends; all of the subject's by default."""
+    if backends is None:
+        return subject.backends
+    backends = tuple(several(backends, "backends", "must be a list of names"))
+    for backend in backends:
+        if not isinstance(backend, str) or backend not in subject.backends:
+            raise OptionError(
+                f"backends must be among {', '.join(subject.backends)}, got {shown(backend)}"
+            )
+    return backends
+
+
+def _subject(
+    subject: Any, graph: Any, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
+) -> Subject:
+    """What is verified: attention on a graph, a layer on a graph, or a function on a graph."""
+    subject = as_examples(subject)
+    graph = as_examples(graph)
+    if isinstance(subject, GraphLike):
+        if graph is not None:
+            raise OptionError(
+                "verify(graph) takes one graph; a layer or a function comes before its graph"
+            )
+        graph = subject
+    if isinstance(graph, GraphLike) and graph.is_open:
+        raise GraphError(f"{graph!r} has no size yet; verify the graph of one, pattern(num_nodes)")
+    if isinstance(graph, Chosen):
+        return _on_chosen(subject, graph, seed, options, dtypes)
+    if isinstance(subject, PerHead | PerExample):
+        subject, graph = side_by_side(subject)
+    _check_subject(subject)
+    _check_graph(subject, graph)
+    sizes = _sizes(subject, options)
+    if isinstance(subject, GraphAttention):
+        return LayerSubject(subject, graph, seed=seed)
+    if isinstance(subject, AttentionGraph):
+        return GraphSubject(graph, seed=seed, **sizes)
+    if not callable(subject):
+        raise OptionError(
+            "subject must be an AttentionGraph, a GraphAttention or a function "
+            f"f(query, key, value), got {type(subject).__name__}"
+        )
+    hint = ""
+    if isinstance(subject, nn.Module):
+        hint = "; of a model verify the layers, verify(layer, graph)"
+    function(subject, "subject", "query, key, value", hint=hint)
+    return function_subject(subject, graph, dtypes, {"seed": seed, **sizes})
+
+
+def _check_subject(subject: Any) -> None:
+    """Refuse a layer of torch, and a class."""
+    if isinstance(subject, nn.MultiheadAttention):
+        raise OptionError(
+            "an nn.MultiheadAttention takes no graph; verify the layer with its weights: "
+            "graphattn.nn.GraphAttention.from_torch(mha)"
+        )
+    if isinstance(subject, type):
+        raise OptionError(
+            f"subject must be a layer or a function, got the class {subject.__name__}; make an "
+            "instance"
+        )
+
+
+def _check_graph(subject: Any, graph: Any) -> None:
+    """Refuse what is no graph, and graphs of heads or examples for a function."""
+    if isinstance(graph, AttentionGraph):
+        return
+    if not isinstance(graph, PerHead | PerExample):
+        raise GraphError(
+            f"graph must be the AttentionGraph to verify {type(subject).__name__} on, got "
+            f"{_instead(graph)}"
+        )
+    if not isinstance(subject, GraphAttention):
+        raise GraphError(
+            f"a function is verified on one AttentionGraph, got {type(graph).__name__}; "
+            "verify(graph) verifies attention on all of its graphs, and verify(function, one) the "
+            "function on one of graph.graphs"
+        )
+
+
+def _on_chosen(
+    subject: Any, graph: Chosen, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
+) -> Subject:
+    """Attention, a function or a layer, on the edges that the queries and keys choose."""
+    if graph.num_targets * graph.num_sources > EXHAUSTIVE:
+        raise GraphError(
+            f"a choice is verified whole, up to {EXHAUSTIVE:,} pairs, got {graph!r}; verify the "
+            "same of a smaller size"
+        )
+    judged: Any
+    if isinstance(subject, GraphAttention):
+        _sizes(subject, options)
+        judged = LayerSubject(subject, graph, seed=seed)
+    elif subject is graph:
+        judged = _subject(graph.union(), None, seed, options, dtypes)
+    else:
+        judged = _subject(subject, graph.union(), seed, options, dtypes)
+    judged.chosen = graph
+    judged.notes = (
+        *judged.notes,
+        "edges are chosen in every call: none was removed, shuffled or renamed",
+    )
+    return judged
+
+
+def _instead(graph: Any) -> str:
+    """The argument that came in place of a graph, and how to make one of it."""
+    if graph is None:
+        return "nothing"
+    if isinstance(graph, GraphLike):
+        return f"{type(graph).__name__}; {graph.remedy}"
+    if not isinstance(graph, torch.Tensor) or graph.dim() != 2:
+        return type(graph).__name__
+    call = "from_edge_index(edge_index)"
+    if graph.dtype == torch.bool or graph.shape[0] != 2:
+        call = "from_mask(mask)"
+    return f"Tensor of shape {tuple(graph.shape)}; make it a graph: graphattn.{call}"
+
+
+def _sizes(subject: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The options as the subjects take them: ``heads`` and ``widths`` as pairs."""
+    if isinstance(subject, GraphAttention):
+        names: tuple[str, ...] = ()
+        usage = "verify of a layer has none: its sizes are its own"
+    else:
+        names = OPTIONS
+        usage = f"verify takes {', '.join(OPTIONS)}"
+    for name, value in options.items():
+        if name not in names:
+            raise OptionError(f"{usage}; got {name}={value!r}")
+    sizes: dict[str, Any] = {
+        name: options[name] for name in ("scale", "softcap") if name in options
+    }
+    sizes |= _pair(options, "heads", "heads", "kv_heads")
+    sizes |= _pair(options, "widths", "head_dim", "value_dim")
+    if "heads" in sizes:
+        heads, kv_heads = sizes["heads"]
+        if heads % kv_heads:
+            raise OptionError(f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}")
+    return sizes
+
+
+def _pair(options: dict[str, Any], name: str, first: str, second: str) -> dict[str, Any]:
+    """The pair of two options by its name, the second like the first by default; {} if absent."""
+    if first in options:
+        size = width(options[first], first)
+        return {name: (size, width(options.get(second, size), second))}
+    if second in options:
+        raise OptionError(f"{second} goes with {first}; got {second}={options[second]!r} alone")
+    return {}
