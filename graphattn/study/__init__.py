@@ -1,6 +1,4 @@
-"""What a connectivity buys, settled by experiment: arms that differ in the graph alone, and
-controls by themselves.
-"""
+"""Experiments on connectivity: arms that differ in the graph alone, and their controls."""
 
 from types import ModuleType as _Module
 

@@ -1,6 +1,4 @@
-"""Checks of data against what is asked of it: what would give a number that answers nothing, or no
-number.
-"""
+"""Checks that data can answer what a study asks of it, before anything is trained."""
 
 import torch
 from torch import Tensor
@@ -72,8 +70,7 @@ def _check_questions(data: Data) -> None:
             bad = int((asked & padding).any(1).nonzero()[0])
             raise ShapeError(
                 f"targets of padding must be -100, sample {bad} asks nodes beyond its "
-                f"{int(data.sizes[bad])}, which "
-                "have no logits"
+                f"{int(data.sizes[bad])}, which have no logits"
             )
     if data.of_nodes:
         asks = asked.flatten(1).any(1)

@@ -34,7 +34,7 @@ class Graphs:
 
     def possible(self) -> "Graphs":
         """The arm with every edge that may be chosen."""
-        return self.map(lambda graph: graph.union() if isinstance(graph, Chosen) else graph)
+        return self.map(lambda graph: graph.union())
 
     def map(self, function: Callable[[Any], AttentionGraph]) -> "Graphs":
         """The arm with every graph changed; layers of one graph stay layers of one graph."""
@@ -131,8 +131,10 @@ def _of_sample(name: str, arm: Any, sample: Sample) -> AttentionGraph:
         raise OptionError(
             f"arm {name!r} is a recipe of places, {arm.name}, and the data has none; give pos"
         )
+    elif arm.on_points:
+        graph = arm(sample.pos)
     else:
-        graph = arm(sample.pos if arm.on_points else sample.num_nodes)
+        graph = arm(sample.num_nodes)
     if isinstance(graph, Chosen):
         raise OptionError(
             f"arm {name!r} chooses edges in each call, and needs samples of one size, read by one "
@@ -147,13 +149,14 @@ def _of_sample(name: str, arm: Any, sample: Sample) -> AttentionGraph:
 
 
 def _choice(graph: Chosen) -> bytes:
-    """What tells a choice from others: its calls, and their tensors."""
-    held: list[Any] = []
-    text = graph.expression.text(held)
-    parts = [
-        _bytes(x.edge_index if isinstance(x, AttentionGraph) else torch.as_tensor(x)) for x in held
-    ]
-    return b"".join([text.encode(), *parts])
+    """The identity of a choice: its calls, and their tensors."""
+    arguments: list[Any] = []
+    parts = [graph.expression.text(arguments).encode()]
+    for argument in arguments:
+        if isinstance(argument, AttentionGraph):
+            argument = argument.edge_index
+        parts.append(_bytes(torch.as_tensor(argument)))
+    return b"".join(parts)
 
 
 def _bytes(x: Tensor) -> bytes:

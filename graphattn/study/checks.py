@@ -1,6 +1,4 @@
-"""Asserts on a comparison, made before any trial: relabelling changes nothing that it must not
-change.
-"""
+"""Assertions on a comparison before any trial: what relabelling must leave the same."""
 
 import math
 from dataclasses import replace
@@ -53,16 +51,13 @@ def check(comparison: Comparison) -> dict[str, Any]:
 
 
 def _relabelled_full(comparison: Comparison, graphs: Graphs) -> bool:
-    """Some steps of training along a full graph, and along the same one relabelled: the same
-    bits.
-    """
+    """Training steps along a full graph, and along the same one relabelled: the same bits."""
     ours = _trained(comparison, graphs)
     theirs = _trained(comparison, permuted(graphs))
     if not math.isfinite(ours["loss"]):
         raise ControlError(
             f"the loss is {ours['loss']} after {_STEPS} steps along all pairs; lower the rate of "
-            "training, "
-            f"{comparison.training.rate}, or look for what is no number in the module"
+            f"training, {comparison.training.rate}, or look for what is no number in the module"
         )
     if (ours["loss"], ours["bits"]) != (theirs["loss"], theirs["bits"]):
         raise ControlError(
@@ -88,24 +83,23 @@ def _trained(comparison: Comparison, graphs: Graphs) -> dict[str, Any]:
 
 
 def _repeats(comparison: Comparison) -> bool:
-    """A user's module trained twice from one seed: the same bits, or no number of the study could
-    be made again.
-    """
+    """A user's module trained twice from one seed: the same bits, so that the study repeats."""
     one, again = (_trained(comparison, next(iter(comparison.graphs.values()))) for _ in range(2))
     # of numbers or not
     if repr((one["loss"], one["bits"])) != repr((again["loss"], again["bits"])):
         raise ControlError(
             f"the module, trained twice from one seed, gives the loss {one['loss']!r} and then "
-            f"{again['loss']!r}; let "
-            "it draw from torch's generator alone, and keep nothing from one call, or one module, "
-            "to the next"
+            f"{again['loss']!r}; let it draw from torch's generator alone, and keep nothing from "
+            "one call, or one module, to the next"
         )
     return True
 
 
 def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) -> bool:
-    """Of a user's module in float64, after a node of a sample was changed: the same logits where
-    its layers do not reach from there, and others somewhere that they do.
+    """A user's module in float64, with one node of a sample changed.
+
+    The logits must stay the same where its layers do not reach from the node, and change in some
+    place that they do.
 
     At the start a gate of zeros may stand before what reads the graph, so the parameters are moved
     from there.
@@ -119,7 +113,9 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
         for parameter in network.parameters():
             parameter.add_(_MOVED * torch.randn_like(parameter))
     layers, places, pos, kept, _ = Reading(data, graphs).given(torch.tensor([0]))
-    stack = list(layers) * (model.layers if len(layers) == 1 else 1)
+    stack = list(layers)
+    if len(stack) == 1:
+        stack = stack * model.layers
     field = receptive_field(stack, residual=True).graphs[-1]
     nodes = torch.arange(stack[0].num_targets)
     if pos is not None:
@@ -144,26 +140,22 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
             if bool(wrong.any()):
                 raise ControlError(
                     f"the module reads more than its graphs: node {int(wrong.nonzero()[0])} "
-                    f"depends on node {node} of "
-                    f"sample 0, that {L} do not reach; give CustomModel the layers that it has, "
-                    "or mend the module"
+                    f"depends on node {node} of sample 0, that {L} do not reach; give CustomModel "
+                    "the layers that it has, or mend the module"
                 )
             others = reads & (nodes != node)
             readers += int(others.sum())
             moving += int((moved != 0).any(-1)[others].sum())  # NaN moves, too
     if readers and not moving:
         raise ControlError(
-            "the module reads nothing along its graphs: no node of sample 0 depends on another "
-            f"one that {L} reach, so "
-            "that all arms are one; let it use the graphs that it is given"
+            "the module reads nothing along its graphs: no node of sample 0 depends on another one "
+            f"that {L} reach, so that all arms are one; let it use the graphs that it is given"
         )
     return True
 
 
 def _permuted(comparison: Comparison, graphs: Graphs, positions: str) -> float:
-    """The largest difference of outputs and gradients in float64 after nodes, places and graph are
-    permuted alike.
-    """
+    """Largest difference of outputs and gradients after permuting nodes, places and graph alike."""
     small, graphs = _few(comparison.data, graphs)
     torch.manual_seed(0)
     network = network_of(
@@ -174,26 +166,20 @@ def _permuted(comparison: Comparison, graphs: Graphs, positions: str) -> float:
         token = comparison.token
     else:
         token = -1
-    if graphs.layers or small.sizes is None:
-        sizes = [small.num_nodes]
-    else:
-        sizes = small.sizes.tolist()
-    orders = [
-        _order(sizes[i % len(sizes)], small.num_nodes, token)
-        for i in range(1 if graphs.layers else len(small))
-    ]
+    nodes = small.num_nodes
     if graphs.layers:
-        order = orders[0]
-    else:
-        order = torch.stack(orders)
-    there = _moved(small, order.argsort(-1))
-    if graphs.layers:
+        order = _order(nodes, nodes, token)
         other = graphs.map(lambda graph: graph.relabel(order))
     else:
-        each = zip(graphs.each, orders, strict=True)
+        sizes = [nodes] * len(small)
+        if small.sizes is not None:
+            sizes = small.sizes.tolist()
+        order = torch.stack([_order(size, nodes, token) for size in sizes])
+        pairs = zip(graphs.each, order, strict=True)
         other = Graphs(
-            each=tuple(graph.relabel(order[: graph.num_targets]) for graph, order in each)
+            each=tuple(graph.relabel(order[: graph.num_targets]) for graph, order in pairs)
         )
+    there = _moved(small, order.argsort(-1))
     still = torch.arange(small.num_nodes)
     before = _outputs(network, small, graphs, still, still)
     after = _outputs(network, there, other, order.argsort(-1), order)
@@ -209,17 +195,28 @@ def _permuted(comparison: Comparison, graphs: Graphs, positions: str) -> float:
 def _few(data: Data, graphs: Graphs) -> tuple[Data, Graphs]:
     """A few samples, evenly chosen, in float64, with their graphs."""
     some = torch.arange(0, len(data), max(1, len(data) // _SAMPLES))[:_SAMPLES]
+    inputs = data.inputs[some]
     if data.inputs.is_floating_point():
-        inputs = data.inputs[some].double()
-    else:
-        inputs = data.inputs[some]
-    pos, sizes, pairs = (None if x is None else x[some] for x in (data.pos, data.sizes, data.pairs))
+        inputs = inputs.double()
     small = replace(
-        data, inputs=inputs, targets=data.targets[some], pos=pos, test=1, sizes=sizes, pairs=pairs
+        data,
+        inputs=inputs,
+        targets=data.targets[some],
+        pos=_rows(data.pos, some),
+        test=1,
+        sizes=_rows(data.sizes, some),
+        pairs=_rows(data.pairs, some),
     )
-    return small, replace(
-        graphs, each=tuple(graphs.each[i] for i in some.tolist()) if graphs.each else ()
-    )
+    if graphs.each:
+        graphs = replace(graphs, each=tuple(graphs.each[i] for i in some.tolist()))
+    return small, graphs
+
+
+def _rows(x: Tensor | None, index: Any) -> Tensor | None:
+    """``x[index]``, or None."""
+    if x is None:
+        return None
+    return x[index]
 
 
 def _order(size: int, nodes: int, token: int) -> Tensor:
@@ -234,7 +231,8 @@ def _moved(data: Data, at: Tensor) -> Data:
     """The samples with the node ``at[n]``, or ``at[sample, n]``, in place n."""
     sample = torch.arange(len(data))[:, None]
     at = at.expand(len(data), -1)
-    pos, pairs = (None if x is None else x[sample, at] for x in (data.pos, data.pairs))
+    pos = _rows(data.pos, (sample, at))
+    pairs = _rows(data.pairs, (sample, at))
     if pairs is not None:
         pairs = pairs.take_along_dim(at[:, None], 2)
     return replace(data, inputs=data.inputs[sample, at], pos=pos, pairs=pairs)

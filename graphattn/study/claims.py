@@ -1,4 +1,4 @@
-"""Claims: the order of arms that is predicted before training, and what became of it."""
+"""Claims: the order of arms that is predicted before training, and its verdict."""
 
 import math
 from collections.abc import Sequence
@@ -25,8 +25,7 @@ VERDICTS = {
     BROKEN: f"p < {LEVEL:g}, and none of the interval is as claimed",
     NOT_DECIDED: "neither; or an equality that is not judged",
     SAME: "not judged, as no p could be so small with so few seeds for so many claims, or as it "
-    "was claimed late; the "
-    "mean is on the side claimed",
+    "was claimed late; the mean is on the side claimed",
     OPPOSITE: "not judged, and the mean is on the other side",
     NOT_MEASURED: "no seed of both arms has ended",
 }
@@ -34,20 +33,19 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class Claim:
-    """``better`` has the better score, by more than ``margin``; or, with ``equal``, one no more
-    than that apart.
+    """``better`` scores higher by more than ``margin``, or, with ``equal``, differs by no more.
 
     Args:
         better: An arm or a control, by name.
-        worse: Another.
-        positions: Of both; the first of the comparison by default.
-        examples: Of both; those of the last budget by default.
-        comparison: Its name, where a study has several.
-        margin: In the units of the score.
-        equal: Whether the claim is that the interval of the difference lies within the margin.
+        worse: Another one.
+        positions: Positions of both arms; the first of the comparison by default.
+        examples: Training-set size of both arms; that of the last budget by default.
+        comparison: Name of the comparison, if a study has several.
+        margin: Margin in the units of the score.
+        equal: True if the claim is that the interval of the difference lies within the margin.
         because: The reason.
-        budget: Of both, its number among the budgets of the comparison; the last one by default.
-        worse_positions: Of ``worse``, where they are others.
+        budget: Number of the budget of both arms in the comparison; the last one by default.
+        worse_positions: Positions of ``worse``, if they differ.
     """
 
     better: str
@@ -87,72 +85,69 @@ class Claim:
         else:
             sign = ">"
             within = f" by more than {self.margin:g}" * (self.margin != 0)
+        where = []
         if self.comparison:
-            where = [self.comparison]
-        else:
-            where = []
-        if self.worse_positions:
-            against = f", those of {self.worse} {self.worse_positions}"
-        else:
-            against = ""
-        where += [f"positions {self.positions}{against}"] if self.positions else []
-        where += [f"{self.examples:,} examples"] if self.examples else []
-        where += [f"budget {self.budget}"] if self.budget is not None else []
+            where.append(self.comparison)
+        if self.positions and self.worse_positions:
+            against = f"those of {self.worse} {self.worse_positions}"
+            where.append(f"positions {self.positions}, {against}")
+        elif self.positions:
+            where.append(f"positions {self.positions}")
+        if self.examples:
+            where.append(f"{self.examples:,} examples")
+        if self.budget is not None:
+            where.append(f"budget {self.budget}")
+        words = f"{self.better} {sign} {self.worse}{within}"
         if where:
-            told = f" ({'; '.join(where)})"
-        else:
-            told = ""
-        return f"{self.better} {sign} {self.worse}{within}{told}"
+            return f"{words} ({'; '.join(where)})"
+        return words
 
     def p(self, differences: Sequence[float]) -> float:
-        """Of the sign-flip test against the margin; of equality against both ends of it, or against
-        the one passed.
-        """
+        """p of the sign-flip test against the margin; for equality, against both ends."""
         mean = float(np.mean(differences))
         margin = self.margin
-        if self.equal and abs(mean) <= margin:
+        if not self.equal:
+            ends = [margin]
+        elif abs(mean) <= margin:
             ends = [margin, -margin]
         else:
-            ends = [math.copysign(margin, mean) if self.equal else margin]
+            ends = [math.copysign(margin, mean)]
         return max(float(sign_flip(np.subtract(differences, end))) for end in ends)
 
-    def judged(self, found: Interval) -> str:
-        """By the interval alone."""
-        if self.equal:
-            inside = -self.margin <= found.low and found.high <= self.margin
-            apart = found.low > self.margin or found.high < -self.margin
-            if inside:
+    def judged(self, difference: Interval) -> str:
+        """The verdict by the interval alone."""
+        if not self.equal:
+            if difference.low > self.margin:
                 return KEPT
-            if apart:
+            if difference.high < self.margin:
                 return BROKEN
             return NOT_DECIDED
-        if found.low > self.margin:
+        if -self.margin <= difference.low <= difference.high <= self.margin:
             return KEPT
-        if found.high < self.margin:
+        if difference.low > self.margin or difference.high < -self.margin:
             return BROKEN
         return NOT_DECIDED
 
-    def sign(self, found: Interval) -> str:
-        """On which side of the margin the mean is; equality has no sides."""
-        if self.equal or found.mean == self.margin:
+    def sign(self, difference: Interval) -> str:
+        """The side of the margin that the mean is on; equality has no sides."""
+        if self.equal or difference.mean == self.margin:
             return NOT_DECIDED
-        if found.mean > self.margin:
+        if difference.mean > self.margin:
             return SAME
         return OPPOSITE
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim.
+    """The result of a claim.
 
     Args:
-        claim: In words.
-        difference: Of better and worse, paired by seed; None without pairs.
-        effect: Of it, :func:`graphattn.study.statistics.effect_size`.
-        p: Of the sign-flip test after Holm's correction; None where it could not be below the
-            level.
+        claim: The claim in words.
+        difference: Difference of better and worse, paired by seed; None without pairs.
+        effect: Its effect size, :func:`graphattn.study.statistics.effect_size`.
+        p: p of the sign-flip test after Holm's correction; None if it could not be below the level.
         verdict: One of :data:`VERDICTS`.
-        remarks: What else is to be known of it.
+        remarks: Notes on the claim.
     """
 
     claim: str
@@ -177,10 +172,8 @@ def check_significance(seeds: int, claims: int = 1) -> None:
     if seeds < enough:
         raise OptionError(
             f"significance of {claims} claim{'s' * (claims > 1)} needs at least {enough} seeds, "
-            f"got {seeds}: the least "
-            f"p of a sign-flip test of {seeds} is {least_p(seeds):.3g}, before the correction for "
-            "all claims; pass "
-            f"seeds={enough}, or significance=False"
+            f"got {seeds}: the least p of a sign-flip test of {seeds} is {least_p(seeds):.3g}, "
+            f"before the correction for all claims; pass seeds={enough}, or significance=False"
         )
 
 
@@ -191,28 +184,40 @@ def judged(
     bounds: Sequence[tuple[float, float] | None] = (),
     withdrawn: int = 0,
 ) -> list[Verdict]:
-    """Verdicts from the paired differences of each claim, one for each seed, corrected for all
-    claims made beforehand, those ``withdrawn`` after looking too; of those made ``late`` and of
-    those whose p could not be below the level the sign alone. ``bounds`` of what each difference
-    may be."""
+    """Verdicts from the paired differences of each claim, one for each seed.
+
+    Corrected for all claims made beforehand, those ``withdrawn`` after looking too. Of claims made
+    ``late``, and of those whose p could not be below the level, only the sign. ``bounds`` of each
+    difference.
+    """
     early = [i for i, claim in enumerate(claims) if str(claim) not in late]
+    p = []
+    least = []
+    for i in early:
+        if pairs[i]:
+            p.append(claims[i].p(pairs[i]))
+            least.append(least_p(len(pairs[i])))
+        else:
+            p.append(1.0)
+            least.append(1.0)
     unknown = [1.0] * withdrawn
-    p = holm([claims[i].p(pairs[i]) if pairs[i] else 1.0 for i in early] + unknown)
-    least = holm([least_p(len(pairs[i])) if pairs[i] else 1.0 for i in early] + unknown)
-    tested = {
-        i: of_claim for i, of_claim, best in zip(early, p, least, strict=False) if best < LEVEL
-    }
-    found = [
-        interval(x, within) if x else None
-        for x, within in zip(pairs, bounds or [None] * len(pairs), strict=True)
-    ]
-    return [_judged(claim, pairs[i], found[i], tested.get(i)) for i, claim in enumerate(claims)]
+    adjusted = zip(early, holm(p + unknown), holm(least + unknown), strict=False)
+    tested = {i: of_claim for i, of_claim, best in adjusted if best < LEVEL}
+    limits = bounds or [None] * len(pairs)
+    return [_judged(claim, pairs[i], limits[i], tested.get(i)) for i, claim in enumerate(claims)]
 
 
-def _judged(claim: Claim, pairs: list[float], found: Interval | None, p: float | None) -> Verdict:
-    if found is None:
+def _judged(
+    claim: Claim, pairs: list[float], bounds: tuple[float, float] | None, p: float | None
+) -> Verdict:
+    if not pairs:
         return Verdict(str(claim), None, None, None, NOT_MEASURED)
+    difference = interval(pairs, bounds)
     effect = effect_size(pairs)
     if p is None:
-        return Verdict(str(claim), found, effect, None, claim.sign(found))
-    return Verdict(str(claim), found, effect, p, claim.judged(found) if p < LEVEL else NOT_DECIDED)
+        verdict = claim.sign(difference)
+    elif p < LEVEL:
+        verdict = claim.judged(difference)
+    else:
+        verdict = NOT_DECIDED
+    return Verdict(str(claim), difference, effect, p, verdict)

@@ -108,8 +108,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Trial:
-    """One model trained once; ``of`` is the arm that a control is made of, ``draw`` which of its
-    rewirings, ``budget`` its number among the budgets."""
+    """One model trained once.
+
+    ``of`` is the arm of a control, ``draw`` the number of its rewiring, ``budget`` the number of
+    the budget.
+    """
 
     comparison: str
     arm: str
@@ -152,7 +155,10 @@ class Comparison:
                 f"{self.arms!r}"
             )
         for name in (self.name, *self.arms):
-            check_name(name, "names of arms" if name in self.arms else "name")
+            argument = "name"
+            if name in self.arms:
+                argument = "names of arms"
+            check_name(name, argument)
         if not isinstance(self.training, Training):
             raise OptionError(f"training must be study.Training(...), got {shown(self.training)}")
         one_of(self.readout, "readout", READOUTS)
@@ -210,9 +216,7 @@ class Comparison:
         self._add_controls()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a trial needs: graphs travel with it, and arms may be functions that no file can
-        hold.
-        """
+        """The state of a trial with its graphs, as pickle cannot save functions of arms."""
         return {
             name: value
             for name, value in vars(self).items()
@@ -222,9 +226,8 @@ class Comparison:
     def _check_model(self) -> None:
         if not isinstance(self.model, Model | Own):
             raise OptionError(
-                "model must be study.Model(...), or study.CustomModel(make, layers=L) for a "
-                "module of your own; got "
-                f"{shown(self.model)}"
+                "model must be study.Model(...), or study.CustomModel(make, layers=L) for a module "
+                f"of your own; got {shown(self.model)}"
             )
         if isinstance(self.model, Own) and self.positions != ("none",):
             raise OptionError(
@@ -250,23 +253,22 @@ class Comparison:
             )
 
     def _add_controls(self) -> None:
-        """What every comparison has by itself; ``permuted`` would let a causal arm read later
-        nodes.
-        """
+        """Add the standard controls; ``permuted`` would let a causal arm read later nodes."""
         some = next(iter(self.graphs.values()))
         causal = self.data.causal
-        own = {name: is_structured(graphs, causal) for name, graphs in self.graphs.items()}
+        structured = [name for name, graphs in self.graphs.items() if is_structured(graphs, causal)]
+        first = next(iter(self.graphs))
         if "self" in self.controls:
             self._add("self", "self", "self", alone(some))
         if "full" in self.controls:
             self._add("full", "full", "full", everything(some, causal))
-        for name in [name for name, structured in own.items() if structured]:
+        for name in structured:
             if "permuted" in self.controls and not causal:
                 self._add(f"permuted {name}", "permuted", name, permuted(self.graphs[name]))
             if "rewired" in self.controls:
                 self._name(f"rewired {name}", "rewired", name)
         if "shuffled" in self.controls:
-            name = next((name for name, structured in own.items() if structured), next(iter(own)))
+            name = [*structured, first][0]
             self._name(f"shuffled labels, {name}", "shuffled", name)
 
     def _add(self, name: str, kind: str, of: str, graphs: Graphs) -> None:
@@ -288,12 +290,12 @@ class Comparison:
         """What a trial reads."""
         if trial.kind == "rewired":
             return self.rewiring(trial.of, trial.seed, trial.draw)
-        return self.graphs[trial.of if trial.kind == "shuffled" else trial.arm]
+        if trial.kind == "shuffled":
+            return self.graphs[trial.of]
+        return self.graphs[trial.arm]
 
     def rewiring(self, name: str, seed: int, draw: int, few: bool = False) -> Graphs:
-        """A rewiring of an arm, the same for the same seed and draw; or those of a few samples' own
-        graphs.
-        """
+        """A rewiring of an arm by seed and draw, or rewirings of a few samples' own graphs."""
         if few:
             graphs = self.graphs[name].few()
         else:
@@ -308,22 +310,27 @@ class Comparison:
         return name
 
     def edges_of(self, name: str, seed: int, draw: int) -> str:
-        """What tells a rewiring from others: its edges; of samples' own graphs what it is drawn
-        from, as thousands of them would take longer to draw than to train."""
+        """The identity of a rewiring: its edges.
+
+        Of samples' own graphs it is what they are drawn from: thousands of them would take longer
+        to draw than to train.
+        """
         if self.graphs[name].each:
             return f"{self.edges[name]} rewired {self.draws * seed + draw}"
         return self.rewiring(name, seed, draw).digest()
 
     def identity(self) -> str:
         """A hash of all that must be the same when a study goes on."""
-        given = [
+        values = [
             self.name,
             _digest(self.data),
             self.readout,
             self.token,
             self.model.described(self.data),
+            asdict(self.training),
+            self.metric,
         ]
-        return short_hash([*given, asdict(self.training), self.metric])
+        return short_hash(values)
 
 
 def check_name(name: Any, argument: str) -> None:
@@ -332,19 +339,20 @@ def check_name(name: Any, argument: str) -> None:
     Raises:
         OptionError: If it is no line of text.
     """
-    if not text(name, argument).isprintable() or not name.strip():
+    blank = text(name, argument).strip() == ""
+    if blank or not name.isprintable():
         raise OptionError(
             f"{argument} must be a line of text that can be printed, got {shown(name)}"
         )
 
 
-def _words(given: Any, argument: str, known: Sequence[str]) -> tuple[str, ...]:
-    """One or several of the known ones, each once."""
-    if isinstance(given, str):
-        words = [given]
+def _words(value: Any, argument: str, choices: Sequence[str]) -> tuple[str, ...]:
+    """One or several of the choices, each once."""
+    if isinstance(value, str):
+        words = [value]
     else:
-        words = several(given, argument, "must be a list of words")
-    result = tuple(one_of(word, argument, known) for word in words)
+        words = several(value, argument, "must be a list of words")
+    result = tuple(one_of(word, argument, choices) for word in words)
     if len(set(result)) != len(result):
         raise OptionError(f"{argument} must differ, got {', '.join(result)}")
     return result
@@ -362,17 +370,19 @@ def _check_causal(name: str, graphs: Graphs) -> None:
 
 def _digest(data: Data) -> str:
     tensors = (data.inputs, data.targets, data.test, data.pos, data.sizes, data.pairs)
-    parts = [
-        x.contiguous().numpy().tobytes() if isinstance(x, torch.Tensor) else repr(x).encode()
-        for x in tensors
-    ]
-    shapes = repr([tuple(x.shape) for x in tensors if isinstance(x, torch.Tensor)])
-    return hashlib.sha256(
-        b"|".join([shapes.encode(), repr(data.causal).encode(), *parts])
-    ).hexdigest()
+    shapes = []
+    parts = []
+    for x in tensors:
+        if isinstance(x, torch.Tensor):
+            shapes.append(tuple(x.shape))
+            parts.append(x.contiguous().numpy().tobytes())
+        else:
+            parts.append(repr(x).encode())
+    head = [repr(shapes).encode(), repr(data.causal).encode()]
+    return hashlib.sha256(b"|".join([*head, *parts])).hexdigest()
 
 
-def short_hash(what: Any) -> str:
+def short_hash(values: Any) -> str:
     """The first digits of a hash of plain values."""
-    values = json.dumps(what, sort_keys=True, default=as_json)
-    return hashlib.sha256(values.encode()).hexdigest()[:20]
+    text = json.dumps(values, sort_keys=True, default=as_json)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -19,36 +19,45 @@ def alone(graphs: Graphs) -> Graphs:
 
 def everything(graphs: Graphs, is_causal: bool) -> Graphs:
     """Every node reads every node; where later ones may not be read, every earlier one."""
-    return graphs.map(lambda graph: (causal if is_causal else full)(graph.num_targets))
+    if is_causal:
+        return graphs.map(lambda graph: causal(graph.num_targets))
+    return graphs.map(lambda graph: full(graph.num_targets))
 
 
 def is_structured(graphs: Graphs, is_causal: bool) -> bool:
-    """Whether a graph of an arm is neither all pairs nor nodes by themselves, so that a rewiring is
-    another one; edges that are chosen have none."""
-    return not graphs.chooses and any(
-        _between(graph, is_causal) for graph in dict.fromkeys((*graphs.layers, *graphs.each))
-    )
+    """True if a rewiring of an arm's graph is another graph.
+
+    Not of all pairs, of nodes by themselves, or of edges that are chosen.
+    """
+    if graphs.chooses:
+        return False
+    distinct = dict.fromkeys((*graphs.layers, *graphs.each))
+    return any(_between(graph, is_causal) for graph in distinct)
 
 
 def _between(graph: AttentionGraph, is_causal: bool) -> bool:
+    """True if a graph has more edges than its self-loops, and fewer than all."""
     n = graph.num_targets
-    loops = graph._num_loops()
-    return loops < graph.num_edges < (n * (n + 1) // 2 if is_causal else n * n)
+    all_pairs = n * n
+    if is_causal:
+        all_pairs = n * (n + 1) // 2
+    return graph._num_loops() < graph.num_edges < all_pairs
 
 
 def rewired(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:
-    """The degree-matched control: every target reads as many sources as before, drawn at random;
-    self-loops stay.
+    """The degree-matched control: as many random sources per target as before; self-loops stay.
 
     Raises:
         ControlError: If a degree or a self-loop is another one than in the graph.
     """
-    made = graphs.map(
-        lambda graph: (rewired_causal if is_causal else degree_matched_random)(graph, seed)
-    )
-    for before, after in zip(graphs.layers + graphs.each, made.layers + made.each, strict=True):
+    if is_causal:
+        rewirings = graphs.map(lambda graph: rewired_causal(graph, seed))
+    else:
+        rewirings = graphs.map(lambda graph: degree_matched_random(graph, seed))
+    originals = graphs.layers + graphs.each
+    for before, after in zip(originals, rewirings.layers + rewirings.each, strict=True):
         assert_matched(before, after)
-    return made
+    return rewirings
 
 
 def reads_later(graph: AttentionGraph) -> bool:
@@ -92,9 +101,7 @@ def assert_matched(before: AttentionGraph, after: AttentionGraph) -> None:
 
 
 def permuted(graphs: Graphs, seed: int = 0) -> Graphs:
-    """The same graph on nodes in another order, while the data stays: the shape without the
-    places.
-    """
+    """The same graph on nodes in another order, while the data stays."""
 
     def relabelled(graph: AttentionGraph) -> AttentionGraph:
         order = torch.randperm(graph.num_targets, generator=torch.Generator().manual_seed(seed))

@@ -1,6 +1,4 @@
-"""What a step of each arm costs, for budgets of equal operations or time: known before anything is
-trained.
-"""
+"""The cost of a step of each arm, for budgets of equal operations or time, before training."""
 
 import time
 from collections.abc import Iterator
@@ -35,9 +33,7 @@ _READ, _WRITTEN = (
 
 
 def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
-    """Costs by positions and arm, kept by the comparison: what is known already is not measured
-    again.
-    """
+    """Costs by positions and arm, measured once and cached by the comparison."""
     known = comparison.costs.setdefault(equal, {})
     arms = [name for name, (kind, _) in comparison.kinds.items() if kind != "shuffled"]
     for positions in comparison.positions:
@@ -56,8 +52,7 @@ def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
 
 
 def operations(comparison: Comparison, graphs: Graphs) -> float:
-    """Operations of a forward pass of a sample, a mean over samples; a backward pass takes twice as
-    many, of every arm.
+    """Operations of a forward pass, a mean over samples; a backward pass takes twice as many.
 
     Those of :class:`Model` are of its encoder, by :func:`graphattn.analyse.flops`; a
     :class:`CustomModel` is called: products count as in ``torch.utils.flop_counter``, attention of
@@ -97,8 +92,9 @@ def _of_calls(comparison: Comparison, graphs: Graphs) -> float:
 
 
 class _Operations(TorchDispatchMode):
-    """Counts what torch runs; torch's counter takes sparse products for dense ones, and none for
-    attention on a CPU.
+    """A counter of what torch runs.
+
+    torch's own counts sparse products as dense ones, and no operation of attention on a CPU.
     """
 
     def __init__(self) -> None:
@@ -134,16 +130,14 @@ class _Operations(TorchDispatchMode):
         elif function.namespace not in ("aten", "prim", "prims", "graphattn"):
             raise OptionError(
                 "equal operations are counted of torch's operators and this library's, got "
-                f"{function}; register a "
-                "formula by torch.utils.flop_counter.register_flop_formula, or give equal='time'"
+                f"{function}; register a formula by "
+                "torch.utils.flop_counter.register_flop_formula, or give equal='time'"
             )
         return output
 
 
 def seconds(comparison: Comparison, arms: dict[str, Graphs], positions: str) -> dict[str, float]:
-    """CPU seconds of a training step on one thread: the median of rounds in which every arm takes
-    its turn.
-    """
+    """CPU seconds of a training step on one thread: the median over rounds of all arms."""
     taken: dict[str, list[float]] = {name: [] for name in arms}
     data = comparison.data
     threads = torch.get_num_threads()
@@ -165,9 +159,7 @@ def seconds(comparison: Comparison, arms: dict[str, Graphs], positions: str) -> 
 
 
 class _Clock(Reading):
-    """Knows when each step of a training began, so that building the model and what it ends with
-    are not counted.
-    """
+    """The start of each training step, so that only steps are timed."""
 
     def __init__(self, data: Data, graphs: Graphs) -> None:
         super().__init__(data, graphs)

@@ -145,8 +145,7 @@ class Data:
         return float(asked.bincount().max() / asked.numel())
 
     def split(self, seed: int, examples: int | None) -> tuple[Tensor, Tensor]:
-        """Numbers of the samples trained on and of those held out; fewer examples are the first of
-        more.
+        """Indices of the training and the held-out samples; fewer examples are the first of more.
 
         Raises:
             OptionError: If there are fewer examples than asked.

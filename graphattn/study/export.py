@@ -1,6 +1,4 @@
-"""The numbers of a study for other programs: a table of comma-separated values, and one for LaTeX
-with booktabs.
-"""
+"""The numbers of a study for other programs: comma-separated values, and a LaTeX table."""
 
 import math
 from typing import Any
@@ -30,9 +28,7 @@ _SPECIAL |= {letter: f"\\{letter}" for letter in "#$%&_{}"}
 
 
 def comma_separated(results: Results) -> str:
-    """A line for each arm at each budget: its score, its difference from all pairs, covariates, and
-    every seed.
-    """
+    """A line for each arm and budget: score, difference from all pairs, covariates, every seed."""
     lines = [_values(results, row) for row in results.rows]
     columns = list(dict.fromkeys(name for line in lines for name in line))
     return table_of([columns, *([line.get(name) for name in columns] for line in lines)])
@@ -90,9 +86,7 @@ def _number(found: Interval | None, digits: int) -> str:
 
 
 def latex(results: Results) -> str:
-    r"""A ``table*`` of every arm at every budget, and one of the claims; needs
-    ``\usepackage{booktabs}``.
-    """
+    r"""A ``table*`` of every arm at every budget, and one of the claims; needs ``booktabs``."""
     tables = [_of_arms(results)]
     if results.claims and not results.is_pilot:
         tables.append(_of_claims(results))

@@ -71,9 +71,7 @@ class Readout(nn.Module):
         self.learned: LearnedPosition | None = None
 
     def read(self, x: Tensor, kept: Tensor | None) -> Tensor:
-        """Of nodes (B, N, C), or of the kept ones of all samples (M, C), what is asked: (B, C), or
-        (B, N, C).
-        """
+        """The readout (B, C), or (B, N, C) of all nodes, of nodes (B, N, C) or (M, C)."""
         if kept is not None:
             x = torch.zeros(*kept.shape, x.shape[-1], dtype=x.dtype).masked_scatter(
                 kept.unsqueeze(-1), x
@@ -88,21 +86,31 @@ class Readout(nn.Module):
 
     def parameters_apart(self) -> tuple[int, int]:
         """Numbers of parameters: of all but positions, and of positions."""
-        own = [
-            *self.tables.parameters(),
-            *([] if self.learned is None else self.learned.parameters()),
-        ]
-        positions = sum(p.numel() for p in own)
+        positions = sum(p.numel() for p in self.tables.parameters())
+        if self.learned is not None:
+            positions += sum(p.numel() for p in self.learned.parameters())
         return sum(p.numel() for p in self.parameters()) - positions, positions
 
     def digest(self) -> str:
         """A hash of the state."""
         result = hashlib.sha256()
         for name, value in self.state_dict().items():
-            result.update(
-                name.encode() + value.detach().reshape(-1).view(torch.uint8).numpy().tobytes()
-            )
+            result.update(name.encode())
+            result.update(value.detach().reshape(-1).view(torch.uint8).numpy().tobytes())
         return result.hexdigest()[:16]
+
+
+def _rows_of_table(data: Data, positions: str) -> int:
+    """Rows of a layer's table of biases; 0 without one."""
+    if positions == "distance":
+        return _BUCKETS
+    if positions == "pairs" and data.pairs is not None:
+        return int(data.pairs.max()) + 1
+    if positions != "relative":
+        return 0
+    if data.causal:
+        return data.num_nodes
+    return 2 * data.num_nodes - 1
 
 
 class Network(Readout):
@@ -119,33 +127,29 @@ class Network(Readout):
         nodes = data.num_nodes
         C = model.width
         H = model.heads
-        tokens = not data.inputs.is_floating_point()
-        self.embedding = (
-            nn.Embedding(int(data.inputs.max()) + 1, C)
-            if tokens
-            else nn.Linear(data.inputs.shape[2], C)
-        )
-        turned: dict[str, Any] = {"rotary": Rotary(C // H)} if positions == "rotary" else {}
-        self.encoder = Encoder(model.layers, C, H, model.hidden, **turned)
-        self.norm = nn.BatchNorm1d(C) if model.batch_norm and readout != "node" else nn.Identity()
+        self.embedding: nn.Module
+        if data.inputs.is_floating_point():
+            self.embedding = nn.Linear(data.inputs.shape[2], C)
+        else:
+            self.embedding = nn.Embedding(int(data.inputs.max()) + 1, C)
+        options: dict[str, Any] = {}
+        if positions == "rotary":
+            options["rotary"] = Rotary(C // H)
+        self.encoder = Encoder(model.layers, C, H, model.hidden, **options)
+        self.norm: nn.Module = nn.Identity()
+        if model.batch_norm and readout != "node":
+            self.norm = nn.BatchNorm1d(C)
         self.head = nn.Linear(C, data.classes)
         if positions == "learned":
             self.learned = LearnedPosition(nodes, C)
         else:
             self.learned = None
-        rows = {"relative": nodes if data.causal else 2 * nodes - 1, "distance": _BUCKETS}.get(
-            positions, 0
-        )
-        if positions == "pairs" and data.pairs is not None:
-            rows = int(data.pairs.max()) + 1
         # the latest graph and places, and their values
-        self._last: tuple[Any, ...] = (
-            None,
-            None,
-            None,
-        )
-        self.rows = rows
-        tables = [EdgeTable(rows, H) for _ in range(model.layers if rows else 0)]
+        self._last: tuple[Any, ...] = (None, None, None)
+        self.rows = _rows_of_table(data, positions)
+        tables = []
+        if self.rows:
+            tables = [EdgeTable(self.rows, H) for _ in range(model.layers)]
         self.tables = nn.ModuleList(tables)
         for table in tables:
             nn.init.normal_(table.weight, std=model.table_std)
@@ -207,9 +211,7 @@ class Network(Readout):
         kept: Tensor | None,
         pairs: Tensor | None,
     ) -> Tensor:
-        """Rows of the tables, (E,) or (B, E): how far back the source stands, how far away, or of
-        which class.
-        """
+        """Rows of the tables, (E,) or (B, E): by steps back, distance or class of the source."""
         source = graph.source
         target = graph.target
         if self.positions == "relative":

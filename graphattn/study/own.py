@@ -1,6 +1,4 @@
-"""Models of the user's own: any module that reads graphs, between the data and the readout of a
-study.
-"""
+"""Custom models: any module that reads graphs, between the data and the readout of a study."""
 
 import hashlib
 import inspect
@@ -29,8 +27,7 @@ _VERSIONED = (
 
 @dataclass(frozen=True)
 class Own:
-    """A model of your own: what makes its module, and in how many layers one after the other it
-    reads a graph.
+    """A custom model: a function that makes its module, and the number of layers that read a graph.
 
     The module is called as ``module(inputs, graphs, places, pos)`` and returns the logits of all
     nodes, (..., N, classes). The study reads them out: their mean over a sample's nodes, those of
@@ -94,8 +91,10 @@ class Own:
         return made
 
     def described(self, data: Data) -> dict[str, Any]:
-        """What is written of it, and what a trial's key depends on: the source of ``make`` and of
-        its modules, and the state that seed 0 gives them; not the source of what they call.
+        """The description of a model, on which a trial's key depends.
+
+        The source of ``make`` and of its modules, and their state after seed 0; not the source of
+        what they call.
 
         Raises:
             OptionError: If a source cannot be read.
@@ -122,8 +121,7 @@ def source_of(code: Any) -> str:
     except (OSError, TypeError) as error:
         raise OptionError(
             f"the source of {getattr(code, '__qualname__', code)} cannot be read ({error}), so "
-            "that its results could "
-            "not be told from those of other code; write it into a file"
+            "that its results could not be told from those of other code; write it into a file"
         ) from None
 
 

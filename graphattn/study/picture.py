@@ -1,6 +1,4 @@
-"""A study as a figure: scores over training examples, or by arm, with every seed and the 95 %
-interval.
-"""
+"""A study as a figure: scores over training examples or by arm, every seed, the 95 % interval."""
 
 import math
 import textwrap
@@ -28,8 +26,11 @@ _ROW = 0.26  # inches: a row of an arm
 
 
 class Sheet(NamedTuple):
-    """The space for a figure: inches, points of its text and of its smallest text, panels side by
-    side, columns of a legend, and letters in a line of a title."""
+    """The space for a figure.
+
+    Inches, points of its text and of its smallest text, panels side by side, columns of a legend,
+    and letters in a line of a title.
+    """
 
     width: float
     text: float
@@ -45,8 +46,7 @@ COLUMN = Sheet(3.25, 8, 8, 1, 2, 28)
 
 
 def draw(results: Results, sheet: Sheet = SHEET) -> "Figure":
-    """The study's own figure where it has one; else curves over numbers of examples, or a row for
-    each arm.
+    """The study's own figure if it has one; else curves over numbers of examples, or a row per arm.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -87,9 +87,7 @@ def _title(results: Results, comparison: str, positions: str, equal: str) -> str
 
 
 def verbatim(name: str) -> str:
-    """A name as it is: dollars are no mathematics, and a low line does not hide it from a
-    legend.
-    """
+    """A name as plain text: without mathematics, and shown in legends despite an underscore."""
     return " " * name.startswith("_") + name.replace("$", r"\$")
 
 
@@ -215,9 +213,7 @@ def _below(figure: Any, handles: list[Any], labels: list[str], sheet: Sheet) -> 
 
 
 def _rows(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
-    """A row for each arm: seeds, mean, interval, and the ceiling that was predicted; the same scale
-    in all panels.
-    """
+    """A row for each arm: seeds, mean, interval and ceiling, on one scale in all panels."""
     most = max(map(len, panels.values()))
     down = -(-len(panels) // sheet.across)
     across = min(sheet.across, len(panels))

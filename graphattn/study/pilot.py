@@ -1,6 +1,4 @@
-"""A pilot: two seeds before a study is paid for, that warn of what no number of seeds can
-settle.
-"""
+"""A pilot: two seeds before a study, with warnings of what no number of seeds can settle."""
 
 import math
 from statistics import fmean, variance
@@ -24,9 +22,7 @@ def _learning(results: Results) -> list[Row]:
 
 
 def cautions(results: Results) -> list[str]:
-    """Arms at chance, with the reason that their loss in training gives, and arms too good to
-    differ.
-    """
+    """Arms at chance, with the reason in their training loss, and arms too good to differ."""
     told = []
     for row in _learning(results):
         if not results.at_chance(row):
@@ -44,14 +40,12 @@ def cautions(results: Results) -> list[str]:
         elif loss >= _GUESS * guess:
             told.append(
                 f"{words}, and its loss in training, {loss:.3g} nats, is that of a guess, "
-                f"{guess:.3g}: the budget is "
-                "too small to leave chance, or the rate is wrong"
+                f"{guess:.3g}: the budget is too small to leave chance, or the rate is wrong"
             )
         else:
             told.append(
                 f"{words}, though its loss in training fell from {guess:.3g} to {loss:.3g} nats: "
-                "it learns by heart; "
-                "more examples, or fewer batches"
+                "it learns by heart; more examples, or fewer batches"
             )
     for name in results.plan["comparisons"]:
         rows = [row for row in _learning(results) if row.comparison == name and row.is_share]
@@ -59,8 +53,8 @@ def cautions(results: Results) -> list[str]:
         if len(best) > 1:
             told.append(
                 f"{name}: {', '.join(dict.fromkeys(best))} have {_PERFECT:g} or more and can "
-                "hardly differ; a harder "
-                "task, fewer examples or fewer batches would tell them apart"
+                "hardly differ; a harder task, fewer examples or fewer batches would tell them "
+                "apart"
             )
         capped = [row.arm for row in rows if row.capped]
         if capped:
@@ -88,8 +82,9 @@ def _differences(results: Results) -> dict[str, list[list[float]]]:
 
 
 def power(results: Results) -> list[list[str]]:
-    """Seeds for differences of several sizes, by comparison: with the deviation that was seen, and
-    with the upper end of its one-sided 80 % interval.
+    """Seeds for differences of several sizes, by comparison.
+
+    With the deviation that was measured, and with the upper end of its one-sided 80 % interval.
 
     Source: Browne 1995, "On the Use of a Pilot Sample for Sample Size Determination" (the upper
     end).

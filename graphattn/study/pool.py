@@ -38,9 +38,7 @@ class Worker:
         self._fault = ""
 
     def ask(self, task: dict[str, str]) -> dict[str, Any]:
-        """The answer to a task, or a failed trial if the process died, was killed or wrote
-        something else.
-        """
+        """The answer to a task, or a failed trial if the process died or wrote something else."""
         process = self.process = self.process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -92,9 +90,7 @@ class Worker:
         )
 
     def watch(self) -> None:
-        """Kill a process that ended while its children hold the pipe, or that has not computed for
-        ``IDLE`` seconds.
-        """
+        """Kill a process idle for ``IDLE`` seconds, or ended while children hold the pipe."""
         process = self.process
         progress = self._progress
         if process is None or progress is None:

@@ -25,28 +25,27 @@ _SAMPLES = 64  # of which homophily is counted
 
 
 def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
-    """Reach, ceiling and covariates of an arm; of rewirings those of seed 0; of samples' own graphs
-    means of a few; of layers that differ the mean of their edges, and degrees and the spectrum of
-    the first; of a choice those of all edges that may be chosen."""
+    """Reach, ceiling and covariates of an arm.
+
+    Of rewirings those of seed 0; of samples' own graphs means of a few; of layers that differ the
+    mean of their edges, and degrees and the spectrum of the first; of a choice those of all edges
+    that may be chosen.
+    """
     kind, of = comparison.kinds[name]
-    graphs = comparison.graphs.get(of if kind == "shuffled" else name) or comparison.rewiring(
-        of, 0, 0
-    )
+    graphs = comparison.graphs.get(comparison.read_by(name)) or comparison.rewiring(of, 0, 0)
     graphs = graphs.possible()
-    found = [_of_layers(comparison, layers) for layers in graphs.some()]
-    mean = {key: _mean([one[key] for one in found]) for key in found[0]}
+    samples = [_of_layers(comparison, layers) for layers in graphs.some()]
+    mean = {key: _mean([sample[key] for sample in samples]) for key in samples[0]}
     if isinstance(comparison.model, Own):
         with suppress(OptionError):  # operators that cannot be counted
             mean["operations"] = operations(comparison, graphs)
     share, law = _reached(comparison, graphs)
+    ceiling: float | None = None
     if kind == "shuffled":
-        ceiling: float | None = _by_place(comparison.data)
+        ceiling = _by_place(comparison.data)
         law = "labels of the training set are shuffled: chance"
-    else:
-        if law and comparison.metric == "accuracy":
-            ceiling = _ceiling(comparison, share)
-        else:
-            ceiling = None
+    elif law and comparison.metric == "accuracy":
+        ceiling = _ceiling(comparison, share)
     bag = _is_bag(comparison, graphs)
     return {
         "kind": kind,
@@ -60,21 +59,25 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
 
 
 def with_draws(
-    comparison: Comparison, told: dict[str, Any], seeds: Iterable[int]
+    comparison: Comparison, prediction: dict[str, Any], seeds: Iterable[int]
 ) -> dict[str, Any]:
-    """What is predicted of an arm; where a law bounds a rewiring, with the ceiling of each draw of
-    each seed, and the means of what the draws reach and of their ceilings."""
-    if told["kind"] != "rewired" or told["ceiling"] is None:
-        return told
-    drawn = [
-        [comparison.rewiring(told["of"], i, j, few=True) for j in range(comparison.draws)]
-        for i in seeds
-    ]
-    shares = [[_reached(comparison, graphs)[0] for graphs in of_seed] for of_seed in drawn]
+    """The predictions of an arm; of a rewiring that a law bounds, with the ceiling of each draw.
+
+    The reach and the ceiling of such a rewiring are means over the draws of each seed.
+    """
+    if prediction["kind"] != "rewired" or prediction["ceiling"] is None:
+        return prediction
+    shares = []
+    for seed in seeds:
+        draws = [
+            comparison.rewiring(prediction["of"], seed, draw, few=True)
+            for draw in range(comparison.draws)
+        ]
+        shares.append([_reached(comparison, graphs)[0] for graphs in draws])
     reached = fmean(chain(*shares))
     ceilings = [[_ceiling(comparison, share) for share in of_seed] for of_seed in shares]
     return {
-        **told,
+        **prediction,
         "reached": reached,
         "ceiling": _ceiling(comparison, reached),
         "ceilings": ceilings,
@@ -104,6 +107,10 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
         stack = layers * model.layers
     field = receptive_field(list(stack), residual=True).sizes[-1].double()
     known = facts(graph)
+    layers_needed = None
+    if len(set(stack)) == 1:
+        layers_needed = _layers_needed(comparison, graph)
+    least, most = known.conductance or (None, None)
     return {
         "nodes": graph.num_targets,
         "edges": sum(layer.num_edges for layer in stack) / len(stack),
@@ -112,10 +119,10 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
         "depends_on_least": int(field.min()),
         "depends_on_mean": float(field.mean()),
         "depends_on_most": int(field.max()),
-        "layers_needed": _layers_needed(comparison, graph) if len(set(stack)) == 1 else None,
+        "layers_needed": layers_needed,
         "spectral_gap": known.spectral_gap,
-        "conductance_least": None if known.conductance is None else known.conductance[0],
-        "conductance_most": None if known.conductance is None else known.conductance[1],
+        "conductance_least": least,
+        "conductance_most": most,
         "mean_resistance": known.mean_resistance,
         "roots": known.roots,
         "strong_components": known.strong_components,
@@ -142,8 +149,10 @@ def _layers_needed(comparison: Comparison, graph: AttentionGraph) -> int | None:
 
 
 def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
-    """The share of edges between other nodes whose ends have the same target, where every node has
-    one; of the first samples."""
+    """The share of edges, except self-loops, whose ends have the same target, in the first samples.
+
+    None where not every node has a target.
+    """
     targets = comparison.data.targets[:_SAMPLES]
     if not comparison.data.of_nodes or graph.num_targets != comparison.data.num_nodes:
         return None
@@ -157,15 +166,19 @@ def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
 
 
 def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
-    """The share of what answers need that the readout depends on, of needs that are known the share
-    of answers that have all; and the law that makes it a ceiling. Where nodes answer and no needs
-    are known, 1."""
+    """The share of what answers need that the readout depends on, and the law of its ceiling.
+
+    Where needs are known, the share of answers that have all of theirs. Where nodes answer and no
+    needs are known, 1.
+    """
     data = comparison.data
     L = comparison.model.layers
     shares = []
     law = ""
     for layers in graphs.some():
-        stack = list(layers if len(layers) == L else layers * L)
+        stack = list(layers)
+        if len(stack) != L:
+            stack = stack * L
         field = receptive_field(stack, residual=True).graphs[-1]
         if data.needs is not None and comparison.readout != "mean":
             needs = data.needs
@@ -195,9 +208,7 @@ def guess_nats(data: Data) -> float:
 
 
 def _by_place(data: Data) -> float:
-    """Chance; where nodes answer, of a guess that knows the place: shuffled by sample, labels keep
-    theirs.
-    """
+    """Chance; where nodes answer, of a guess by place: shuffled labels stay at their places."""
     if not data.of_nodes:
         return data.chance
     asked = [column[column != NOT_ASKED].bincount(minlength=1) for column in data.targets.t()]
@@ -205,8 +216,11 @@ def _by_place(data: Data) -> float:
 
 
 def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:
-    """Whether, without positions, no order of the nodes can be told: every node reads all, or only
-    itself, and the readout is their mean. A user's module is given places, and may read them."""
+    """True if no order of the nodes can be learned without positions.
+
+    Every node reads all, or only itself, and the readout is their mean. A user's module is given
+    places, and may read them.
+    """
     if comparison.readout != "mean" or isinstance(comparison.model, Own):
         return False
     each = dict.fromkeys(graphs.layers + graphs.each)
@@ -217,9 +231,7 @@ def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:
 
 
 def reference(comparison: Comparison) -> str | None:
-    """The arm or control that is all pairs, which others are compared with; None where there is
-    none.
-    """
+    """The arm or control of all pairs, the baseline of the others; None without one."""
     for name, (kind, _) in comparison.kinds.items():
         if kind == "full":
             return name
@@ -228,14 +240,12 @@ def reference(comparison: Comparison) -> str | None:
 
 
 def warnings_of(comparison: Comparison, plan: dict[str, dict[str, Any]]) -> list[str]:
-    """Readouts that cannot depend on all that they are asked about, with the theorem; it may be the
-    point.
-    """
+    """Readouts that cannot depend on all that is asked, with the theorem; it may be the point."""
     L = comparison.model.layers
     return [
         f"{comparison.name}, {name}: after {L} layer{'s' * (L > 1)} its readout depends on "
-        f"{arm['reached']:.1%} of "
-        "what it may need; of the rest the Jacobian is zero, whatever is trained"
+        f"{arm['reached']:.1%} of what it may need; of the rest the Jacobian is zero, whatever is "
+        "trained"
         for name, arm in plan.items()
         if arm["kind"] == "arm" and arm["reached"] < 1
     ]

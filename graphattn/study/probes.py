@@ -78,15 +78,18 @@ def _inside(
 
 
 def spread(x: Tensor, sizes: list[int]) -> float:
-    """The distance of the nodes (..., N, C) to the mean of their sample, over their norm; samples
-    side by side have ``sizes``."""
+    """Distance of nodes (..., N, C) from the mean of their sample, over their norm.
+
+    Samples side by side have ``sizes``.
+    """
     apart = [part - part.mean(-2, keepdim=True) for part in x.split(sizes, -2)]
     return float(torch.cat(apart, -2).norm() / x.norm())
 
 
 def effective_nodes(comparison: Comparison, network: Network, read: Reading, some: Tensor) -> float:
-    """The participation number of the readout's gradient over the nodes; of the last node where all
-    are read out.
+    """The participation number of the readout's gradient over the nodes.
+
+    Of the last node where all are read out.
     """
     embedded: list[Tensor] = []
 

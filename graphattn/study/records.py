@@ -78,8 +78,9 @@ def _is_probe(value: Any) -> bool:
 
 
 class Records:
-    """The trials of a folder by key; the latest line of a key counts, and a line cut off by a crash
-    does not.
+    """The trials of a folder by key.
+
+    The latest line of a key counts; a line cut off by a crash does not.
 
     Each line has a hash of itself and of the hash before: ``broken`` are the numbers of lines whose
     hash is another, as a line was changed, added or removed by hand. ``notes`` are those that
@@ -103,8 +104,8 @@ class Records:
             if reason:
                 raise LoaderError(
                     f"{self.path}: line {number} is {reason}; it was written by something else. "
-                    "Try: another folder, "
-                    "or run the study again, which takes the line out and runs its trial."
+                    "Try: another folder, or run the study again, which takes the line out and "
+                    "runs its trial."
                 )
             found = record.pop(_HASH, None)
             # behind a note its chain is not known
@@ -184,9 +185,7 @@ def _parsed(line: bytes, fault: Callable[[Any], str]) -> tuple[str, dict[str, An
 
 
 def take_out_refused(folder: Path) -> None:
-    """Put a note in the place of each line that is no trial; the chain of hashes goes on behind
-    it.
-    """
+    """Replace each line that is no trial by a note, and continue the chain of hashes behind it."""
     lines = _lines(folder / TRIALS)
     last = ""
     refused = False
@@ -216,8 +215,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise LoaderError(
             f"{path} cannot be written: {error.strerror or error}. Trials that have ended are "
-            "kept, and the same call "
-            "goes on. Try: make room, or check folder and rights."
+            "kept, and the same call goes on. Try: make room, or check folder and rights."
         ) from None
 
 
@@ -227,9 +225,7 @@ def _hash(before: str, record: dict[str, Any]) -> str:
 
 
 def plain(line: str | bytes) -> dict[str, Any]:
-    """What a line holds, with None for NaN and infinity, which JSON lacks: where training
-    diverged.
-    """
+    """A line with None for NaN and infinity, which JSON lacks: there training diverged."""
     found: dict[str, Any] = json.loads(line, parse_constant=lambda name: None)
     return found
 
@@ -270,10 +266,8 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
     if not isinstance(plan, dict) or plan.pop(_HASH, None) != _hash(_PLAN_FORM, plan):
         raise LoaderError(
             f"{path}: expected a plan of a study as it was written, got one that was changed or "
-            "cut off, or is of "
-            "another version. Try: get the file back, or remove it; the trials beside it stay, "
-            "and the same call plans "
-            "them again, with all claims marked as late."
+            "cut off, or is of another version. Try: get the file back, or remove it; the trials "
+            "beside it stay, and the same call plans them again, with all claims marked as late."
         )
     return plan
 

@@ -30,8 +30,7 @@ class Report(Results):
 
     @property
     def cautions(self) -> list[str]:
-        """What makes all else worth less: lines that were changed or lost, equal arms that could
-        not differ, comparisons that nothing learned."""
+        """Faults of a study: lines changed or lost, equal arms alike by law, nothing learned."""
         told = [*self._cautions_of_records(), *self._cautions_of_claims()]
         for name, about in self.plan["comparisons"].items():
             rows = [row for row in self.rows if row.comparison == name and row.scores]
@@ -115,9 +114,12 @@ class Report(Results):
         return markdown.render(self.page)
 
     def save(self) -> None:
-        """Write the page (``report.md``, ``report.html``), the numbers (``report.json``,
-        ``report.csv``), a table for LaTeX (``report.tex``) and figures (``figure.*``, and
-        ``column.*`` as wide as a column) into the folder."""
+        """Write all files of the report into the folder.
+
+        The page (``report.md``, ``report.html``), the numbers (``report.json``, ``report.csv``), a
+        table for LaTeX (``report.tex``) and figures (``figure.*``, and ``column.*`` as wide as a
+        column).
+        """
         # they need packages that a study without a page does not
         from . import html
         from .picture import COLUMN, SHEET, draw

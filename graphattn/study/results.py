@@ -65,9 +65,12 @@ class Row:
     @property
     def interval(self) -> Interval | None:
         """Mean of the seeds."""
-        if self.scores:
-            return interval(list(self.scores.values()), SHARES if self.is_share else None)
-        return None
+        if not self.scores:
+            return None
+        bounds = None
+        if self.is_share:
+            bounds = SHARES
+        return interval(list(self.scores.values()), bounds)
 
     @property
     def is_share(self) -> bool:
@@ -81,8 +84,7 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        """Whether no trial is above its ceiling by more than 4 standard deviations of guesses; None
-        without one.
+        """True if no trial exceeds its ceiling by 4 standard deviations; None without one.
 
         Of shuffled labels the mean of the seeds: what is learned of them is right, or wrong, of
         many answers at once, so that seeds differ by more than guesses do.
@@ -103,13 +105,19 @@ class Row:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of a seed of shuffled labels: that of guesses, or that of the seeds if
-        larger.
-        """
+        """Standard deviation of shuffled labels: of guesses, or of the seeds if larger."""
         scores = [score for score, _ in self.bounded]
-        return max(
-            self._guesses(self.prediction["ceiling"]), stdev(scores) if len(scores) > 1 else 0.0
-        )
+        of_guesses = self._guesses(self.prediction["ceiling"])
+        if len(scores) < 2:
+            return of_guesses
+        return max(of_guesses, stdev(scores))
+
+
+def _bounds(row: Row) -> tuple[float, float] | None:
+    """The bounds of differences of a row's scores from another's."""
+    if row.is_share:
+        return DIFFERENCES
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,43 +149,45 @@ class Results:
     def _row(self, group: tuple[Any, ...], trials: list[dict[str, Any]]) -> Row:
         about = self.plan["comparisons"][group[0]]
         prediction = about["arms"][group[1]]
-        found = self.ended.get(group, [])
-        good = [one for one in found if self._has_number(one[1])]
+        ended = self.ended.get(group, [])
+        scored = [(trial, record) for trial, record in ended if self._has_number(record)]
+        metric = about["metric"]
+        answers = 0
+        if scored:
+            answers = scored[0][1]["answers"]
         if prediction["kind"] == "shuffled":
             metric = "accuracy"
-        else:
-            metric = about["metric"]
+            if about["readout"] == "node":
+                answers = about["held"]  # nodes of a sample may be right or wrong together
         by_seed: dict[int, list[float]] = {}
-        for trial, one in good:
-            by_seed.setdefault(trial["seed"], []).append(one[metric])
-        draws = sum(t["seed"] == trials[0]["seed"] for t in trials)
+        for trial, record in scored:
+            by_seed.setdefault(trial["seed"], []).append(record[metric])
+        draws = sum(trial["seed"] == trials[0]["seed"] for trial in trials)
         scores = {seed: sum(x) / len(x) for seed, x in by_seed.items() if len(x) == draws}
-        counts = {
-            "capped": sum(one["state"] == "capped" for _, one in good),
-            "failed": len(found) - len(good),
-        }
         bounded = []
         if prediction["ceiling"] is not None:
-            ceilings = prediction.get("ceilings")
-            first = self.plan.get("first_seed", 0)
-            of = [
-                ceilings[trial["seed"] - first][trial["draw"]]
-                if ceilings
-                else prediction["ceiling"]
-                for trial, _ in good
+            bounded = [
+                (record[metric], self._ceiling(prediction, trial)) for trial, record in scored
             ]
-            bounded = [(one[metric], ceiling) for (_, one), ceiling in zip(good, of, strict=True)]
-        if good:
-            answers = good[0][1]["answers"]
-        else:
-            answers = 0
-        if about["readout"] == "node" and prediction["kind"] == "shuffled":
-            answers = about["held"]  # nodes of a sample may be right or wrong together
-        given: dict[str, Any] = dict(zip(GROUP, group, strict=True))
-        counts |= {"answers": answers}
+        names: dict[str, Any] = dict(zip(GROUP, group, strict=True))
         return Row(
-            **given, metric=metric, prediction=prediction, scores=scores, bounded=bounded, **counts
+            **names,
+            metric=metric,
+            prediction=prediction,
+            scores=scores,
+            bounded=bounded,
+            answers=answers,
+            capped=sum(record["state"] == "capped" for _, record in scored),
+            failed=len(ended) - len(scored),
         )
+
+    def _ceiling(self, prediction: dict[str, Any], trial: dict[str, Any]) -> float:
+        """The predicted ceiling of a trial: of its draw, where draws have their own."""
+        of_draws = prediction.get("ceilings")
+        if not of_draws:
+            return float(prediction["ceiling"])
+        first = self.plan.get("first_seed", 0)
+        return float(of_draws[trial["seed"] - first][trial["draw"]])
 
     @cached_property
     def ended(self) -> dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]]:
@@ -196,26 +206,20 @@ class Results:
 
     @staticmethod
     def _has_number(one: dict[str, Any]) -> bool:
-        """Whether a trial was scored: the largest of logits that are no numbers is the first class,
-        and no answer.
+        """True if a trial was scored.
+
+        The largest of logits that are NaN is the first class, and no answer.
         """
         return one["state"] != "failed" and one["accuracy"] is not None and one["bits"] is not None
 
     def probes(self, row: Row) -> dict[str, list[float]]:
-        """What was measured in the trained models of a row, means over trials: of each layer, or
-        one number.
-        """
-        told = [one["probes"] for one in self.records_of(row) if one.get("probes")]
-        if told:
-            every = {
-                name: [np.atleast_1d(one[name]) for one in told if name in one] for name in told[0]
-            }
-        else:
-            every = {}
-        return {
-            name: np.mean(np.array(of_trials, dtype=float), 0).tolist()
-            for name, of_trials in every.items()
-        }
+        """Measurements in a row's trained models, means over trials: per layer or one number."""
+        trials = [one["probes"] for one in self.records_of(row) if one.get("probes")]
+        means: dict[str, list[float]] = {}
+        for name in next(iter(trials), {}):
+            values = [np.atleast_1d(trial[name]) for trial in trials if name in trial]
+            means[name] = np.mean(np.array(values, dtype=float), 0).tolist()
+        return means
 
     def row(
         self,
@@ -226,34 +230,38 @@ class Results:
         budget: int | None = None,
     ) -> Row:
         """The row of an arm; the first positions and the last budget where none is named."""
-        rows = [r for r in self.rows if r.arm == arm and comparison in (None, r.comparison)]
+        rows = [r for r in self.rows if r.arm == arm]
+        rows = [r for r in rows if comparison in (None, r.comparison)]
         rows = [r for r in rows if budget in (None, r.budget)]
-        rows = [
-            r for r in rows if positions in (None, r.positions) and examples in (..., r.examples)
-        ]
+        rows = [r for r in rows if positions in (None, r.positions)]
+        rows = [r for r in rows if examples in (..., r.examples)]
         if len({r.comparison for r in rows}) > 1:
             raise OptionError(
                 f"comparison must be named, as several have {arm!r}: "
                 f"{', '.join(self.plan['comparisons'])}"
             )
         if not rows:
-            known = ", ".join(dict.fromkeys(r.arm for r in self.rows))
-            raise OptionError(f"no results of {arm!r} in {self.folder}; there are {known}")
+            arms = ", ".join(dict.fromkeys(r.arm for r in self.rows))
+            raise OptionError(f"no results of {arm!r} in {self.folder}; there are {arms}")
         return [r for r in rows if r.positions == rows[0].positions][-1]
 
     def all_pairs(self, row: Row) -> Row | None:
-        """The row of all pairs at the same budget and positions, with which a row is compared;
-        ``None`` of itself and of shuffled labels."""
+        """The row of all pairs at the same budget and positions, or ``None``.
+
+        ``None`` for all pairs themselves and for shuffled labels.
+        """
         about = self.plan["comparisons"][row.comparison]
-        full = about.get("reference") or next(
-            (name for name, told in about["arms"].items() if told["kind"] == "full"), None
-        )
+        full = about.get("reference")
+        if not full:
+            arms = about["arms"].items()
+            full = next((name for name, arm in arms if arm["kind"] == "full"), None)
         if row.arm == full or row.prediction["kind"] == "shuffled":
             return None
         same = (full, row.comparison, row.positions, row.budget)
-        return next(
-            (r for r in self.rows if (r.arm, r.comparison, r.positions, r.budget) == same), None
-        )
+        for other in self.rows:
+            if (other.arm, other.comparison, other.positions, other.budget) == same:
+                return other
+        return None
 
     def beside_all_pairs(self, row: Row) -> tuple[Interval | None, Interval | None]:
         """The difference of a row from all pairs, and Hedges' g of it; None where there is none."""
@@ -266,13 +274,11 @@ class Results:
         """Mean and interval of :meth:`differences`; None where there are none."""
         pairs = self.differences(one, other)
         if pairs:
-            return interval(pairs, DIFFERENCES if one.is_share else None)
+            return interval(pairs, _bounds(one))
         return None
 
     def differences(self, one: Row, other: Row) -> list[float]:
-        """Paired by seed; positive where ``one`` is better; none of scores that are not of one
-        kind.
-        """
+        """Differences paired by seed, positive if ``one`` is better; none of unlike scores."""
         if one.metric == "bits":
             sign = -1.0
         else:
@@ -302,43 +308,50 @@ class Results:
     def verdicts(self) -> list[Verdict]:
         """What became of each claim."""
         rows = [self.rows_of(claim) for claim in self.claims]
-        bounds = [DIFFERENCES if one.is_share else None for one, _ in rows]
-        found = judged(
+        verdicts = judged(
             self.claims,
-            [self.differences(*both) for both in rows],
+            [self.differences(better, worse) for better, worse in rows],
             self.late,
-            bounds,
+            [_bounds(better) for better, _ in rows],
             len(self.withdrawn),
         )
-        given = zip(self.claims, rows, found, strict=True)
         return [
-            replace(verdict, remarks=self._remarks(claim, *both)) for claim, both, verdict in given
+            replace(verdict, remarks=self._remarks(claim, *pair))
+            for claim, pair, verdict in zip(self.claims, rows, verdicts, strict=True)
         ]
 
     def rows_of(self, claim: Claim) -> tuple[Row, Row]:
-        """Those of its better and of its worse arm."""
+        """The rows of its better and of its worse arm."""
         where: dict[str, Any] = {"comparison": claim.comparison, "budget": claim.budget}
-        where |= {"examples": claim.examples} if claim.examples is not None else {}
+        if claim.examples is not None:
+            where["examples"] = claim.examples
         better = self.row(claim.better, positions=claim.positions, **where)
-        return better, self.row(
-            claim.worse, positions=claim.worse_positions or better.positions, **where
-        )
+        positions = claim.worse_positions or better.positions
+        return better, self.row(claim.worse, positions=positions, **where)
 
     def _remarks(self, claim: Claim, one: Row, other: Row) -> tuple[str, ...]:
-        """Of two that are equal because neither could be another, and of what was chosen after
-        looking.
-        """
-        told = [LATE] * (str(claim) in self.late) + [WITHDRAWN] * bool(self.withdrawn)
-        told += self.plan["registered"][-1].get("looked", {}).get(str(claim), [])
-        if claim.equal and one.is_share and one.scores and other.scores:
+        """Notes on two arms that could not differ, and on what was chosen after looking."""
+        remarks = []
+        if str(claim) in self.late:
+            remarks.append(LATE)
+        if self.withdrawn:
+            remarks.append(WITHDRAWN)
+        remarks += self.plan["registered"][-1].get("looked", {}).get(str(claim), [])
+        if not claim.equal or not one.is_share:
+            return tuple(remarks)
+        if one.scores and other.scores:
             least = min(*one.scores.values(), *other.scores.values())
-            told += [SATURATED] if least >= 1 - claim.margin else []
-            told += [AT_CHANCE] if self.at_chance(one) and self.at_chance(other) else []
-        return tuple(told)
+            if least >= 1 - claim.margin:
+                remarks.append(SATURATED)
+            if self.at_chance(one) and self.at_chance(other):
+                remarks.append(AT_CHANCE)
+        return tuple(remarks)
 
     def at_chance(self, row: Row) -> bool:
-        """Whether the mean of an arm's seeds is no more than 4 standard errors of guesses above
-        chance; of bits, no better than those of a guess that knows the shares of the classes."""
+        """True if the mean of an arm's seeds is within 4 standard errors of chance.
+
+        Of bits, if no better than a guess by the shares of the classes.
+        """
         about = self.plan["comparisons"][row.comparison]
         if not row.is_share:
             return fmean(row.scores.values()) * math.log(2) >= about.get("guess_nats", math.inf)
@@ -359,38 +372,33 @@ class Results:
 
     @property
     def unlike(self) -> list[str]:
-        """Trials that did not start as others of their seed, in the initial state or in the number
-        of parameters.
-        """
+        """Trials whose initial state or number of parameters differs from others of their seed."""
         starts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        found = []
+        unlike = []
         for one in (one for row in self.rows for one in self.records_of(row)):
             group = (one["comparison"], one["positions"], one["seed"])
             start = (one["initial"], one["parameters"], one["position_parameters"])
             if starts.setdefault(group, start) != start:
-                found.append(
+                unlike.append(
                     f"{one['arm']} of {group} started as {start}, another arm as {starts[group]}"
                 )
-        return found
+        return unlike
 
     def check_controls(self) -> None:
-        """Refuse a study whose arms did not start alike, or in which shuffled labels were learned:
-        its test leaks.
+        """Refuse a study whose arms did not start alike, or in which shuffled labels were learned.
 
         Raises:
             ControlError: If two arms differ at the start, or the mean of seeds of shuffled labels
                 is above chance by more than 4 standard errors.
         """
-        for told in self.unlike:
-            raise ControlError(told)
+        for words in self.unlike:
+            raise ControlError(words)
         for row in self.broken:
             if row.prediction["kind"] == "shuffled":
                 raise ControlError(
                     f"{row.arm} of {row.comparison}, positions {row.positions}, should be at "
-                    "chance, "
-                    f"{row.prediction['ceiling']:.3f}, and is {row.interval}: the test knows more "
-                    "than it should; "
-                    f"see {self.folder / 'report.md'}"
+                    f"chance, {row.prediction['ceiling']:.3f}, and is {row.interval}: the test "
+                    f"knows more than it should; see {self.folder / 'report.md'}"
                 )
 
     @property

@@ -1,6 +1,4 @@
-"""A study as it runs: the plan is written, then what of its trials is not on disk yet is
-trained.
-"""
+"""The course of a study: its plan is written, then its missing trials are trained."""
 
 import json
 import sys
@@ -63,8 +61,7 @@ def run(
     on_trial: Callable[[dict[str, Any]], object] | None = None,
     **options: Any,
 ) -> Report:
-    """Compare graphs on data: predictions first, then every arm and its controls trained, then the
-    report.
+    """Compare graphs on data: write predictions, train every arm and its controls, report.
 
     Interrupted by anything, the same call goes on where it was. Each trial is a process with one
     thread.
@@ -189,9 +186,7 @@ def _warn(told: list[str], folder: Path) -> None:
 
 
 def _processes(study: Study, processes: int | None) -> int:
-    """How many to start: none by default where others could not import a model of the user's
-    own.
-    """
+    """The number of processes; none by default where others could not import a custom model."""
     here = [
         c.name for c in study.comparisons if isinstance(c.model, Own) and not c.model.can_travel
     ]
@@ -202,8 +197,8 @@ def _processes(study: Study, processes: int | None) -> int:
     if whole(processes, "processes", 0) and here:
         raise OptionError(
             f"processes={processes} must import what makes the model of {', '.join(here)}, which "
-            "stands in the program "
-            "that runs, or within a function; put it into a file of its own, or give processes=0"
+            "stands in the program that runs, or within a function; put it into a file of its own, "
+            "or give processes=0"
         )
     return processes
 
@@ -244,15 +239,12 @@ def _check_same(
     identity: dict[str, str],
     before: dict[str, Any],
 ) -> None:
-    """Refuse a folder with other data, and with arms that were other graphs when predictions and
-    claims were made.
-    """
+    """Refuse a folder with other data, or with predictions and claims of other graphs."""
     other = [name for name, one in identity.items() if before["identity"].get(name, one) != one]
     if other or not set(before["identity"]) <= set(identity):
         raise OptionError(
             f"out: {folder} holds a study {study.name!r} of other data, another readout, model or "
-            "training "
-            f"({', '.join(other) or 'other comparisons'}); give another folder"
+            f"training ({', '.join(other) or 'other comparisons'}); give another folder"
         )
     for name, comparison in named.items():
         was = before["comparisons"].get(name, {}).get("graphs", {})

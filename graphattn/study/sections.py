@@ -1,6 +1,4 @@
-"""The page of a study: predictions first, what was measured beside them, then what the graphs differ
-in.
-"""
+"""The page of a study: predictions, measurements beside them, and the differences of graphs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,8 +19,7 @@ _BY_LAYER = ("entropy", "distance", "spread")
 _AT_LAST = ("effective_nodes", "along_full")
 _EFFECT = (
     "Hedges' g of the paired differences with its interval by the noncentral t: their mean in "
-    "units of their standard "
-    "deviation from seed to seed (Cohen's d_z, less the bias of few seeds)."
+    "units of their standard deviation from seed to seed (Cohen's d_z, less the bias of few seeds)."
 )
 
 
@@ -168,20 +165,16 @@ def _predictions(results: Results) -> list[Block]:
     head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
     note = (
         "*Readout reaches*: the share of what an answer may need; with a ceiling by law, of "
-        "answers the share whose "
-        "needs are all reached. *A bag of nodes*: without positions no order can be told, "
-        "whatever is trained. Of a "
-        "rewired arm, the first one that is drawn; but where a law gives ceilings, every draw has "
-        "its own, and their "
-        "mean stands here, with the mean of what they reach."
+        "answers the share whose needs are all reached. *A bag of nodes*: without positions no "
+        "order can be told, whatever is trained. Of a rewired arm, the first one that is drawn; "
+        "but where a law gives ceilings, every draw has its own, and their mean stands here, with "
+        "the mean of what they reach."
     )
     return [Table(head, rows), note]
 
 
 def _ceiling(told: dict[str, Any], positions: Sequence[str]) -> str:
-    """The ceiling of an arm as a number, or that it is a bag of nodes, which models with positions
-    are not.
-    """
+    """The ceiling of an arm as a number, or that it is a bag of nodes, if it has no positions."""
     if told["ceiling"] is not None:
         return f"{told['ceiling']:.3f}"
     if not told["bag"] or "none" not in positions:
@@ -197,8 +190,7 @@ def _recipe(results: Results) -> str:
     for comparison, about in results.plan["comparisons"].items():
         for line in (
             f"{about['samples']:,} samples of {about['nodes']:,} nodes at most, {about['held']:,} "
-            "of them held out; "
-            f"readout: {about['readout']}",
+            f"of them held out; readout: {about['readout']}",
             f"model: {_values(about['model'])}; positions: {', '.join(about['positions'])}",
             f"training: {_values(about['training'])}; {'; '.join(map(_budget, about['budgets']))}",
         ):
@@ -312,8 +304,8 @@ def pilot_blocks(results: Results) -> list[Block]:
         claims = "one claim"
     text = (
         f"**Pilot:** {PILOT_SEEDS} seeds that the study will not have; no claim is judged. Seeds "
-        "for a difference "
-        f"beyond the margin to be found with probability .8, at .05 for {claims} together:"
+        f"for a difference beyond the margin to be found with probability .8, at .05 for {claims} "
+        "together:"
     )
     rows = power(results)
     if not rows:
@@ -332,8 +324,7 @@ def pilot_blocks(results: Results) -> list[Block]:
     ]
     note = (
         "*Deviation*: standard deviation of paired differences from seed to seed, pooled over "
-        "those that are compared; "
-        "two seeds measure it badly, so plan by its upper end."
+        "those that are compared; two seeds measure it badly, so plan by its upper end."
     )
     return [text, Table(head, rows), note]
 
@@ -345,8 +336,10 @@ def _rates(results: Results, row: Row) -> str:
 
 
 def _budgets(results: Results) -> list[Block]:
-    """What a step of each arm costs, where budgets are equal in operations or time, and how many
-    each therefore takes; and the rates that validation chose."""
+    """The costs of a step of each arm, and the steps that an equal budget allows.
+
+    Also the rates that validation chose.
+    """
     blocks: list[Block] = []
     if any(about["costs"] for about in results.plan["comparisons"].values()):
         head = ["arm", "positions", "equal", "a step costs", "steps"]
@@ -407,11 +400,9 @@ def _claims(results: Results) -> list[Block]:
     used = {verdict.verdict for verdict in results.verdicts}
     words = "; ".join(f"*{word}*: {meaning}" for word, meaning in VERDICTS.items() if word in used)
     note = (
-        f"{words}. p: sign-flip test of the difference less the margin, exact up to {EXACT} "
-        "seeds, after Holm's "
-        "correction for all claims made beforehand; of equality, of both ends of the margin. "
-        "Intervals are not "
-        f"corrected. *g_z*: {_EFFECT}"
+        f"{words}. p: sign-flip test of the difference less the margin, exact up to {EXACT} seeds, "
+        "after Holm's correction for all claims made beforehand; of equality, of both ends of the "
+        f"margin. Intervals are not corrected. *g_z*: {_EFFECT}"
     )
     if results.late:
         note += " *Late*: both arms had been measured when it was claimed."
@@ -438,8 +429,8 @@ def _controls(results: Results) -> str:
                 said = "**above chance**"
             lines.append(
                 f"* {_named(results, row.comparison, row.arm)}, positions {row.positions}: {said}, "
-                f"{row.interval} "
-                f"(chance {row.prediction['ceiling']:.3f}, sd of a seed {row.deviation:.3f})"
+                f"{row.interval} (chance {row.prediction['ceiling']:.3f}, sd of a seed "
+                f"{row.deviation:.3f})"
             )
     if results.unlike:
         alike = f"**no**, {verbatim(results.unlike[0])}"
@@ -477,20 +468,15 @@ def _covariates(results: Results) -> list[Block]:
     head += ["strong components", "universal", "homophily", "operations"]
     note = (
         "Edges are the mean of the layers, *universal* and operations of all of them; the rest is "
-        "of the first layer's "
-        "graph. Of samples' own graphs, the mean of some. *Spectral gap*: 1 less the second "
-        "largest modulus of an "
-        "eigenvalue of uniform attention. *Conductance*: the least share of edges that leave a "
-        "part of the undirected "
-        "graph; exact, or from half the second eigenvalue of the Laplacian to a cut that was "
-        "found. *Mean resistance*: "
-        "of all pairs of nodes, every edge 1 ohm; exact, - where not all are connected. *Roots*: "
-        "nodes that all others "
-        "depend on in the end. *Strong components*: sets of nodes that all depend on one another. "
-        "*Universal*: one of "
-        "the theorems of Yun et al. 2020 applies to the layers; *no* proves nothing. *Homophily*: "
-        "the share of edges "
-        "between nodes of one class. *Operations*: of one forward pass of a sample."
+        "of the first layer's graph. Of samples' own graphs, the mean of some. *Spectral gap*: 1 "
+        "less the second largest modulus of an eigenvalue of uniform attention. *Conductance*: the "
+        "least share of edges that leave a part of the undirected graph; exact, or from half the "
+        "second eigenvalue of the Laplacian to a cut that was found. *Mean resistance*: of all "
+        "pairs of nodes, every edge 1 ohm; exact, - where not all are connected. *Roots*: nodes "
+        "that all others depend on in the end. *Strong components*: sets of nodes that all depend "
+        "on one another. *Universal*: one of the theorems of Yun et al. 2020 applies to the "
+        "layers; *no* proves nothing. *Homophily*: the share of edges between nodes of one class. "
+        "*Operations*: of one forward pass of a sample."
     )
     return [Table(head, rows), note]
 
@@ -529,11 +515,9 @@ def _probes(results: Results) -> list[Block]:
         "along full",
     ]
     note = (
-        "Means over trials, at the last budget. *Spread*: distance of the nodes to their mean "
-        "over their norm. "
-        "*Effective nodes*: participation number of the readout's gradient. *Along full*: the "
-        "score along a graph that "
-        "it was not trained on."
+        "Means over trials, at the last budget. *Spread*: distance of the nodes to their mean over "
+        "their norm. *Effective nodes*: participation number of the readout's gradient. *Along "
+        "full*: the score along a graph that it was not trained on."
     )
     return [Table(head, rows), note]
 

@@ -1,6 +1,4 @@
-"""Statistics of paired seeds: intervals, effect sizes, exact sign-flip tests, Holm's correction,
-numbers of seeds.
-"""
+"""Statistics of paired seeds: intervals, effect sizes, sign-flip tests, Holm's correction."""
 
 import math
 from collections.abc import Sequence
@@ -27,9 +25,11 @@ SHARES, DIFFERENCES = (0.0, 1.0), (-1.0, 1.0)
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval: a percentile bootstrap of 5 seeds covers 84 %, this one 95 %.
-    Near a bound that shares cannot pass, as of accuracies of mean .95 and deviation .05, it covers
-    93 %, and a plain t interval 89 %.
+    """A mean with its 95 % interval.
+
+    A percentile bootstrap of 5 seeds covers 84 %, this one 95 %. Near a bound that shares cannot
+    pass, as of accuracies of mean .95 and deviation .05, it covers 93 %, and a plain t interval 89
+    %.
 
     Args:
         mean: Of the seeds.
@@ -50,8 +50,9 @@ class Interval:
 
 
 def interval(values: Sequence[float], bounds: tuple[float, float] | None = None) -> Interval:
-    """Mean and 95 % interval, :func:`graphattn.training.difference.limits`; of fewer than 3 seeds
-    the mean alone.
+    """Mean and 95 % interval, by :func:`graphattn.training.difference.limits`.
+
+    Of fewer than 3 seeds the mean alone.
 
     Example:
         >>> print(interval([0.1, 0.2, 0.3]))
@@ -70,9 +71,10 @@ def interval(values: Sequence[float], bounds: tuple[float, float] | None = None)
 
 
 def effect_size(differences: Sequence[float]) -> Interval | None:
-    """Hedges' g of paired differences and its 95 % interval: their mean over their standard
-    deviation (Cohen's d_z), less the bias of few seeds. ``None`` of fewer than 3, and where all are
-    alike.
+    """Hedges' g of paired differences and its 95 % interval.
+
+    Their mean over their standard deviation (Cohen's d_z), less the bias of few seeds. ``None`` of
+    fewer than 3, and where all are equal.
 
     It measures a difference in units of what it varies by from seed to seed, so that more training
     data or more answers make it larger: compare it within a study.
@@ -101,8 +103,9 @@ def effect_size(differences: Sequence[float]) -> Interval | None:
 
 
 def seeds_needed(difference: float, deviation: float, claims: int = 1, power: float = 0.8) -> int:
-    """Seeds with which a difference is found with probability ``power``, at .05 over the number of
-    claims.
+    """The number of seeds that finds a difference with probability ``power``.
+
+    At .05 over the number of claims.
 
     Of the two-sided paired t test, which the sign-flip test comes close to; at least as many as
     that one needs to be significant at all.
@@ -141,8 +144,9 @@ def seeds_needed(difference: float, deviation: float, claims: int = 1, power: fl
 
 
 def sign_flip(differences: Any) -> Any:
-    """Two-sided p of paired differences (..., seeds): the share of patterns of signs whose sum is
-    as far from 0.
+    """Two-sided p of paired differences (..., seeds).
+
+    The share of patterns of signs whose sum is as far from 0.
 
     Exact up to 16 seeds; with more, 99,999 patterns drawn with a fixed seed. By hand, as
     ``permutation_test`` of scipy takes over a second for 16.
@@ -170,8 +174,7 @@ def least_p(seeds: int) -> float:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """p adjusted for as many claims as there are: the chance that any is wrong stays below the
-    level.
+    """p adjusted for the number of claims: the chance that any is wrong stays below the level.
 
     Source: Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure".
 

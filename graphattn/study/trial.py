@@ -15,8 +15,7 @@ _VALIDATION = 0.2  # share of the training examples by which one of several rate
 
 
 def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any]:
-    """Train and test: the numbers of a record. The same arguments give the same numbers on one
-    thread.
+    """Train and test a model: the numbers of a record, equal for equal arguments on one thread.
 
     Of several rates the best one on the last fifth of the training examples is taken; the others
     are trained on.

@@ -1,6 +1,4 @@
-"""Every trial of a comparison, with as many batches as its arm may take: an arm whose steps cost less
-takes more of them.
-"""
+"""The trials of a comparison, each with as many batches as the budget of its arm allows."""
 
 import hashlib
 from collections.abc import Iterator
@@ -24,9 +22,7 @@ def steps_of(comparison: Comparison, arm: str, positions: str, budget: Budget) -
 
 
 def trials_of(comparison: Comparison, seeds: int, first: int = 0) -> Iterator[Trial]:
-    """Every trial of the seeds from ``first`` on, seed by seed, so that an interrupted study
-    has pairs.
-    """
+    """Every trial from seed ``first`` on, by seed, so that an interrupted study has pairs."""
     base = [comparison.identity(), _versions()]
     for seed in range(first, first + seeds):
         for name, (kind, of) in comparison.kinds.items():

@@ -19,9 +19,7 @@ def _unpickled(path: str) -> Any:
 
 
 def tried(comparison: Any, graphs: Any, trial: Any) -> dict[str, Any]:
-    """The numbers of a trial, on one thread; a trial that fails is a result: it is kept and
-    shown.
-    """
+    """The numbers of a trial, on one thread; a trial that fails is recorded as a result."""
     import torch
 
     from .trial import train
@@ -51,8 +49,10 @@ def failed(error: Exception) -> dict[str, Any]:
 
 
 def serve() -> None:
-    """Answer tasks ``{"comparison": path, "trial": path}`` from stdin; end when it is closed, in
-    the midst of a trial too, as nobody is there any more to write down what it gives."""
+    """Answer tasks ``{"comparison": path, "trial": path}`` from stdin until it is closed.
+
+    It ends in the middle of a trial too, as no process remains to record the result.
+    """
     answers = os.fdopen(os.dup(1), "w")
     tasks = queue.SimpleQueue[str]()
     Thread(target=_listen, args=(os.fdopen(os.dup(0)), tasks), daemon=True).start()
