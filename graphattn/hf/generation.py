@@ -100,13 +100,15 @@ def _prepared_cache(
     batch_size: int,
     max_cache_length: int,
 ) -> Any:
-    """A cache of all tokens, since a graph may read beyond the model's own window."""
+    """A cache of all tokens if there is a graph, which may read beyond the model's own window."""
     from transformers import cache_utils as caches
 
     given = inputs.get("past_key_values")
     result = type(self)._prepare_cache_for_generation(
         self, config, inputs, mode, batch_size, max_cache_length
     )
+    if all(_reads_as_before(slot) for slot in _writers(self._graphattn_patch)):
+        return result
     cache: Any = inputs.get("past_key_values")
     cache = getattr(cache, "self_attention_cache", cache)  # of an encoder-decoder
     if given is None and hasattr(cache, "layers"):
@@ -120,12 +122,8 @@ def _prepared_cache(
 
 def check_leaks(patch: Any, prompt: int, length: int) -> None:
     """Refuse graphs in which a token depends on one that is written after it is computed."""
-    writers = [
-        slot
-        for slot in patch.slots.values()
-        if slot.place.role in ("", "decoder") and slot.is_causal
-    ]
-    if all(slot.given is None or isinstance(slot.given, str) for slot in writers):
+    writers = _writers(patch)
+    if all(_reads_as_before(slot) for slot in writers):
         return
     layers = [_first(_graph(slot, length), length) for slot in writers]
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
@@ -145,8 +143,19 @@ def check_leaks(patch: Any, prompt: int, length: int) -> None:
         )
 
 
+def _writers(patch: Any) -> list[Any]:
+    """The slots of layers that write text."""
+    slots = patch.slots.values()
+    return [slot for slot in slots if slot.place.role in ("", "decoder") and slot.is_causal]
+
+
+def _reads_as_before(slot: Any) -> bool:
+    """True if a layer keeps the model's own connectivity."""
+    return slot.given is None or isinstance(slot.given, str)
+
+
 def _graph(slot: Any, length: int) -> AttentionGraph | PerHead:
-    if slot.given is None or isinstance(slot.given, str):
+    if _reads_as_before(slot):
         return causal(length)
     if slot.inputs:
         raise GraphError(
