@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -63,6 +63,8 @@ class Frame:
         pieces: Sequences of every row, or of the first row if all rows are alike.
         alike: True if all rows have one sequence at the same positions.
         targets: T, the number of positions of a row in the query; ``sources``, S, that in the key.
+        past: Positions of a row before the first target.
+        dropped: Positions before the first source, which a cache holds no more.
         request: The arguments of transformers' request for a mask; empty without one.
     """
 
@@ -70,6 +72,8 @@ class Frame:
     alike: bool
     targets: int
     sources: int
+    past: int = 0
+    dropped: int = 0
     request: dict[str, Any] = field(default_factory=dict)
     kept: dict[Any, Any] = field(default_factory=dict)
 
@@ -102,7 +106,7 @@ def all_tokens(T: int, S: int, *, crosses: bool, held: int | None = None) -> Fra
     elif not crosses:
         first = max(S - T, 0)
     piece = Piece(0, Span(range(T), first), Span(range(last), 0), last)
-    return Frame((piece,), True, T, S)
+    return Frame((piece,), True, T, S, first)
 
 
 def frame_of(request: dict[str, Any], *, past: int, crosses: bool) -> Frame:
@@ -120,13 +124,13 @@ def frame_of(request: dict[str, Any], *, past: int, crosses: bool) -> Frame:
     else:
         end = min(past + T, dropped + S)
     if present is None or bool(present.all()):
-        return Frame((_piece(0, range(end), past, T, dropped),), True, T, S, request)
+        return Frame((_piece(0, range(end), past, T, dropped),), True, T, S, past, dropped, request)
     there = _present(present[:, :end])
-    if isinstance(there[0], range) and all(places == there[0] for places in there):
-        return Frame((_piece(0, there[0], past, T, dropped),), True, T, S, request)
-    return Frame(
-        tuple(_piece(row, x, past, T, dropped) for row, x in enumerate(there)), False, T, S, request
-    )
+    alike = isinstance(there[0], range) and all(places == there[0] for places in there)
+    if alike:
+        there = there[:1]
+    pieces = tuple(_piece(row, x, past, T, dropped) for row, x in enumerate(there))
+    return Frame(pieces, alike, T, S, past, dropped, request)
 
 
 def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
@@ -139,7 +143,9 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
         Piece(row, own.targets, other.sources, other.length)
         for row, (own, other) in enumerate(zip(ours, theirs, strict=True))
     )
-    return Frame(pieces, decoder.alike and mask.alike, mask.targets, mask.sources, mask.request)
+    return replace(
+        mask, pieces=pieces, alike=decoder.alike and mask.alike, past=decoder.past, kept={}
+    )
 
 
 def _piece(row: int, there: range | tuple[int, ...], past: int, T: int, dropped: int) -> Piece:

@@ -2,11 +2,12 @@
 unwritten tokens.
 """
 
+from functools import wraps
 from types import MethodType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..analyse.leaks import leaks
 from ..errors import GraphError, OptionError
@@ -14,9 +15,12 @@ from ..graph import AttentionGraph, PerHead
 from ..graphs import causal
 from ..models.generation.continuation import first_nodes
 from .given import sized
+from .prepared import keep_inputs, leave_cache
+from .ticket import Generation
 from .virtual import virtual_tokens
 
 _HOOKED = ("generate", "_prepare_generated_length", "_prepare_cache_for_generation")
+_PREPARES = "prepare_inputs_for_generation"
 _CONTINUOUS = ("generate_batch", "init_continuous_batching", "continuous_batching_context_manager")
 
 
@@ -25,6 +29,10 @@ def hook(model: nn.Module, patch: Any) -> None:
     patch.
     """
     for part in model.modules():
+        if hasattr(type(part), _PREPARES):
+            part._graphattn_patch = patch
+            prepared = _prepared_inputs(getattr(type(part), _PREPARES))
+            setattr(part, _PREPARES, MethodType(prepared, part))
         if all(hasattr(type(part), name) for name in _HOOKED):
             part._graphattn_patch = patch
             for name, method in zip(
@@ -37,7 +45,7 @@ def hook(model: nn.Module, patch: Any) -> None:
 
 
 def unhook(part: nn.Module) -> None:
-    for name in (*_HOOKED, *_CONTINUOUS, "_graphattn_patch"):
+    for name in (*_HOOKED, _PREPARES, *_CONTINUOUS, "_graphattn_patch"):
         part.__dict__.pop(name, None)
 
 
@@ -52,17 +60,30 @@ def _no_continuous_batching(*_: Any, **__: Any) -> Any:
 def _generate(self: Any, *args: Any, **options: Any) -> Any:
     patch = self._graphattn_patch
     patch.forget()  # a call that was interrupted
-    length_before = patch.running.length
-    virtual_before = patch.running.virtual
-    made_before = patch.running.makes_positions
-    patch.running.virtual = _virtual_tokens(self)
-    patch.running.makes_positions = options.get("position_ids") is None
+    before = patch.running.generation
+    generation = Generation(
+        virtual=_virtual_tokens(self), makes_positions=options.get("position_ids") is None
+    )
+    patch.running.generation = generation
     try:
         return type(self).generate(self, *args, **options)
     finally:
-        patch.running.length = length_before  # of the generate that called this one for drafts
-        patch.running.virtual = virtual_before
-        patch.running.makes_positions = made_before
+        for cache in generation.caches:
+            leave_cache(cache)
+        patch.running.generation = before  # of the generate that called this one for drafts
+
+
+def _prepared_inputs(method: Any) -> Any:
+    """The preparation of a call by ``generate``, which keeps inputs of functions of the batch."""
+
+    @wraps(method)
+    def prepared(self: Any, tokens: Tensor, *args: Any, **options: Any) -> Any:
+        patch = self._graphattn_patch
+        if patch.reads_batch:
+            keep_inputs(self, patch, tokens, options)
+        return method(self, tokens, *args, **options)
+
+    return prepared
 
 
 def _virtual_tokens(model: Any) -> dict[str, int]:
@@ -83,12 +104,17 @@ def _prepared_length(self: Any, *args: Any, **options: Any) -> Any:
     config = type(self)._prepare_generated_length(self, *args, **options)
     prompt = options["input_ids_length"]
     length = config.max_length
-    if options["model_input_name"] == "inputs_embeds" and not self.config.is_encoder_decoder:
+    generation = self._graphattn_patch.running.generation
+    generation.prompt_ids = prompt
+    if self.config.is_encoder_decoder:
+        generation.encoded = {options["model_input_name"]: options["inputs_tensor"]}
+    elif options["model_input_name"] == "inputs_embeds":
         before = options["inputs_tensor"].shape[1] - prompt
         prompt = prompt + before
         length = length + before
     check_leaks(self._graphattn_patch, prompt, length)
-    self._graphattn_patch.running.length = length
+    generation.prompt = prompt
+    generation.length = length
     return config
 
 
@@ -123,7 +149,7 @@ def _prepared_cache(
 def check_leaks(patch: Any, prompt: int, length: int) -> None:
     """Refuse graphs in which a token depends on one that is written after it is computed."""
     writers = _writers(patch)
-    if all(_reads_as_before(slot) for slot in writers):
+    if not any(_is_sized(slot) for slot in writers):
         return
     layers = [_first(_graph(slot, length), length) for slot in writers]
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
@@ -154,15 +180,15 @@ def _reads_as_before(slot: Any) -> bool:
     return slot.given is None or isinstance(slot.given, str)
 
 
+def _is_sized(slot: Any) -> bool:
+    """True if the graph of the whole sequence is known at its start."""
+    return not (_reads_as_before(slot) or slot.inputs)
+
+
 def _graph(slot: Any, length: int) -> AttentionGraph | PerHead:
-    if _reads_as_before(slot):
+    """The graph of the whole sequence; those of functions of the batch are checked step by step."""
+    if not _is_sized(slot):
         return causal(length)
-    if slot.inputs:
-        raise GraphError(
-            "generate needs the graph of the whole sequence at its start, but a function of the "
-            "batch gets the tokens "
-            "so far; pass a function of the length"
-        )
     graph: Any = sized(slot.given, length)
     if graph.is_fixed:
         return graph

@@ -15,6 +15,9 @@ from .rows import Graph
 OWN = "model"
 """In place of a graph: the model's own connectivity, from its masks."""
 
+NEW = "new"
+"""The argument by which a function of the batch receives the number of new tokens."""
+
 _HINT = (
     "; a function of the batch names inputs of the model, as lambda input_ids: ..., and a "
     "builder is called first"
@@ -129,7 +132,11 @@ def reads_batch(given: Any, inputs: Iterable[str], role: str = "") -> list[str]:
     asked = [name for name in taken if name in set(inputs)]
     if not asked:
         function(given, "graph", "targets, sources" if role == "cross" else "length", hint=_HINT)
-    others = [name for name, one in taken.items() if name not in asked and one.default is one.empty]
+    others = [
+        name
+        for name, one in taken.items()
+        if name not in (*asked, NEW) and one.default is one.empty
+    ]
     others = [
         name
         for name in others
@@ -142,6 +149,11 @@ def reads_batch(given: Any, inputs: Iterable[str], role: str = "") -> list[str]:
             f"it has {', '.join(inputs)}"
         )
     return asked
+
+
+def takes_new(function: Callable[..., Any]) -> bool:
+    """True if a function of the batch takes the number of new tokens."""
+    return NEW in inspect.signature(function).parameters
 
 
 def sized(given: Any, length: int, targets: int | None = None) -> Graph:

@@ -10,6 +10,7 @@ from ..errors import OptionError
 from ..graph.modes import not_followed
 from .frame import BREAK
 from .masks import marked
+from .prepared import BY_TOKEN
 from .sequences import token_inputs
 from .state import Patch
 from .ticket import Call
@@ -54,7 +55,7 @@ def begin(
     named_inputs = dict(zip(names, args, strict=False)) | options
     has_pairs = (getattr(config, "type_vocab_size", None) or 0) > 1
     tokens = token_inputs(named_inputs, has_pairs=has_pairs)
-    if here.makes_positions or (here.tokens and not here.tokens[0][1].has_positions):
+    if here.generation.makes_positions or (here.tokens and not here.tokens[0][1].has_positions):
         tokens = tokens.with_made_positions()
     here.tokens.append((part, tokens))
     if here.part is None or part is here.part or part is patch.model:
@@ -70,14 +71,20 @@ def _begin_call(patch: Patch, part: nn.Module, given: dict[str, Any], prefix: st
     """Keep the inputs of an outermost call."""
     here = patch.running
     config = getattr(part, "config", None)
-    wanted = {name for slot in patch.slots.values() for name in slot.inputs}
     wants = given.get(f"{prefix}output_attentions")
     if wants is None:
         wants = getattr(config, "output_attentions", False)
-    inputs = {name: given[name] for name in wanted if name in given}
-    virtual = virtual_tokens(part) or here.virtual
+    generation = here.generation
+    inputs = {name: given[name] for name in patch.wanted if name in given}
+    has_all = generation.is_prepared
+    if has_all:
+        inputs = {name: x for name, x in inputs.items() if name not in BY_TOKEN}
+        inputs |= generation.inputs
+        generation.is_prepared = False
+        generation.written = patch.written_in(given.get("past_key_values"))
+    virtual = virtual_tokens(part) or generation.virtual
     here.part = part
-    here.call = Call(inputs, weights=bool(wants), virtual=virtual)
+    here.call = Call(inputs, has_all=has_all, weights=bool(wants), virtual=virtual)
     here.decoder = None
     here.ran = {}
 

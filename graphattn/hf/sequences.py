@@ -136,7 +136,7 @@ class TokenInputs:
         self._check_lengths(sequences)
         if sequences == pieces:
             return rows
-        return Frame(tuple(sequences), False, rows.targets, rows.sources, rows.request)
+        return replace(rows, pieces=tuple(sequences), alike=False, kept={})
 
     def _starts(self, positions: np.ndarray, piece: Piece, rows: Frame, virtual: int) -> list[int]:
         """Indices of the targets at which a further sequence of a row starts."""

@@ -4,24 +4,26 @@ call.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock, local
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
 
 from ..arguments import whole
 from ..errors import GraphError, OptionError
-from ..graph import PerExample
-from .frame import Frame, Piece, all_tokens, of_cross
+from .batch import Written, graphs_of_batch
+from .frame import Frame, all_tokens, of_cross
 from .given import OWN, Given, is_graph, sized
 from .modules import Place, own_code, stacks
 from .own import own_graphs
+from .prepared import follow_beams
 from .rows import Graph, Job, check_written, full_rows, job_of
 from .sequences import TokenInputs
-from .ticket import KEPT, Call, Ticket, outside_call
+from .ticket import KEPT, Call, Generation, Ticket, outside_call
 from .virtual import behind
 
 _KEPT = 32  # cached jobs of a patch, with their plans
@@ -59,9 +61,7 @@ class _Running(local):
         self.tokens: list[
             tuple[nn.Module, TokenInputs]
         ] = []  # of the models in a call, outermost first
-        self.virtual: dict[str, int] = {}  # while generate of an adapter with virtual tokens runs
-        self.length: int | None = None  # final number of tokens, while generate runs
-        self.makes_positions = False  # while generate runs without position_ids of its caller
+        self.generation = Generation()
         self.decoder: Frame | None = None
         self.ran: dict[Place, list[Graph]] = {}  # graphs of the layers in the last call
 
@@ -82,6 +82,7 @@ class Patch:
         self.last: dict[Place, list[Graph]] = {}  # graphs of its layers
         self.tickets: deque[Ticket] = deque(maxlen=KEPT)
         self.places = WeakValueDictionary[int, Ticket]()  # by the address of a live mask
+        self.written = WeakKeyDictionary[Any, dict[Any, Written]]()  # by cache
         self._jobs: OrderedDict[Any, tuple[Job, list[Graph]]] = OrderedDict()
         self._lock = Lock()
 
@@ -134,7 +135,12 @@ class Patch:
     @property
     def reads_batch(self) -> bool:
         """True if some graph is a function of the batch, so that each mask must carry its call."""
-        return any(slot.inputs for slot in self.slots.values())
+        return bool(self.wanted)
+
+    @cached_property
+    def wanted(self) -> set[str]:
+        """The inputs of the model that functions of the batch take."""
+        return {name for slot in self.slots.values() for name in slot.inputs}
 
     @property
     def splits_rows(self) -> bool:
@@ -218,7 +224,7 @@ class Patch:
             return full_rows(frame, B, graphs, device)
         length = None
         if is_causal and slot.place.role != "encoder":
-            length = self.running.length
+            length = self.running.generation.length
         virtual = self.virtual_of(slot, ticket)
         tokens = self.tokens_of(ticket)
         crosses = slot.place.role == "cross"
@@ -257,80 +263,27 @@ class Patch:
     ) -> tuple[Job, list[Graph]]:
         crosses = slot.place.role == "cross"
         if slot.inputs:
-            frame, graphs = self._of_batch(slot, frame, call, virtual, batch)
+            if call is None:
+                raise outside_call()
+            generation = self.running.generation
+            frame, graphs = graphs_of_batch(slot, frame, call, virtual, batch, generation)
         else:
             sizes: list[tuple[int, int | None]] = []
             for piece in frame.pieces:
                 if crosses:
-                    targets = max(piece.targets.end - virtual[0], self.running.length or 0)
+                    targets = max(
+                        piece.targets.end - virtual[0], self.running.generation.length or 0
+                    )
                     sizes.append((piece.length - virtual[1], targets))
                 else:
                     sizes.append((length or piece.length - virtual[1], None))
             made = {size: sized(slot.given, *size) for size in dict.fromkeys(sizes)}
-            graphs = [made[size] for size in sizes]
-        graphs = [behind(graph, *virtual, is_causal=slot.is_causal) for graph in graphs]
+            graphs = [behind(made[size], *virtual, is_causal=slot.is_causal) for size in sizes]
         if length is None and not crosses and not slot.inputs:
             for graph, piece in zip(graphs, frame.pieces, strict=True):
                 if piece.targets.node > virtual[1]:
                     check_written(graph, piece)
         return job_of(graphs, frame, batch, device), graphs
-
-    def _of_batch(
-        self, slot: Slot, frame: Frame, call: Call | None, virtual: tuple[int, int], batch: int
-    ) -> tuple[Frame, list[Graph]]:
-        """The graphs that a function of the batch returns; their nodes are positions of a row,
-        padding included.
-        """
-        if call is None:
-            raise outside_call()
-        missing = [name for name in slot.inputs if name not in call.inputs]
-        if missing:
-            raise OptionError(
-                f"the graph is a function of {', '.join(slot.inputs)}; pass {', '.join(missing)} "
-                "by name"
-            )
-        if (
-            any(piece.targets.node > virtual[1] for piece in frame.pieces)
-            and slot.place.role != "cross"
-        ):
-            raise GraphError(
-                "a function of the batch gets only new tokens with a cache; pass use_cache=False"
-            )
-        function: Any = slot.given
-        if id(function) not in call.graphs:
-            call.graphs[id(function)] = function(
-                **{name: call.inputs[name] for name in slot.inputs}
-            )
-        graphs = call.graphs[id(function)]
-        if is_graph(graphs):
-            each = [graphs] * batch
-        elif isinstance(graphs, PerExample):
-            each = list(graphs.graphs)
-        else:
-            each = list(graphs)
-        if len(each) != batch:
-            raise GraphError(
-                f"the function must return a graph, or one for each of {batch} examples; got "
-                f"{len(each)}"
-            )
-        pieces = (
-            frame.pieces
-            if not frame.alike
-            else [frame.pieces[0]._replace(row=row) for row in range(batch)]
-        )
-        if frame.alike and all(graph is each[0] for graph in each):
-            pieces = pieces[:1]
-        size: tuple[int, int | None] = (frame.sources - virtual[1], None)
-        if slot.place.role == "cross":
-            size = (frame.sources - virtual[1], frame.targets - virtual[0])
-        prefix = 0
-        if slot.place.role != "cross":
-            prefix = frame.sources - frame.targets  # of prefix tuning
-        moved = [_by_place(piece, frame.sources, prefix) for piece in pieces]
-        alike = frame.alike and len(moved) == 1
-        return replace(frame, pieces=tuple(moved), alike=alike), [
-            sized(each[piece.row], *size) for piece in moved
-        ]
 
     def _remember(self, key: Any, make: Callable[[], Any]) -> Any:
         with self._lock:
@@ -342,6 +295,16 @@ class Patch:
             while len(self._jobs) > _KEPT:
                 self._jobs.popitem(last=False)
         return made
+
+    def written_in(self, cache: Any) -> dict[Any, Written] | None:
+        """What the tokens in a cache read, to be updated by each step of ``generate``."""
+        if cache is None:
+            return None
+        written = self.written.setdefault(cache, {})
+        if all(cache is not followed for followed in self.running.generation.caches):
+            follow_beams(cache, written)
+            self.running.generation.caches.append(cache)
+        return written
 
     def forget(self) -> None:
         """Forget the calls of this thread."""
@@ -386,21 +349,6 @@ def _check_larger(graph: Any, frame: Frame, tokens: TokenInputs, batch: int) -> 
             "sequences; pass a pattern, made with ... for its size, to run each by itself, or the "
             "graph of the row"
         )
-
-
-def _by_place(piece: Piece, length: int, prefix: int) -> Piece:
-    """The piece with its positions as nodes, those of targets behind a prefix, if its tokens are
-    contiguous.
-    """
-    if not piece.is_solid:
-        raise GraphError(
-            "a function of the batch needs contiguous tokens, but some between others are masked"
-        )
-    targets = piece.targets
-    sources = piece.sources
-    targets = targets._replace(node=targets.places.start + prefix)  # type: ignore[union-attr]
-    sources = sources._replace(node=sources.places.start)  # type: ignore[union-attr]
-    return piece._replace(targets=targets, sources=sources, length=length)
 
 
 def _shown(given: Given) -> str:

@@ -19,6 +19,8 @@ class Call:
 
     inputs: dict[str, Any]
     """Inputs of functions that return graphs."""
+    has_all: bool = False
+    """True if they are of all tokens so far, as ``generate`` has them."""
     graphs: dict[int, Any] = field(default_factory=dict)
     """Graphs that the functions returned."""
     weights: bool = False
@@ -27,6 +29,38 @@ class Call:
     """Numbers of virtual tokens before the text, by role."""
     tickets: list["Ticket"] = field(default_factory=list)
     """Tickets of the masks of this call."""
+
+
+@dataclass(eq=False)
+class Generation:
+    """A run of ``generate``, or none by default."""
+
+    virtual: dict[str, int] = field(default_factory=dict)
+    """Numbers of virtual tokens of an adapter around the model, by role."""
+    makes_positions: bool = False
+    """True if its caller passed no position ids."""
+    encoded: dict[str, Tensor] = field(default_factory=dict)
+    """The input of the encoder by name, in an encoder-decoder."""
+    prompt: int | None = None
+    """Number of tokens that it starts with."""
+    prompt_ids: int = 0
+    """Number of those that are given as ids; the others are given as embeddings."""
+    length: int | None = None
+    """Final number of tokens."""
+    ids: Tensor | None = None
+    """int64 (B, N), the tokens so far; ``None`` if some are given as embeddings."""
+    inputs: dict[str, Any] = field(default_factory=dict)
+    """Inputs of all tokens so far, for functions of the batch."""
+    is_prepared: bool = False
+    """True between the preparation of a call and its start."""
+    written: dict[Any, Any] | None = None
+    """What the tokens in the cache read, by function and stack; ``None`` without a cache."""
+    caches: list[Any] = field(default_factory=list)
+    """Caches that are followed while it runs."""
+
+    def of_encoder(self, batch: int) -> dict[str, Tensor]:
+        """The input of the encoder, repeated for each beam."""
+        return {name: x.repeat_interleave(batch // len(x), 0) for name, x in self.encoded.items()}
 
 
 @dataclass(frozen=True, eq=False)
