@@ -95,12 +95,18 @@ def _joined(
 def pulled_back(base: Edges, targets: Tensor, sources: Tensor) -> Edges:
     """The edges of another rule between the (distinct) nodes ``targets[i]`` and ``sources[i]``."""
     S = sources.numel()
+    is_ascending = bool((sources.diff() > 0).all())
+    runs_per_row = base.runs_per_row
+    if not is_ascending:
+        runs_per_row = min(S, base.mean_degree)
 
     def rows(target: Tensor) -> Runs:
         row, lo, hi = base.rows(targets[target])
         # an interval of the old indices is a stretch of the new ones in this order
         order = torch.argsort(sources)
         lo, hi = (torch.searchsorted(sources[order], end) for end in (lo, hi))
+        if is_ascending:
+            return Runs(row, lo, hi)
         owner, within = _runs.spread(hi - lo)
         return _runs.from_unsorted(row[owner], order[lo[owner] + within], S)
 
@@ -108,7 +114,7 @@ def pulled_back(base: Edges, targets: Tensor, sources: Tensor) -> Edges:
         targets.numel(),
         S,
         rows,
-        runs_per_row=min(S, base.mean_degree),
+        runs_per_row=runs_per_row,
         contains=lambda t, s: base.contains(targets.to(t.device)[t], sources.to(s.device)[s]),
     )
 

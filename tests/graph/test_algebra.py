@@ -13,6 +13,7 @@ from graphattn.convert import from_edge_index, from_mask
 from graphattn.errors import GraphError, GraphIndexError
 from graphattn.graph import AttentionGraph, disjoint_union
 from graphattn.graph.forms import band, of_function, partition, product, rectangle
+from graphattn.graphs import causal
 from graphattn.graphs.grid.axes import cells
 from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 
@@ -350,6 +351,16 @@ def test_a_rules_order_is_by_target_then_source():
     assert edges.flip(0).t().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [1, 2]] + [
         [t, s] for t in (2, 3, 4) for s in range(3)
     ]
+
+
+def test_a_subgraph_in_order_keeps_intervals(monkeypatch):
+    """No source is looked at by itself."""
+    monkeypatch.delattr("graphattn.graph.runs.from_unsorted")
+    graph = causal(101)
+    for sources in (range(5, 101), [*range(5, 40), *range(50, 101)]):
+        part = graph.subgraph(targets=range(9, 101), sources=sources)
+        _, lo, hi = part.edges.rows(torch.arange(92))
+        assert torch.equal(hi - lo, graph.mask()[9:, torch.tensor(sources)].sum(1))
 
 
 def test_subgraph_and_relabel_number_in_the_order_given():
