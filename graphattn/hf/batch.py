@@ -4,6 +4,7 @@ Keys and values in a cache are not computed again, so the rows of their tokens m
 were: each step is compared with the graphs of the one before.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,6 +22,8 @@ from .given import NEW, is_graph, sized, takes_new
 from .rows import Graph
 from .ticket import Call, Generation
 from .virtual import behind
+
+Places = range | tuple[int, ...]
 
 
 class Tokens(NamedTuple):
@@ -40,12 +43,14 @@ class Row(NamedTuple):
 
     Args:
         graph: The graph; its targets are the new tokens alone if ``is_new``.
-        first: Numbers of padding tokens before the first target and the first source.
-        is_new: True if it has no rows of tokens in the cache.
+        targets: Positions in the row of the nodes that read, of all so far, ascending.
+        sources: Positions of the nodes that are read.
+        is_new: True if the graph has no rows of tokens in the cache.
     """
 
     graph: Graph
-    first: tuple[int, int]
+    targets: Places
+    sources: Places
     is_new: bool
 
 
@@ -120,10 +125,10 @@ def graphs_of_batch(
     cut: dict[Any, Row] = {}
     for piece in pieces:
         graph = fitted[id(each[piece.row])]
-        first = _padding(piece, frame, crosses=crosses)
-        key = (id(graph), first)
+        places = _places(piece, frame, tokens, crosses=crosses)
+        key = (id(graph), places)
         if key not in cut:
-            cut[key] = _without_padding(graph, first, tokens)
+            cut[key] = _without_padding(graph, *places, tokens)
         rows.append(cut[key])
     if call.has_all and generation.written is not None:
         _check_drafts(rows, tokens, generation.prompt, crosses=crosses)
@@ -216,45 +221,64 @@ def _has_new_rows(graph: Any, tokens: Tokens) -> bool:
     return tokens.held > 0 and sizes == (tokens.new, tokens.sources)
 
 
-def _padding(piece: Piece, frame: Frame, *, crosses: bool) -> tuple[int, int]:
-    """Numbers of positions before the first target and the first source of a row."""
-    if not piece.is_solid:
-        raise GraphError(
-            "a function of the batch needs contiguous tokens, but some between others are masked"
-        )
-    targets = piece.targets
-    sources = piece.sources
-    of_sources = 0
-    if sources.size:
-        of_sources = frame.dropped + sources.places.start - sources.node  # type: ignore[union-attr]
-    of_targets = of_sources
-    if crosses and targets.size:
-        of_targets = frame.past + targets.places.start - targets.node  # type: ignore[union-attr]
-    return of_targets, of_sources
+def _places(piece: Piece, frame: Frame, tokens: Tokens, *, crosses: bool) -> tuple[Places, Places]:
+    """Positions of the targets and the sources of a row so far, without padding."""
+    read = piece.sources.places
+    if isinstance(read, range):
+        start = frame.dropped + read.start - piece.sources.node
+        sources: Places = range(start, frame.dropped + read.stop)
+    elif crosses or frame.dropped:
+        raise _scattered()
+    else:
+        sources = read
+    if not crosses:
+        return sources, sources
+    written = piece.targets.places
+    if not isinstance(written, range):
+        raise _scattered()
+    start = frame.past + written.start - piece.targets.node
+    return range(start, tokens.total), sources
 
 
-def _without_padding(graph: Graph, first: tuple[int, int], tokens: Tokens) -> Row:
-    """The graph of a row without the padding before it."""
+def _scattered() -> GraphError:
+    return GraphError(
+        "a function of the batch needs contiguous tokens in cross-attention, and in a cache that "
+        "drops tokens, but some between others are masked"
+    )
+
+
+def _without_padding(graph: Graph, targets: Places, sources: Places, tokens: Tokens) -> Row:
+    """The graph of a row between its tokens."""
     is_new = _has_new_rows(graph, tokens)
-    if first == (0, 0):
-        return Row(graph, first, is_new)
     if not graph.is_fixed:
-        raise GraphError(
-            f"{graph!r} chooses edges by content, also among the padding that a function of the "
-            "batch counts; pass the pattern itself, which each row has without padding"
-        )
-    targets = range(first[0], graph.num_targets)
+        if sources[:1] not in (range(1), range(0)):
+            raise GraphError(
+                f"{graph!r} chooses edges by content, also among the padding that a function of "
+                "the batch counts; pass the pattern itself, which each row has without padding"
+            )
+        return Row(graph, targets, sources, is_new)
+    rows = targets
     if is_new:
-        targets = range(graph.num_targets)
-    sources = range(first[1], graph.num_sources)
-    cut = graph.of_each(lambda one: one.subgraph(targets=targets, sources=sources))
-    return Row(cut, first, is_new)
+        rows = range(tokens.new)
+    sizes = (range(graph.num_targets), range(graph.num_sources))
+    if (rows, sources) == sizes:
+        return Row(graph, targets, sources, is_new)
+    cut = graph.of_each(lambda one: one.subgraph(targets=_index(rows), sources=_index(sources)))
+    return Row(cut, targets, sources, is_new)
+
+
+def _index(places: Places) -> range | Tensor:
+    if isinstance(places, range):
+        return places
+    return torch.tensor(places)
 
 
 def _of_new_rows(piece: Piece) -> Piece:
     """The piece with nodes of targets counted from the first new token of its row."""
-    targets = piece.targets
-    return piece._replace(targets=targets._replace(node=targets.places.start))  # type: ignore[union-attr]
+    first = 0
+    if piece.targets.size:
+        first = piece.targets.places[0]
+    return piece._replace(targets=piece.targets._replace(node=first))
 
 
 # --- tokens that were written before
@@ -264,22 +288,23 @@ def _check_drafts(rows: list[Row], tokens: Tokens, prompt: int | None, *, crosse
     """Refuse edges from drafts to tokens before them, as drafts may be rejected."""
     if crosses or prompt is None or tokens.new == 1 or tokens.total <= prompt:
         return
-    for number, row in enumerate(rows):
-        target = torch.arange(max(tokens.held, row.first[0]), tokens.total)
-        end = (target + 1).clamp(min=prompt)
-        place = target - row.first[0]
+    for example, row in enumerate(rows):
+        reader = torch.tensor(row.targets[bisect_left(row.targets, tokens.held) :])
+        place = torch.arange(len(row.targets) - len(reader), len(row.targets))
         if row.is_new:
-            place = target - tokens.held
+            place = reader - tokens.held
+        written = torch.tensor(row.sources)
+        end = torch.bucketize(reader.clamp(min=prompt - 1), written, right=True)
         for graph in dict.fromkeys(_heads(row.graph)):
             runs = _runs.nonempty(graph.edges.rows(place))
-            last = runs.hi.clamp(max=tokens.total - row.first[1]) + row.first[1]
+            last = runs.hi.clamp(max=len(written))
             ahead = (last > end[runs.row]).nonzero().flatten()
             if ahead.numel():
-                reader = int(target[runs.row[ahead[0]]])
+                first = ahead[0]
                 raise GraphError(
-                    f"token {reader} of example {number} reads token {int(last[ahead[0]]) - 1}, a "
-                    "draft that may be rejected; remove edges from later sources, as graph & "
-                    "ga.graphs.causal(...) does"
+                    f"token {int(reader[runs.row[first]])} of example {example} reads token "
+                    f"{int(written[last[first] - 1])}, a draft that may be rejected; remove edges "
+                    "from later sources, as graph & ga.graphs.causal(...) does"
                 )
 
 
@@ -299,28 +324,29 @@ def _check_written(
         return
     before = written.get(key)
     if before is not None and len(before.rows) == len(rows):
-        number = min(before.tokens.total, tokens.held)
-        same = _starts_alike(before.ids, ids, number)
-        sources = (before.tokens.sources, tokens.sources)
+        end = min(before.tokens.total, tokens.held)
+        same = _starts_alike(before.ids, ids, end)
         compared: set[tuple[int, int]] = set()
         for example, (old, new) in enumerate(zip(before.rows, rows, strict=True)):
             pair = (id(old), id(new))
-            is_same = same is None or bool(same[example])
-            if is_same and old.first == new.first and pair not in compared:
+            if pair not in compared and (same is None or bool(same[example])):
                 compared.add(pair)
-                _compare(old, new, number, sources, example)
+                _compare(old, new, end, example)
     written[key] = Written(rows, tokens, ids)
 
 
-def _starts_alike(before: Tensor | None, now: Tensor | None, number: int) -> Tensor | None:
+def _starts_alike(before: Tensor | None, now: Tensor | None, end: int) -> Tensor | None:
     """bool (B,): the rows that start with the tokens they had; ``None`` if these are unknown."""
     if before is None or now is None:
         return None
-    return (before[:, :number] == now[:, :number].to(before.device)).all(1).cpu()
+    return (before[:, :end] == now[:, :end].to(before.device)).all(1).cpu()
 
 
-def _compare(old: Row, new: Row, number: int, sources: tuple[int, int], example: int) -> None:
-    """Refuse other sources of the first ``number`` tokens of a row."""
+def _compare(old: Row, new: Row, end: int, example: int) -> None:
+    """Refuse other sources of the tokens of a row before the position ``end``."""
+    number = bisect_left(old.targets, end)
+    if old.targets[:number] != new.targets[:number]:
+        return  # another padding: they are other tokens
     before = _heads(old.graph)
     now = _heads(new.graph)
     heads = max(len(before), len(now))
@@ -328,12 +354,11 @@ def _compare(old: Row, new: Row, number: int, sources: tuple[int, int], example:
         (before[head * len(before) // heads], now[head * len(now) // heads])
         for head in range(heads)
     }
-    number = max(number - old.first[0], 0)
-    limits = (sources[0] - old.first[1], sources[1] - old.first[1])
+    limits = (len(old.sources), len(new.sources))
     for was, is_now in pairs:
         if was.edges is is_now.edges or _are_equal(was, is_now, number, limits):
             continue
-        raise _changed(was, is_now, number, limits, old.first, example)
+        raise _changed(was, is_now, number, limits, new, example)
 
 
 def _heads(graph: Graph) -> tuple[AttentionGraph, ...]:
@@ -375,7 +400,7 @@ def _changed(
     is_now: AttentionGraph,
     number: int,
     limits: tuple[int, int],
-    first: tuple[int, int],
+    row: Row,
     example: int,
 ) -> GraphError:
     """The error for a token whose sources have changed."""
@@ -388,10 +413,12 @@ def _changed(
     if different.numel():
         place = int(different[0])
     target = int(torch.cat((before[place:], now[place:])).amin()) // width
-    old = Counter((before[before // width == target] % width + first[1]).tolist())
-    new = Counter((now[now // width == target] % width + first[1]).tolist())
+    old = Counter(
+        row.sources[node] for node in (before[before // width == target] % width).tolist()
+    )
+    new = Counter(row.sources[node] for node in (now[now // width == target] % width).tolist())
     return GraphError(
-        f"the function of the batch changed the sources of token {target + first[0]} of example "
+        f"the function of the batch changed the sources of token {row.targets[target]} of example "
         f"{example}, which is in the cache: added {_listed(new - old)}, removed "
         f"{_listed(old - new)}; keep the rows of earlier tokens, or pass use_cache=False"
     )
