@@ -10,6 +10,7 @@ from ..graph import AttentionGraph, Pattern, PerExample, PerHead
 from ..graph.advice import no_graph
 from ..graph.like import GraphLike
 from .modules import Place, stacks
+from .prepared import BY_TOKEN
 from .rows import Graph
 
 OWN = "model"
@@ -130,7 +131,8 @@ def reads_batch(given: Any, inputs: Iterable[str], role: str = "") -> list[str]:
         return []
     taken = inspect.signature(given).parameters
     asked = [name for name in taken if name in set(inputs)]
-    if not asked:
+    meant = [name for name in taken if name in {*asked, *BY_TOKEN}]
+    if not meant:
         function(given, "graph", "targets, sources" if role == "cross" else "length", hint=_HINT)
     others = [
         name
@@ -142,7 +144,7 @@ def reads_batch(given: Any, inputs: Iterable[str], role: str = "") -> list[str]:
         for name in others
         if taken[name].kind not in (taken[name].VAR_POSITIONAL, taken[name].VAR_KEYWORD)
     ]
-    if asked and others:
+    if meant and others:
         raise OptionError(
             f"graph is a function of {', '.join(taken)}, but the model has no input "
             f"{', '.join(others)}; "
