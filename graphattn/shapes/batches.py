@@ -4,9 +4,10 @@ that can be resumed.
 
 import signal
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakMethod
 
 import numpy as np
 import torch
@@ -24,6 +25,24 @@ class Draw(int):
     seed: int
 
 
+#: A function of an order, which gives the shapes of one batch after another and may be iterated
+#: once for each epoch, to what makes those batches.
+Loader = Callable[[Iterable[list[Draw]]], Iterable[Any]]
+
+
+class Order:
+    """The shapes of the batches that are to come, as their :class:`PointBatches` stand."""
+
+    def __init__(self, following: Callable[[], list[list[Draw]]]) -> None:
+        self._following = following
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        return iter(self._following())
+
+    def __len__(self) -> int:
+        return len(self._following())
+
+
 class PointBatches:
     r"""Batches of at most ``points`` points, without padding: ``pos``, ``batch`` and ``ptr`` of
     PyG's ``Batch``.
@@ -35,10 +54,12 @@ class PointBatches:
         seed: Of the orders, and of what the transforms of a :class:`ShapeFolder` draw, which
             depends on nothing else but the epoch and the shape: not on the number of workers, nor
             on where training was resumed.
-        num_workers: Processes that load; 0 is this one.
+        num_workers: Processes that load; 0 is this one. They live as long as this object, so that
+            what a dataset caches in them serves later epochs, too.
         sizes: (len(dataset),) numbers of points, if the dataset is none of the first two.
         share: (process, number of processes) that share each batch: every so many-th of its shapes;
             the first one where it has none for this process.
+        loader: What makes batches of their shapes, in place of PyG's ``DataLoader``.
 
     Iterating is one epoch, from its first batch; one that was left early is not gone on with. Only
     after ``load_state_dict(state_dict())`` the next one begins behind the last batch.
@@ -61,6 +82,7 @@ class PointBatches:
         num_workers: int = 0,
         sizes: Tensor | list[int] | None = None,
         share: tuple[int, int] = (0, 1),
+        loader: Loader | None = None,
     ) -> None:
         self.points = whole(points, "points", 1)
         self.seed = whole(seed, "seed", 0)
@@ -96,8 +118,11 @@ class PointBatches:
                 f"points must be at least {int(self._sizes[big])}, those of {name}, got "
                 f"{self.points}"
             )
-        self.epoch = self.position = 0
+        self.epoch = 0
+        self.position = 0
         self._resumed = False
+        self._loader: Iterable[Any] | None = None
+        self._new_loader = loader
 
     def __len__(self) -> int:
         return len(self.plan())
@@ -130,16 +155,33 @@ class PointBatches:
         self._resumed = False
         epoch = self.epoch
         start = self.position
-        own = [batch[self.share[0] :: self.share[1]] or batch[:1] for batch in self.plan()[start:]]
-        loader = DataLoader(self.dataset, batch_sampler=own, num_workers=self.num_workers)
-        with _without_interrupts():  # Ctrl-C reaches workers, too, and is this process's to answer
-            batches = iter(loader)
+        if self._loader is None:
+            # its order must not keep this object, and so the workers, alive
+            following = WeakMethod(self._following)
+            self._loader = self._made_loader(Order(lambda: _called(following)))
+        with without_interrupts():  # Ctrl-C reaches workers, too, and is this process's to answer
+            batches = iter(self._loader)
         for position, batch in enumerate(batches, start + 1):
             self.epoch = epoch
             self.position = position
             yield batch
         self.epoch = epoch + 1
         self.position = 0
+
+    def _following(self) -> list[list[Draw]]:
+        """This process's shapes of each batch of this epoch from the position on."""
+        process, number = self.share
+        return [batch[process::number] or batch[:1] for batch in self.plan()[self.position :]]
+
+    def _made_loader(self, order: Iterable[list[Draw]]) -> Iterable[Any]:
+        if self._new_loader is not None:
+            return self._new_loader(order)
+        return DataLoader(
+            self.dataset,
+            batch_sampler=order,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
+        )
 
     def state_dict(self) -> dict[str, int]:
         """The position: of the batch that was yielded last, the next one."""
@@ -165,8 +207,15 @@ class PointBatches:
         return zlib.crc32(told.numpy().tobytes())
 
 
+def _called(method: "WeakMethod[Callable[[], list[list[Draw]]]]") -> list[list[Draw]]:
+    """The result of a method of an object that is alive."""
+    function = method()
+    assert function is not None
+    return function()
+
+
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
+def without_interrupts() -> Iterator[None]:
     """SIGINT waits, in this thread and for good in the processes that it starts."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 import torch
+import torch.multiprocessing as mp
 from torch_geometric import transforms
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter
@@ -228,3 +229,47 @@ def test_workers_leave_an_interrupt_to_their_parent():
     batches = PointBatches(Interrupted(), points=6, shuffle=False, num_workers=1)
     assert [batch.pos[::3, 0].tolist() for batch in batches] == [[0.0, 1.0], [2.0, 3.0]]
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+class Counted(torch.utils.data.Dataset):
+    """Shapes that count, in all processes, how often each was made."""
+
+    def __init__(self, number):
+        self.sizes = torch.full((number,), 5)
+        self.made = torch.zeros(number, dtype=torch.int64).share_memory_()
+        self.cached = {}
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, number):
+        number = int(number)
+        if number not in self.cached:
+            self.made[number] += 1
+            self.cached[number] = Data(pos=torch.full((5, 3), float(number)))
+        return self.cached[number]
+
+
+def test_what_a_worker_caches_serves_later_epochs():
+    data = Counted(7)
+    batches = PointBatches(data, 10, num_workers=1)
+    epochs = [torch.cat([batch.pos[::5, 0] for batch in batches]).tolist() for _ in range(3)]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
+    assert epochs[0] != epochs[1]
+    assert data.made.tolist() == [1] * 7
+
+
+def test_an_epoch_that_is_left_does_not_reach_the_next_one():
+    alone, with_worker = (PointBatches(Counted(23), 10, num_workers=n) for n in (0, 1))
+    next(iter(alone)), next(iter(with_worker))
+    assert [batch.pos.tolist() for batch in with_worker] == [batch.pos.tolist() for batch in alone]
+
+
+def test_workers_end_with_their_batches():
+    before = set(mp.active_children())
+    batches = PointBatches(Counted(7), 10, num_workers=1)
+    list(batches)
+    (worker,) = set(mp.active_children()) - before
+    del batches
+    worker.join(10)
+    assert worker.exitcode is not None
