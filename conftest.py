@@ -66,38 +66,6 @@ def pytest_collection_finish(session):
         raise pytest.UsageError(
             f"the name of a test has an address in it, which no two processes share: {unlike}"
         )
-    if hasattr(session.config, "workerinput"):
-        _compile_in_turn(session.config.workerinput["workerid"])
-
-
-def _compile_in_turn(worker):
-    """Kernels take Numba 10 s: a worker that wants what another is compiling waits, and then has
-    it.
-
-    Each begins with a dtype of sums of its own.
-    """
-    import fcntl
-
-    from numba.core.dispatcher import Dispatcher
-
-    import graphattn as ga
-
-    compiled = Dispatcher.compile
-
-    def compile_once(dispatcher, signature):
-        folder = dispatcher.stats.cache_path
-        if folder is None or signature in dispatcher.overloads:
-            return compiled(dispatcher, signature)
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        name = zlib.crc32(f"{dispatcher.py_func.__name__} {signature}".encode())
-        with open(Path(folder, f"{name:x}.lock"), "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            return compiled(dispatcher, signature)
-
-    Dispatcher.compile = compile_once
-    dtype = (torch.float64, torch.float32)[int(worker.removeprefix("gw")) % 2]
-    x = torch.ones(3, 2, 2, dtype=dtype, requires_grad=True)
-    ga.attention(x, x, x, ga.graphs.full(3), backend="edges").sum().backward()
 
 
 @pytest.hookimpl(optionalhook=True)

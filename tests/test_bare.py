@@ -38,14 +38,14 @@ import torch, graphattn as ga, graphattn.bench, graphattn.convert.files
 assert all(hasattr(ga, name) for name in ga.__all__) and hasattr(ga.models, "GPT")
 graph = ga.graphs.sliding_window(17, 5) | ga.graphs.global_tokens(17, [0])
 found = {c.name: c for c in ga.explain(graph).candidates}
-assert found["edges"].reasons == ("numba is not installed",)
+assert found["edges"].reasons == ("llvmlite is not installed",)
 layer = ga.nn.GraphAttention(8, 2)
 layer(torch.randn(17, 8), graph).sum().backward()
 assert ga.verify(graph.materialise(), dtypes=(torch.float64,)).ok
 try:
     ga.attention(*torch.randn(3, 17, 2, 8), graph, backend="edges")
 except ga.GraphAttnError as error:
-    assert "numba" in str(error)
+    assert "llvmlite" in str(error)
 """
     assert without(ABSENT, code) == (0, "", "")
 
@@ -65,13 +65,13 @@ def test_the_command_line_says_what_to_install(absent, words):
     assert told.splitlines()[-1] == needs  # a slow machine says before that it builds
 
 
-def test_doctor_tells_of_what_does_not_run_without_numba():
+def test_doctor_tells_of_what_does_not_run_without_llvm():
     status, out, _ = without(
-        ["numba"], "from graphattn.cli import main; main()", "doctor", "--json"
+        ["llvmlite"], "from graphattn.cli import main; main()", "doctor", "--json"
     )
     found = json.loads(out)
     assert status == 0  # it is installed, after all
     assert found["cache"] == {"path": None, "functions": 0, "bytes": 0}
     details = {check["backend"]: check["detail"] for check in found["self_check"]}
-    assert details["edges"] == "not run: numba is not installed"
+    assert details["edges"] == "not run: llvmlite is not installed"
     assert details["dense"].startswith("largest error")

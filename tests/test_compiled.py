@@ -1,12 +1,12 @@
 """Code that Numba compiles: kept on disk, no longer than its sources are as they were."""
 
+import pickle
 import sys
 import warnings
 from importlib import import_module, invalidate_caches
 from types import SimpleNamespace
 
 import pytest
-from numba.core import caching
 
 from graphattn import compiled
 
@@ -28,24 +28,34 @@ def factor():
 
 
 @pytest.fixture
-def scaled(tmp_path, monkeypatch):
+def kept(tmp_path, monkeypatch):
+    """A folder of a test's own for compiled code."""
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path / "kept"))
+    compiled.folder.cache_clear()
+    yield tmp_path / "kept" / "compiled"
+    compiled.folder.cache_clear()
+
+
+@pytest.fixture
+def scaled(tmp_path, monkeypatch, kept):
     """The function of a package of two files in a new process, so to say: its modules are imported
     anew.
     """
-    monkeypatch.syspath_prepend(str(tmp_path))
     # its stamps are whole seconds, and of one length
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    folder = tmp_path / f"kernels_{tmp_path.name}"
-    folder.mkdir()
-    folder.joinpath("outer.py").write_text(OUTER.format(name=folder.name))
 
-    def imported(factor):
+    def imported(factor, copy="first"):
+        folder = tmp_path / copy / "kernels_of_a_test"
+        folder.mkdir(exist_ok=True, parents=True)
+        folder.joinpath("outer.py").write_text(OUTER.format(name=folder.name))
         folder.joinpath("inner.py").write_text(INNER.format(factor=factor))
         for name in [name for name in sys.modules if name.startswith(folder.name)]:
             del sys.modules[name]
         invalidate_caches()
         compiled.digest_of.cache_clear()
-        return import_module(f"{folder.name}.outer").scaled
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(str(folder.parent))
+            return import_module(f"{folder.name}.outer").scaled
 
     yield imported
     compiled.digest_of.cache_clear()
@@ -63,21 +73,23 @@ def test_code_on_disk_does_not_outlive_a_change_of_what_it_calls(scaled):
     assert changed.stats.cache_misses
 
 
-def test_every_kernel_is_kept_under_the_sources_of_its_folder():
-    from graphattn.kernels import additive_numba, edges_numba
+def test_another_copy_of_the_package_finds_the_code(scaled, kept):
+    assert scaled(3)(7) == 21
+    other = scaled(3, "second")
+    assert other(7) == 21
+    assert other.stats.cache_hits
+    assert other(7.5) == 22.5
+    assert len(list(kept.glob("*.nbc"))) == 2  # a file for each signature
+    assert not list(kept.glob("*.nbi"))
 
-    kept = [
-        f
-        for module in (additive_numba, edges_numba)
-        for f in vars(module).values()
-        if hasattr(f, "_cache")
-    ]
-    stamps = {
-        f._cache._cache_file._source_stamp[1]
-        for f in kept
-        if isinstance(f._cache, compiled.KeptCode)
-    }
-    assert len(stamps) == 1
+
+def test_a_damaged_file_is_compiled_again(scaled, kept):
+    scaled(3)(7)
+    for path in kept.iterdir():
+        path.write_bytes(pickle.dumps(None)[:-1])
+    again = scaled(3)
+    assert again(7) == 21
+    assert again.stats.cache_misses
 
 
 def test_a_file_without_functions_for_numba_does_not_count(tmp_path):
@@ -91,8 +103,7 @@ def test_a_file_without_functions_for_numba_does_not_count(tmp_path):
 
 
 def test_without_a_folder_that_can_be_written_to_a_process_warns_once(monkeypatch):
-    """Numba refuses to cache where a package and a home cannot be written to."""
-    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
+    monkeypatch.setattr(compiled, "folder", lambda: None)
     compiled._warn_once.cache_clear()
     functions = [compiled.compiled(lambda x, n=n: x + n) for n in (2, 3)]
     assert functions[0].stats.cache_path is None
@@ -110,3 +121,12 @@ def test_a_compiler_that_is_switched_off_leaves_python(monkeypatch):
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     plain = compiled.compiled(lambda x: SimpleNamespace(x=x))
     assert plain(2).x == 2
+
+
+def test_code_lies_beside_the_package_where_a_home_cannot_be_written_to(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setattr("numba.config.CACHE_DIR", "")
+    monkeypatch.setenv("GRAPHATTN_CACHE", str(file))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    assert "__pycache__" in str(compiled.folder.__wrapped__())

@@ -119,17 +119,17 @@ def _triton_refuses(device: torch.device) -> tuple[str, ...]:
 
 def without_compiler() -> list[str]:
     """The reasons why no kernel can be compiled in this process, if any."""
-    if find_spec("numba") is None:
-        return ["numba is not installed"]
-    return list(_numba_refuses())
+    if find_spec("llvmlite") is None:
+        return ["llvmlite is not installed"]
+    return list(_llvm_refuses())
 
 
 @cache
-def _numba_refuses() -> tuple[str, ...]:
+def _llvm_refuses() -> tuple[str, ...]:
     try:
-        import numba
-    except Exception as error:  # such as a numba that does not fit the installed NumPy
-        return (f"numba cannot be imported: {error}",)
-    if getattr(numba.config, "DISABLE_JIT", 0):
-        return ("numba compiles nothing: NUMBA_DISABLE_JIT is set",)
+        from ..kernels.native import Target
+
+        Target.of_host()
+    except Exception as error:  # such as a release whose LLVM is too old
+        return (f"llvmlite {version('llvmlite')} cannot be used: {error}",)
     return ()

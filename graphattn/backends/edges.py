@@ -37,7 +37,7 @@ LARGE = 1 << 28  # bytes kept for a backward from which a note says what needs l
 class EdgesBackend(Backend):
     """One pass over the edges of each target; in the backward, another over those of each source.
 
-    Numba on the CPU, Triton on CUDA.
+    Machine code by LLVM on the CPU, Triton on CUDA.
     """
 
     name = "edges"

@@ -1,11 +1,11 @@
-"""Tensors as arrays of the edge kernels, and memory for results, cached: fresh pages cost as much
+"""Tensors as operands of the edge kernels, and memory for results, cached: fresh pages cost as much
 as the work.
 """
 
 import math
 import weakref
 from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -59,33 +59,75 @@ def _give_back(owner: np.ndarray) -> None:
         excess -= piece.nbytes
 
 
-#: Halves in the code of a width.
-_HALVES = {torch.bfloat16: np.dtype(np.int16), torch.float16: np.dtype(np.uint16)}
-
-
 def dtype_of_sums(x: Tensor) -> torch.dtype:
     """The dtype of the kernels' sums."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def array(x: Tensor | None, dtype: torch.dtype, dims: int = 3) -> np.ndarray:
-    """A contiguous array; an absent tensor has no entries."""
+class Kinds(NamedTuple):
+    """What machine code is compiled for: dtypes of sums, of indices and of nodes, and the width of
+    a row of nodes in groups of eight.
+    """
+
+    sums: torch.dtype
+    indices: torch.dtype
+    nodes: torch.dtype
+    eights: int
+
+    @classmethod
+    def of(cls, x: Tensor, *indices: Tensor) -> "Kinds":
+        """Those of rows of nodes, for indices of one dtype."""
+        first = indices[0].dtype
+        for index in indices:
+            if index.dtype != first:  # addresses have no types
+                raise TypeError(
+                    f"indices of nodes and edges must have one dtype, got {first} and {index.dtype}"
+                )
+        return cls(dtype_of_sums(x), first, x.dtype, eights(x.shape[-1]))
+
+    @property
+    def of_kernel(self) -> "Kinds":
+        """Those of a kernel, which serves all widths and dtypes of nodes."""
+        return Kinds(self.sums, self.indices, self.sums, 0)
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row."""
+        return 8 * self.eights
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.width * self.nodes.itemsize
+
+
+class NodeRows(NamedTuple):
+    """(B, N, H, D) as an operand: its memory, and strides of batch, node and head in bytes."""
+
+    data: Tensor
+    batch: int
+    node: int
+    head: int
+
+
+def array(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A contiguous tensor of a dtype, if there is one."""
     if x is None:
-        return _absent(dtype, dims)
-    return x.detach().to(dtype).contiguous().numpy()
-
-
-@cache
-def _absent(dtype: torch.dtype, dims: int) -> np.ndarray:
-    return torch.empty((0,) * dims, dtype=dtype).numpy()
+        return None
+    return x.detach().to(dtype).contiguous()
 
 
 def empty(dtype: torch.dtype, *shape: int) -> Tensor:
     """An uninitialised array for results, from cached memory."""
-    held = room(_absent(torch.int16 if dtype in _HALVES else dtype, 1).dtype, *shape)
-    if dtype in _HALVES:
-        return held.view(dtype)
-    return held
+    return room(_stored_as(dtype), *shape).view(dtype)
+
+
+@cache
+def _stored_as(dtype: torch.dtype) -> np.dtype:
+    """Numpy's dtype of the same size, of integers where it has no such halves."""
+    if dtype.itemsize == 2:
+        dtype = torch.int16
+    return torch.empty(0, dtype=dtype).numpy().dtype
 
 
 def eights(width: int) -> int:
@@ -93,51 +135,19 @@ def eights(width: int) -> int:
     return max(1, -(-width // 8))
 
 
-def nodes(x: Tensor) -> tuple[np.ndarray, int, int, int]:
-    """(B, N, H, D) for kernels that read rows by the code of a width: its bytes, and strides of
-    batch, node and head.
+def nodes(x: Tensor) -> NodeRows:
+    """(B, N, H, D) for kernels.
 
-    Strides count numbers. A copy is made if rows are not contiguous, or their width is not a
-    multiple of eight.
+    A copy is made if rows are not contiguous, or their width is not a multiple of eight.
     """
-    flat, batch, node, head = _flat(x)
-    return flat.view(torch.uint8).numpy(), batch, node, head
-
-
-def numbers(x: Tensor) -> tuple[np.ndarray, int, int, int]:
-    """:func:`nodes` for kernels of one dtype, float32 or float64: the numbers in place of bytes."""
-    flat, batch, node, head = _flat(x)
-    return flat.numpy(), batch, node, head
-
-
-def _flat(x: Tensor) -> tuple[Tensor, int, int, int]:
-    x, spare = x.detach(), 8 * eights(x.shape[-1]) - x.shape[-1]
+    spare = 8 * eights(x.shape[-1]) - x.shape[-1]
     if spare:
-        x = F.pad(x, (0, spare))
+        x = F.pad(x.detach(), (0, spare))
     if x.stride(-1) != 1:
-        x = x.contiguous()
+        x = x.detach().contiguous()
+    size = x.element_size()
     batch, node, head, _ = x.stride()
-    if x.is_contiguous():
-        return x.view(-1), batch, node, head
-    if x.numel() == 0:
-        span = 0
-    else:
-        span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
-    return torch.as_strided(x, (span,), (1,)), batch, node, head
-
-
-def width(x: Tensor, index: np.ndarray, edge: np.ndarray) -> Any:
-    """The :class:`graphattn.kernels.widths.Width` of rows of nodes, for indices of nodes and edges
-    of one dtype.
-    """
-    if index.dtype != edge.dtype:  # addresses have no types
-        raise TypeError(
-            f"indices of nodes and edges must have one dtype, got {index.dtype} and {edge.dtype}"
-        )
-    from .widths import code_of_width
-
-    sums = _absent(dtype_of_sums(x), 1).dtype
-    return code_of_width(eights(x.shape[-1]), _HALVES.get(x.dtype, sums), sums, index.dtype)
+    return NodeRows(x, batch * size, node * size, head * size)
 
 
 def results(like: Tensor, *shape: int) -> Tensor:
@@ -154,6 +164,6 @@ def narrow(x: Tensor, like: Tensor) -> Tensor:
     return x[..., : like.shape[-1]].contiguous()
 
 
-def widest(ptr: np.ndarray) -> int:
+def widest(ptr: Tensor) -> int:
     """The most edges of a row."""
-    return int(np.diff(ptr).max(initial=0))
+    return int(np.diff(ptr.numpy()).max(initial=0))

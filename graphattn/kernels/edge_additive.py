@@ -11,15 +11,16 @@ is a leaky ReLU of ``slope`` >= 0 or, where that is NaN, tanh. The edges are tho
 """
 
 import math
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .again import LAYOUT, ends_in_order, gradients_of_definition
-from .arrays import eights, narrow, numbers, results
+from .arrays import NodeRows, eights, narrow, nodes, results
+from .edge_rows import EdgeRows, memory
 from .edge_softmax import gather
 from .modes import on_gpu
 from .threads import chunks, share
@@ -27,32 +28,26 @@ from .threads import chunks, share
 _OPERANDS = "Tensor x, Tensor y, Tensor? z, Tensor weight, float slope"
 
 
-def _sizes(x: Tensor, y: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
-    """G, K, the number of groups that share a row of ``y``, and the padded width."""
+def _operands(
+    rows: EdgeRows, x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float
+) -> dict[str, Any]:
+    """Operands of every kernel."""
     G, K, D = weight.shape
-    return G, K, G // max(1, y.shape[2]), 8 * eights(D)
-
-
-def _operands(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor) -> tuple[Any, ...]:
-    """x, y, z and weight as arrays of the kernels."""
-    width = 8 * eights(weight.shape[-1])
+    width = 8 * eights(D)
     if z is None:
-        of_edges = (np.zeros(width, x.new_empty(0).numpy().dtype), 0, 0, 0)
+        of_edges = NodeRows(x.new_zeros(width), 0, 0, 0)
     else:
-        of_edges = numbers(z)
-    spare = width - weight.shape[-1]
-    return (
-        numbers(x),
-        numbers(y),
-        of_edges,
-        F.pad(weight.detach(), (0, spare)).contiguous().view(-1).numpy(),
-    )
-
-
-def _layout(*tensors: Tensor) -> tuple[np.ndarray, ...]:
-    """``order``, ``ptr``, the nodes at the other end, and the edges in the caller's order."""
-    ptr, other, edge, order = (x.numpy() for x in tensors)
-    return order, ptr, other, edge
+        of_edges = nodes(z)
+    return {
+        **rows.operands(x.shape[0], G, G // max(1, y.shape[2])),
+        "scores": K,
+        "width": width,
+        "x": nodes(x),
+        "y": nodes(y),
+        "z": of_edges,
+        "weight": F.pad(weight.detach(), (0, width - D)).contiguous(),
+        "slope": slope,
+    }
 
 
 @torch.library.custom_op(
@@ -65,23 +60,17 @@ def edge_additive(
     x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor, slope: float, *layout: Tensor
 ) -> Tensor:
     """Scores (B, E, G * K), in the caller's order."""
-    from . import additive_numba
+    from .additive_native import Scores
+    from .native import native
 
-    B = x.shape[0]
-    sizes = _sizes(x, y, weight)
-    out = x.new_empty(B, layout[2].numel(), sizes[0] * sizes[1])
-    operands = _operands(x, y, z, weight)
-    rows = _layout(*layout[:4])
-    flat = out.view(-1).numpy()
-    f = flat.dtype.type(slope)
-
-    def run(lo: int, hi: int) -> None:
-        for b in range(B):
-            additive_numba.scores(sizes, b, *operands, f, *rows, lo, hi, flat)
-
+    rows = EdgeRows(*layout[:4])
+    G, K, _ = weight.shape
+    out = x.new_empty(x.shape[0], rows.edge.numel(), G * K)
     if out.numel():
-        work = out.numel() * sizes[-1]
-        share(chunks(rows[1], work), work, run)
+        operands = _operands(rows, x, y, z, weight, slope)
+        kernel = native(Scores, rows.kinds(x).of_kernel).bind(**operands, out=out)
+        work = out.numel() * operands["width"]
+        share(chunks(rows.ptr, work), work, kernel.run, partial(memory, 0))
     return out
 
 
@@ -105,49 +94,44 @@ def edge_additive_backward(
     """Gradients of x, y, z (no entries without one) and weight; the last of ``layout`` is that of
     the scores.
     """
-    from . import additive_numba
+    from .additive_native import ToSources, ToTargets
+    from .native import native
 
     B = x.shape[0]
-    sizes = _sizes(x, y, weight)
-    G, K, _, width = sizes
-    operands = _operands(x, y, z, weight)
-    flat = layout[8].contiguous().view(-1).numpy()
-    by_target = _layout(*layout[:4])
-    by_source = _layout(*layout[4:8])
+    G, K, D = weight.shape
+    width = 8 * eights(D)
+    by_target = EdgeRows(*layout[:4])
+    by_source = EdgeRows(*layout[4:8])
+    grad = layout[8].contiguous()
     grad_x = results(x, *x.shape)
     grad_y = results(y, *y.shape)
-    to_x = numbers(grad_x)
-    to_y = numbers(grad_y)
-    f = flat.dtype.type(slope)
-    grad_z = x.new_empty((B, layout[2].numel(), G, width) if z is not None else (0, 0, 0, 0))
     if z is None:
-        of_edges = None
+        grad_z = x.new_empty(0, 0, 0, 0)
     else:
-        of_edges = grad_z.view(-1).numpy()
-    work = 4 * flat.size * width
-    bounds = chunks(by_target[1], work)
+        grad_z = x.new_empty(B, by_target.edge.numel(), G, width)
+    work = 4 * grad.numel() * width
+    bounds = chunks(by_target.ptr, work)
     # a sum for each chunk: the same bits in every run
-    of_weight = np.zeros((len(bounds), G * K * width), np.float64)
-
-    def targets(lo: int, hi: int, *own: np.ndarray) -> None:
-        written = to_x, of_edges, of_weight[bounds.index(lo)], *own
-        for b in range(B):
-            additive_numba.to_targets(sizes, b, *operands, f, *by_target, lo, hi, flat, *written)
-
-    def sources(lo: int, hi: int, *own: np.ndarray) -> None:
-        for b in range(B):
-            additive_numba.to_sources(sizes, b, *operands, f, *by_source, lo, hi, flat, to_y, *own)
-
-    def space() -> tuple[np.ndarray, ...]:
-        return np.empty(G * width, flat.dtype), np.empty(G * width)
-
+    of_weight = x.new_zeros(len(bounds), G, K, width, dtype=torch.float64)
     if math.prod((B, G, K)):
-        share(bounds, work, targets, lambda: (*space(), np.empty(G * K * width, flat.dtype)))
-        share(chunks(by_source[1], work), work, sources, space)
+        kinds = by_target.kinds(x).of_kernel
+        of_nodes = G * width * (8 + x.itemsize)
+        operands = _operands(by_target, x, y, z, weight, slope) | {"grad": grad}
+        written = {"grad_nodes": nodes(grad_x), "grad_edges": grad_z}
+
+        def targets(lo: int, hi: int, space: Tensor) -> None:
+            own = {**operands, **written, "grad_weight": of_weight[bounds.index(lo)]}
+            native(ToTargets, kinds).bind(**own).run(lo, hi, space)
+
+        size = of_nodes + G * K * width * x.itemsize
+        share(bounds, work, targets, partial(memory, size))
+        operands |= by_source.operands(B, G, operands["group"])
+        kernel = native(ToSources, kinds).bind(**operands, grad_nodes=nodes(grad_y))
+        share(chunks(by_source.ptr, work), work, kernel.run, partial(memory, of_nodes))
     else:
         grad_x.zero_()
         grad_y.zero_()
-    grad_weight = torch.from_numpy(of_weight.sum(0)).view(G, K, width).to(weight.dtype)
+    grad_weight = of_weight.sum(0).to(weight.dtype)
     return (
         narrow(grad_x, x),
         narrow(grad_y, y),

@@ -11,14 +11,15 @@ the caller's order. ``removed`` bool (1 or B, E, H) marks edges that pass not ev
 absent.
 """
 
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .again import LAYOUT, ends_in_order, gradients_of_definition
-from .arrays import array, narrow, nodes, results, widest, width
+from .arrays import array, narrow, nodes, results
+from .edge_rows import EdgeRows, memory
 from .edge_softmax import edge_softmax
 from .modes import on_gpu
 from .threads import chunks, share
@@ -34,24 +35,26 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
     """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H); only the backward uses
     ``removed``.
     """
-    from . import edges_numba
+    from .edges_native import EdgeProducts
+    from .native import address_of, native
+    from .node_rows import products
 
     B, _, H, _ = x.shape
-    out = x.new_empty(B, layout[2].numel(), H)
-    rows = nodes(x)
-    others = nodes(y)
-    p, i, e, o = (a.numpy() for a in layout[:4])
-    flat = out.view(-1).numpy()
-    wide = width(x, i, e)
-    sizes = (H, H // max(1, y.shape[2]))
-
-    def run(lo: int, hi: int, buf: np.ndarray) -> None:
-        for b in range(B):
-            edges_numba.edge_products(wide, sizes, b, rows, others, p, lo, hi, o, i, e, flat, buf)
-
+    rows = EdgeRows(*layout[:4])
+    out = x.new_empty(B, rows.edge.numel(), H)
     if out.numel():
-        work = out.numel() * 8 * wide.eights
-        share(chunks(p, work), work, run, lambda: (np.empty(H * (widest(p) + 8), flat.dtype),))
+        kinds = rows.kinds(x)
+        kernel = native(EdgeProducts, kinds.of_kernel).bind(
+            **rows.operands(B, H, H // max(1, y.shape[2])),
+            x=nodes(x),
+            row_bytes=kinds.row_bytes,
+            nodes=nodes(y),
+            multiply=address_of(products, kinds),
+            out=out,
+        )
+        work = out.numel() * kinds.width
+        size = H * rows.widest() * out.itemsize
+        share(chunks(rows.ptr, work), work, kernel.run, partial(memory, size))
     return out
 
 
@@ -84,38 +87,42 @@ def edge_sum(
     or ``to_sources`` ``sum weight[b, e, h] * x[b, t, h]`` over the edges out of each source and a
     group's heads, (B, S, groups, D).
     """
-    from . import edges_numba
+    from .edges_native import EdgeSums
+    from .native import address_of, native
+    from .node_rows import sum_far, sum_over_groups
 
     B, _, H = weight.shape
-    p, i, e, o = (a.numpy() for a in (layout[4:] if to_sources else layout[:4]))
-    out = results(x, B, p.size - 1, groups if to_sources else H, x.shape[-1])
-    wide = width(x, i, e)
-    sizes = (H, H // max(1, groups))
-    flat = weight.contiguous().view(-1).numpy()
-    gone = array(removed, torch.bool)
-    rows = nodes(x)
-    written = nodes(out)
     if to_sources:
-        summed = True
+        rows = EdgeRows(*layout[4:])
+        heads = groups
+        sum_of_rows = sum_over_groups
     else:
-        summed = None
-
-    def run(lo: int, hi: int, *own: np.ndarray) -> None:
-        for b in range(B):
-            edges_numba.edge_sums(
-                wide, sizes, flat, b, rows, p, lo, hi, o, i, e, gone, summed, written, own
-            )
-
+        rows = EdgeRows(*layout[:4])
+        heads = H
+        sum_of_rows = sum_far
+    out = results(x, B, rows.order.numel(), heads, x.shape[-1])
     if H == 0 or x.shape[1] == 0:
         out.zero_()
     elif out.numel():
-        work = weight.numel() * 8 * wide.eights
-        share(
-            chunks(p, work),
-            work,
-            run,
-            lambda: edges_numba.row_space(wide, wide, sizes, widest(p), flat.dtype, i.dtype),
+        kinds = rows.kinds(x)
+        gone = array(removed, torch.bool)
+        if gone is None or gone.shape[0] == 1:
+            removed_batch = 0
+        else:
+            removed_batch = gone.stride(0)
+        kernel = native(EdgeSums, kinds.of_kernel).bind(
+            **rows.operands_of_sums(B, H, H // max(1, groups), kinds),
+            weights=weight.contiguous(),
+            nodes=nodes(x),
+            removed=gone,
+            removed_batch=removed_batch,
+            over_groups=int(to_sources),
+            out=nodes(out),
+            sum_far=address_of(sum_of_rows, kinds),
         )
+        work = weight.numel() * kinds.width
+        size = rows.memory_of_sums(H, kinds.width, kinds)
+        share(chunks(rows.ptr, work), work, kernel.run, partial(memory, size))
     return narrow(out, x)
 
 
@@ -140,25 +147,20 @@ def edge_weights(
     """Softmax of ``score`` (B, E, H) over the edges into each target, and its logarithmic
     denominator (B, T, H).
     """
-    from . import edges_numba
+    from .edges_native import EdgeSoftmax
+    from .native import native
 
     B, _, H = score.shape
     alpha = torch.empty_like(score, memory_format=torch.contiguous_format)
     lse = score.new_empty(B, order.numel(), H)
-    given, out, levels = (
-        x.contiguous().numpy() for x in (score.detach().view(-1), alpha.view(-1), lse)
-    )
-    p = ptr.numpy()
-    rows = order.numpy()
-    e = edge.numpy()
-
-    def run(lo: int, hi: int, buf: np.ndarray) -> None:
-        for b in range(B):
-            edges_numba.edge_softmax(H, b, p, lo, hi, rows, e, given, out, levels, buf)
-
     if lse.numel():
+        rows = EdgeRows(ptr, index, edge, order)
+        kernel = native(EdgeSoftmax, rows.kinds(score).of_kernel).bind(
+            **rows.operands(B, H, 1), score=score.contiguous(), alpha=alpha, lse=lse
+        )
         work = 8 * score.numel()
-        share(chunks(p, work), work, run, lambda: (np.empty(H * (widest(p) + 8), given.dtype),))
+        size = H * rows.widest() * alpha.itemsize
+        share(chunks(ptr, work), work, kernel.run, partial(memory, size))
     return alpha, lse
 
 
@@ -182,19 +184,22 @@ def edge_weights_backward(
     order: Tensor,
 ) -> Tensor:
     """The gradient of the scores."""
-    from . import edges_numba
+    from .edges_native import EdgeSoftmaxBackward
+    from .native import native
 
     B, _, H = alpha.shape
-    result = torch.empty_like(alpha)
-    a, g, out = (x.contiguous().view(-1).numpy() for x in (alpha, grad, result))
-    levels, p, rows, e = (x.contiguous().numpy() for x in (grad_lse, ptr, order, edge))
-
-    def run(lo: int, hi: int, total: np.ndarray) -> None:
-        for b in range(B):
-            edges_numba.edge_softmax_backward(H, b, p, lo, hi, rows, e, a, g, levels, out, total)
-
-    if levels.size:
-        share(chunks(p, 8 * a.size), 8 * a.size, run, lambda: (np.empty(H, np.float64),))
+    result = torch.empty_like(alpha, memory_format=torch.contiguous_format)
+    if grad_lse.numel():
+        rows = EdgeRows(ptr, index, edge, order)
+        kernel = native(EdgeSoftmaxBackward, rows.kinds(alpha).of_kernel).bind(
+            **rows.operands(B, H, 1),
+            alpha=alpha.contiguous(),
+            grad=grad.contiguous(),
+            grad_lse=grad_lse.contiguous(),
+            out=result,
+        )
+        work = 8 * alpha.numel()
+        share(chunks(ptr, work), work, kernel.run, partial(memory, 0))
     return result
 
 

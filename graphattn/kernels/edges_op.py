@@ -14,14 +14,23 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .again import gradients_of_definition
-from .arrays import SMALLEST, array, empty, narrow, nodes, results, widest, width
+from .arrays import (
+    SMALLEST,
+    Kinds,
+    NodeRows,
+    array,
+    empty,
+    narrow,
+    nodes,
+    results,
+)
 from .edge_call import OPERANDS, Call, shape_if
+from .edge_rows import EdgeRows, memory
 from .edge_softmax import edge_softmax, scatter_sum
 from .modes import are_batched, nothing_watches, on_gpu
 from .threads import chunks, share
@@ -30,95 +39,103 @@ _OPERANDS = """Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? att
     Tensor index, Tensor edge, Tensor order"""
 _OPTIONS = "float scale, float softcap, float dropout_p, Tensor? seed"
 
-#: Rows of nodes as :func:`graphattn.kernels.arrays.nodes` gives them.
-Nodes = tuple[np.ndarray, int, int, int]
+SPACE = 1 << 18  # numbers of a block of rows, of all heads
 
 
-class _Rows(NamedTuple):
-    """Edges by target, or by source: the nodes at their other ends, and their places elsewhere."""
+class _Pass(NamedTuple):
+    """What passes over the rows of targets, or of sources, have in common."""
 
-    ptr: np.ndarray
-    other: np.ndarray
-    edge: np.ndarray
-    order: np.ndarray
-
-    @classmethod
-    def of(cls, *layout: Any) -> "_Rows":
-        """The arrays of tensors."""
-        return cls(*(x.numpy() for x in layout))
-
-
-class _Widths(NamedTuple):
-    """The padded widths of keys and of values; heads, and the number that share a key."""
-
-    key: Any
-    value: Any
-    heads: tuple[int, int]
+    call: Call
+    rows: EdgeRows
+    key: Kinds
+    value: Kinds
 
     @classmethod
-    def of(cls, call: Call, rows: _Rows) -> "_Widths":
-        """For indices of the dtype of these rows."""
-        H = call.query.shape[2]
-        return cls(
-            width(call.query, rows.other, rows.edge),
-            width(call.value, rows.other, rows.edge),
-            (H, H // max(1, call.key.shape[2])),
-        )
+    def of(cls, call: Call, *layout: Any) -> "_Pass":
+        """Of the layout by target, or by source."""
+        rows = EdgeRows(*layout)
+        return cls(call, rows, rows.kinds(call.query), rows.kinds(call.value))
 
+    def operands(self, summed: Kinds) -> dict[str, Any]:
+        """Operands of every pass that sums rows of nodes of some kind."""
+        B, _, _, H = self.call.sizes
+        group = H // max(1, self.call.key.shape[2])
+        return self.rows.operands_of_sums(B, H, group, summed)
 
-class _Operands(NamedTuple):
-    """Arrays that the passes over targets read: nodes of their own dtype, all else of sums."""
+    @property
+    def places(self) -> int:
+        """Places of a buffer for a head."""
+        _, T, E, H = self.call.sizes
+        return max(self.rows.widest() + 8, min(SPACE // H, E + 8 * T) & -8)
 
-    query: Nodes
-    key: Nodes
-    value: Nodes
-    bias: np.ndarray
-    attr: np.ndarray
-    attr_query: np.ndarray
+    def of_targets(self) -> dict[str, Any]:
+        """Operands of both passes over targets."""
+        from .native import address_of
+        from .node_rows import products
 
-    @classmethod
-    def of(cls, call: Call) -> "_Operands":
-        """Copies only where a kernel cannot read a tensor where it lies."""
+        call = self.call
         wide = call.wide
-        return cls(
-            nodes(call.query),
-            nodes(call.key),
-            nodes(call.value),
-            array(call.bias, wide, 3),
-            array(call.attr, wide, 3),
-            array(call.attr_query, wide, 4),
-        )
+        attr = array(call.attr, wide)
+        bias = array(call.bias, wide)
+        strides = _strides(bias)
+        features = 0
+        if attr is not None:
+            features = attr.shape[2]
+        return {
+            "size": self.places,
+            "query": nodes(call.query),
+            "key": nodes(call.key),
+            "value": nodes(call.value),
+            "key_bytes": self.key.row_bytes,
+            "value_bytes": self.value.row_bytes,
+            "features": features,
+            "attr": attr,
+            "attr_batch": _strides(attr)[0],
+            "attr_query": array(call.attr_query, wide),
+            "bias": bias,
+            "bias_batch": strides[0],
+            "bias_edge": strides[1],
+            "bias_head": strides[2],
+            "scale": call.scale,
+            "softcap": call.softcap,
+            "dropped": math.ceil(call.dropout_p * 2**53),
+            "kept_factor": _kept_factor(call.dropout_p),
+            "seed": _word(call.seed),
+            "key_products": address_of(products, self.key),
+            "value_products": address_of(products, self.value),
+        }
 
-    def for_kernels(self, call: Call, rows: _Rows) -> tuple[Any, ...]:
-        """What both kernels over targets take first, in their order."""
-        return (
-            rows.order,
-            self.query,
-            self.key,
-            self.value,
-            self.attr,
-            self.attr_query,
-            self.bias,
-            rows.ptr,
-            rows.other,
-            rows.edge,
-            (call.scale, call.softcap, call.dropout_p),
-            _word(call.seed),
-        )
+    def space(self, buffers: bool) -> tuple[Tensor]:
+        """Memory of one thread for a pass, over targets if it needs ``buffers``."""
+        H = self.call.sizes[3]
+        width = max(self.key.width, self.value.width)
+        size = self.rows.memory_of_sums(H, width, self.key)
+        if buffers:
+            size += self.places * H * (3 * self.key.sums.itemsize + 1)
+        return memory(size)
 
 
-def _word(seed: Tensor | None) -> np.uint64:
+def _strides(x: Tensor | None) -> tuple[int, int, int]:
+    """Strides of a contiguous tensor of three axes, 0 along those of one entry."""
+    if x is None:
+        return 0, 0, 0
+    batch, edge, head = (
+        0 if size == 1 else stride for size, stride in zip(x.shape, x.stride(), strict=True)
+    )
+    return batch, edge, head
+
+
+def _kept_factor(dropout_p: float) -> float:
+    if dropout_p < 1:
+        return 1.0 / (1.0 - dropout_p)
+    return 0.0
+
+
+def _word(seed: Tensor | None) -> int:
+    """A seed as 64 bits without a sign."""
     if seed is None:
-        return np.uint64(0)
-    return np.uint64(int(seed))
-
-
-def _workspace(widths: _Widths, rows: _Rows, dtype: np.dtype) -> tuple[Any, ...]:
-    """Scratch arrays of one thread for a pass over targets."""
-    from . import edges_numba
-
-    sizes = (len(rows.other), widest(rows.ptr), len(rows.ptr) - 1)
-    return edges_numba.workspace(*widths, *sizes, dtype, rows.other.dtype)
+        return 0
+    return int(seed) % (1 << 64)
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -128,7 +145,8 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     unless requested; the weighted sum of edge features (B, T, H, F); and the weights by place for
     the backward (empty if there is none, or if it recomputes them).
     """
-    from . import edges_numba
+    from .edges_native import Forward
+    from .native import native
 
     call = Call(*arguments[:OPERANDS])
     weights, lse = arguments[OPERANDS:]
@@ -140,21 +158,19 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     alpha = new(shape_if(weights, B, E, H), dtype=wide)
     kept = empty(wide, *shape_if(call.keeps_weights, B, E, H))
     attr_output = new(call.shape_of_feature_sums, dtype=wide)
-    rows = _Rows.of(call.ptr, call.source, call.edge, call.order)
-    widths = _Widths.of(call, rows)
-    operands = _Operands.of(call).for_kernels(call, rows)
-    levels_array = levels.numpy()
-    of_edges = (alpha.numpy(), kept.flatten().numpy(), attr_output.numpy())
-    written = (nodes(output), levels_array, *of_edges)
-
-    def run(lo: int, hi: int, *space: Any) -> None:
-        for batch in range(B):
-            edges_numba.forward(*widths, lo, hi, batch, *operands, *written, space)
-
     if B * T * H:
-        work = B * E * H * 8 * (widths.key.eights + widths.value.eights)
-        space = partial(_workspace, widths, rows, levels_array.dtype)
-        share(chunks(rows.ptr, work), work, run, space)
+        targets = _Pass.of(call, call.ptr, call.source, call.edge, call.order)
+        kernel = native(Forward, targets.key.of_kernel).bind(
+            **targets.operands(targets.value),
+            **targets.of_targets(),
+            out=nodes(output),
+            lse=levels,
+            alpha=alpha,
+            kept_weights=kept,
+            attr_out=attr_output,
+        )
+        work = B * E * H * (targets.key.width + targets.value.width)
+        share(chunks(call.ptr, work), work, kernel.run, partial(targets.space, True))
     return narrow(output, call.value), levels, alpha, attr_output, kept
 
 
@@ -196,24 +212,19 @@ def _(*arguments):
 
 
 class _OutputGradients(NamedTuple):
-    """Gradients of the outputs, as arrays; no entries for outputs that pass none."""
+    """Gradients of the outputs; None for outputs that pass none."""
 
-    output: Nodes
-    lse: np.ndarray  # never empty if there is a target
-    weights: np.ndarray
-    attr_output: np.ndarray
+    output: NodeRows
+    lse: Tensor | None
+    weights: Tensor | None
+    attr_output: Tensor | None
 
     @classmethod
     def of(cls, call: Call, *grads: Tensor | None) -> "_OutputGradients":
-        """The arrays of tensors."""
-        output, lse, weights, attr_output = grads
+        """The operands of kernels."""
+        output, *rest = grads
         assert output is not None
-        wide = call.wide
-        if lse is None:
-            lse = call.query.new_zeros(call.query.shape[:3], dtype=wide)
-        return cls(
-            nodes(output), array(lse, wide, 3), array(weights, wide, 3), array(attr_output, wide, 4)
-        )
+        return cls(nodes(output), *(array(grad, call.wide) for grad in rest))
 
 
 class _Gradients(NamedTuple):
@@ -297,12 +308,12 @@ class _EdgeMemory(NamedTuple):
 
 
 class _SourceSum(NamedTuple):
-    """A sum over the edges out of each source: ``written[s] = sum weights[place] * nodes[t]``."""
+    """A sum over the edges out of each source: ``out[s] = sum weights[place] * nodes[t]``."""
 
-    width: Any
-    weights: np.ndarray
-    nodes: Nodes
-    written: Nodes
+    kinds: Kinds
+    weights: Tensor
+    nodes: NodeRows
+    out: Tensor
 
 
 def _gradients(
@@ -320,8 +331,8 @@ def _gradients(
     grads = _Gradients.of(call)
     B, T, _, H = call.sizes
     if B * T * H:
-        memory = _EdgeMemory.of(call, kept, last)
-        _backward_passes(call, memory, _OutputGradients.of(call, *outer), grads)
+        numbers = _EdgeMemory.of(call, kept, last)
+        _backward_passes(call, numbers, _OutputGradients.of(call, *outer), grads)
     else:
         for grad in (grads.key, grads.value, grads.attr):
             grad.zero_()
@@ -329,52 +340,65 @@ def _gradients(
 
 
 def _backward_passes(
-    call: Call, memory: _EdgeMemory, outer: _OutputGradients, grads: _Gradients
+    call: Call, numbers: _EdgeMemory, outer: _OutputGradients, grads: _Gradients
 ) -> None:
     """Write the gradients: a pass over targets, then the sums over sources of what it leaves."""
-    from . import edges_numba
+    from .edges_native import BackwardTargets, EdgeSums
+    from .native import address_of, native
+    from .node_rows import sum_over_groups
 
     B, _, E, H = call.sizes
-    rows = _Rows.of(call.ptr, call.source, call.edge, call.order)
-    source_rows = _Rows.of(call.source_ptr, call.target, call.place, call.source_order)
-    widths = _Widths.of(call, source_rows)
-    operands = _Operands.of(call)
-    read = (*operands.for_kernels(call, rows), memory.kept.numpy(), outer.output)
-    read += (outer.weights, outer.lse, outer.attr_output)
-    of_edges = (grads.bias, grads.attr, grads.attr_query, memory.products, memory.new_weights)
-    written = (nodes(grads.query), *(x.numpy() for x in of_edges))
-    dtype = outer.lse.dtype
-    work = 16 * B * E * H * max(widths.key.eights, widths.value.eights)
+    targets = _Pass.of(call, call.ptr, call.source, call.edge, call.order)
+    sources = _Pass.of(call, call.source_ptr, call.target, call.place, call.source_order)
+    operands = targets.of_targets()
+    work = 2 * B * E * H * max(targets.key.width, targets.value.width)
+    kernel = native(BackwardTargets, targets.key.of_kernel).bind(
+        **targets.operands(targets.key),
+        **operands,
+        kept_weights=numbers.kept,
+        grad_out=outer.output,
+        grad_alpha=outer.weights,
+        grad_lse=outer.lse,
+        grad_attr_out=outer.attr_output,
+        grad_query=nodes(grads.query),
+        grad_bias=grads.bias,
+        grad_attr=grads.attr,
+        grad_attr_query=grads.attr_query,
+        grad_products=numbers.products,
+        new_weights=numbers.new_weights,
+    )
 
-    def to_targets(lo: int, hi: int, *space: Any) -> None:
-        for batch in range(B):
-            edges_numba.backward_targets(*widths, lo, hi, batch, *read, *written, space)
+    def to_sources(sums: Sequence[_SourceSum], removed: Tensor | None) -> None:
+        kernels = [
+            native(EdgeSums, one.kinds.of_kernel).bind(
+                **sources.operands(one.kinds),
+                weights=one.weights,
+                nodes=one.nodes,
+                removed=removed,
+                removed_batch=E * H,
+                over_groups=1,
+                out=nodes(one.out),
+                sum_far=address_of(sum_over_groups, one.kinds),
+            )
+            for one in sums
+        ]
 
-    def to_sources(sums: Sequence[_SourceSum], removed: np.ndarray) -> None:
-        ptr, target, place, order = source_rows
+        def run(lo: int, hi: int, space: Tensor) -> None:
+            for each in kernels:
+                each.run(lo, hi, space)
 
-        def run(lo: int, hi: int, *space: Any) -> None:
-            edges = (ptr, lo, hi, order, target, place, removed, True)
-            for batch in range(B):
-                for one in sums:
-                    head = (one.width, widths.heads, one.weights, batch, one.nodes)
-                    edges_numba.edge_sums(*head, *edges, one.written, space)
+        share(chunks(sources.rows.ptr, work), work, run, partial(sources.space, False))
 
-        space = partial(edges_numba.row_space, *widths, widest(ptr), dtype, target.dtype)
-        share(chunks(ptr, work), work, run, space)
-
-    products = memory.products.numpy()
-    weights = memory.weights.numpy()
-    key_sum = _SourceSum(widths.key, products, operands.query, nodes(grads.key))
-    value_sum = _SourceSum(widths.value, weights, outer.output, nodes(grads.value))
-    removed = array(None, torch.bool)
+    key_sum = _SourceSum(sources.key, numbers.products, operands["query"], grads.key)
+    value_sum = _SourceSum(sources.value, numbers.weights, outer.output, grads.value)
+    removed = None
     last_sums = [key_sum, value_sum]
-    if memory.products_replace_weights:
+    if numbers.products_replace_weights:
         to_sources([value_sum], removed)
         last_sums = [key_sum]
-    share(chunks(rows.ptr, work), work, to_targets, partial(_workspace, widths, rows, dtype))
+    share(chunks(targets.rows.ptr, work), work, kernel.run, partial(targets.space, True))
     if call.bias is not None:  # a removed edge passes not even a NaN
-        removed = ((products == 0) & (weights == 0)).reshape(B, E, H)
+        removed = (numbers.products == 0) & (numbers.weights == 0)
     to_sources(last_sums, removed)
 
 

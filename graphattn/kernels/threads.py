@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 CHUNKS_PER_THREAD = 4  # so that other threads take over from one that is delayed
 SMALL = 1 << 15  # units of work below which a second thread costs more than it saves
@@ -179,12 +180,12 @@ def share(
         _in_team(parallel, threads, drain)
 
 
-def chunks(ptr: np.ndarray, work: int) -> list[int]:
+def chunks(ptr: Tensor, work: int) -> list[int]:
     """Bounds of chunks of rows of about equal cost: the edges, and a little for the row itself."""
-    rows = len(ptr) - 1
+    rows = ptr.numel() - 1
     if work < SMALL:
         return [0, rows]
     count = max(1, min(rows, max(threads_for(work) * CHUNKS_PER_THREAD, work // LARGE)))
-    cost = ptr + 2 * np.arange(rows + 1)
+    cost = ptr.numpy() + 2 * np.arange(rows + 1)
     inner = np.searchsorted(cost, cost[-1] * np.arange(1, count) / count)
     return sorted({0, rows, *inner.tolist()})

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.kernels import edges_numba, edges_op
+from graphattn.kernels import edges_op, native, node_rows
 from graphattn.kernels import threads as kernel_threads
+from graphattn.kernels.arrays import Kinds
 from graphattn.kernels.edge_call import Call
 from graphattn.kernels.edges_op import dropout_factors, edge_attention, plain
 from graphattn.kernels.threads import LARGE, SMALL, chunks, share
-from graphattn.kernels.widths import code_of_width
 from graphattn.plans.grouped import by_source, by_target
 
 GRAPH = ga.graphs.sliding_window(61, 7, causal=False) | ga.graphs.global_tokens(61, [3])
@@ -224,16 +224,14 @@ def test_the_bits_do_not_depend_on_the_blocks_of_rows(monkeypatch):
             *torch.autograd.grad([outputs[0].sin().sum(), outputs[1].cos().sum()], leaves),
         ]
 
-    wide = code_of_width(1, *(np.dtype(x) for x in ("f8", "f8", "i4")))
-
     def places():
-        return (
-            edges_numba.workspace(wide, wide, (6, 3), GRAPH.num_edges, 61, 61, "f8", "i4")[0].size
-            // 6
+        call = Call(
+            *(x.detach() for x in given), *by_target(GRAPH), *[None] * 4, 0.4, 0.0, 0.0, None
         )
+        return edges_op._Pass.of(call, *by_target(GRAPH)).places
 
     wanted, before = found(), places()
-    monkeypatch.setattr(edges_numba, "SPACE", 1)
+    monkeypatch.setattr(edges_op, "SPACE", 1)
     assert before > GRAPH.num_edges > 4 * places()  # one block, and then several
     assert all(torch.equal(x, y) for x, y in zip(found(), wanted, strict=True))
 
@@ -361,7 +359,7 @@ def test_no_interrupt_is_lost_and_torchs_threads_are_all_there_are():
 
 
 def test_long_work_is_cut_so_that_it_can_be_interrupted():
-    ptr = np.arange(0, 1_000_001, 10)
+    ptr = torch.arange(0, 1_000_001, 10)
     few, many = chunks(ptr, 1 << 20), chunks(ptr, 1000 * LARGE)
     assert len(few) <= 4 * torch.get_num_threads() + 1
     assert len(many) == 1001
@@ -436,25 +434,26 @@ def test_gradients_of_one_target_or_of_none(targets, sources):
         assert bool(mine.any()) == bool(targets)
 
 
-def test_a_new_width_or_half_compiles_rows_of_nodes_alone():
-    """Numba's kernels serve all that is summed in one dtype; LLVM compiles what rows need in tenths
-    of a second.
-    """
+def test_a_new_width_or_half_compiles_rows_of_nodes_alone(monkeypatch):
+    """Kernels serve all that is summed in one dtype; what rows need takes LLVM less time."""
 
     def gradients(width, dtype):
         q, k, v = (torch.randn(61, 2, width, dtype=dtype, requires_grad=True) for _ in range(3))
         torch.autograd.grad(ga.attention(q, k, v, GRAPH, backend="edges").sum(), (q, k, v))
 
-    kernels = (edges_numba.forward, edges_numba.backward_targets, edges_numba.edge_sums)
     for first, others in ((torch.float64, ()), (torch.float32, (torch.bfloat16, torch.float16))):
         gradients(8, first)
-        before = [len(kernel.signatures) for kernel in kernels]
+        monkeypatch.setattr(native, "kernel_ir", None)
         for dtype in (first, *others):
             gradients(40, dtype)
-        assert [len(kernel.signatures) for kernel in kernels] == before
-    key = 5, *(np.dtype(x) for x in ("f8", "f8", "i4"))
+        monkeypatch.undo()
+
+
+def test_code_is_compiled_once_whatever_the_threads():
+    kinds = Kinds(torch.float64, torch.int32, torch.float64, 9)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        assert len(set(pool.map(lambda _: code_of_width(*key), range(8)))) == 1
+        addresses = pool.map(lambda _: native.address_of(node_rows.products, kinds), range(8))
+        assert len(set(addresses)) == 1
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import graphattn as ga
 from graphattn.backends import edges, message_passing, scored, sdpa_lse
-from graphattn.kernels import edges_numba, edges_op
+from graphattn.kernels import edges_native, edges_op, native
 from graphattn.nn import FeatureScore, linear_attention
 from graphattn.nn.scores import Additive, GATScore, MLPScore
 
@@ -77,14 +77,14 @@ def test_a_product_is_one_pass_over_edges(score, more, monkeypatch):
     options = {"softcap": 2.0, "dropout": 0.3, "edge_dim": 3}
     monkeypatch.setattr(edges, "scored_run", fail)
     monkeypatch.setattr(edges_op, "plain", fail)
+    run = native.native
     calls = []
-    for name in ("forward", "backward_targets"):
-        run = getattr(edges_numba, name)
-        monkeypatch.setattr(
-            edges_numba, name, lambda *args, run=run, name=name: calls.append(name) or run(*args)
-        )
+    monkeypatch.setattr(
+        native, "native", lambda kernel, kinds: calls.append(kernel) or run(kernel, kinds)
+    )
     trained(score=score, **{name: value for name, value in options.items() if name == more})
-    assert set(calls) == {"forward", "backward_targets"}
+    of_edges = {edges_native.Forward, edges_native.BackwardTargets, edges_native.EdgeSums}
+    assert set(calls) == of_edges
 
 
 def test_linear_attention_is_running_sums(monkeypatch):

@@ -1,0 +1,62 @@
+"""Rows of edges as operands of the kernels in machine code."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .arrays import Kinds, eights, widest
+
+
+class EdgeRows(NamedTuple):
+    """Edges by target, or by source: the nodes at their other ends, and their places elsewhere."""
+
+    ptr: Tensor
+    other: Tensor
+    edge: Tensor
+    order: Tensor
+
+    def kinds(self, x: Tensor) -> Kinds:
+        """What code for these rows and the nodes ``x`` is compiled for."""
+        return Kinds.of(x, self.other, self.edge)
+
+    def operands(self, batches: int, heads: int, group: int) -> dict[str, Any]:
+        """Operands of every kernel; a ``group`` of heads shares a row at the other end."""
+        return {
+            "batches": batches,
+            "heads": heads,
+            "group": group,
+            "rows": self.order.numel(),
+            "edges": self.edge.numel(),
+            **self._asdict(),
+        }
+
+    def operands_of_sums(
+        self, batches: int, heads: int, group: int, summed: Kinds
+    ) -> dict[str, Any]:
+        """Operands of every kernel that sums rows of nodes of some kind."""
+        from .native import address_of
+        from .node_rows import stored, sum_near
+
+        return {
+            **self.operands(batches, heads, group),
+            "widest": self.widest(),
+            "width": summed.width,
+            "row_bytes": summed.row_bytes,
+            "sum_near": address_of(sum_near, summed),
+            "store": address_of(stored, summed),
+        }
+
+    def widest(self) -> int:
+        """Most edges of a row, rounded up to a multiple of eight."""
+        return 8 * eights(widest(self.ptr))
+
+    def memory_of_sums(self, heads: int, width: int, kinds: Kinds) -> int:
+        """Bytes for two sums of a node, and for the edges of a row with their weights."""
+        of_edge = kinds.sums.itemsize + kinds.indices.itemsize
+        return 2 * heads * width * kinds.sums.itemsize + self.widest() * of_edge
+
+
+def memory(size: int) -> tuple[Tensor]:
+    """So many bytes for one thread."""
+    return (torch.empty(size, dtype=torch.uint8),)
