@@ -162,8 +162,3 @@ def narrow(x: Tensor, like: Tensor) -> Tensor:
     if x.shape[-1] == like.shape[-1]:
         return x
     return x[..., : like.shape[-1]].contiguous()
-
-
-def widest(ptr: Tensor) -> int:
-    """The most edges of a row."""
-    return int(np.diff(ptr.numpy()).max(initial=0))

@@ -63,7 +63,7 @@ def edge_additive(
     from .additive_native import Scores
     from .native import native
 
-    rows = EdgeRows(*layout[:4])
+    rows = EdgeRows.of(*layout[:4])
     G, K, _ = weight.shape
     out = x.new_empty(x.shape[0], rows.edge.numel(), G * K)
     if out.numel():
@@ -100,8 +100,8 @@ def edge_additive_backward(
     B = x.shape[0]
     G, K, D = weight.shape
     width = 8 * eights(D)
-    by_target = EdgeRows(*layout[:4])
-    by_source = EdgeRows(*layout[4:8])
+    by_target = EdgeRows.of(*layout[:4])
+    by_source = EdgeRows.of(*layout[4:8])
     grad = layout[8].contiguous()
     grad_x = results(x, *x.shape)
     grad_y = results(y, *y.shape)

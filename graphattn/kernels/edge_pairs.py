@@ -40,7 +40,7 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
     from .node_rows import products
 
     B, _, H, _ = x.shape
-    rows = EdgeRows(*layout[:4])
+    rows = EdgeRows.of(*layout[:4])
     out = x.new_empty(B, rows.edge.numel(), H)
     if out.numel():
         kinds = rows.kinds(x)
@@ -53,7 +53,7 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
             out=out,
         )
         work = out.numel() * kinds.width
-        size = H * rows.widest() * out.itemsize
+        size = H * rows.widest * out.itemsize
         share(chunks(rows.ptr, work), work, kernel.run, partial(memory, size))
     return out
 
@@ -93,11 +93,11 @@ def edge_sum(
 
     B, _, H = weight.shape
     if to_sources:
-        rows = EdgeRows(*layout[4:])
+        rows = EdgeRows.of(*layout[4:])
         heads = groups
         sum_of_rows = sum_over_groups
     else:
-        rows = EdgeRows(*layout[:4])
+        rows = EdgeRows.of(*layout[:4])
         heads = H
         sum_of_rows = sum_far
     out = results(x, B, rows.order.numel(), heads, x.shape[-1])
@@ -154,12 +154,12 @@ def edge_weights(
     alpha = torch.empty_like(score, memory_format=torch.contiguous_format)
     lse = score.new_empty(B, order.numel(), H)
     if lse.numel():
-        rows = EdgeRows(ptr, index, edge, order)
+        rows = EdgeRows.of(ptr, index, edge, order)
         kernel = native(EdgeSoftmax, rows.kinds(score).of_kernel).bind(
             **rows.operands(B, H, 1), score=score.contiguous(), alpha=alpha, lse=lse
         )
         work = 8 * score.numel()
-        size = H * rows.widest() * alpha.itemsize
+        size = H * rows.widest * alpha.itemsize
         share(chunks(ptr, work), work, kernel.run, partial(memory, size))
     return alpha, lse
 
@@ -190,7 +190,7 @@ def edge_weights_backward(
     B, _, H = alpha.shape
     result = torch.empty_like(alpha, memory_format=torch.contiguous_format)
     if grad_lse.numel():
-        rows = EdgeRows(ptr, index, edge, order)
+        rows = EdgeRows.of(ptr, index, edge, order)
         kernel = native(EdgeSoftmaxBackward, rows.kinds(alpha).of_kernel).bind(
             **rows.operands(B, H, 1),
             alpha=alpha.contiguous(),

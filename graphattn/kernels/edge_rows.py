@@ -2,10 +2,11 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .arrays import Kinds, eights, widest
+from .arrays import Kinds, eights
 
 
 class EdgeRows(NamedTuple):
@@ -15,6 +16,13 @@ class EdgeRows(NamedTuple):
     other: Tensor
     edge: Tensor
     order: Tensor
+    widest: int  # most edges of a row, rounded up to a multiple of eight
+
+    @classmethod
+    def of(cls, ptr: Tensor, other: Tensor, edge: Tensor, order: Tensor) -> "EdgeRows":
+        """Of a layout."""
+        most = int(np.diff(ptr.numpy()).max(initial=0))
+        return cls(ptr, other, edge, order, 8 * eights(most))
 
     def kinds(self, x: Tensor) -> Kinds:
         """What code for these rows and the nodes ``x`` is compiled for."""
@@ -40,21 +48,16 @@ class EdgeRows(NamedTuple):
 
         return {
             **self.operands(batches, heads, group),
-            "widest": self.widest(),
             "width": summed.width,
             "row_bytes": summed.row_bytes,
             "sum_near": address_of(sum_near, summed),
             "store": address_of(stored, summed),
         }
 
-    def widest(self) -> int:
-        """Most edges of a row, rounded up to a multiple of eight."""
-        return 8 * eights(widest(self.ptr))
-
     def memory_of_sums(self, heads: int, width: int, kinds: Kinds) -> int:
         """Bytes for two sums of a node, and for the edges of a row with their weights."""
         of_edge = kinds.sums.itemsize + kinds.indices.itemsize
-        return 2 * heads * width * kinds.sums.itemsize + self.widest() * of_edge
+        return 2 * heads * width * kinds.sums.itemsize + self.widest * of_edge
 
 
 def memory(size: int) -> tuple[Tensor]:

@@ -53,7 +53,7 @@ class _Pass(NamedTuple):
     @classmethod
     def of(cls, call: Call, *layout: Any) -> "_Pass":
         """Of the layout by target, or by source."""
-        rows = EdgeRows(*layout)
+        rows = EdgeRows.of(*layout)
         return cls(call, rows, rows.kinds(call.query), rows.kinds(call.value))
 
     def operands(self, summed: Kinds) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class _Pass(NamedTuple):
     def places(self) -> int:
         """Places of a buffer for a head."""
         _, T, E, H = self.call.sizes
-        return max(self.rows.widest() + 8, min(SPACE // H, E + 8 * T) & -8)
+        return max(self.rows.widest + 8, min(SPACE // H, E + 8 * T) & -8)
 
     def of_targets(self) -> dict[str, Any]:
         """Operands of both passes over targets."""

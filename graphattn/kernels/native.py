@@ -29,11 +29,13 @@ def once(function: Any) -> Any:
 
     @wraps(function)
     def call(*key: Any) -> Any:
-        if key not in made:
-            with _lock:
-                if key not in made:  # else by a thread that had the lock before
-                    made[key] = function(*key)
-        return made[key]
+        found = made.get(key)
+        if found is not None:
+            return found
+        with _lock:
+            if key not in made:  # else by a thread that had the lock before
+                made[key] = function(*key)
+            return made[key]
 
     return call
 
@@ -208,10 +210,12 @@ class Compiled:
     """A kernel as machine code."""
 
     def __init__(self, kernel: type[Kernel], address: int) -> None:
-        self.names = tuple(operands_of(kernel))
-        kinds = operands_of(kernel).values()
+        operands = operands_of(kernel)
+        self.arrays = [(name, issubclass(kind, Array)) for name, kind in operands.items()]
         letters = {Double: "d", Nodes: "4Q"}
-        self.record = struct.Struct("=" + "".join(letters.get(kind, "Q") for kind in kinds))
+        self.record = struct.Struct(
+            "=" + "".join(letters.get(kind, "Q") for kind in operands.values())
+        )
         function = ctypes.CFUNCTYPE(
             None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
         )
@@ -222,14 +226,14 @@ class Compiled:
         absent.
         """
         words: list[Any] = []
-        for name in self.names:
+        for name, is_array in self.arrays:
             x = operands[name]
-            if isinstance(x, Tensor):
+            if x is None:
+                words.append(0)
+            elif is_array:
                 words.append(x.data_ptr())
             elif isinstance(x, NodeRows):
                 words += (x.data.data_ptr(), *x[1:])
-            elif x is None:
-                words.append(0)
             else:
                 words.append(x)
         return Bound(self.function, self.record.pack(*words), operands)

@@ -14,12 +14,16 @@ from .node_rows import FOUR, ROW, padded
 
 DOUBLE = ir.DoubleType()
 TWICE = 2 * ROW  # two vectors of a row at once
-# exp in float32 as a polynomial, and in float64 as a ratio of them: the coefficients of Cephes,
-# right to a unit of the last place
+# exp in float32 as a polynomial, exp and log in float64 as ratios of them: the coefficients of
+# Cephes, right to a unit of the last place
 _EXP32 = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
           5.0000001201e-1)  # fmt: skip
 _ODD64 = (1.26177193074810590878e-4, 3.02994407707441961300e-2, 9.99999999999999999910e-1)
 _EVEN64 = (3.00198505138664455042e-6, 2.52448340349684104192e-3, 2.27265548208155028766e-1, 2.0)
+_LOG = (1.01875663804580931796e-4, 4.97494994976747001425e-1, 4.70579119878881725854,
+        1.44989225341610930846e1, 1.79368678507819816313e1, 7.70838733755885391666)  # fmt: skip
+_LOG_BELOW = (1.0, 1.12873587189167450590e1, 4.52279145837532221105e1, 8.29875266912776603211e1,
+              7.11544750618563894466e1, 2.31251620126765340583e1)  # fmt: skip
 # tanh in float32 as a ratio of polynomials, odd over even: the coefficients of Eigen's, right to a
 # few units of the last place between -MOST and MOST, and 1 to float32 beyond
 _ODD = (-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
@@ -79,17 +83,17 @@ def _ratio(r: Value) -> Value:
 
 
 def log(x: Value) -> Value:
-    """The logarithm of a float64 that is at least a normal number: Halley's steps from its
-    exponent on.
-    """
+    """The logarithm of a float64 that is at least the smallest normal number."""
     bits = x.bits(INT)
-    exponent = ((bits >> 52) - 1023).as_float(DOUBLE)
-    mantissa = ((bits & ((1 << 52) - 1)) | (1023 << 52)).bits(DOUBLE)
-    y = (exponent + mantissa - 1.0) * 0.6931471805599453
-    for _ in range(3):
-        power = exp(y)
-        y = y + 2.0 * (x - power) / (x + power)
-    return y
+    exponent = ((bits >> 52) - 1022).as_float(DOUBLE)
+    half = ((bits & ((1 << 52) - 1)) | (1022 << 52)).bits(DOUBLE)
+    is_low = half < 0.5**0.5
+    exponent = is_low.where(exponent - 1.0, exponent)
+    z = is_low.where(2.0 * half, half) - 1.0  # x = 2**exponent * (1 + z)
+    square = z * z
+    y = z * square * _polynomial(z, _LOG) / _polynomial(z, _LOG_BELOW)
+    y = z + (y - exponent * 2.121944400546905827679e-4 - 0.5 * square) + exponent * 0.693359375
+    return (x == x).where(y, x)
 
 
 def _within(x: Value, most: float) -> Value:
