@@ -5,7 +5,16 @@ gets their masks at each step.
 import pytest
 import torch
 from tiny_models import tiny_model
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, DynamicCache
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    DynamicCache,
+    Gemma3ForConditionalGeneration,
+    Gemma3TextConfig,
+    GemmaConfig,
+    PaliGemmaForConditionalGeneration,
+    SiglipVisionConfig,
+)
 
 import graphattn as ga
 from graphattn.errors import GraphError, OptionError
@@ -423,3 +432,118 @@ def test_an_encoder_decoder(name, beams):
     graphs["cross"] = lambda decoder_input_ids: ga.graphs.cross(..., ...)
     with ga.patched(model, graphs):
         assert not torch.allclose(logits(), expected, rtol=0, atol=1e-2)
+
+
+VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 16,
+    "patch_size": 4,
+}
+TEXT = {
+    "vocab_size": IMAGE + 1,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+}
+
+
+def with_vision(kind, text, **options):
+    """A tiny model that reads images in both directions, without a patch."""
+    vision = SiglipVisionConfig(**VISION, vision_use_head=False, projection_dim=32)
+    config = kind.config_class(
+        text_config=text.to_dict(),
+        vision_config=vision.to_dict(),
+        image_token_id=IMAGE,
+        eos_token_id=None,
+        pad_token_id=0,
+        **options,
+    )
+    torch.manual_seed(0)
+    model = kind(config).double().eval()
+    for parameter in model.parameters():
+        parameter.data.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def images_of(types):
+    """The image of each token, or -1."""
+    is_image = types == 1
+    starts = is_image & ~torch.nn.functional.pad(is_image, (1, 0))[:-1]
+    return torch.where(is_image, starts.cumsum(0) - 1, -1)
+
+
+def whole_images(token_type_ids):
+    return [ga.graphs.bidirectional_segments(images_of(x)) for x in token_type_ids]
+
+
+def near_images(token_type_ids):
+    """The same within a window of five tokens before each."""
+    distance = torch.arange(token_type_ids.shape[1])[:, None] - torch.arange(
+        token_type_ids.shape[1]
+    )
+    graphs = []
+    for x in token_type_ids:
+        image = images_of(x)
+        same = (image[:, None] == image) & (image >= 0)
+        graphs.append(ga.from_mask((distance < 5) & ((distance >= 0) | same)))
+    return graphs
+
+
+def prefixes(token_type_ids):
+    """PaliGemma marks the tokens after the prefix."""
+    return [ga.graphs.prefix(len(x), int((x == 0).sum())) for x in token_type_ids]
+
+
+def gemma3():
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    text = Gemma3TextConfig(**TEXT, sliding_window=5, layer_types=kinds)
+    model = with_vision(Gemma3ForConditionalGeneration, text, mm_tokens_per_image=4)
+    ids = prompts()[0][:2]
+    ids[ids == IMAGE] = 1
+    ids[0, 1:5] = IMAGE
+    ids[0, 6:10] = IMAGE
+    ids[1, 5:9] = IMAGE
+    mask = prompts()[1][:2]
+    images = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1)).double()
+    inputs = {"input_ids": ids, "attention_mask": mask, "pixel_values": images}
+    graphs = {"language_model": [near_images, whole_images, near_images]}
+    return model, inputs | {"token_type_ids": (ids == IMAGE).long()}, graphs
+
+
+def paligemma():
+    model = with_vision(
+        PaliGemmaForConditionalGeneration, GemmaConfig(**TEXT), projection_dim=32, hidden_size=32
+    )
+    ids = torch.randint(3, 30, (2, 16 + P), generator=torch.Generator().manual_seed(2))
+    ids[:, :16] = IMAGE
+    images = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1)).double()
+    types = torch.zeros_like(ids)
+    inputs = {"input_ids": ids, "pixel_values": images, "token_type_ids": types}
+    return model, inputs, {"language_model": prefixes}
+
+
+@pytest.mark.parametrize("make", [gemma3, paligemma])
+def test_models_that_read_images_both_ways(make):
+    """Their own masks, as graphs, give their own tokens."""
+    model, inputs, graphs = make()
+    options = WRITE | inputs | {"return_dict_in_generate": True, "output_logits": True}
+    expected = model.generate(**options)
+    beams = model.generate(**options, num_beams=2)
+    causal = {"language_model": lambda token_type_ids: ga.graphs.causal(token_type_ids.shape[1])}
+    with ga.patched(model, causal):
+        first = model.generate(**options).logits[0]
+        assert not torch.allclose(first, expected.logits[0], rtol=0, atol=1e-2)
+    with ga.patched(model, graphs):
+        for cache in ({}, {"use_cache": False}, {"cache_implementation": "static"}):
+            result = model.generate(**options, **cache)
+            assert torch.equal(result.sequences, expected.sequences)
+            logits = torch.stack(result.logits)
+            assert torch.allclose(logits, torch.stack(expected.logits), rtol=0, atol=1e-5)
+        result = model.generate(**options, num_beams=2)
+        assert torch.equal(result.sequences, beams.sequences)
