@@ -125,7 +125,7 @@ def graphs_of_batch(
     cut: dict[Any, Row] = {}
     for piece in pieces:
         graph = fitted[id(each[piece.row])]
-        places = _places(piece, frame, tokens, crosses=crosses)
+        places = _places(piece, frame, tokens, virtual, crosses=crosses)
         key = (id(graph), places)
         if key not in cut:
             cut[key] = _without_padding(graph, *places, tokens)
@@ -221,7 +221,9 @@ def _has_new_rows(graph: Any, tokens: Tokens) -> bool:
     return tokens.held > 0 and sizes == (tokens.new, tokens.sources)
 
 
-def _places(piece: Piece, frame: Frame, tokens: Tokens, *, crosses: bool) -> tuple[Places, Places]:
+def _places(
+    piece: Piece, frame: Frame, tokens: Tokens, virtual: tuple[int, int], *, crosses: bool
+) -> tuple[Places, Places]:
     """Positions of the targets and the sources of a row so far, without padding."""
     read = piece.sources.places
     if isinstance(read, range):
@@ -231,6 +233,7 @@ def _places(piece: Piece, frame: Frame, tokens: Tokens, *, crosses: bool) -> tup
         raise _scattered()
     else:
         sources = read
+    sources = _behind(sources, virtual[1])
     if not crosses:
         return sources, sources
     written = piece.targets.places
@@ -238,6 +241,13 @@ def _places(piece: Piece, frame: Frame, tokens: Tokens, *, crosses: bool) -> tup
         raise _scattered()
     start = frame.past + written.start - piece.targets.node
     return range(start, tokens.total), sources
+
+
+def _behind(places: Places, virtual: int) -> Places:
+    """Positions in the text, behind virtual tokens."""
+    if isinstance(places, range):
+        return range(max(places.start - virtual, 0), places.stop - virtual)
+    return tuple(place - virtual for place in places[virtual:])
 
 
 def _scattered() -> GraphError:

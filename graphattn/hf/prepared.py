@@ -65,7 +65,7 @@ def _number(generation: Generation, tokens: Tensor, options: dict[str, Any], pre
     """The number of tokens so far: those in the cache, and those of the call."""
     cache: Any = options.get("past_key_values")
     held = 0
-    if hasattr(cache, "get_seq_length"):
+    if hasattr(cache, "get_seq_length") and options.get("use_cache", True):
         virtual = generation.virtual.get(prefix.rstrip("_"), 0)
         held = max(int(cache.get_seq_length()) - virtual, 0)
     new = options.get("next_sequence_length")

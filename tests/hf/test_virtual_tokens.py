@@ -57,6 +57,27 @@ def close(a, b):
     return torch.allclose(a, b, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("side", ["left", None])
+def test_functions_of_the_batch_count_text_alone(writer, side, beams):
+    options = WRITE | {"num_beams": beams}
+    if side is not None:
+        options["attention_mask"] = padding({"input_ids": tokens()}, side)
+    with ga.patched(writer, sliding_window(..., 4)):
+        expected = writer.generate(input_ids=tokens(), **options)
+
+    def windows(input_ids):
+        return [sliding_window(len(x), 4) for x in input_ids]
+
+    def rows(input_ids, new):
+        n = input_ids.shape[1]
+        return sliding_window(n, 4).subgraph(targets=range(n - new, n), sources=range(n))
+
+    for graph in (windows, rows):
+        with ga.patched(writer, graph):
+            assert torch.equal(writer.generate(input_ids=tokens(), **options), expected)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_causal_graph_is_the_adapted_model_itself(writer, side):
     mask = padding({"input_ids": tokens()}, side)
