@@ -105,6 +105,10 @@ def test_patterns_travel():
         (lambda: graphs.sliding_window(5, window=...), "stands for the sizes"),
         (lambda: graphs.full(..., ...), "full has 1 size"),
         (lambda: graphs.full(...)(5, 6), "of 5 targets has 5 sources, expected 6"),
+        (
+            lambda: graphs.sliding_window(..., 3)(2, 7),
+            r"2 sources, expected 7; .* pattern\(7\).subgraph\(targets=range\(5, 7\)\)",
+        ),
         (lambda: graphs.causal(...)(-1), "num_.* must be a whole number >= 0, got -1"),
         (lambda: graphs.global_tokens(..., (7,))(5), "7 is outside"),
         (lambda: (graphs.causal(...) | graphs.full(5))(6), "same nodes"),
