@@ -55,6 +55,9 @@ def begin(
     named_inputs = dict(zip(names, args, strict=False)) | options
     has_pairs = (getattr(config, "type_vocab_size", None) or 0) > 1
     tokens = token_inputs(named_inputs, has_pairs=has_pairs)
+    cache: Any = named_inputs.get("past_key_values")
+    if hasattr(cache, "get_seq_length") and cache.get_seq_length():
+        tokens.starts.update(patch.starts.get(cache, ()))
     if here.generation.makes_positions or (here.tokens and not here.tokens[0][1].has_positions):
         tokens = tokens.with_made_positions()
     here.tokens.append((part, tokens))
@@ -89,12 +92,17 @@ def _begin_call(patch: Patch, part: nn.Module, given: dict[str, Any], prefix: st
     here.ran = {}
 
 
-def end(patch: Patch, part: nn.Module, *_: Any) -> None:
+@partial(not_followed, reason=BREAK)
+def end(patch: Patch, part: nn.Module, args: tuple[Any, ...], output: Any) -> None:
     """Hook after a call, also after an error: forget its inputs."""
     tokens = patch.running.tokens
     if any(inner is part for inner, _ in tokens):
-        while tokens.pop()[0] is not part:
-            pass
+        inner, inputs = tokens.pop()
+        while inner is not part:
+            inner, inputs = tokens.pop()
+        cache = getattr(output, "past_key_values", None)
+        if hasattr(cache, "get_seq_length"):
+            patch.starts.setdefault(cache, set()).update(inputs.starts)
     if part is patch.running.part:
         patch.last = patch.last | patch.running.ran
         patch.forget()

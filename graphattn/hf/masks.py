@@ -62,12 +62,15 @@ def marked(patch: Patch, mask: Any, cache: Any, *, needed: bool) -> Any:
         return {name: marked(patch, x, cache, needed=needed) for name, x in mask.items()}
     if not isinstance(mask, Tensor) or mask.dim() != 4:
         return mask
+    here = patch.running
+    known = ticket_of(patch, mask)
+    if known is not None:
+        if here.call is not None:
+            here.call.tickets.insert(0, known)
+        return mask
     held = _held(mask, cache)
     if not needed and held is None:
         return mask
-    if ticket_of(patch, mask) is not None:
-        return mask
-    here = patch.running
     view = mask.view_as(mask)
     _keep(patch, Ticket({}, view=view, call=here.call, tokens=here.tokens[-1][1], held=held))
     return view

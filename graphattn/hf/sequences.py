@@ -34,6 +34,7 @@ class TokenInputs:
         types: int (B or 1, T), token types of sentence pairs.
         made: True if the caller gave no positions. Those that a model or ``generate`` made may
             start at any value, and skip or repeat behind padding.
+        starts: First positions of rows, also of the tokens in the cache.
     """
 
     positions: Tensor | None = None
@@ -43,6 +44,7 @@ class TokenInputs:
     lengths: dict[str, Tensor] = field(default_factory=dict)
     types: Tensor | None = None
     made: bool = False
+    starts: set[int] = field(default_factory=set)
     _frames: dict[Any, Frame] = field(default_factory=dict)
 
     @property
@@ -120,9 +122,12 @@ class TokenInputs:
         coordinates = _of_targets(self.coordinates, rows, batch)
         if positions is None and coordinates is None and not self.has_claims:
             return rows
+        pieces = _pieces(rows, batch)
+        for piece in pieces:
+            if positions is not None and piece.targets.size and piece.targets.node <= virtual:
+                self.starts.add(int(positions[piece.row][piece.targets.places[0]]))
         if positions is not None and not self.has_claims and _is_plain(positions, rows, virtual):
             return rows
-        pieces = _pieces(rows, batch)
         sequences = []
         for piece in pieces:
             starts = []
@@ -152,13 +157,15 @@ class TokenInputs:
             return (np.flatnonzero(numbers[1:] == first) + 1).tolist()
         if held > virtual:
             place = int(rows.request.get("q_offset", held)) + int(places[0])
-            if first not in (held, place):  # positions may count padding
+            # positions may count padding, and start above 0
+            begins = {first - held, first - place} & {0, *self.starts}
+            if not begins:
                 raise OptionError(
                     f"the cache contradicts position_ids in row {piece.row}: it holds {held} "
                     f"tokens, and the next position is {first}; pass the position after them, "
                     f"{_ROW_GRAPH}"
                 )
-            first = 0
+            first = min(begins)
         return _restarts(numbers, first, places)
 
     def _check_types(self, piece: Piece, starts: list[int], rows: Frame, batch: int) -> None:

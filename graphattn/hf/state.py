@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..arguments import whole
 from ..errors import GraphError, OptionError
-from .batch import Written, graphs_of_batch
+from .batch import graphs_of_batch
 from .frame import Frame, all_tokens, of_cross
 from .given import OWN, Given, is_graph, sized
 from .modules import Place, own_code, stacks
@@ -25,6 +25,7 @@ from .rows import Graph, Job, check_written, full_rows, job_of
 from .sequences import TokenInputs
 from .ticket import KEPT, Call, Generation, Ticket, outside_call
 from .virtual import behind
+from .written import Written
 
 _KEPT = 32  # cached jobs of a patch, with their plans
 
@@ -83,6 +84,7 @@ class Patch:
         self.tickets: deque[Ticket] = deque(maxlen=KEPT)
         self.places = WeakValueDictionary[int, Ticket]()  # by the address of a live mask
         self.written = WeakKeyDictionary[Any, dict[Any, Written]]()  # by cache
+        self.starts = WeakKeyDictionary[Any, set[int]]()  # first positions of rows, by cache
         self._jobs: OrderedDict[Any, tuple[Job, list[Graph]]] = OrderedDict()
         self._lock = Lock()
 
@@ -217,7 +219,7 @@ class Patch:
         T = query.shape[2]
         S = key.shape[2]
         device = query.device
-        frame = self.frame(slot, ticket, T, S)
+        frame = self.frame(slot, ticket or self._beneath(mask, T, S), T, S)
         if slot.given == OWN:
             graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal)
             self._ran(slot, graphs)
@@ -243,6 +245,16 @@ class Patch:
         )
         self._ran(slot, graphs)
         return job
+
+    def _beneath(self, mask: Tensor | None, T: int, S: int) -> Ticket | None:
+        """The ticket of the mask from which a layer computed its own, as those of Doge do."""
+        call = self.running.call
+        if mask is None or call is None:
+            return None
+        for ticket in call.tickets:
+            if ticket.view is not None and ticket.view.shape[-2:] == (T, S):
+                return ticket
+        return None
 
     def _ran(self, slot: Slot, graphs: list[Graph]) -> None:
         if self.running.call is None:

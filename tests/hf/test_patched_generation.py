@@ -167,3 +167,22 @@ def test_a_decoder_reads_beyond_the_window_of_its_model(cache):
         written = model.generate(given, **options)
         logits = model(input_ids=given, decoder_input_ids=written, use_cache=False).logits
     assert torch.equal(logits[:, :-1].argmax(-1), written[:, 1:])
+
+
+@pytest.mark.parametrize("graph", [GRAPH, lambda input_ids: GRAPH])
+def test_a_layer_may_compute_a_mask_of_its_own(graph):
+    """Doge does, so that the mask of a layer is not the one that was made for the call."""
+    model = tiny_model("doge", auto=AutoModelForCausalLM, keep_window_size=64)
+    tokens, mask = padded(
+        [prompts()[i : i + 1, : P - drop] for i, drop in enumerate((0, 3, 4))], "left"
+    )
+    options = {"return_dict_in_generate": True, "output_logits": True, **WRITE}
+    with ga.patched(model, graph):
+        expected = torch.stack(
+            model.generate(tokens, attention_mask=mask, use_cache=False, **options).logits
+        )
+        for cache in ("dynamic", "static"):
+            written = model.generate(
+                tokens, attention_mask=mask, cache_implementation=cache, **options
+            )
+            assert torch.allclose(torch.stack(written.logits), expected, rtol=0, atol=1e-5)

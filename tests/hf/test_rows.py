@@ -332,6 +332,23 @@ def test_a_cache_that_contradicts_the_positions_is_refused(llama):
             llama(tokens()[:, 8:9], position_ids=torch.ones(2, 1).long(), past_key_values=cache)
 
 
+@pytest.mark.parametrize("start", [0, 5])
+def test_positions_may_start_above_zero_with_a_cache(llama, start):
+    positions = torch.arange(start, start + N).expand(2, -1)
+    options = {"max_new_tokens": 3, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    with ga.patched(llama, PATTERN):
+        expected = logits(llama, tokens(), position_ids=positions)
+        first = llama(tokens()[:, :8], position_ids=positions[:, :8], use_cache=True)
+        cache = first.past_key_values
+        rest = logits(llama, tokens()[:, 8:], position_ids=positions[:, 8:], past_key_values=cache)
+        assert torch.allclose(rest, expected[:, 8:], rtol=0, atol=1e-12)
+        with pytest.raises(OptionError, match=rf"holds {N} tokens.* is {start + N - 1};"):
+            llama(tokens()[:, :1], position_ids=positions[:, -1:], past_key_values=cache)
+        written = llama.generate(tokens(), position_ids=positions, **options)
+        without = llama.generate(tokens(), position_ids=positions, use_cache=False, **options)
+        assert torch.equal(written, without)
+
+
 def test_positions_that_generate_makes_contradict_nothing(llama):
     """Those of prompts padded on the right start again at the first new token."""
     mask = torch.ones(2, N).long()
