@@ -51,8 +51,10 @@ def patch(model: nn.Module, graph: Any) -> Patch:
             a list with one for each layer; or a dict of them by layer, role ("encoder", "decoder",
             "cross") or name of a stack, which leaves other layers as they are; or a function of the
             length, or of named inputs of the model (``lambda input_ids, attention_mask: ...``),
-            that returns a graph, or a list of one for each example; "model" for the model's own
-            connectivity, as graphs; "saved" for the graphs in its configuration.
+            that returns a graph, or a list of one for each example (``generate`` calls it at each
+            step with all tokens so far, and with ``new``, the number of new ones, if it takes
+            that); "model" for the model's own connectivity, as graphs; "saved" for the graphs in
+            its configuration.
 
     Returns:
         A :class:`Patch`: print it; ``layers(length)`` gives the layers' graphs.
@@ -60,7 +62,8 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     Raises:
         OptionError: If the model, or a named layer, is not behind the interface; the message has
             advice.
-        GraphError: If a graph does not fit; in ``generate``, if one leaks (with the path).
+        GraphError: If a graph does not fit; in ``generate``, if one leaks (with the path), or a
+            function changes the sources of a token in the cache.
 
     Example:
         >>> import transformers, graphattn as ga
