@@ -56,7 +56,7 @@ def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) 
     """The run of graphs, one for each piece of the frame, each on the first nodes of its graph."""
     steps = frame.targets == 1 and all(piece.targets.size == 1 for piece in frame.pieces)
     steps = steps and (frame.alike or len(frame.pieces) == batch)
-    if steps and all(isinstance(graph, AttentionGraph) for graph in graphs):
+    if steps and all(_is_set(graph) for graph in graphs):
         return _step(graphs, frame, device)  # type: ignore[arg-type]
     parts = [_part(graph, piece, device) for graph, piece in zip(graphs, frame.pieces, strict=True)]
     if frame.alike:
@@ -70,6 +70,11 @@ def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) 
             runs.append((piece.row, Job(part, targets, sources)))
         return Job(parts[0], range(0), range(0), each=tuple(runs))
     return Job(joined(parts), *_indices(frame.pieces, device))
+
+
+def _is_set(graph: Graph) -> bool:
+    """True if a graph has each of its edges once."""
+    return isinstance(graph, AttentionGraph) and not graph.has_repeated_edges
 
 
 def _part(graph: Graph, piece: Piece, device: torch.device) -> Graph:

@@ -2,6 +2,8 @@
 gets their masks at each step.
 """
 
+import gc
+
 import pytest
 import torch
 from tiny_models import tiny_model
@@ -289,6 +291,14 @@ def test_a_reordered_cache_is_of_other_tokens(llama):
         longer = torch.cat((first[order], torch.full((3, 1), 5)), 1)
         second = llama.generate(longer, past_key_values=cache, **WRITE)
         assert torch.equal(second, llama.generate(longer, **WRITE))
+
+
+def test_nothing_is_kept_of_a_cache_that_is_gone(llama):
+    with ga.patched(llama, related) as patch:
+        llama.generate(prompts()[0], num_beams=2, **WRITE)
+        gc.collect()
+        assert not patch.written
+        assert not patch.starts
 
 
 def windows(count, *shape):

@@ -101,6 +101,23 @@ def test_random_edges_are_those_of_the_whole_sequence(alone):
         assert torch.equal(cached, model.generate(kept[0], use_cache=False, **WRITE))
 
 
+def test_repeated_edges_count_in_each_step(alone):
+    model, kept, _ = alone
+    causal = ga.graphs.causal(P + NEW)
+    edges = torch.stack((causal.source, causal.target))
+    twice = torch.cat((edges, edges[:, ::2]), 1)
+    graph = ga.from_edge_index(twice, num_nodes=P + NEW, duplicates="keep")
+    tokens, mask = padded(kept, "left")
+    options = {"return_dict_in_generate": True, "output_logits": True, **WRITE}
+    with ga.patched(model, graph):
+        written = [
+            model.generate(tokens, attention_mask=mask, use_cache=use_cache, **options)
+            for use_cache in (True, False)
+        ]
+    cached, anew = (torch.stack(one.logits) for one in written)
+    assert torch.allclose(cached, anew, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_an_encoder_decoder_writes_the_same_with_and_without_a_cache(name):
     model = tiny_model(name, auto=AutoModelForSeq2SeqLM)
