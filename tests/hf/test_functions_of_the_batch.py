@@ -196,3 +196,20 @@ def test_heads_of_examples_may_differ_in_number():
         mixed = model(tokens(1)).logits
     with ga.patched(model, lambda input_ids: [of_four, ga.PerHead((far, near, near, far))]):
         assert torch.allclose(model(tokens(1)).logits, mixed, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("hidden", [(0, 1, 2), (8, 9, 10), (3, 4, 7)])
+def test_padding_is_cut_from_the_graphs(hidden):
+    """A row with padding anywhere is the row without it, along the graph of its tokens."""
+    model = tiny_model("llama", auto=AutoModelForCausalLM)
+    ids = tokens(1)
+    mask = torch.ones_like(ids)
+    mask[0, list(hidden)] = 0
+    kept = [place for place in range(11) if place not in hidden]
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    with ga.patched(model, next_of_kind):
+        padded = model(ids, attention_mask=mask, position_ids=positions).logits
+        alone = model(ids[:1, kept]).logits
+        whole = model(ids[1:]).logits
+    assert torch.allclose(padded[:1, kept], alone, rtol=0, atol=1e-12)
+    assert torch.allclose(padded[1:], whole, rtol=0, atol=1e-12)
