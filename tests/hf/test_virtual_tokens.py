@@ -57,8 +57,7 @@ def close(a, b):
     return torch.allclose(a, b, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("beams", [1, 2])
-@pytest.mark.parametrize("side", ["left", None])
+@pytest.mark.parametrize(("side", "beams"), [("left", 1), (None, 2)])
 def test_functions_of_the_batch_count_text_alone(writer, side, beams):
     options = WRITE | {"num_beams": beams}
     if side is not None:
