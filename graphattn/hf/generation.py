@@ -2,12 +2,13 @@
 unwritten tokens.
 """
 
+import inspect
 from functools import wraps
 from types import MethodType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..analyse.leaks import leaks
 from ..errors import GraphError, OptionError
@@ -76,12 +77,19 @@ def _generate(self: Any, *args: Any, **options: Any) -> Any:
 def _prepared_inputs(method: Any) -> Any:
     """The preparation of a call by ``generate``, which keeps inputs of functions of the batch."""
 
+    first = list(inspect.signature(method).parameters)[1]
+
     @wraps(method)
-    def prepared(self: Any, tokens: Tensor, *args: Any, **options: Any) -> Any:
+    def prepared(self: Any, *args: Any, **options: Any) -> Any:
         patch = self._graphattn_patch
         if patch.reads_batch:
-            keep_inputs(self, patch, tokens, options)
-        return method(self, tokens, *args, **options)
+            further = dict(options)
+            if args:
+                tokens = args[0]
+            else:
+                tokens = further.pop(first)
+            keep_inputs(self, patch, tokens, further)
+        return method(self, *args, **options)
 
     return prepared
 

@@ -5,6 +5,7 @@ lacks the tests of its models; ``own_tests.py`` runs them where a checkout is at
 """
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -461,6 +462,16 @@ def test_generation_goes_on_from_a_cache(family):
             more |= given | {"decoder_input_ids": first.sequences}
         results.append(model.generate(**more, **way | {"max_new_tokens": 3}).sequences.tolist())
     assert results[0] == results[1]
+
+
+@of(*WRITERS)
+def test_the_inputs_of_a_step_are_prepared_by_name(family):
+    stock, patched = both(family)
+    first, *_ = inspect.signature(stock.prepare_inputs_for_generation).parameters
+    given = {first: torch.tensor([[7, 8, 9]]), "position_ids": torch.tensor([[0, 1, 2]])}
+    ours = patched.prepare_inputs_for_generation(**given, more=True)
+    assert ours["more"]
+    assert_same(ours, stock.prepare_inputs_for_generation(**given, more=True), 0)
 
 
 # --- programs
