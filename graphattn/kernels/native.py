@@ -51,7 +51,10 @@ class Target(NamedTuple):
     @cache
     def of_host(cls) -> "Target":
         """The CPU that this process runs on."""
-        features = llvm.get_host_cpu_features().flatten()
+        try:
+            features = llvm.get_host_cpu_features().flatten()
+        except RuntimeError:  # where LLVM cannot ask the CPU, its name says what it has
+            features = ""
         return cls(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
 
     @property

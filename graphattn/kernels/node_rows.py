@@ -40,7 +40,7 @@ class _Shape(NamedTuple):
     def of(cls, code: Code, kinds: Kinds) -> "_Shape":
         """That of a CPU and a width."""
         width = 8 * kinds.eights
-        lanes = code.vector_bytes // kinds.sums.itemsize
+        lanes = max(FOUR, code.vector_bytes // kinds.sums.itemsize)
         while width % lanes:
             lanes //= 2
         pieces = width // lanes
