@@ -12,7 +12,7 @@ from ..backends.device import free_bytes
 from ..backends.rates import processor
 from ..versions import version_of
 
-PACKAGES = ("graphattn", "torch", "torch-geometric", "numba", "triton", "numpy")
+PACKAGES = ("graphattn", "torch", "torch-geometric", "llvmlite", "triton", "numpy")
 
 
 def machine(device: str) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def shard(  # type: ignore[misc]  # options have names
     same time.
 
     Each target belongs to one process, which computes its whole softmax: outputs are bit for bit
-    those of one process on backend ``edges``, given queries, keys and values.
+    those of one process on backend ``edges``, given queries, keys and values, and one kind of CPU.
 
     Args:
         graph: The graph, the same in every process: its edges and partition are compared. A

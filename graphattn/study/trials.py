@@ -10,7 +10,7 @@ from .costs import measured
 
 _CODE = ("data.py", "network.py", "own.py", "fitting.py", "trial.py")
 """Code that a result depends on, beside versions."""
-_PACKAGES = ("graphattn", "torch", "numba")
+_PACKAGES = ("graphattn", "torch", "llvmlite")
 
 
 def steps_of(comparison: Comparison, arm: str, positions: str, budget: Budget) -> int:

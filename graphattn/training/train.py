@@ -92,7 +92,7 @@ def resume(
     tell: Tell | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Evaluation:
-    """Resume a run that was interrupted; on one thread to the same bits as without interruption.
+    """Resume a run that was interrupted; on one thread of one kind of CPU to the same bits.
 
     Under ``torchrun`` a run may go on in another number of processes; the same number gives the
     same bits.

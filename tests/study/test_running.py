@@ -204,7 +204,7 @@ def test_other_budgets_and_positions_are_said_with_their_date(tiny, tmp_path):
 
 def test_a_working_tree_that_nobody_installed_runs_a_study(tiny, tmp_path, monkeypatch):
     def version(name):
-        if name in ("graphattn", "numba"):
+        if name in ("graphattn", "llvmlite"):
             raise metadata.PackageNotFoundError(name)
         return installed(name)
 
@@ -212,9 +212,9 @@ def test_a_working_tree_that_nobody_installed_runs_a_study(tiny, tmp_path, monke
     monkeypatch.setattr(metadata, "version", version)
     found = tiny_run(tmp_path, controls=(), seeds=1)
     assert found.counts["done"] == 2
-    assert {name: found.plan["machine"]["versions"][name] for name in ("graphattn", "numba")} == {
+    assert {name: found.plan["machine"]["versions"][name] for name in ("graphattn", "llvmlite")} == {
         "graphattn": ga.__version__,
-        "numba": None,
+        "llvmlite": None,
     }
 
 
