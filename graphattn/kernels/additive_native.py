@@ -6,14 +6,14 @@ eight; without edges, z is one row of zeros for all. ``weight`` is (G, K, D), an
 width is in the code: one compilation serves all of a dtype.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import torch
 
 from .code import LINE, Array, Value, type_of, vector_type
-from .edges_native import EdgeRow, RowsKernel
 from .native import Double, Integer, Nodes, Row, Sums, Totals
 from .node_rows import AHEAD, FOUR, ROW
+from .rows_kernel import EdgeRow, RowsKernel
 from .vectors import DOUBLE, TWICE, tanh
 
 PIECE = 64  # edges summed before the sum joins the row's total, in float64
@@ -44,33 +44,32 @@ class _Additive(RowsKernel):
         with self.code.loop(0, heads * self.width * self.kinds.sums.itemsize, LINE) as i:
             there.after_bytes(i).ask()
 
-    def vectors(self, terms: list[Row], body: Callable[[Value, int, Value, Value], None]) -> None:
-        """``body(i, lanes, f, slope)`` for vectors of f and its slope at the sum of three rows."""
-
-        def smooth(i: Value, lanes: int) -> None:
-            y = tanh(total_of(i, lanes))
-            body(i, lanes, y, 1.0 - y * y)
-
-        def leaky(i: Value, lanes: int) -> None:
-            x = total_of(i, lanes)
-            slope = self.slope.to(type_of(self.kinds.sums)).splat(lanes)
-            y = (x < 0.0).where(x * slope, x)
-            body(i, lanes, y, (y > 0.0).where(1.0, slope))
-
-        def total_of(i: Value, lanes: int) -> Value:
-            x, y, z = (term.read(i, lanes) for term in terms)
-            return x + y + z
-
+    def vectors(self, terms: list[Row]) -> Iterator[tuple[Value, int, Value, Value]]:
+        """``for i, lanes, f, slope in self.vectors(terms):`` vectors of f and its slope at the sum
+        of three rows.
+        """
         code = self.code
-        code.branch(
-            self.slope != self.slope,
-            lambda: code.vectors(self.width, smooth, TWICE, ROW),
-            lambda: code.vectors(self.width, leaky, TWICE, ROW),
-        )
+        with code.branch(self.slope != self.slope) as (smooth, leaky):
+            with smooth:
+                for i, lanes in code.vectors(self.width, TWICE, ROW):
+                    y = tanh(_total_of(terms, i, lanes))
+                    yield i, lanes, y, 1.0 - y * y
+            with leaky:
+                below = self.slope.to(type_of(self.kinds.sums))
+                for i, lanes in code.vectors(self.width, TWICE, ROW):
+                    x = _total_of(terms, i, lanes)
+                    slope = below.splat(lanes)
+                    y = (x < 0.0).where(x * slope, x)
+                    yield i, lanes, y, (y > 0.0).where(1.0, slope)
 
     def place_of(self, edge: Value, g: Value) -> Value:
         """Where the numbers of an edge and a group begin, counted in (B, E, G)."""
         return (self.b * self.edges + edge) * self.heads + g
+
+
+def _total_of(terms: list[Row], i: Value, lanes: int) -> Value:
+    x, y, z = (term.read(i, lanes) for term in terms)
+    return x + y + z
 
 
 class Scores(_Additive):
@@ -100,12 +99,10 @@ class Scores(_Additive):
         zero = code.constant(0.0, vector_type(type_of(self.kinds.sums), ROW))
         sums = [code.variable(zero) for _ in range(count)]
 
-        def add(i: Value, lanes: int, active: Value, slope: Value) -> None:
+        for i, lanes, active, _ in self.vectors(terms):
             for k in range(count):
                 share = weight.read(i + k * self.width, lanes) * active
                 sums[k].value += share.sum(ROW)
-
-        self.vectors(terms, add)
         for k in range(count):
             out[k] = sums[k].value.sum()
 
@@ -166,27 +163,22 @@ class _PassedBack(_Additive):
         return found.value == 1
 
     def pass_back(
-        self, terms: list[Row], g: Value, grad: Array, total: Array,
-        more: Callable[[Value, int, Value, Value], None],
-    ) -> None:  # fmt: skip
-        """Add to ``total`` what the gradients of an edge's scores of a group pass to the sum of
-        three rows; ``more(i, lanes, f, passed)`` is done too.
+        self, terms: list[Row], g: Value, grad: Array, total: Array
+    ) -> Iterator[tuple[Value, int, Value, Value]]:
+        """``for i, lanes, f, passed in self.pass_back(...)``: add to ``total`` what the gradients of
+        an edge's scores of a group pass to the sum of three rows.
         """
         code = self.code
         weight = self.weight.after(g * self.scores * self.width)
-
-        def add(i: Value, lanes: int, active: Value, slope: Value) -> None:
+        for i, lanes, active, slope in self.vectors(terms):
             kind = vector_type(type_of(self.kinds.sums), lanes)
             passed = code.variable(code.constant(0.0, kind))
             with code.loop(0, self.scores) as k:
-                share = grad[k].splat(lanes)
                 row = weight.read(k * self.width + i, lanes)
-                passed.value = share.fma(row, passed.value)
+                passed.value = grad[k].splat(lanes).fma(row, passed.value)
             result = passed.value * slope
             total.write(i, result + total.read(i, lanes))
-            more(i, lanes, active, result)
-
-        self.vectors(terms, add)
+            yield i, lanes, active, result
 
 
 class ToTargets(_PassedBack):
@@ -232,32 +224,25 @@ class ToTargets(_PassedBack):
             place = self.place_of(edge, g)
             grad = self.grad.after(place * self.scores)
             of_edge = self.grad_edges.after(place * self.width)
-            code.branch(
-                self.any_of(grad),
-                lambda: self.group_of(row, j, g, grad, of_edge),
-                lambda: self.nothing_to(of_edge),
-            )
+            with code.branch(self.any_of(grad)) as (yes, no):
+                with yes:
+                    self.group_of(row, j, g, grad, of_edge)
+                with no, code.when(self.grad_edges.is_given):
+                    fill(of_edge, self.width, 0.0)
 
     def group_of(self, row: EdgeRow, j: Value, g: Value, grad: Array, of_edge: Sums) -> None:
         """Add what a group of an edge passes."""
         code = self.code
         part_of_weight = self.part_of_weight.after(g * self.scores * self.width)
-
-        def more(i: Value, lanes: int, active: Value, passed: Value) -> None:
+        terms = self.terms(row.node, self.other[j], self.edge[j], g)
+        total = self.part.after(g * self.width)
+        for i, lanes, active, passed in self.pass_back(terms, g, grad, total):
             with code.loop(0, self.scores) as k:
                 place = k * self.width + i
                 before = part_of_weight.read(place, lanes)
                 part_of_weight.write(place, grad[k].splat(lanes).fma(active, before))
             with code.when(self.grad_edges.is_given):
                 of_edge.write(i, passed)
-
-        terms = self.terms(row.node, self.other[j], self.edge[j], g)
-        self.pass_back(terms, g, grad, self.part.after(g * self.width), more)
-
-    def nothing_to(self, of_edge: Sums) -> None:
-        """A gradient of 0 for a group of an edge."""
-        with self.code.when(self.grad_edges.is_given):
-            fill(of_edge, self.width, 0.0)
 
 
 class ToSources(_PassedBack):
@@ -277,7 +262,8 @@ class ToSources(_PassedBack):
             with code.when(self.any_of(grad)):
                 terms = self.terms(self.other[j], row.node, edge, g)
                 total = self.part.after((g // self.group) * self.width)
-                self.pass_back(terms, g, grad, total, lambda *_: None)
+                for _ in self.pass_back(terms, g, grad, total):
+                    pass
 
 
 def fill(x: Array, count: Value, number: float) -> None:

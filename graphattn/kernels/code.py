@@ -3,7 +3,7 @@ LLVM's.
 
 A function that is written with a :class:`Code` runs once, in Python, and leaves instructions:
 ``a + b`` an addition, ``array[i]`` a load, ``with code.loop(0, n) as i:`` a loop. A ``for`` of
-Python leaves its body as often as it runs. Integers have 64 bits; places in an array count its
+Python leaves its body as often as Python runs it. Integers have 64 bits; places in an array count its
 entries.
 """
 
@@ -386,23 +386,23 @@ class Code:
         with self.builder.if_then(condition.ir):
             yield
 
-    def branch(self, condition: Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
-        """One of two, by a condition."""
-        with self.builder.if_else(condition.ir) as (then, otherwise):
-            with then:
-                yes()
-            with otherwise:
-                no()
+    @contextmanager
+    def branch(self, condition: Value) -> Iterator[tuple[Any, Any]]:
+        """``with code.branch(x) as (yes, no):`` what is built ``with yes`` runs if a condition is
+        true, else what is built ``with no``.
+        """
+        with self.builder.if_else(condition.ir) as both:
+            yield both
 
-    def vectors(self, n: Any, body: Callable[[Value, int], None], *lanes: int) -> None:
-        """``body(i, lanes)`` for ``n`` entries: as many vectors of the first lanes as there are,
-        then of the next.
+    def vectors(self, n: Any, *lanes: int) -> Iterator[tuple[Value, int]]:
+        """``for i, lanes in code.vectors(n, 8, 1):`` what is built inside runs for ``n`` entries,
+        as many vectors of the first lanes as there are, then of the next.
         """
         start = self.integer(0)
         for count in lanes:
             stop = self.integer(n) & -count
             with self.loop(start, stop, count) as i:
-                body(i, count)
+                yield i, count
             start = stop
 
     def intrinsic(self, name: str, *given: Value) -> Value:

@@ -35,9 +35,9 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
     """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H); only the backward uses
     ``removed``.
     """
-    from .edges_native import EdgeProducts
     from .native import address_of, native
     from .node_rows import products
+    from .pairs_native import EdgeProducts
 
     B, _, H, _ = x.shape
     rows = EdgeRows.of(*layout[:4])
@@ -87,9 +87,9 @@ def edge_sum(
     or ``to_sources`` ``sum weight[b, e, h] * x[b, t, h]`` over the edges out of each source and a
     group's heads, (B, S, groups, D).
     """
-    from .edges_native import EdgeSums
     from .native import address_of, native
     from .node_rows import sum_far, sum_over_groups
+    from .pairs_native import EdgeSums
 
     B, _, H = weight.shape
     if to_sources:
@@ -147,8 +147,8 @@ def edge_weights(
     """Softmax of ``score`` (B, E, H) over the edges into each target, and its logarithmic
     denominator (B, T, H).
     """
-    from .edges_native import EdgeSoftmax
     from .native import native
+    from .pairs_native import EdgeSoftmax
 
     B, _, H = score.shape
     alpha = torch.empty_like(score, memory_format=torch.contiguous_format)
@@ -184,8 +184,8 @@ def edge_weights_backward(
     order: Tensor,
 ) -> Tensor:
     """The gradient of the scores."""
-    from .edges_native import EdgeSoftmaxBackward
     from .native import native
+    from .pairs_native import EdgeSoftmaxBackward
 
     B, _, H = alpha.shape
     result = torch.empty_like(alpha, memory_format=torch.contiguous_format)

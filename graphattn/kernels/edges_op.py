@@ -343,9 +343,10 @@ def _backward_passes(
     call: Call, numbers: _EdgeMemory, outer: _OutputGradients, grads: _Gradients
 ) -> None:
     """Write the gradients: a pass over targets, then the sums over sources of what it leaves."""
-    from .edges_native import BackwardTargets, EdgeSums
+    from .edges_native import BackwardTargets
     from .native import address_of, native
     from .node_rows import sum_over_groups
+    from .pairs_native import EdgeSums
 
     B, _, E, H = call.sizes
     targets = _Pass.of(call, call.ptr, call.source, call.edge, call.order)

@@ -10,7 +10,7 @@ kNN in Morton order takes 0.75 and a mesh in a bad order 0.7 of the time of prod
 read every edge for each head.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .code import Code, Value, type_of, vector_type
@@ -51,15 +51,10 @@ class _Shape(NamedTuple):
 
 
 def _blocks(
-    code: Code,
-    heads: Value,
-    group: Value,
-    adjacent: Value,
-    most: int,
-    body: Callable[[Value, Value, int], None],
-) -> None:
-    """``body(h, g, count)`` for all heads, ``count`` at once from head ``h`` on; ``g`` is the group
-    of ``h``.
+    code: Code, heads: Value, group: Value, adjacent: Value, most: int
+) -> Iterator[tuple[Value, Value, int]]:
+    """``for h, g, count in _blocks(...)``: all heads, ``count`` at once from head ``h`` on; ``g`` is
+    the group of ``h``.
 
     As many as ``most`` where each has a group of its own, and these are ``adjacent``; otherwise one
     by one.
@@ -68,9 +63,9 @@ def _blocks(
     if most > 1:
         start = ((group == 1) & adjacent).where(heads & -most, start)
         with code.loop(0, start, most) as h:
-            body(h, h, most)
+            yield h, h, most
     with code.loop(start, heads) as h:
-        body(h, h // group, 1)
+        yield h, h // group, 1
 
 
 def products(
@@ -88,7 +83,7 @@ def products(
     m = padded(n)
     spares = spare.splat(FOUR)
 
-    def block(h: Value, g: Value, count: int) -> None:
+    for h, g, count in _blocks(code, heads, group, rows_head == size, most):
         own = [
             [x.after_bytes((h + k) * x_head).read(c * lanes, lanes) for c in range(pieces)]
             for k in range(count)
@@ -114,8 +109,6 @@ def products(
         with code.when(whole < m):
             for k in range(count):
                 to[k].write(whole, spares)
-
-    _blocks(code, heads, group, rows_head == size, most, block)
 
 
 def _sum_of_each(rows: list[Value]) -> Value:
@@ -195,7 +188,8 @@ def _weighted_sum(
     size = kinds.nodes.itemsize
     zero = code.constant(0.0, vector_type(type_of(kinds.sums), lanes))
 
-    def block(h: Value, g: Value, count: int) -> None:
+    adjacent = rows_head == width * size
+    for h, g, count in _blocks(code, heads, group, adjacent, most):
         if over_groups:
             start = rows.after_bytes(h * rows_head)
             to = total.after(g * width)
@@ -228,8 +222,6 @@ def _weighted_sum(
                     is_first = g * group == h
                     result = is_first.where(result, result + to.read(c * lanes, lanes))
                 to.write(c * lanes, result)
-
-    _blocks(code, heads, group, rows_head == width * size, most, block)
 
 
 def stored(code: Code, kinds: Kinds, total: Sums, count: Integer, out: Row) -> None:

@@ -126,19 +126,14 @@ def softmax(row: Array, m: Value) -> tuple[Value, Value]:
     peak = code.variable(code.constant(float("-inf"), vector_type(kind, ROW)))
     total = code.variable(code.constant(0.0, vector_type(DOUBLE, ROW)))
 
-    def larger(i: Value, lanes: int) -> None:
+    for i, lanes in code.vectors(m, TWICE, ROW):
         peak.value = _larger(row.read(i, lanes).fold(_larger, ROW), peak.value)
-
-    code.vectors(m, larger, TWICE, ROW)
     level = peak.value.fold(_larger)
     level = (level == float("-inf")).where(0.0, level)
-
-    def exponentials(i: Value, lanes: int) -> None:
+    for i, lanes in code.vectors(m, TWICE, ROW):
         y = exp(row.read(i, lanes) - level)
         row.write(i, y)
         total.value += y.sum(ROW).to(DOUBLE)
-
-    code.vectors(m, exponentials, TWICE, ROW)
     sum_of_all = total.value.sum()
     factor = (1.0 / (sum_of_all == 0.0).where(1.0, sum_of_all)).to(kind)
     scale(row, m, factor)
@@ -148,10 +143,8 @@ def softmax(row: Array, m: Value) -> tuple[Value, Value]:
 def scale(row: Array, m: Value, factor: Value) -> None:
     """``row[:m] *= factor``; ``m`` is padded."""
 
-    def multiply(i: Value, lanes: int) -> None:
+    for i, lanes in row.code.vectors(m, TWICE, ROW):
         row.write(i, row.read(i, lanes) * factor)
-
-    row.code.vectors(m, multiply, TWICE, ROW)
 
 
 def inner(a: Array, b: Array, m: Value) -> Value:
@@ -170,11 +163,8 @@ def dot(a: Array, b: Array, n: Value) -> Value:
     total = {
         lanes: code.variable(code.constant(0.0, vector_type(kind, lanes))) for lanes in (ROW, 1)
     }
-
-    def add(i: Value, lanes: int) -> None:
+    for i, lanes in code.vectors(n, ROW, 1):
         total[lanes].value = a.read(i, lanes).fma(b.read(i, lanes), total[lanes].value)
-
-    code.vectors(n, add, ROW, 1)
     return total[ROW].value.sum() + total[1].value
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import graphattn as ga
 from graphattn.backends import edges, message_passing, scored, sdpa_lse
-from graphattn.kernels import edges_native, edges_op, native
+from graphattn.kernels import edges_native, edges_op, native, pairs_native
 from graphattn.nn import FeatureScore, linear_attention
 from graphattn.nn.scores import Additive, GATScore, MLPScore
 
@@ -83,7 +83,7 @@ def test_a_product_is_one_pass_over_edges(score, more, monkeypatch):
         native, "native", lambda kernel, kinds: calls.append(kernel) or run(kernel, kinds)
     )
     trained(score=score, **{name: value for name, value in options.items() if name == more})
-    of_edges = {edges_native.Forward, edges_native.BackwardTargets, edges_native.EdgeSums}
+    of_edges = {edges_native.Forward, edges_native.BackwardTargets, pairs_native.EdgeSums}
     assert set(calls) == of_edges
 
 

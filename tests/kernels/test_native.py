@@ -8,7 +8,7 @@ import llvmlite.binding as llvm
 import pytest
 import torch
 
-from graphattn.kernels import additive_native, edges_native, native, node_rows
+from graphattn.kernels import additive_native, edges_native, native, node_rows, pairs_native
 from graphattn.kernels.arrays import Kinds
 from graphattn.kernels.native import Kernel, Target
 
@@ -30,7 +30,7 @@ FUNCTIONS = (
 )
 KERNELS = [
     kernel
-    for module in (edges_native, additive_native)
+    for module in (edges_native, pairs_native, additive_native)
     for kernel in vars(module).values()
     if isinstance(kernel, type) and issubclass(kernel, Kernel) and not kernel.__subclasses__()
 ]

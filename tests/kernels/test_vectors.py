@@ -14,15 +14,18 @@ from graphattn.kernels.vectors import exp, log, tanh
 
 
 def exps(code: Code, kinds: Kinds, x: Sums, n: Integer) -> None:
-    code.vectors(n, lambda i, lanes: x.write(i, exp(x.read(i, lanes))), 8)
+    for i, lanes in code.vectors(n, 8):
+        x.write(i, exp(x.read(i, lanes)))
 
 
 def logs(code: Code, kinds: Kinds, x: Sums, n: Integer) -> None:
-    code.vectors(n, lambda i, lanes: x.write(i, log(x.read(i, lanes))), 8)
+    for i, lanes in code.vectors(n, 8):
+        x.write(i, log(x.read(i, lanes)))
 
 
 def tanhs(code: Code, kinds: Kinds, x: Sums, n: Integer) -> None:
-    code.vectors(n, lambda i, lanes: x.write(i, tanh(x.read(i, lanes))), 8)
+    for i, lanes in code.vectors(n, 8):
+        x.write(i, tanh(x.read(i, lanes)))
 
 
 def of(function, x):
