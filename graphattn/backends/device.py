@@ -127,9 +127,9 @@ def without_compiler() -> list[str]:
 @cache
 def _llvm_refuses() -> tuple[str, ...]:
     try:
-        from ..kernels.native import Target
+        from ..kernels.native import probe
 
-        Target.of_host()
-    except Exception as error:  # such as a release whose LLVM is too old
+        probe()
+    except Exception as error:  # such as a release that is too old, or memory that must not run
         return (f"llvmlite {version('llvmlite')} cannot be used: {error}",)
     return ()

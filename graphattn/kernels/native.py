@@ -212,9 +212,13 @@ def operands_of(kernel: type[Kernel]) -> dict[str, type]:
 class Compiled:
     """A kernel as machine code."""
 
-    def __init__(self, kernel: type[Kernel], address: int) -> None:
+    def __init__(self, kernel: type[Kernel], kinds: Kinds, address: int) -> None:
         operands = operands_of(kernel)
-        self.arrays = [(name, issubclass(kind, Array)) for name, kind in operands.items()]
+        #: Names, and the dtypes of arrays.
+        self.dtypes = [
+            (name, _dtype(kind, kinds) if issubclass(kind, Array) else None)
+            for name, kind in operands.items()
+        ]
         letters = {Double: "d", Nodes: "4Q"}
         self.record = struct.Struct(
             "=" + "".join(letters.get(kind, "Q") for kind in operands.values())
@@ -225,15 +229,20 @@ class Compiled:
         self.function = function(address)
 
     def bind(self, **operands: Any) -> "Bound":
-        """A call with its operands: tensors, :class:`NodeRows`, numbers, and None for what is
-        absent.
+        """A call with its operands: contiguous tensors, :class:`NodeRows`, numbers, and None for
+        what is absent.
+
+        Raises:
+            TypeError: If a tensor has another dtype, as an address has none.
         """
         words: list[Any] = []
-        for name, is_array in self.arrays:
+        for name, dtype in self.dtypes:
             x = operands[name]
             if x is None:
                 words.append(0)
-            elif is_array:
+            elif dtype is not None:
+                if x.dtype != dtype or not x.is_contiguous():
+                    raise TypeError(f"{name} must be contiguous, of {dtype}, got {x.dtype}")
                 words.append(x.data_ptr())
             elif isinstance(x, NodeRows):
                 words += (x.data.data_ptr(), *x[1:])
@@ -263,7 +272,7 @@ def address_of(body: Callable[..., None], kinds: Kinds) -> int:
 @once
 def native(kernel: type[Kernel], kinds: Kinds) -> Compiled:
     """A kernel as machine code, compiled at the first call."""
-    return Compiled(kernel, _compiled(kernel_ir(kernel, kinds, Target.of_host())))
+    return Compiled(kernel, kinds, _compiled(kernel_ir(kernel, kinds, Target.of_host())))
 
 
 def function_ir(body: Callable[..., None], kinds: Kinds, target: Target) -> Any:
@@ -322,3 +331,20 @@ def _compiled(source: Any) -> int:
 
 
 _engines: list[Any] = []  # the owners of the code
+
+
+def probe() -> None:
+    """Compile a function, and run it.
+
+    Raises:
+        Exception: Whatever LLVM raises where it cannot.
+    """
+    kinds = Kinds(torch.float32, torch.int32, torch.float32, 0)
+    Target.of_host()
+    ctypes.CFUNCTYPE(None)(address_of(_trial, kinds))()
+
+
+def _trial(code: Code, kinds: Kinds) -> None:
+    total = code.variable(0)
+    with code.loop(0, 3) as i:
+        total.value += i

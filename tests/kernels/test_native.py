@@ -138,3 +138,19 @@ def test_a_machine_that_has_no_features_to_report_has_vectors_of_16_bytes(monkey
 
     monkeypatch.setattr(llvm, "get_host_cpu_features", fail)
     assert Target.of_host.__wrapped__(Target).vector_bytes == 16
+
+
+def test_an_operand_of_another_dtype_is_refused():
+    """An address has no dtype: the kernel would read whatever lies there."""
+    kinds = Kinds(torch.float64, torch.int32, torch.float64, 0)
+    kernel = native.native(pairs_native.EdgeSoftmaxBackward, kinds)
+    numbers = torch.zeros(1, 3, 2, dtype=torch.float64)
+    layout = {"order": torch.zeros(1, dtype=torch.int32), "ptr": torch.tensor([0, 3])}
+    layout |= {name: torch.zeros(3, dtype=torch.int32) for name in ("other", "edge")}
+    sizes = {"batches": 1, "heads": 2, "group": 1, "rows": 1, "edges": 3}
+    operands = dict.fromkeys(("alpha", "grad", "grad_lse", "out"), numbers) | layout | sizes
+    kernel.bind(**operands).run(0, 1, torch.empty(0))
+    with pytest.raises(TypeError, match=r"alpha must be contiguous, of torch.float64, got .*32"):
+        kernel.bind(**operands | {"alpha": numbers.float()})
+    with pytest.raises(TypeError, match="other must be contiguous, of torch.int32, got .*int32"):
+        kernel.bind(**operands | {"other": torch.zeros(6, dtype=torch.int32)[::2]})

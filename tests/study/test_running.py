@@ -212,7 +212,9 @@ def test_a_working_tree_that_nobody_installed_runs_a_study(tiny, tmp_path, monke
     monkeypatch.setattr(metadata, "version", version)
     found = tiny_run(tmp_path, controls=(), seeds=1)
     assert found.counts["done"] == 2
-    assert {name: found.plan["machine"]["versions"][name] for name in ("graphattn", "llvmlite")} == {
+    assert {
+        name: found.plan["machine"]["versions"][name] for name in ("graphattn", "llvmlite")
+    } == {
         "graphattn": ga.__version__,
         "llvmlite": None,
     }
