@@ -23,13 +23,12 @@ _COMPILED = re.compile(r"^(from|import) .*\b(numba|compiled)\b", re.MULTILINE)
 
 @cache
 def folder() -> Path | None:
-    """Where code is kept: NUMBA_CACHE_DIR, GRAPHATTN_CACHE, the user's caches or the package; None
-    if none of them can be written to.
+    """Where code is kept: NUMBA_CACHE_DIR, the user's caches or the package; None if none of them
+    can be written to.
     """
-    named = os.environ.get("GRAPHATTN_CACHE")
     home = AppDirs("graphattn", appauthor=False).user_cache_dir
     beside = Path(__file__).parent / "__pycache__"
-    for place in (getattr(numba.config, "CACHE_DIR", ""), named, home, beside):
+    for place in (getattr(numba.config, "CACHE_DIR", ""), home, beside):
         if not place:
             continue
         path = Path(place, "compiled")

@@ -127,6 +127,5 @@ def test_code_lies_beside_the_package_where_a_home_cannot_be_written_to(tmp_path
     file = tmp_path / "file"
     file.write_text("")
     monkeypatch.setattr("numba.config.CACHE_DIR", "")
-    monkeypatch.setenv("GRAPHATTN_CACHE", str(file))
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))
     assert "__pycache__" in str(compiled.folder.__wrapped__())

@@ -55,7 +55,7 @@ class _Targets(SummingKernel):
     value: Nodes
     key_bytes: Integer
     value_bytes: Integer
-    features: Integer
+    features: Integer  # 0 if there are none; their arrays may have no entries either
     attr: Sums
     attr_batch: Integer
     attr_query: Sums
@@ -170,9 +170,9 @@ class _Targets(SummingKernel):
             self.query, self.key, lo, hi, at, self.buf, self.number(self.scale), float("-inf"),
             self.key_products, self.key_bytes,
         )  # fmt: skip
-        more = self.attr.is_given | self.bias.is_given | (self.softcap > 0.0)
+        more = (self.features > 0) | self.bias.is_given | (self.softcap > 0.0)
         with code.when(more), self.each_row(lo, hi, at) as row:
-            with code.when(self.attr.is_given):
+            with code.when(self.features > 0):
                 self.add_features(self.attr_query, row, self.number(self.scale), self.buf)
             with code.when(self.softcap > 0.0):
                 self.cap(row)
@@ -305,7 +305,7 @@ class Forward(_Targets):
             to_edges(start, row.n, self.heads, self.kept_weights.after(place))
         with code.when(self.dropped > 0):
             self.drop(self.buf, row)
-        with code.when(self.attr.is_given):
+        with code.when(self.features > 0):
             self.sum_features(self.buf, row, self.attr_out)
 
 
@@ -366,7 +366,7 @@ class BackwardTargets(_Targets):
         grad = self.grad.after(row.at)
         buf = self.buf.after(row.at)
         of_row = (self.b * self.edges + row.first) * self.heads
-        with code.when(self.attr.is_given):
+        with code.when(self.features > 0):
             self.add_features(self.grad_attr_out, row, self.number(1.0), self.grad)
         with code.branch(self.kept_weights.is_given) as (yes, no):
             with yes:
@@ -400,7 +400,7 @@ class BackwardTargets(_Targets):
         to_edges(grad, row.n, self.heads, self.grad_products.after(of_row))
         with code.when(self.new_weights.is_given):
             to_edges(buf, row.n, self.heads, self.new_weights.after(of_row))
-        with code.when(self.attr.is_given):
+        with code.when(self.features > 0):
             self.sum_features(self.grad, row, self.grad_attr_query)
             self.features_of_edges(row)
 

@@ -60,6 +60,22 @@ def test_every_output_and_gradient_is_that_of_plain_operations(bias, features, s
     assert all(x.abs().max() > 0 for x in grads[0])
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_edge_features_of_no_edges_are_sums_of_nothing(bias):
+    """Tensors without entries have no address, as operands that are absent."""
+    graph = ga.from_edge_index(torch.empty(2, 0, dtype=torch.long), 5, 3)
+    query, attr_query = (torch.ones(2, 3, 6, n, dtype=torch.float64) for n in (5, 11))
+    key = torch.ones(2, 5, 3, 5, dtype=torch.float64)
+    attr = torch.empty(1, 0, 11, dtype=torch.float64)
+    of_edges = (torch.empty(1, 0, 6, dtype=torch.float64) if bias else None, attr, attr_query)
+    leaves = [x.requires_grad_() for x in (query, key, attr_query)]
+    layout = *by_target(graph), *by_source(graph)
+    found = edge_attention(query, key, key, *of_edges, *layout, 0.4, 0.0, 0.3, None, True, True)
+    grads = torch.autograd.grad([found[0].sum(), found[3].sum()], leaves)
+    assert not any(bool(x.any()) for x in (found[0], found[3], *grads))
+    assert bool((found[1] == -torch.inf).all())
+
+
 def test_the_backward_computes_weights_again_where_they_were_not_kept(monkeypatch):
     given = operands()
 

@@ -152,5 +152,5 @@ def test_an_operand_of_another_dtype_is_refused():
     kernel.bind(**operands).run(0, 1, torch.empty(0))
     with pytest.raises(TypeError, match=r"alpha must be contiguous, of torch.float64, got .*32"):
         kernel.bind(**operands | {"alpha": numbers.float()})
-    with pytest.raises(TypeError, match="other must be contiguous, of torch.int32, got .*int32"):
+    with pytest.raises(TypeError, match=r"other must be contiguous, of torch.int32, got .*int32"):
         kernel.bind(**operands | {"other": torch.zeros(6, dtype=torch.int32)[::2]})
