@@ -1,6 +1,4 @@
-"""Questions that a graph answers: exact, and fast on rules and on millions of edges; what costs too
-much is refused.
-"""
+"""Exact answers about graphs, fast on rules and on millions of edges, or refused as too costly."""
 
 from ..graph import reach as reach
 from .audit import audit as audit

@@ -13,8 +13,7 @@ from .audit_mask import BUDGET, Audit, audit_one, graph_of
 def audit(
     mask: Any, expect: AttentionGraph | PerHead, *, budget: int = BUDGET
 ) -> Audit | AuditOfHeads:
-    """Compare a mask with the graph that it should be, and say what mistake its wrong entries look
-    like.
+    """Compare a mask with the graph that it should be, and name the mistake in its wrong entries.
 
     Args:
         mask: bool (T, S), True where target ``t`` (row) may read source ``s``; or a FlexAttention

@@ -1,6 +1,4 @@
-"""Masks of heads beside the graphs that they should be: which heads are wrong, and which read
-another one's graph.
-"""
+"""Masks of heads beside their graphs: heads that are wrong, or that read another head's graph."""
 
 import inspect
 from dataclasses import asdict, dataclass
@@ -55,8 +53,12 @@ class AuditOfHeads:
         if not alike:
             return f"ok: all {len(self.heads)} heads"
         wrong = sum(map(len, alike.values()))
-        lines = [f"{wrong} of {len(self.heads)} heads {'is' if wrong == 1 else 'are'} wrong"]
-        lines += [f"  diagnosis: {' or '.join(self.diagnosis)}"] * bool(self.diagnosis)
+        verb = "are"
+        if wrong == 1:
+            verb = "is"
+        lines = [f"{wrong} of {len(self.heads)} heads {verb} wrong"]
+        if self.diagnosis:
+            lines.append(f"  diagnosis: {' or '.join(self.diagnosis)}")
         for words, heads in alike.items():
             lines.append(f"{_heads(heads)}\n  " + words.replace("\n", "\n  "))
         return "\n".join(lines)
@@ -100,12 +102,16 @@ def audit_heads(
     if H % len(given) == 0:
         given = [graph for graph in given for _ in range(H // len(given))]
     wanted = [graph for graph in graphs for _ in range(H // len(graphs))]
-    known: dict[tuple[int, int], Audit] = {}
-    for one, other in zip(given, wanted, strict=True):
-        if (id(one), id(other)) not in known:
-            known[id(one), id(other)] = audit_one(one, other, budget)
-    heads = tuple(known[id(one), id(other)] for one, other in zip(given, wanted, strict=True))
-    return AuditOfHeads(heads, () if all(heads) else tuple(_mixed_up(given, graphs)))
+    audits: dict[tuple[int, int], Audit] = {}
+    heads = []
+    for mask, graph in zip(given, wanted, strict=True):
+        pair = (id(mask), id(graph))
+        if pair not in audits:
+            audits[pair] = audit_one(mask, graph, budget)
+        heads.append(audits[pair])
+    if all(heads):
+        return AuditOfHeads(tuple(heads), ())
+    return AuditOfHeads(tuple(heads), tuple(_mixed_up(given, graphs)))
 
 
 def is_of_heads(mask: Any) -> bool:
@@ -181,10 +187,10 @@ def _mixed_up(given: list[AttentionGraph], graphs: tuple[AttentionGraph, ...]) -
         return named[:1]
     if all(reads):
         moved = [f"head {h} reads the graph of head {min(reads[h]) * (H // n)}" for h in wrong]
-        return [
-            ", ".join(moved[:_NAMED])
-            + (f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else "")
-        ]
+        words = ", ".join(moved[:_NAMED])
+        if len(moved) > _NAMED:
+            words = f"{words} and {len(moved) - _NAMED} more"
+        return [words]
     union = PerHead(graphs).union()
     if all(same(mask, union) for mask in given):
         return ["every head reads what any head should"]

@@ -39,12 +39,13 @@ class Group:
     where: str = ""
 
     def __str__(self) -> str:
-        named = ", ".join(f"{s} -> {t}" for s, t in self.examples)
+        edges = ", ".join(f"{s} -> {t}" for s, t in self.examples)
         if self.count > len(self.examples):
-            more = f" and {self.count - len(self.examples):,} more"
-        else:
-            more = ""
-        return f"{self.count:,} {self.kind}{', ' + self.where if self.where else ''}: {named}{more}"
+            edges = f"{edges} and {self.count - len(self.examples):,} more"
+        kind = self.kind
+        if self.where:
+            kind = f"{kind}, {self.where}"
+        return f"{self.count:,} {kind}: {edges}"
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,12 @@ class Audit:
             f"{wrong:,} of {self.entries:,} entries differ from {self.name}: "
             f"{self.too_many:,} too many, {self.missing:,} missing"
         ]
-        known = f"diagnosis: {' or '.join(self.diagnosis)}"
-        none = "no known mistake makes all of them; by kind:"
-        lines += [f"  {known if self.diagnosis else self.left_out or none}"]
+        if self.diagnosis:
+            lines.append(f"  diagnosis: {' or '.join(self.diagnosis)}")
+        elif self.left_out:
+            lines.append(f"  {self.left_out}")
+        else:
+            lines.append("  no known mistake makes all of them; by kind:")
         return "\n".join([*lines, *(f"  {group}" for group in self.groups)]) + self._note
 
     @property
@@ -121,8 +125,7 @@ def audit_one(given: AttentionGraph, expect: AttentionGraph, budget: int) -> Aud
     if cost > budget:
         raise GraphError(
             f"audit would look at about {cost:,} entries of {given.name} and {expect.name} (limit "
-            f"{budget:,}); audit a "
-            f"smaller size, or try budget={cost}"
+            f"{budget:,}); audit a smaller size, or try budget={cost}"
         )
     too_many = given - expect
     missing = expect - given
@@ -133,8 +136,7 @@ def audit_one(given: AttentionGraph, expect: AttentionGraph, budget: int) -> Aud
     if max(counts) > budget // _WRONG:
         raise GraphError(
             f"mask and {expect.name} differ in {sum(counts):,} entries (limit "
-            f"{budget // _WRONG:,}); audit a smaller "
-            f"size, or try budget={_WRONG * max(counts)}"
+            f"{budget // _WRONG:,}); audit a smaller size, or try budget={_WRONG * max(counts)}"
         )
     groups = [*_groups(too_many, "too many", expect), *_groups(missing, "missing", expect)]
     names, left_out = mistakes(expect, given, (too_many, missing), budget)
@@ -165,11 +167,12 @@ def _called(function: Any, expect: AttentionGraph, budget: int) -> Tensor:
     if budget < T * S:
         raise GraphError(
             f"a function is called on all {T * S:,} pairs of {expect.name} (limit {budget:,}); "
-            "audit a smaller size, "
-            f"or try budget={T * S}"
+            f"audit a smaller size, or try budget={T * S}"
         )
     required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
-    return (from_mask_mod if len(required) == 4 else from_rule)(function, T, S).mask()
+    if len(required) == 4:
+        return from_mask_mod(function, T, S).mask()
+    return from_rule(function, T, S).mask()
 
 
 def _groups(wrong: AttentionGraph, what: str, expect: AttentionGraph) -> list[Group]:
@@ -179,17 +182,18 @@ def _groups(wrong: AttentionGraph, what: str, expect: AttentionGraph) -> list[Gr
         if source.numel():
             return [_group(f"{what}", source, target)]
         return []
+    future = "in the future"
+    if what == "too many":
+        future = "in the future (a target reads a later source)"
     kinds = {
-        "in the future (a target reads a later source)"
-        if what == "too many"
-        else "in the future": source > target,
+        future: source > target,
         "on the diagonal (self-loops)": source == target,
         "in the past": source < target,
     }
     return [
-        _group(f"{what} {words}", source[here], target[here])
-        for words, here in kinds.items()
-        if bool(here.any())
+        _group(f"{what} {words}", source[edges], target[edges])
+        for words, edges in kinds.items()
+        if bool(edges.any())
     ]
 
 

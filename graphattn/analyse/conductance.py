@@ -108,9 +108,8 @@ def _second(matrix: Any, degree: np.ndarray, name: str) -> tuple[float, np.ndarr
         except ArpackNoConvergence as error:
             raise GraphError(
                 f"conductance of {name}: ARPACK did not separate two eigenvalues of "
-                f"{len(degree):,} nodes within "
-                f"{_RESTARTS} restarts: it is near 0, or eigenvalues crowd; ask the same of a "
-                "smaller size"
+                f"{len(degree):,} nodes within {_RESTARTS} restarts: it is near 0, or eigenvalues "
+                "crowd; ask the same of a smaller size"
             ) from error
     order = np.argsort(values)
     return max(0.0, 1 - float(values[order[-2]])), vectors[:, order[-2]] / np.sqrt(degree)
@@ -147,5 +146,8 @@ def _best_cut_along(
     volume = degree[order].cumsum()[: n - 1]
     share = cut / np.minimum(volume, degree.sum() - volume)
     best = int(share.argmin())
-    small = volume[best] * 2 <= degree.sum()
-    return float(share[best]), order[: best + 1] if small else order[best + 1 :]
+    if volume[best] * 2 <= degree.sum():
+        smaller_side = order[: best + 1]
+    else:
+        smaller_side = order[best + 1 :]
+    return float(share[best]), smaller_side

@@ -79,19 +79,17 @@ def connectivity(graph: AttentionGraph) -> Connectivity:
 
 
 def num_components(graph: AttentionGraph) -> int:
-    """Parts without an edge between them, whichever way it points; a node of a bipartite graph is
-    of one side.
-    """
+    """Number of weakly connected components; a node of a bipartite graph is of one side."""
     from scipy.sparse.csgraph import connected_components
 
+    shift = graph.num_targets
     if graph.is_square:
-        closed = _closed(graph.edges) if graph.num_targets else (0,)
+        if graph.num_targets == 0:
+            return 0
+        closed = _closed(graph.edges)
         if closed is not None:
             return closed[0]
-    if graph.is_square:
         shift = 0
-    else:
-        shift = graph.num_targets
     size = graph.num_sources + shift
     if size == 0:
         return 0
@@ -103,8 +101,9 @@ def num_components(graph: AttentionGraph) -> int:
 
 
 def _few_pairs(graph: AttentionGraph, shift: int) -> tuple[Tensor, Tensor]:
-    """Fewer pairs with the same components: a row and the first source of each run, and neighbours
-    that share a run.
+    """Fewer pairs with the same components.
+
+    A row and the first source of each run, and neighbours that share a run.
     """
     runs = all_runs(graph)
     if runs is None:
@@ -145,11 +144,11 @@ def _closed(edges: Edges) -> tuple[int, int, int] | None:
     n = edges.num_targets
     if band is not None:
         back, ahead = band
-        return (
-            (1 if back or ahead else n),
-            (1 if back and ahead else n),
-            n if back and ahead else int(any(band) or n == 1),
-        )
+        if back and ahead:
+            return 1, 1, n
+        if back or ahead:
+            return 1, n, 1
+        return n, n, int(n == 1)
     rows = looped_intervals(edges)
     if rows is None:
         return None
@@ -157,9 +156,7 @@ def _closed(edges: Edges) -> tuple[int, int, int] | None:
 
 
 def _of_intervals(rows: Intervals) -> tuple[int, int, int]:
-    """Neighbours ``u`` and ``u + 1`` hold together if one depends on the other, and strongly if
-    each does.
-    """
+    """True if each ``u`` is connected with ``u + 1``: in either direction, or strongly in both."""
     node = torch.arange(rows.lo.numel())
     # u + 1 depends on u; u depends on u + 1
     up = rows.lo[1:] < node[1:]
@@ -199,9 +196,7 @@ def _listed(graph: AttentionGraph) -> tuple[int, int, int] | None:
 
 
 def _through_a_hub(graph: AttentionGraph) -> tuple[int, int, int]:
-    """A large rule in which the busiest node depends on all and all depend on it: one strong
-    component.
-    """
+    """One strong component of a large rule whose busiest node all depend on, and it on all."""
     if all_runs(graph) is not None:
         hub = int(graph.out_degree.argmax())
         walk = OnRuns(graph, BUDGET)

@@ -15,8 +15,9 @@ _FORMAN_WORK, _OLLIVIER_WORK = 1 << 33, 1 << 33  # steps of the loops: some ten 
 
 
 def forman_curvature(graph: AttentionGraph) -> Tensor:
-    r"""Balanced Forman curvature of every edge: negative where few triangles and 4-cycles go past
-    it, a bottleneck.
+    r"""Balanced Forman curvature of every edge; negative at a bottleneck.
+
+    There few triangles and 4-cycles pass by the edge.
 
     .. math:: \frac{2}{d_i} + \frac{2}{d_j} - 2 + 2 \frac{|\triangle|}{\max(d_i, d_j)} +
         \frac{|\triangle|}{\min(d_i, d_j)} + \frac{|\square^i| + |\square^j|}{\gamma_{max} \max(d_i, d_j)}
@@ -49,8 +50,7 @@ def forman_curvature(graph: AttentionGraph) -> Tensor:
 
 
 def ollivier_ricci_curvature(graph: AttentionGraph, alpha: float = 0.5) -> Tensor:
-    r"""Ollivier-Ricci curvature of every edge: negative where the neighbours of its ends are far
-    from each other.
+    r"""Ollivier-Ricci curvature of every edge; negative where its ends' neighbours are far apart.
 
     .. math:: \kappa_{ij} = 1 - W_1(\mu_i, \mu_j), \quad
         \mu_i = \alpha \, \delta_i + \frac{1 - \alpha}{d_i} \sum_{k \sim i} \delta_k
@@ -98,8 +98,7 @@ def _refuse(work: int, most: int, graph: AttentionGraph, what: str) -> None:
     if work > most:
         raise GraphError(
             f"{what} of {graph.name} takes about {work:,} steps (limit {most:,}), as nodes have "
-            "many neighbours; ask "
-            "the same of a smaller size"
+            "many neighbours; ask the same of a smaller size"
         )
 
 

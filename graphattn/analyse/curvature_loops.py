@@ -1,6 +1,4 @@
-"""Compiled loops of curvature: 4-cycles of edges, and optimal transport between the neighbourhoods
-of their ends.
-"""
+"""Compiled loops of curvature: 4-cycles, and optimal transport between neighbourhoods."""
 
 import numpy as np
 
@@ -13,8 +11,9 @@ _NOTHING = 1e-12  # mass that counts as none
 def balanced_forman(
     ptr: np.ndarray, index: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> np.ndarray:
-    """Of edges ``first[e] - second[e]`` of a simple graph whose neighbours are
-    ``index[ptr[i] : ptr[i + 1]]``.
+    """The curvature of edges ``first[e] - second[e]`` of a simple graph in CSR form.
+
+    The neighbours of node ``i`` are ``index[ptr[i] : ptr[i + 1]]``.
     """
     curvature = np.zeros(len(first))
     of_i = np.zeros(len(ptr) - 1, np.bool_)
@@ -52,8 +51,9 @@ def balanced_forman(
 def _squares(
     ptr: np.ndarray, index: np.ndarray, i: int, j: int, of_i: np.ndarray, of_j: np.ndarray
 ) -> tuple[int, int]:
-    """Neighbours of i alone on a 4-cycle of i - j without diagonals, and the most such cycles
-    through one of them.
+    """Neighbours of i alone on a 4-cycle of i - j, and the most such cycles through one.
+
+    The cycles have no diagonals.
     """
     number = 0
     most = 0
@@ -135,9 +135,7 @@ def _distances(
 
 @compiled
 def _transport(supply: np.ndarray, demand: np.ndarray, distance: np.ndarray) -> float:
-    """Least cost of moving the supply to the demand, exact: shortest augmenting paths with
-    potentials (Dijkstra).
-    """
+    """Exact least cost of moving supply to demand, by shortest augmenting paths (Dijkstra)."""
     n, m = distance.shape
     flow = np.zeros((n, m))
     potential = np.zeros(n + m)

@@ -1,6 +1,4 @@
-"""Facts of a graph, of graphs of heads, or of the layers of a model: all that seconds suffice
-for.
-"""
+"""Facts of a graph, of graphs of heads, or of a model's layers, each found within seconds."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -37,8 +35,9 @@ _ATTRIBUTE = {"hops": "layers", "reads_everything": "everything", "reads_past": 
 
 @dataclass(frozen=True)
 class Facts:
-    """What :func:`facts` found: counts are exact Python integers; ``None`` where a fact has no
-    meaning or was left out.
+    """The result of :func:`facts`.
+
+    Counts are exact Python integers; ``None`` where a fact has no meaning or was left out.
 
     Args:
         causal: True if no target reads a later source (``s <= t`` on every edge).
@@ -145,31 +144,29 @@ class FactsOfMany:
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as plain Python values."""
-        found = asdict(self)
-        sources = found.pop("sources")
-        del found["num_sources"]
-        names = ("least", "mean", "most")
-        return found | {
-            "sources_read": None if sources is None else dict(zip(names, sources, strict=True))
-        }
+        values = asdict(self)
+        sources = values.pop("sources")
+        del values["num_sources"]
+        if sources is not None:
+            sources = dict(zip(("least", "mean", "most"), sources, strict=True))
+        return values | {"sources_read": sources}
 
     def __str__(self) -> str:
+        noun = "layer"
         if self.kind == "graphs of heads":
-            one = "graph"
-        else:
-            one = "layer"
+            noun = "graph"
         places: dict[int, list[int]] = {}
-        for number, known in enumerate(self.each):
-            places.setdefault(id(known), []).append(number)
-        columns = [(_numbered(one, numbers), self.each[numbers[0]]) for numbers in places.values()]
+        for number, facts in enumerate(self.each):
+            places.setdefault(id(facts), []).append(number)
+        columns = [(_numbered(noun, numbers), self.each[numbers[0]]) for numbers in places.values()]
         more = len(columns) - _MOST_COLUMNS
         columns = columns[:_MOST_COLUMNS]
         if self.union is not None:
             columns.append(("union", self.union))
-        lines = [
-            f"{len(self)} {self.kind if len(self) > 1 else self.kind.replace('s', '', 1)}",
-            _table(columns),
-        ]
+        kind = self.kind
+        if len(self) < 2:
+            kind = kind.replace("s", "", 1)
+        lines = [f"{len(self)} {kind}", _table(columns)]
         if more > 0:
             lines.append(f"{more} more different: see facts(...)[number]")
         if self.left_out:
@@ -180,7 +177,10 @@ class FactsOfMany:
                 read = f"{least:,}"
             else:
                 read = f"{least:,} to {most:,}, mean {mean:,.5g},"
-            after = f"after {len(self):,} layer{'' if len(self) == 1 else 's'}"
+            plural = "s"
+            if len(self) == 1:
+                plural = ""
+            after = f"after {len(self):,} layer{plural}"
             lines.append(
                 f"{after} a target depends on {read} of {self.num_sources:,} sources (each node "
                 "keeps what it has)"
@@ -193,8 +193,7 @@ def facts(graph: AttentionGraph, *, size: Any = None, budget: int = _BUDGET) -> 
 @overload
 def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Any: ...
 def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Facts | FactsOfMany:
-    """Everything about a graph that is known in seconds, exact; what costs more is named in
-    ``left_out``.
+    """All exact facts about a graph that take seconds; costlier ones are named in ``left_out``.
 
     Sizes, degrees, causal, symmetric, self-loops, isolated targets and unused sources; components,
     cycles and roots; hops until everything, or every node's past, is read; up to 512 nodes, the
@@ -262,10 +261,10 @@ def _of_one(graph: AttentionGraph, budget: int, among: int) -> Facts:
     walked = among * max(graph.num_sources, graph.edges.num_runs)
     if _WALK * walked > afford:
         raise GraphError(
-            f"facts would walk over about {walked:,} intervals of sources of {graph.name}"
-            f"{' and others' if among > 1 else ''} (limit {afford // _WALK:,}); ask a smaller "
-            "size, num_edges and "
-            f"contains() of this one, or facts(..., budget={_WALK * walked})"
+            f"facts would walk over about {walked:,} intervals of sources of "
+            f"{graph.name}{' and others' if among > 1 else ''} (limit {afford // _WALK:,}); ask a "
+            "smaller size, num_edges and contains() of this one, or facts(..., "
+            f"budget={_WALK * walked})"
         )
     answers: dict[str, Any] = {}
     left_out: dict[str, str] = {}
@@ -317,9 +316,7 @@ def _bounds(graph: AttentionGraph) -> list[float] | None:
 
 
 def _looked_at(edges: Edges) -> int:
-    """Intervals that a question about all paths looks at; of a grid those of its axes, where these
-    answer.
-    """
+    """Number of intervals that a question about all paths reads; of a grid, those of its axes."""
     axes = looped_axes(edges) or ()
     if axes:
         return sum(map(_looked_at, axes))
@@ -396,9 +393,7 @@ def _numbered(one: str, numbers: list[int]) -> str:
 
 
 def _table(columns: list[tuple[str, Facts]]) -> str:
-    """The facts as rows, a column for each graph, and below them the reasons of what is left
-    out.
-    """
+    """The facts as rows, a column for each graph, and below them the reasons of omissions."""
     known = [facts.rows() for _, facts in columns]
     names = list(
         dict.fromkeys(name for rows in sorted(known, key=len, reverse=True) for name in rows)
@@ -413,8 +408,9 @@ def _table(columns: list[tuple[str, Facts]]) -> str:
     reasons: dict[str, list[str]] = {}
     for title, facts in columns:
         for name, why in facts.left_out.items():
-            reasons.setdefault(why, []).append(
-                f"{called(name)} of {title}" if title else called(name)
-            )
+            words = called(name)
+            if title:
+                words = f"{words} of {title}"
+            reasons.setdefault(why, []).append(words)
     lines += [f"no {', '.join(names)}: {why}" for why, names in reasons.items()]
     return "\n".join(line for line in lines if line)

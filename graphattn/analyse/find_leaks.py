@@ -1,6 +1,4 @@
-"""Leaks of a module, measured: one input is moved at a time, and the outputs that change depend on
-it.
-"""
+"""Leaks of a module, measured: outputs that change when one input is moved depend on it."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -98,8 +96,7 @@ def find_leaks(
     at_most: int = 256,
     seed: int = 0,
 ) -> FoundLeaks:
-    """Move one input node at a time and see which outputs change, bit for bit: does a module read
-    what it must not?
+    """Move one input node at a time and compare the outputs bit for bit with the graph's answer.
 
     With ``layers`` the outputs that may change are those that the graphs predict; without, those of
     the same node or later ones. Floats are moved by random numbers; integers (token ids) become
@@ -251,8 +248,7 @@ def _allowed(
     if sizes != (num_sources, num_targets):
         raise GraphError(
             f"layers lead from {sizes[0]} sources to {sizes[1]} targets, and the module from "
-            f"{num_sources} to "
-            f"{num_targets}"
+            f"{num_sources} to {num_targets}"
         )
     # Turned round: what the moved sources reach is their receptive field in the reversed layers.
     back: list[AttentionGraph] = [graph.reverse() for graph in reversed(graphs)]
@@ -335,11 +331,9 @@ class _SeededModule:
         again = self(x, 0)
         if again.shape != expected.shape or not _same(again, expected).all():
             raise GraphAttnError(
-                "module gives two answers to the same x from the same random state of torch: it "
-                "is random by other "
-                "means or stateful (a cache, a counter), and what it depends on cannot be "
-                "measured; call .eval() on "
-                "it, or pass a deterministic function"
+                "module gives two answers to the same x from the same random state of torch: it is "
+                "random by other means or stateful (a cache, a counter), and what it depends on "
+                "cannot be measured; call .eval() on it, or pass a deterministic function"
             )
 
 

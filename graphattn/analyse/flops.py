@@ -94,15 +94,21 @@ def flops(
     graphs = unions(layers)
     C = whole(embed_dim, "embed_dim", 1)
     H = whole(num_heads, "num_heads", 1)
-    D = whole(max(1, C // H) if head_dim is None else head_dim, "head_dim", 1)
-    H_kv = whole(H if num_kv_heads is None else num_kv_heads, "num_kv_heads", 1)
-    if (head_dim is None and C % H) or H % H_kv:
+    divides = head_dim is not None or C % H == 0
+    if head_dim is None:
+        head_dim = max(1, C // H)
+    D = whole(head_dim, "head_dim", 1)
+    if num_kv_heads is None:
+        num_kv_heads = H
+    H_kv = whole(num_kv_heads, "num_kv_heads", 1)
+    if not divides or H % H_kv:
         raise OptionError(
             "embed_dim must be a multiple of num_heads (or head_dim be given), and that of "
-            f"num_kv_heads; got {C}, {H} "
-            f"and {H_kv}"
+            f"num_kv_heads; got {C}, {H} and {H_kv}"
         )
-    F = whole(4 * C if hidden is None else hidden, "hidden")
+    if hidden is None:
+        hidden = 4 * C
+    F = whole(hidden, "hidden")
     read = 0
     for layer in layers:
         for _, graph, first, last in layer.groups(H):

@@ -23,15 +23,12 @@ def need_square(graph: AttentionGraph, what: str) -> None:
     if not graph.is_square:
         raise GraphError(
             f"{what} needs a square graph, whose sources and targets are the same nodes; this one "
-            "has "
-            f"{graph.num_targets} targets and {graph.num_sources} sources"
+            f"has {graph.num_targets} targets and {graph.num_sources} sources"
         )
 
 
 def looped_axes(edges: Edges) -> tuple[Edges, ...] | None:
-    """The square axes of a grid if each has all its self-loops: then what holds along every axis
-    holds together.
-    """
+    """The square axes of a grid if each has all its self-loops; each then decides alone."""
     if not edges.axes:
         return None
     for axis in edges.axes:
@@ -43,8 +40,7 @@ def looped_axes(edges: Edges) -> tuple[Edges, ...] | None:
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Target ``t`` reads the sources ``lo[t] .. hi[t] - 1``; both ends rise with ``t``, and
-    neighbours touch.
+    """Target ``t`` reads the sources ``lo[t] .. hi[t] - 1``; both ends rise, and neighbours touch.
 
     So what a run of targets reads is again an interval, from the first one's ``lo`` to the last
     one's ``hi``.
@@ -55,9 +51,7 @@ class Intervals:
 
 
 def intervals(runs: Runs | None, num_targets: int) -> Intervals | None:
-    """One interval per row, if that is what the runs are; rows without an edge only at the start or
-    the end.
-    """
+    """One interval per row, or None; rows without an edge may be at the start and the end only."""
     if runs is None or runs.row.numel() == 0 or bool((runs.row[1:] == runs.row[:-1]).any()):
         return None
     first = int(runs.row[0])
@@ -92,9 +86,7 @@ def looped_intervals(edges: Edges) -> Intervals | None:
 
 
 def looped_band(edges: Edges) -> tuple[int, int] | None:
-    """Farthest steps back and ahead in a square band, its self-loops added, where rows are
-    intervals.
-    """
+    """Farthest steps back and ahead in a square band with self-loops, if its rows are intervals."""
     diagonals = _square_band(edges)
     if not diagonals or diagonals.step > 1:
         return None
@@ -106,9 +98,7 @@ def looped_band(edges: Edges) -> tuple[int, int] | None:
 
 
 def residues(edges: Edges) -> list[tuple[Edges, int]] | None:
-    """Bands without an edge between them that a square band of steps falls into, each with how
-    often it is there.
-    """
+    """The separate bands, with their counts, into which a square band of steps falls."""
     diagonals = _square_band(edges)
     if diagonals is None or diagonals.step == 1 or diagonals.start % diagonals.step:
         return None

@@ -1,6 +1,4 @@
-"""The diameter of a directed graph: how many layers until every node depends on all that it ever
-will.
-"""
+"""The diameter of a directed graph: layers until every node depends on all that it ever will."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -56,8 +54,7 @@ def in_the_end(everything: bool, past: bool) -> str:
 
 
 def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
-    r"""Layers of this graph until every node depends on all that it ever will: the diameter, if
-    that is all nodes.
+    r"""Layers until every node depends on all that it ever will: the diameter of a connected graph.
 
     .. math:: \max_{s \ne t, \; d(s, t) < \infty} d(s, t), \quad d \text{ in edges}
 
@@ -145,9 +142,7 @@ def _closed(edges: Edges) -> tuple[int, bool] | None:
 
 
 def _of_intervals(rows: Intervals) -> tuple[int, bool]:
-    """The same where each node depends on an interval after ``k`` layers, whose ends are the ends
-    of its ends.
-    """
+    """The same where each node depends on an interval after ``k`` layers."""
     lo = rows.lo
     last = rows.hi - 1
     layers = max(int(tree_depth(lo).max()), int(tree_depth(last).max()))
@@ -159,9 +154,7 @@ def _of_intervals(rows: Intervals) -> tuple[int, bool]:
 
 
 def _by_squaring(mask: Tensor) -> tuple[int, bool]:
-    """Powers of the mask with self-loops: doubled until nothing is new, then the least one that is
-    the same.
-    """
+    """Powers of the mask with self-loops, doubled until nothing is new; then the least one."""
     n = mask.shape[0]
     power = (mask.cpu() | torch.eye(n, dtype=torch.bool)).float()
     powers = [power]
@@ -184,8 +177,7 @@ def _by_squaring(mask: Tensor) -> tuple[int, bool]:
 
 
 def _by_searches(graph: AttentionGraph, way: OnMatrix | OnRuns, budget: int) -> tuple[int, bool]:
-    """Search from one node after another until no other can be farther from anything than what was
-    found.
+    """Search from one node after another until no other can be farther from anything.
 
     In a strong component, ``v`` is from everything at most as far as from ``w``, and ``w`` from
     that; and at least as far as from ``w`` itself. Nodes whose bounds promise most are searched in
@@ -218,10 +210,9 @@ def _by_searches(graph: AttentionGraph, way: OnMatrix | OnRuns, budget: int) -> 
                 most = f" and at most {int(upper.max()):,}"
             raise GraphError(
                 f"hops of {graph.name}: at least {best:,}{most}; {turn + 1:,} searches looked at "
-                f"{way.cost:,} edges "
-                f"(limit {budget:,}), and {hopeful.numel():,} of {n:,} nodes may still be farther "
-                "from something: "
-                f"try budget={8 * budget}, or ask the same of a smaller size"
+                f"{way.cost:,} edges (limit {budget:,}), and {hopeful.numel():,} of {n:,} nodes "
+                f"may still be farther from something: try budget={8 * budget}, or ask the same of "
+                "a smaller size"
             )
         turn += 1
         if turn % 2:

@@ -23,8 +23,7 @@ _CALLS = 1 << 14  # backward passes: minutes of a small model
 def influence_distribution(
     layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
 ) -> Tensor:
-    r"""The share of each source of the first layer in what a target of the last one depends on, by
-    the graphs alone.
+    r"""The share of each source of the first layer in the paths to a target of the last one.
 
     .. math:: I = P_L \cdots P_2 P_1, \quad P_{ts} = \frac{1}{|\mathcal{N}(t)|} \text{ on edges}
 
@@ -70,8 +69,7 @@ def jacobian_bound(
     residual: bool = False,
     budget: int = BUDGET,
 ) -> Tensor:
-    r"""A bound of how much an output can change with an input, whatever is trained: over-squashing
-    between two nodes.
+    r"""A bound of how much an output can change with an input, for any weights: over-squashing.
 
     .. math:: \left\| \frac{\partial h_t^{(L)}}{\partial x_s} \right\| \le \left( \prod_l (r I + c A_l) \right)_{ts}
         \quad \text{of layers} \quad h_t \leftarrow \sigma \Big( r \, h_t + \sum_s a_{ts} \psi(h_s) \Big)
@@ -185,13 +183,15 @@ def jacobian_norms(
                 "torch.no_grad()?"
             )
         T, width = output.shape[-2:]
-        listed = [] if targets is None else several(targets, "targets", "must be a list of targets")
-        chosen = range(T) if targets is None else [whole(t, "targets", 0) for t in listed]
+        chosen = list(range(T))
+        if targets is not None:
+            targets = several(targets, "targets", "must be a list of targets")
+            chosen = [whole(t, "targets", 0) for t in targets]
         if len(chosen) * width > _CALLS:
             raise OptionError(
                 f"jacobian_norms of {len(chosen):,} targets of {width} numbers takes "
-                f"{len(chosen) * width:,} backward "
-                f"passes (limit {_CALLS:,}); ask about fewer targets: targets=[t]"
+                f"{len(chosen) * width:,} backward passes (limit {_CALLS:,}); ask about fewer "
+                "targets: targets=[t]"
             )
         for t in chosen:
             if t >= T:

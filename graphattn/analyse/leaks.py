@@ -70,16 +70,15 @@ class Leaks:
                 "  only through residual connections: with residual=False there is no leak"
             )
         counted = [f"{count:,} in layer {i}" for i, count in enumerate(self.edges) if count]
-        return "\n".join(
-            [*lines, f"  edges into the past: {', '.join(counted)}"] if counted else lines
-        )
+        if counted:
+            lines.append(f"  edges into the past: {', '.join(counted)}")
+        return "\n".join(lines)
 
 
 def leaks(
     layers: Layers, order: Any = None, *, residual: bool = True, budget: int = BUDGET
 ) -> Leaks:
-    """True if some target depends on a source that is later in the order, and the shortest way
-    there.
+    """True if some target depends on a source that is later in the order, with the shortest path.
 
     Targets may depend on sources of their own place in the order or earlier ones. Nodes of layers
     between, such as latents, need no place: what they depend on counts.
@@ -118,8 +117,7 @@ def leaks(
     T = graphs[-1].num_targets
     if S != T:
         raise GraphError(
-            "leaks compares the first sources with the last targets, which must be the same "
-            "nodes; "
+            "leaks compares the first sources with the last targets, which must be the same nodes; "
             f"got {S} sources and {T} targets"
         )
     if order is None and all(_reads_no_later(graph) for graph in graphs):
@@ -133,20 +131,18 @@ def leaks(
         if spent > budget >> 2:
             raise GraphError(
                 f"leaks would look at {spent:,} edges or intervals of sources, or more (limit "
-                f"{budget >> 2:,}); ask "
-                f"about fewer layers or a smaller size, or try budget={8 * spent}"
+                f"{budget >> 2:,}); ask about fewer layers or a smaller size, or try "
+                f"budget={8 * spent}"
             )
 
     spend(sum(costs))
     number = _order(order, S)
     place = torch.unique(number, return_inverse=True)[1]  # ranks: -2**63 is left for no dependency
     steps = {graph: _Latest(graph) for graph in dict.fromkeys(graphs)}
-    backward = {
-        graph: steps[graph].backward_edges(place)
-        if graph.num_sources == graph.num_targets == S
-        else None
-        for graph in steps
-    }
+    backward: dict[AttentionGraph, int | None] = dict.fromkeys(steps)
+    for graph, step in steps.items():
+        if graph.num_sources == graph.num_targets == S:
+            backward[graph] = step.backward_edges(place)
     counts = tuple(backward[graph] for graph in graphs)
     kept = [residual and graph.is_square for graph in graphs]
     if not _ahead(steps, graphs, kept, place):
@@ -182,9 +178,7 @@ def _of_examples(layers: tuple[Layer, ...], order: Any, residual: bool, budget: 
 
 
 def _reads_no_later(graph: AttentionGraph) -> bool:
-    """True if no target of a square rule reads a later source, as far as its diagonals or its
-    stored runs say.
-    """
+    """True if diagonals or runs of a square rule show that no target reads a later source."""
     diagonals = graph.edges.diagonals
     if diagonals is not None:
         return graph.is_square and (not diagonals or diagonals[0] >= 0)
@@ -213,9 +207,7 @@ def _order(order: Any, size: int) -> Tensor:
 
 
 class _Latest:
-    """For each target the latest place among its sources, by what the sources have: a maximum over
-    every row.
-    """
+    """For each target the latest place among its sources: a maximum over every row."""
 
     def __init__(self, graph: AttentionGraph) -> None:
         self.graph = graph
@@ -249,9 +241,7 @@ class _Latest:
         return latest
 
     def backward_edges(self, place: Tensor) -> int:
-        """Edges whose source is later than their target; exact where the order is that of the
-        numbers.
-        """
+        """Edges whose source is later than their target; exact for the order of indices."""
         if self.runs is None:
             return int((place[self.graph.source.cpu()] > place[self.graph.target.cpu()]).sum())
         row, lo, hi = self.runs
@@ -285,9 +275,7 @@ def _column(
     columns: list[list[Tensor]],
     taken: list[int],
 ) -> list[Tensor]:
-    """``columns[k][l]``: the latest place that each node depends on after ``l`` layers along ``k``
-    edges at most.
-    """
+    """``columns[k][l]``: the latest place a node depends on after ``l`` layers, ``k`` edges."""
     k = len(columns)
     column = [place]
     for number, (step, keeps) in enumerate(zip(steps, kept, strict=True)):

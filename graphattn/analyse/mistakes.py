@@ -45,8 +45,7 @@ def compared(graph: AttentionGraph) -> int:
 def mistakes(
     meant: AttentionGraph, given: AttentionGraph, wrong: tuple[AttentionGraph, ...], budget: int
 ) -> tuple[tuple[str, ...], str]:
-    """The mistakes that make exactly the given graph, the simplest first: single ones, else the
-    first pair of them.
+    """The mistakes that make exactly the given graph, simplest first, or a pair of them.
 
     Pairs are tried for some seconds of work. The second answer says why some mistakes were not
     looked for, or is "".
@@ -78,28 +77,31 @@ def mistakes(
         single.sort(key=lambda mutant: mutant.rank)
     if single:
         return described(mutants, single), ""
-    work = meant.num_targets + (0 if meant.is_rule else meant.num_edges)
+    work = meant.num_targets
+    if not meant.is_rule:
+        work += meant.num_edges
+    most = min(_PAIRS, _PAIRED_EDGES // max(1, work))
     begin = thread_time()
-    for first, second in _pairs(mutants, telling, answers)[
-        : min(_PAIRS, _PAIRED_EDGES // max(1, work))
-    ]:
+    for first, second in _pairs(mutants, telling, answers)[:most]:
         if thread_time() - begin > _SECONDS:
             break
         both = mutants.both(first, second)
         if both is not None and telling.explains(telling.answer(both)):
             return (f"{_in_words(mutants, first)}; and {_in_words(mutants, second)}",), ""
-    left_out = (
+    if not telling.needed:
+        return (), ""
+    return (), (
         "no known mistake makes all of them, and some were not looked for; try "
         f"budget={telling.needed}. By kind:"
     )
-    return (), left_out if telling.needed else ""
 
 
 def _pairs(
     mutants: Mutants, telling: "_Telling", answers: "list[_Answer | None]"
 ) -> list[tuple[Mutant, Mutant]]:
-    """Pairs that may explain, the commonest mistakes first: they change most wrong pairs, or one
-    turns all round.
+    """Pairs that may explain the graph, the commonest mistakes first.
+
+    Those change most of the wrong pairs, or one reverses all edges.
     """
     meant = telling.answer(mutants.root)
     assert meant is not None
@@ -162,9 +164,7 @@ class _Answer(NamedTuple):
 
 
 class _Telling:
-    """Pairs by which a wrong guess soon fails: where the graph differs from what was meant, and
-    where it does not.
-    """
+    """Pairs at which a wrong guess soon fails: of wrong entries, and of right ones."""
 
     def __init__(
         self,
@@ -252,9 +252,7 @@ def _in_words(mutants: Mutants, mutant: Mutant) -> str:
 
 
 def _counted(meant: AttentionGraph, made: AttentionGraph) -> str:
-    """Number of sources that a target reads too many or too few: "one source too many in the
-    past".
-    """
+    """The sources that a target reads too many or too few: "one source too many in the past"."""
     sizes = (meant.num_targets, meant.num_sources)
     cost = sum(graph.edges.num_runs for graph in (meant, made))
     if cost > _COUNTED or (made.num_targets, made.num_sources) != sizes:

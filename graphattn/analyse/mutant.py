@@ -1,6 +1,4 @@
-"""A mistake about a graph as a mutant of the calls that made it: one part of the expression is
-another.
-"""
+"""A mistake about a graph as a mutant of its calls: one part of the expression is another."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -119,9 +117,7 @@ def quoted(node: Node) -> str:
 
 
 class Padding(Expression):
-    """The pairs of real tokens of a listed graph: a call that its author did not write, and so is
-    not quoted.
-    """
+    """The pairs of real tokens of a listed graph, a call that its author did not write."""
 
     def text(self, held: list[Any] | None = None) -> str:
         return "padding"

@@ -1,5 +1,4 @@
-"""Mutants of a graph: the calls that made it with one thing wrong. Mistakes are known by what they
-do to an expression.
+"""Mutants of a graph: the calls that made it with one thing wrong.
 
 A part of the expression is replaced by another one; ``audit`` and ``verify`` name the mutants that
 are what they were given, those first that people make most.
@@ -78,9 +77,7 @@ class Mutants:
         return made
 
     def both(self, first: Mutant, second: Mutant) -> Node | None:
-        """The root with two mistakes made; None where one leaves nothing to make the other
-        about.
-        """
+        """The root with two mistakes made; None where one leaves no place for the other."""
         if first.part is second.part and first.argument and second.argument:
             name, value = second.argument
             changed = with_argument(first.changed, name, value)

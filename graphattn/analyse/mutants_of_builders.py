@@ -1,6 +1,4 @@
-"""The table of changed calls of builders: for each, the calls that people write in its place, the
-commonest first.
-"""
+"""The table of wrong calls of builders: common confusions, the commonest first."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -44,9 +42,7 @@ change.
 
 
 class Call(SimpleNamespace):
-    """The arguments of a call by name, ``n``, its targets, and the graphs that mistakes about it
-    are made of.
-    """
+    """The arguments of a call by name, its number of targets, and graphs for mistakes."""
 
     @property
     def past(self) -> AttentionGraph:
@@ -251,9 +247,7 @@ def _diffusion(
 
 
 def _real(c: Call) -> tuple[Tensor, Tensor] | None:
-    """The targets and the sources that are no padding, bool (N,), where one document is all that
-    there is beside it.
-    """
+    """Targets and sources that are no padding, bool (N,), if one document is all beside it."""
     real = torch.isin(c.target_ids, c.source_ids)
     one = c.source_ids.numel() == c.n and torch.unique(c.target_ids[real]).numel() == 1
     if one:
@@ -398,8 +392,7 @@ _TABLE: dict[str, list[Row]] = {
         ),
         (
             2,
-            "the last document reads nothing and is not read, as if the boundaries lacked "
-            "their end",
+            "the last document reads nothing and is not read, as if the boundaries lacked their end",
             lambda c: _without(c, int(c.numbers.max())),
         ),
         (1, "lengths of documents taken for boundaries, not added up", _by_boundaries),

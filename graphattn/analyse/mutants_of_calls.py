@@ -16,9 +16,7 @@ Variant = tuple[str, Any]
 
 
 def of_call(part: Node) -> Iterator[Mutant]:
-    """Every argument but the sizes with another value, and pairs of arguments taken for each
-    other.
-    """
+    """Every argument but the sizes with another value, and pairs of arguments exchanged."""
     if not isinstance(part, Expression) or part.function in SIGNS:
         return
     takes = parameters(part)
@@ -47,9 +45,7 @@ def of_call(part: Node) -> Iterator[Mutant]:
 
 
 def _rank(value: Any, new: Any) -> int:
-    """One more or less, a word, a flag, all labels alike; twice, half, other labels; anything
-    else.
-    """
+    """Rank of a change: one more or less, a word or a flag; twice or half; the rest."""
     if isinstance(value, Tensor):
         if new is None or not bool(new.any()):
             return 0
@@ -91,11 +87,11 @@ def where(name: str, new: Any, old: Any) -> str:
 
 def _said(name: str, value: Any, words: list[str]) -> Iterator[Variant]:
     # a mask of another size is refused before, but the axes of a grid are taken for each other
-    if isinstance(value, tuple):
-        turned = [value[::-1]]
-    else:
-        turned = []
-    values = turned if name in SIZES else [*words, *_others(value)]
+    values: list[Any] = []
+    if name not in SIZES:
+        values = [*words, *_others(value)]
+    elif isinstance(value, tuple):
+        values = [value[::-1]]
     yield from ((where(name, new, value), new) for new in dict.fromkeys(values) if new != value)
     if isinstance(value, tuple) and len(value) > 1 and name not in SIZES and _is_numbers(value):
         yield (
@@ -113,9 +109,7 @@ def _words(annotation: Any) -> list[str]:
 
 
 def _others(value: Any) -> list[Any]:
-    """Values that are taken for this one: one more, twice, half, none; in every place of a tuple,
-    or in all.
-    """
+    """Values confused with this one: one more, twice, half, none; also inside a tuple."""
     if isinstance(value, tuple):
         if value and _is_numbers(value):
             return _of_tuple(value)
@@ -161,9 +155,7 @@ def _of_tuple(value: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def _moved(value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Lengths of which one lends one to the next, or to the last: borders one place off; or two
-    that are one.
-    """
+    """Lengths with one border one place off, or with two lengths joined."""
     if all(isinstance(number, int) and not isinstance(number, bool) for number in value):
         for i in range(min(len(value) - 1, _MOST_PLACES)):
             for by in (1, -1):
@@ -173,9 +165,7 @@ def _moved(value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 
 def _of_tensor(name: str, value: Any, default: Any) -> Iterator[Variant]:
-    """Labels ignored or one place off, a permutation the other way round, an optional tensor left
-    out.
-    """
+    """Labels ignored or shifted, an inverse permutation, an optional tensor left out."""
     if not isinstance(value, Tensor):
         return
     if default is None:

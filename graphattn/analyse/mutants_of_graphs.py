@@ -1,6 +1,4 @@
-"""Mistakes about any graph and any sign: edges turned, masks moved, parts left out or joined
-otherwise.
-"""
+"""Mistakes about any graph and any operator: edges reversed, masks shifted, parts left out."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,9 +23,7 @@ _SWITCHED = {
 
 
 def of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
-    """Mistakes about any graph: rows swapped, reading too much, self-loops, another order of
-    nodes.
-    """
+    """Mistakes about any graph: rows swapped, extra edges, self-loops, another node order."""
     if whole:
         where = ""
     else:
@@ -131,9 +127,7 @@ def _of_empty_rows(part: Node, graph: AttentionGraph) -> Iterator[tuple[str, Nod
 
 
 def of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutant]:
-    """Mistakes about joining graphs: a part left out, another sign, other parentheses, another
-    order.
-    """
+    """Mistakes about joining graphs: a missing part, another operator, precedence or order."""
     if not isinstance(part, Expression):
         return
     sign = part.function

@@ -116,9 +116,7 @@ def _steps(kernel: int, dilation: int, causal: bool) -> range:
 
 
 def _among(steps: Any, length: int | None = None) -> OfAxis:
-    """True if ``t - s`` is one of the steps; modulo ``length`` on an axis that is closed to a
-    ring.
-    """
+    """True if ``t - s`` is one of the steps, modulo ``length`` on a periodic axis."""
 
     def inside(target: Tensor, source: Tensor) -> Tensor:
         if length is None:

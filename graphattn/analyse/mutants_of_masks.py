@@ -1,6 +1,4 @@
-"""Mutants whose values are read off the mask that was given: any window, any boundary, any global
-token.
-"""
+"""Mutants whose values come from the given mask: windows, boundaries, global tokens."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -76,9 +74,7 @@ def _count(mutants: Mutants, part: Expression, name: str, value: int) -> int | N
 def _number(
     mutants: Mutants, part: Expression, name: str, value: int, given: AttentionGraph
 ) -> int | None:
-    """The number of which the graph has as many edges as the mask, where more is more, or more is
-    less.
-    """
+    """The argument that gives the graph the mask's number of edges, if that is monotone."""
 
     def count(new: int) -> int | None:
         return _count(mutants, part, name, new)
@@ -116,9 +112,7 @@ def _number(
 def _of_documents(
     part: Expression, values: dict[str, Any], wrong: tuple[AttentionGraph, ...]
 ) -> Iterator[Mutant]:
-    """A boundary that moved: its tokens read, or are read, both too much and too little; or a
-    document that was cut in two.
-    """
+    """A boundary that moved, whose tokens have extra and missing edges; or a split document."""
     ids = values.get("ids")
     if ids is None:
         labels = torch.repeat_interleave(torch.tensor(values["lengths"]))
@@ -149,9 +143,7 @@ def _of_documents(
 def _of_trees(
     part: Expression, parent: Tensor, wrong: tuple[AttentionGraph, ...]
 ) -> Iterator[Mutant]:
-    """A node with another parent: a wrong target, below a source that is read too much or below the
-    parent of one.
-    """
+    """A node with another parent: a wrong target below an extra source, or below its parent."""
     targets = torch.unique(torch.cat([graph.target.cpu() for graph in wrong]))
     top = targets[~torch.isin(parent[targets], targets)]
     sources = torch.unique(wrong[0].source.cpu()).flip(0)[:_NODES]
@@ -166,9 +158,7 @@ def _of_trees(
 
 
 def _second_part(labels: Tensor, wrong: tuple[AttentionGraph, ...]) -> Tensor:
-    """The tokens of a document that its first ones lack, where edges are missing within one
-    document alone.
-    """
+    """The tokens of a document that its first ones lack, if no other lacks edges."""
     source, target = wrong[1].edge_index.cpu()
     if (
         wrong[0].num_edges

@@ -20,8 +20,7 @@ _MOST = 2.0**62
 def path_counts(
     layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
 ) -> Tensor:
-    r"""Paths from every source of the first layer to a target of the last one, with one edge for
-    each layer.
+    r"""Paths from every source of the first layer to a target of the last one, an edge per layer.
 
     .. math:: P = A_L \cdots A_2 A_1, \quad A_l \text{ the mask of layer } l \text{ (copies of an edge counted)}
 
@@ -58,14 +57,14 @@ def path_counts(
 
 def _through(graph: AttentionGraph, counts: Tensor) -> Tensor:
     """Paths from each source to the targets in question, from those of the layer's targets."""
-    most = counts.sum(0, dtype=torch.float64) * max(
-        1, int(graph.in_degree.max()) if graph.num_targets else 1
-    )
+    largest = 1
+    if graph.num_targets:
+        largest = int(graph.in_degree.max())
+    most = counts.sum(0, dtype=torch.float64) * max(1, largest)
     if bool((most >= _MOST).any()):
         raise GraphError(
             f"path_counts: there may be {float(most.max()):.3g} paths to a target, and numbers "
-            "beyond 2**62 are not "
-            "exact; ask about fewer layers"
+            "beyond 2**62 are not exact; ask about fewer layers"
         )
     counts_of_sources = torch.zeros(graph.num_sources + 1, counts.shape[1], dtype=torch.int64)
     if graph.edges.is_listed:

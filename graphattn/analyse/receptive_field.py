@@ -39,9 +39,7 @@ class ReceptiveField:
         return tuple(graph.in_degree.cpu() for graph in self.graphs)
 
     def to_dict(self) -> dict[str, Any]:
-        """For each layer the least, the mean and the most that a target depends on, and the number
-        of sources.
-        """
+        """The least, mean and largest number of sources after each layer, and of all."""
         rows = [
             dict(zip(("least", "mean", "most"), spread(size), strict=True)) for size in self.sizes
         ]
@@ -56,10 +54,10 @@ class ReceptiveField:
         who = f"{table['targets']:,} target{'s' * (table['targets'] != 1)}"
         lines = [f"sources in the receptive field, of {table['sources']:,}, at {who}:"]
         for number, row in enumerate(table["layers"]):
-            spread = f"{row['least']:,} to {row['most']:,}, mean {row['mean']:,.5g}"
-            lines.append(
-                f"  after layer {number}: {row['most'] if row['least'] == row['most'] else spread}"
-            )
+            numbers = f"{row['least']:,} to {row['most']:,}, mean {row['mean']:,.5g}"
+            if row["least"] == row["most"]:
+                numbers = str(row["most"])
+            lines.append(f"  after layer {number}: {numbers}")
         return "\n".join(lines)
 
 
@@ -73,8 +71,7 @@ def spread(size: Tensor) -> tuple[int, float, int]:
 def receptive_field(
     layers: Layers, targets: Any = None, *, residual: bool = False, budget: int = BUDGET
 ) -> ReceptiveField:
-    """Sources of the first layer that a target depends on after each layer: the support of the
-    Jacobian.
+    """Sources of the first layer that a target depends on after each layer: the Jacobian's support.
 
     Args:
         layers: One graph, or a list of graphs, first layer first.
@@ -130,8 +127,7 @@ class _Spent:
         if joined > self.budget >> 2:
             raise GraphError(
                 f"receptive_field joins {joined:,} rows of sources or more (limit "
-                f"{self.budget >> 2:,}); "
-                f"{self.instead}, or try budget={8 * joined}"
+                f"{self.budget >> 2:,}); {self.instead}, or try budget={8 * joined}"
             )
 
     def pulled(self, reached: Runs, num_rows: int, layer: AttentionGraph) -> Runs:
@@ -173,18 +169,18 @@ def _after(reached: Runs, num_targets: int, num_sources: int, number: int) -> At
 
 def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, ...]:
     """The graph of each layer; where heads differ, the edges that some head has."""
-    graphs = unions(layers)
-    return tuple(
-        graph.with_self_loops() if residual and graph.is_square else graph for graph in graphs
-    )
+    graphs = []
+    for graph in unions(layers):
+        if residual and graph.is_square:
+            graph = graph.with_self_loops()
+        graphs.append(graph)
+    return tuple(graphs)
 
 
 def graphs_and_targets(
     layers: Layers, targets: Any, what: str, budget: int
 ) -> tuple[tuple[AttentionGraph, ...], Tensor]:
-    """The graph of each layer and the chosen targets of the last, whose numbers for each layer are
-    within a budget.
-    """
+    """The graph of each layer and the chosen targets of the last, within a budget."""
     graphs = graphs_of(layers)
     budget = whole(budget, "budget", 1, GraphError)
     chosen = graphs[-1]._choice(targets, graphs[-1].num_targets, "targets")
@@ -192,8 +188,8 @@ def graphs_and_targets(
     if chosen.numel() * widest > budget >> 2:
         raise GraphError(
             f"{what} of {chosen.numel():,} targets among {widest:,} nodes is "
-            f"{chosen.numel() * widest:,} numbers for "
-            f"each layer (limit {budget >> 2:,}); ask about fewer targets: targets=[t]"
+            f"{chosen.numel() * widest:,} numbers for each layer (limit {budget >> 2:,}); ask "
+            "about fewer targets: targets=[t]"
         )
     return graphs, chosen
 

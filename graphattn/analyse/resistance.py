@@ -20,8 +20,7 @@ _FEW = 8  # pairs that are solved for one by one
 
 
 def effective_resistance(graph: AttentionGraph, pairs: Any = None) -> Tensor:
-    r"""Resistance between nodes where every edge is a resistor of 1 ohm: small if many short paths
-    connect them.
+    r"""Resistance between nodes if edges are resistors of 1 ohm; small for many short paths.
 
     .. math:: R_{st} = (e_s - e_t)^\top L^+ (e_s - e_t), \quad L = D - A
 
@@ -61,15 +60,16 @@ def effective_resistance(graph: AttentionGraph, pairs: Any = None) -> Tensor:
     if chosen is None:
         raise GraphError(
             f"effective_resistance of all pairs of {graph.num_targets:,} nodes is a dense matrix "
-            f"(limit {MOST_NODES:,} "
-            "nodes); choose pairs=[[s, ...], [t, ...]]"
+            f"(limit {MOST_NODES:,} nodes); choose pairs=[[s, ...], [t, ...]]"
         )
     return _of_pairs(matrix, chosen, graph.name)
 
 
 def mean_resistance(graph: AttentionGraph) -> float | None:
-    """The mean of :func:`effective_resistance` over all pairs of nodes: the Kirchhoff index over
-    their number; ``None`` if it is infinite."""
+    """The mean of :func:`effective_resistance` over all pairs of nodes, or ``None`` if infinite.
+
+    It is the Kirchhoff index over the number of pairs.
+    """
     n = graph.num_targets
     total = float(_of_all(undirected(graph, "mean_resistance")).sum())
     if total < float("inf"):
@@ -118,14 +118,13 @@ def commute_time(graph: AttentionGraph, pairs: Any = None) -> Tensor:
             .index_add_(0, part, degree)[part]
             .clamp(min=1)
         )
-        return resistance * (
-            volume[:, None] if pairs is None else volume[_pairs(pairs, graph.num_targets)[0]]
-        )
+        if pairs is None:
+            return resistance * volume[:, None]
+        return resistance * volume[_pairs(pairs, graph.num_targets)[0]]
     if graph.num_targets > MOST_NODES:
         raise GraphError(
-            f"commute_time of a directed graph of {graph.num_targets:,} nodes needs a dense "
-            "matrix (limit "
-            f"{MOST_NODES:,}); ask commute_time(graph | graph.reverse(), pairs)"
+            f"commute_time of a directed graph of {graph.num_targets:,} nodes needs a dense matrix "
+            f"(limit {MOST_NODES:,}); ask commute_time(graph | graph.reverse(), pairs)"
         )
     every = _directed(csr_by_target(graph))
     if pairs is None:
@@ -169,9 +168,7 @@ def _of_all(matrix: Any) -> Tensor:
 
 
 def _of_pairs(matrix: Any, pairs: Tensor, name: str) -> Tensor:
-    """By a factorisation where the nodes have an order in which the matrix is a narrow band, else
-    by iterations.
-    """
+    """By a factorisation if an order of the nodes gives a narrow band, else by iterations."""
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     part = components(matrix)
@@ -200,9 +197,7 @@ def _of_pairs(matrix: Any, pairs: Tensor, name: str) -> Tensor:
 def _banded(
     matrix: Any, order: np.ndarray, place: np.ndarray, bandwidth: int
 ) -> Callable[[int, int], float]:
-    """Exact, by Cholesky's factorisation of a band; the first node of each component is
-    grounded.
-    """
+    """Exact, by Cholesky's factorisation of a band; a node of each component is grounded."""
     from scipy.linalg import cho_solve_banded, cholesky_banded
 
     size = len(order)
@@ -242,8 +237,8 @@ def _iterated(matrix: Any, num_pairs: int, name: str) -> Callable[[int, int], fl
         if failed:
             raise GraphError(
                 f"effective_resistance of {name}: conjugate gradients did not converge within "
-                f"{most:,} steps between "
-                f"nodes {s} and {t}; ask fewer pairs, or the same of a smaller size"
+                f"{most:,} steps between nodes {s} and {t}; ask fewer pairs, or the same of a "
+                "smaller size"
             )
         return float(potential[s] - potential[t])
 

@@ -10,8 +10,9 @@ from ..plans.cache import cached
 
 
 def band_of(graph: AttentionGraph) -> tuple[int, int] | None:
-    """``(lo, hi)`` if the edges are all pairs with ``lo <= t - s <= hi``; an end that no target
-    reaches is None.
+    """``(lo, hi)`` if the edges are all pairs with ``lo <= t - s <= hi``.
+
+    An end that no target reaches is None.
     """
     return cached(graph, "band_of", lambda: _band_of(graph))
 
@@ -73,7 +74,10 @@ def _square(n: int, lo: int, hi: int) -> Expression | None:
     if lo == 1 - n and hi == 0:
         return Expression("reverse", (past,))
     if lo == 0 or lo == -hi:
-        return Expression("sliding_window", (n, hi - lo + 1), {"causal": False} if lo else {})
+        options = {}
+        if lo:
+            options = {"causal": False}
+        return Expression("sliding_window", (n, hi - lo + 1), options)
     if lo <= 0 <= hi:
         return Expression("asymmetric_window", (n, hi, -lo))
     return None

@@ -89,8 +89,7 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
     if restarts < _FEWEST:
         raise GraphError(
             f"spectral_gap of {graph.name}: {_FEWEST} restarts of ARPACK on {n:,} nodes are "
-            f"{_FEWEST * once:,} "
-            f"operations (limit {_WORK:,}); ask the same of a smaller size"
+            f"{_FEWEST * once:,} operations (limit {_WORK:,}); ask the same of a smaller size"
         )
     symmetric = graph.is_symmetric
     # a symmetric matrix with the same eigenvalues
@@ -123,10 +122,9 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
         )
     except ArpackNoConvergence as error:
         raise GraphError(
-            f"spectral_gap of {graph.name}: ARPACK did not separate two eigenvalues of {n:,} "
-            "nodes within "
-            f"{restarts:,} restarts; the gap is near 0, or eigenvalues crowd. Ask the same of a "
-            "smaller size"
+            f"spectral_gap of {graph.name}: ARPACK did not separate two eigenvalues of {n:,} nodes "
+            f"within {restarts:,} restarts; the gap is near 0, or eigenvalues crowd. Ask the same "
+            "of a smaller size"
         ) from error
 
 

@@ -9,8 +9,7 @@ from ..errors import ShapeError
 
 
 def spread(x: Any) -> Tensor:
-    r"""Distance of the nodes' features to their mean, relative to their size: 1 is far apart, 0 all
-    alike.
+    r"""Distance of the nodes' features to their mean, relative to their norm: 0 if all are equal.
 
     .. math:: \mu(X) = \lVert X - \mathbf{1} \bar{x}^\top \rVert_F \, / \, \lVert X \rVert_F
 

@@ -1,6 +1,4 @@
-"""The fill of the tiles that a graph touches, in the order given and in one that puts neighbours
-together.
-"""
+"""The fill of the tiles that a graph touches, in its order and in one of near neighbours."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -56,8 +54,7 @@ class TileFill:
 
 
 def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> TileFill:
-    """Number of tiles of the mask that hold an edge, and their fill, before and after reordering
-    the nodes.
+    """Number of tiles of the mask that hold an edge, and their fill, before and after reordering.
 
     Listed edges (and rules of few edges) are reordered by reverse Cuthill-McKee, grids by boxes of
     as many nodes as a tile is high; other rules stay as they are. Copies of a repeated edge count
@@ -94,9 +91,7 @@ def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> Tile
 
 
 def _touched(graph: AttentionGraph, tile: tuple[int, int]) -> tuple[int, float]:
-    """Tiles with an edge, and the share of their pairs that are edges; a band of tiles at a
-    time.
-    """
+    """Tiles with an edge, and the share of their pairs that are edges, band by band."""
     height, width = tile
     T = graph.num_targets
     S = graph.num_sources
@@ -119,7 +114,9 @@ def _touched(graph: AttentionGraph, tile: tuple[int, int]) -> tuple[int, float]:
         touched = touched + int(some.sum())
         edges = edges + int(counts.sum())
         area += int((some * high[:, None] * wide[None, :]).sum())
-    return touched, edges / area if area else 0.0
+    if area == 0:
+        return touched, 0.0
+    return touched, edges / area
 
 
 def _order(graph: AttentionGraph, height: int) -> tuple[str, tuple[Tensor, Tensor] | None]:

@@ -1,6 +1,4 @@
-"""The undirected graph underneath a directed one, for questions that are asked of undirected
-graphs.
-"""
+"""The undirected graph underneath a directed one, for questions about undirected graphs."""
 
 from typing import Any
 
@@ -15,8 +13,9 @@ from .walks import too_many
 
 
 def undirected(graph: AttentionGraph, what: str) -> Any:
-    """scipy's symmetric CSR (N, N) with an empty diagonal: copies of an edge, the more numerous
-    direction of each.
+    """scipy's symmetric CSR (N, N) with an empty diagonal, and the copies of each edge.
+
+    Of the two directions of an edge, the one with more copies counts.
 
     Raises:
         GraphError: If the graph is not square, or is a rule too large to list.

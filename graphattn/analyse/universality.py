@@ -1,6 +1,4 @@
-"""Conditions under which sparse transformers are known to approximate every function of
-sequences.
-"""
+"""Conditions under which sparse transformers approximate every function of sequences."""
 
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -27,8 +25,7 @@ _SMALL = 1 << 12  # nodes up to which one is searched for
 
 @dataclass(frozen=True)
 class Universality:
-    """What :func:`universality` found; ``None`` where the answer costs too much, and ``left_out``
-    says why.
+    """The result of :func:`universality`; ``None`` for what costs too much, see ``left_out``.
 
     Args:
         self_loops: Whether every layer has all self-loops.
@@ -48,9 +45,7 @@ class Universality:
 
     @property
     def sparse_transformer(self) -> bool | None:
-        """True if the conditions of Yun et al. 2020 hold: self-loops, a Hamiltonian path, all
-        depend on all.
-        """
+        """True if the conditions of Yun et al. 2020 hold: self-loops, Hamiltonian path, reach."""
         return _every(self.self_loops, self.hamiltonian_path, self.reads_everything)
 
     @property
@@ -60,9 +55,7 @@ class Universality:
 
     @property
     def universal(self) -> bool | None:
-        """True if one of the two theorems applies; ``None`` if that is open. ``False`` proves
-        nothing.
-        """
+        """True if one of the two theorems applies; ``None`` if open. ``False`` proves nothing."""
         if self.star_graph:
             return True
         return self.sparse_transformer
@@ -75,13 +68,17 @@ class Universality:
     def __str__(self) -> str:
         words = {True: "yes", False: "no", None: "not known"}
         lines = [f"self-loops in every layer: {words[self.self_loops]}"]
-        lines += [f"star: {'no' if self.star is None else f'node {self.star}'}"]
-        lines += [f"Hamiltonian path: {words[self.hamiltonian_path]}"]
-        lines += [f"every node depends on all in the end: {words[self.reads_everything]}"]
-        lines += [f"a universality theorem applies: {words[self.universal]}"]
-        return "\n".join(
-            [*lines, *(f"{name.replace('_', ' ')}: {why}" for name, why in self.left_out.items())]
-        )
+        star = "no"
+        if self.star is not None:
+            star = f"node {self.star}"
+        lines += [
+            f"star: {star}",
+            f"Hamiltonian path: {words[self.hamiltonian_path]}",
+            f"every node depends on all in the end: {words[self.reads_everything]}",
+            f"a universality theorem applies: {words[self.universal]}",
+        ]
+        lines += [f"{name.replace('_', ' ')}: {why}" for name, why in self.left_out.items()]
+        return "\n".join(lines)
 
 
 def _every(*answers: bool | None) -> bool | None:
@@ -93,8 +90,7 @@ def _every(*answers: bool | None) -> bool | None:
 
 
 def universality(layers: Layers, *, budget: int = BUDGET) -> Universality:
-    """Sufficient conditions for universal approximation that the graphs of a sparse transformer
-    meet.
+    """Sufficient conditions for universal approximation that a sparse transformer's graphs meet.
 
     The theorems are about layers repeated as often as it takes, wide enough, with positions; they
     are sufficient, so where none applies nothing is proved.
@@ -126,8 +122,8 @@ def universality(layers: Layers, *, budget: int = BUDGET) -> Universality:
     if cost > budget:
         raise GraphError(
             f"universality would look at about {cost:,} intervals of sources of "
-            f"{graphs[0].num_nodes:,} nodes (limit "
-            f"{budget:,}); ask a smaller size of the same patterns, or try budget={cost}"
+            f"{graphs[0].num_nodes:,} nodes (limit {budget:,}); ask a smaller size of the same "
+            f"patterns, or try budget={cost}"
         )
     union = reduce(or_, distinct)
     loops = all(graph._num_loops() == graph.num_targets for graph in distinct)
@@ -166,8 +162,9 @@ def _star(graph: AttentionGraph) -> int | None:
 
 
 def _at_last(graphs: tuple[AttentionGraph, ...]) -> bool:
-    """True if some number of repetitions of the layers, which lack self-loops, fills the mask: it
-    is primitive.
+    """True if some number of repetitions of layers without self-loops fills the mask.
+
+    Then their matrix is primitive.
     """
     n = graphs[0].num_targets
     if n > 1024:
@@ -187,9 +184,7 @@ def _at_last(graphs: tuple[AttentionGraph, ...]) -> bool:
 
 
 def _path(graph: AttentionGraph, strong: int) -> bool | None:
-    """True if there is a Hamiltonian path: along the numbers, ruled out by the components, or
-    searched for.
-    """
+    """True if there is a Hamiltonian path, found along the indices or by a search."""
     n = graph.num_targets
     node = torch.arange(max(0, n - 1), device=graph.device)
     if bool(graph.contains(node + 1, node).all()) or bool(graph.contains(node, node + 1).all()):
@@ -206,9 +201,7 @@ def _path(graph: AttentionGraph, strong: int) -> bool | None:
 
 
 def _components_meet(graph: AttentionGraph) -> bool | None:
-    """True if an edge leads from each strong component to the next, in an order that follows all
-    edges.
-    """
+    """True if an edge leads from each strong component to the next, in topological order."""
     from scipy.sparse.csgraph import connected_components
 
     matrix = csr_by_target(graph)

@@ -36,16 +36,13 @@ def too_many(graph: AttentionGraph, what: str) -> GraphError:
     else:
         fewer = ""
     return GraphError(
-        f"{what} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule "
-        f"it has about {rows:,} "
-        f"pieces (limit {MOST_LISTED:,}); ask the same of a smaller size{fewer}"
+        f"{what} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule it "
+        f"has about {rows:,} pieces (limit {MOST_LISTED:,}); ask the same of a smaller size{fewer}"
     )
 
 
 class OnMatrix:
-    """Distances in edges, int64 (N,), -1 where there is no path, by scipy; ``cost`` is the edges
-    looked at so far.
-    """
+    """Distances in edges, int64 (N,), -1 without a path; ``cost`` counts the edges read."""
 
     def __init__(self, graph: AttentionGraph) -> None:
         self.graph = graph
@@ -127,10 +124,8 @@ class OnRuns:
             if self.cost > self.budget:
                 raise GraphError(
                     f"a search on {self.name} looks at all {self.runs.row.numel():,} runs of its "
-                    "rows for every step, "
-                    f"and after {distance:,} steps it had looked at {self.cost:,} (limit "
-                    f"{self.budget:,}); "
-                    "ask the same of a smaller size"
+                    f"rows for every step, and after {distance:,} steps it had looked at "
+                    f"{self.cost:,} (limit {self.budget:,}); ask the same of a smaller size"
                 )
             distance += 1
             level = step(level) & (levels < 0)

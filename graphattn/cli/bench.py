@@ -77,7 +77,9 @@ def bench(
     options |= {"dtype": getattr(torch, dtype.value), "repeats": repeats, "limit": limit}
     for graph in graphs:
         with step(f"measuring {graph.name or what}") as progress:
-            names = peers.split(",") if peers else ()
+            names: Any = ()
+            if peers:
+                names = peers.split(",")
             results.append(compare(graph, peers=names, progress=progress, **options))
         if not json:
             say(f"\n{results[-1]}")

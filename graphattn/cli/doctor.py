@@ -66,7 +66,9 @@ def doctor(
         document(state)
     else:
         _print(state)
-    raise typer.Exit(0 if state["ok"] else 1)
+    if not state["ok"]:
+        raise typer.Exit(1)
+    raise typer.Exit(0)
 
 
 def _calibrate(json: bool, device: str) -> None:
@@ -312,4 +314,7 @@ def _print(state: dict[str, Any]) -> None:
     )
     for line in state["advice"]:
         say(f"\nto get what is missing: {line}")
-    say("\nall is well" if state["ok"] else "\nsomething is wrong: see above")
+    if state["ok"]:
+        say("\nall is well")
+    else:
+        say("\nsomething is wrong: see above")

@@ -173,8 +173,7 @@ class File(Deferred):
             if {"num_sources", "num_targets"} & set(options):
                 raise GraphError(
                     "num_nodes is for sources and targets that are the same nodes; leave it out "
-                    "with num_sources or "
-                    "num_targets"
+                    "with num_sources or num_targets"
                 )
             options |= {"num_sources": nodes, "num_targets": nodes}
         edges = self._read(load_edges, options, also="num_nodes duplicates")
@@ -188,8 +187,7 @@ class File(Deferred):
         if edges.num_sources is edges.num_targets is None:
             self._note(
                 f"{max(most):,} nodes, by the largest id; num_nodes=N if there are more, "
-                "num_sources=S and "
-                "num_targets=T if sources and targets are different nodes"
+                "num_sources=S and num_targets=T if sources and targets are different nodes"
             )
             return max(most), max(most)
         if edges.num_sources is None:

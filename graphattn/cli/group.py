@@ -32,7 +32,9 @@ class Group(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run and exit; every error becomes a line, or a JSON document, and a status."""
-        words = list(sys.argv[1:] if args is None else args)
+        if args is None:
+            args = sys.argv[1:]
+        words = list(args)
         extra["standalone_mode"] = False
         wrong: Exception | None = None
         status = 0

@@ -98,9 +98,9 @@ def console(stream: Any = None) -> Any:
     """A rich console that prints text as it is."""
     from rich.console import Console
 
-    return Console(
-        file=sys.stdout if stream is None else stream, highlight=False, markup=False, emoji=False
-    )
+    if stream is None:
+        stream = sys.stdout
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
 def rendered(*parts: Any) -> None:

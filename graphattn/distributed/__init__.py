@@ -1,6 +1,4 @@
-"""One graph for many processes: each owns targets, and receives the rows of the sources that these
-read.
-"""
+"""One graph for many processes: each owns targets and receives the sources' rows."""
 
 from .files import EdgeFiles as EdgeFiles
 from .files import Part as Part

@@ -1,6 +1,4 @@
-"""Rows of nodes sent among processes: what each asked for, or all to all; with the gradients of
-both.
-"""
+"""Rows of nodes exchanged among processes, by request or all to all, with gradients."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,8 +16,7 @@ from ..plans.tiles import Slots
 
 
 class Processes:
-    """The processes of a group: a rank, their number, and the collectives of this package, whose
-    errors say why.
+    """The processes of a group: rank, size, and the collectives of this package, with errors.
 
     Args:
         group: A process group, a device mesh of one axis, or None for all processes; a single one
@@ -60,9 +57,7 @@ class Processes:
         return facts
 
     def ids(self, ids: Tensor, splits: Sequence[int]) -> tuple[Tensor, list[int]]:
-        """All-to-all of counts, then of int64 ids: what the others ask for, by rank, and how many
-        each.
-        """
+        """All-to-all of counts, then of int64 ids: the requests of others by rank, with counts."""
         if self.number == 1:
             return ids, list(splits)
         counts = torch.tensor(splits, device=self.device)
@@ -128,16 +123,14 @@ class Processes:
             return run()
         except (RuntimeError, ValueError) as error:
             raise ProcessError(
-                f"process {self.rank} of {self.number} could not {what}: another has ended, or "
-                "was later than the "
-                "timeout of the process group; see its own error "
+                f"process {self.rank} of {self.number} could not {what}: another has ended, or was "
+                "later than the timeout of the process group; see its own error "
                 f"({str(error).splitlines()[0][:200]})"
             ) from error
 
 
 class Asked:
-    """The rows that others own and this process reads; the owners learn from the readers what to
-    send.
+    """The rows that others own and this process reads; owners learn what to send from readers.
 
     Args:
         slots: Local rows that the others read, by reader.
@@ -154,14 +147,14 @@ class Asked:
         self.slots = Slots(slots, offsets(torch.bincount(slots, minlength=rows)), by_row)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(n, W) -> (received, W). A row's gradients are summed in one order, in float32 or
-        wider.
-        """
+        """(n, W) -> (received, W). Gradients are summed in one order, in float32 or wider."""
         return self.processes.rows(self._taken(x), self.received, self.sent)
 
     def start(self, x: Tensor) -> Callable[[], Tensor]:
-        """Send the rows now; the function returned waits for those received. In a backward,
-        gradients go back as soon as they are known, and are waited for at the place of this call.
+        """Send the rows now; the returned function waits for the received ones.
+
+        In a backward, gradients go back as soon as they are known, and are waited for at the place
+        of this call.
         """
         back: list[Tensor] = []  # gradients on their way
         coming = _Start.apply(self._taken(x), self, back)
@@ -250,9 +243,7 @@ class Every:
 
 
 class _Gather(torch.autograd.Function):
-    """All rows at every process; their gradients are summed by the owner in float32 or wider, as
-    torch's are not.
-    """
+    """All rows at every process; owners sum their gradients in float32 or wider, unlike torch."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, processes: Processes) -> Tensor:

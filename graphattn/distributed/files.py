@@ -1,6 +1,4 @@
-"""Graphs larger than memory: the edges into each part of the targets lie in files, and are read
-part by part.
-"""
+"""Graphs larger than memory: files of the edges into parts of the targets."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -61,8 +59,7 @@ class Part(EdgeTensors):
 
 
 class EdgeFiles:
-    """A graph in a folder, written by :func:`save_parts` or :func:`knn_parts`:
-    ``for part in graph`` reads a part.
+    """A graph in a folder of :func:`save_parts` or :func:`knn_parts`, iterated part by part.
 
     :func:`shard` takes it as its graph, and each process reads the parts that it owns.
 
@@ -155,9 +152,7 @@ class EdgeFiles:
         return _path(self.folder, part)
 
     def _check(self) -> None:
-        """Refuse, at the first use, an index that does not fit its parts: each target is in one of
-        them, once.
-        """
+        """Refuse, at the first use, an index in which a target is not in exactly one part."""
         if self._is_checked:
             return
         targets = edges = 0
@@ -204,8 +199,7 @@ def save_parts(
     *,
     pos: Any = None,
 ) -> EdgeFiles:
-    """Write a graph into a folder in parts of its targets. Those of a rule are listed one after
-    another.
+    """Write a graph into a folder in parts of its targets, listing a rule one part at a time.
 
     Args:
         graph: Any graph.
@@ -244,9 +238,7 @@ def save_parts(
 def write(
     path: Path, sizes: tuple[int, int], parts: Iterable[tuple[Tensor, OwnEdges]]
 ) -> EdgeFiles:
-    """Write targets and the edges into them; the index comes last, so that a folder is whole or no
-    graph.
-    """
+    """Write targets and their edges; the index comes last, so that no partial folder is a graph."""
     hashes = []
     edges = 0
     for part, (targets, own) in enumerate(parts):
@@ -307,4 +299,7 @@ def _path(folder: Path, part: int) -> Path:
 
 
 def _small(x: Tensor) -> np.ndarray:
-    return x.numpy().astype(np.int32 if not x.numel() or int(x.max()) < 2**31 else np.int64)
+    """As int32 if all numbers fit, else int64."""
+    if x.numel() and int(x.max()) >= 2**31:
+        return x.numpy().astype(np.int64)
+    return x.numpy().astype(np.int32)

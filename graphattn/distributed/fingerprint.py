@@ -50,9 +50,8 @@ def agree(
             if value != usual:
                 raise ProcessError(
                     f"processes must share one graph and one partition, but the {fact} of process "
-                    f"{rank} differ from "
-                    f"those of the others: {value}, not {usual}; make the graph of one seed or "
-                    "file in every process"
+                    f"{rank} differ from those of the others: {value}, not {usual}; make the graph "
+                    "of one seed or file in every process"
                 )
     if isinstance(graph, AttentionGraph) and not graph.edges.is_listed:
         after = (processes.rank + 1) % processes.number
@@ -63,6 +62,6 @@ def agree(
             if both[rank][0] != both[before][1]:
                 raise ProcessError(
                     f"processes must share one graph, but processes {before} and {rank} list "
-                    "different edges into the "
-                    f"targets of process {rank}; make the graph by one call in every process"
+                    f"different edges into the targets of process {rank}; make the graph by one "
+                    "call in every process"
                 )

@@ -1,6 +1,4 @@
-"""The plans ``halo`` and ``gather``: attention on own targets, whose sources are own rows and
-received ones.
-"""
+"""The plans ``halo`` and ``gather``: own targets read own rows and received ones."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,21 +76,15 @@ class Halo:
 
         def pair(rows: Tensor) -> tuple[Tensor, Tensor]:
             if value is key:
-                parts = (rows,)
-            else:
-                parts = rows.split([x.shape[-2] * x.shape[-1] for x in (key, value)], -1)
-            first, *rest = (
-                x.unflatten(-1, y.shape[-2:]) for x, y in zip(parts, (key, value), strict=False)
-            )
-            return first, rest[0] if rest else first
+                keys = rows.unflatten(-1, key.shape[-2:])
+                return keys, keys
+            widths = [x.shape[-2] * x.shape[-1] for x in (key, value)]
+            keys, values = rows.split(widths, -1)
+            return keys.unflatten(-1, key.shape[-2:]), values.unflatten(-1, value.shape[-2:])
 
-        whole = (
-            weights
-            or inputs.dropout_p > 0
-            or inputs.score is not None
-            or inputs.normalize is not None
-        )
-        if whole or not self.parts:
+        softmax_of_products = inputs.score is None and inputs.normalize is None
+        by_parts = softmax_of_products and not weights and inputs.dropout_p == 0
+        if not by_parts or not self.parts:
             keys, values = pair(self.of_sources(rows))
             return run(self.local, replace(inputs, key=keys, value=values), weights, lse)
         every = self.coming(rows)
@@ -106,9 +98,9 @@ class Halo:
                 rows = every()
         output = torch.cat([part.output for part in found], -3).index_select(-3, self.back)
         sums = [part.lse for part in found if part.lse is not None]
-        return Outputs(
-            output, None, torch.cat(sums, -2).index_select(-2, self.back) if sums else None
-        )
+        if sums:
+            return Outputs(output, None, torch.cat(sums, -2).index_select(-2, self.back))
+        return Outputs(output)
 
     def coming(self, x: Tensor) -> Callable[[], Tensor]:
         """:meth:`of_sources`, as a function that waits for rows; with overlap they are sent now."""

@@ -27,8 +27,7 @@ def refuse(what: str, instead: str, inputs: Inputs, reasons: list[str], custom: 
 
 
 class Heads:
-    """Queries, keys and values of own nodes become those of all nodes, for own heads, and outputs
-    come back.
+    """Rows of own nodes exchanged for own heads of all nodes, and outputs returned.
 
     Args:
         local: The whole graph's edges.

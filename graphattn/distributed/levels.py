@@ -1,6 +1,4 @@
-"""Levels of a hierarchy that many processes share: a shard of every graph, with the rows of own
-points.
-"""
+"""Levels of a hierarchy that many processes share: a shard of every graph, own points' rows."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,8 +22,7 @@ def shared(
     plan: str,
     share: Callable[..., Any],
 ) -> Hierarchy:
-    """A hierarchy of own points, whose graphs are
-    ``share(graph, owners of targets, owners of sources, plan)``.
+    """A hierarchy of own points, each of whose graphs is a shard made by ``share``.
 
     A coarser point belongs to the owner of the finer point that it keeps, or of most of those that
     it reads. A cloud of the batch is a node of ``clouds``, owned in slices. The plan is that of the
@@ -33,9 +30,9 @@ def shared(
     """
     _agree(shape.levels[0], processes)
     levels: list[Level] = []
-    part = partition_of(
-        partition, len(shape.levels[0].pos), processes.number, _pos(shape) if pos is None else pos
-    )
+    if pos is None:
+        pos = _pos(shape)
+    part = partition_of(partition, len(shape.levels[0].pos), processes.number, pos)
     for level in shape.levels:
         finer = part
         part = _owners(level, part, processes.number)
@@ -44,19 +41,19 @@ def shared(
             name: getattr(level, name)
             for name in ("pos", "batch", "normals", "cells", "signals", "kept")
         }
-        rows = {name: x if x is None else x.index_select(0, own) for name, x in rows.items()}
+        for name, x in rows.items():
+            if x is not None:
+                rows[name] = x.index_select(0, own)
         if level.kept is not None:
             among = torch.cumsum(finer == processes.rank, 0) - 1  # numbers of own finer points
             rows["kept"] = among.to(own.device)[rows["kept"]]
         graphs = tuple(share(graph, part, part, plan) for graph in level.graphs)
-        if level.down is None:
-            down = level.down
-        else:
-            down = share(level.down, part, finer)
-        if level.up is None:
-            up = level.up
-        else:
-            up = share(level.up, finer, part)
+        down = level.down
+        if down is not None:
+            down = share(down, part, finer)
+        up = level.up
+        if up is not None:
+            up = share(up, finer, part)
         near = tuple(_near(each, share(each.graph, part, part)) for each in level.near)
         levels.append(Level(**rows, graphs=graphs, down=down, up=up, near=near))
     clouds = share(shape.clouds, contiguous(shape.num_clouds, processes.number), part)
@@ -64,8 +61,7 @@ def shared(
 
 
 def _agree(finest: Level, processes: Processes) -> None:
-    """Refuse points of other positions, normals or signals than the others': graphs are those of
-    turned points, too.
+    """Refuse positions, normals or signals that differ between processes, as if rotated.
 
     They are compared by weighted means, as machines may round differently.
 
@@ -87,9 +83,9 @@ def _agree(finest: Level, processes: Processes) -> None:
     for rank, wrong in enumerate(((every - every[0]).abs() > 1e-6).any(1).tolist()):
         if wrong:
             raise ProcessError(
-                "processes must share one hierarchy, but positions, normals or signals of "
-                f"process {rank} differ from "
-                "those of process 0; make it of one seed or file in every process"
+                "processes must share one hierarchy, but positions, normals or signals of process "
+                f"{rank} differ from those of process 0; make it of one seed or file in every "
+                "process"
             )
 
 

@@ -8,8 +8,7 @@ from .shards import Shard
 
 
 def mean(per_node: Tensor, shard: Shard, weight: Tensor | None = None) -> Tensor:
-    r"""The mean over the nodes of all processes, equal in each, of numbers of this process's
-    targets.
+    r"""The mean over the nodes of all processes, equal in each, of this process's numbers.
 
     .. math:: \\sum_t w_t \\ell_t / \\sum_t w_t
 
@@ -29,10 +28,9 @@ def mean(per_node: Tensor, shard: Shard, weight: Tensor | None = None) -> Tensor
     if per_node.shape[0] != shard.num_targets:
         expected = f"({shard.num_targets}, ...), a row for each own target"
         raise ShapeError(f"per_node must have shape {expected}, got {tuple(per_node.shape)}")
+    each = per_node
     if per_node.dim() > 1:
         each = per_node.flatten(1).mean(1)
-    else:
-        each = per_node
     if weight is not None and weight.shape != each.shape:
         raise ShapeError(
             f"weight must have shape {tuple(each.shape)}, a number for each own target, got "
@@ -42,8 +40,9 @@ def mean(per_node: Tensor, shard: Shard, weight: Tensor | None = None) -> Tensor
         total = each.new_tensor(float(each.shape[0]))
     else:
         total = weight.to(each.dtype).sum()
+        each = each.where(weight != 0, 0) * weight
     total = shard.processes.sum(total.detach().clone())
-    part = (each if weight is None else each.where(weight != 0, 0) * weight).sum() / total
+    part = each.sum() / total
     every = shard.processes.sum(part.detach().clone())
     own = part * shard.processes.number
     return own + (every - own).detach()

@@ -20,7 +20,7 @@ from ..graphs.points.nearest import nearest
 from ..graphs.points.neighbours import self_first
 from .files import EdgeFiles, empty_folder, write
 from .own import OwnEdges
-from .partition import rcb
+from .partition import index_dtype, rcb
 
 _USUAL = 100_000  # points of a part
 
@@ -84,9 +84,8 @@ class _Points:
         self.file = file
         self.axes = pos.shape[1]
         part = rcb(pos, parts).numpy()
-        number = np.int32 if len(pos) < 2**31 else np.int64
         self.first = np.concatenate(([0], np.cumsum(np.bincount(part, minlength=parts))))
-        self.order = np.argsort(part, kind="stable").astype(number)
+        self.order = np.argsort(part, kind="stable").astype(index_dtype(len(pos)))
         self.boxes = np.empty((parts, 2, self.axes))
         self.dtype = pos.dtype
         for p in range(parts):
@@ -120,9 +119,7 @@ class _Points:
             yield targets, OwnEdges(*own)
 
     def _nearest(self, part: int, ids: Tensor, count: int) -> Tensor:
-        """The nearest of all points to a part's own, by (squared distance, number): int64 (n,
-        count).
-        """
+        """The nearest of all points to a part's, by (squared distance, index): int64 (n, count)."""
         own = self.places(part)
         best = _Best(own, ids, count)
         best.search(slice(None), own, ids)

@@ -12,8 +12,7 @@ from .exchange import Processes
 
 
 def sync_batch_norms(model: nn.Module, group: Any = None) -> nn.Module:
-    """Let the batch norms of a model take their statistics of the rows of all processes in
-    training.
+    """Compute batch-norm statistics over the rows of all processes in training.
 
     Outputs, gradients and running statistics are those of one process that has all rows, to
     rounding. Every process calls the model as often as the others; it may have no rows.
@@ -38,7 +37,9 @@ def sync_batch_norms(model: nn.Module, group: Any = None) -> nn.Module:
     processes = Processes(group)
     for norm in model.modules():
         if isinstance(norm, _BatchNorm) and not isinstance(norm, nn.SyncBatchNorm):
-            kind: Any = norm.kind if isinstance(norm, SyncedNorm) else type(norm)
+            kind: Any = type(norm)
+            if isinstance(norm, SyncedNorm):
+                kind = norm.kind
             norm.__class__ = _synced(kind)
             vars(norm)["processes"] = processes
     return model
@@ -66,12 +67,13 @@ class SyncedNorm(_BatchNorm):
             return super().forward(x)
         self._check_input_dim(x)
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        rows = slice(None if self.counts else 0)
+        counted = wide
+        if not self.counts:
+            counted = wide[:0]
         dims = [0, *range(2, x.dim())]
-        own = wide[rows].sum(dims)
-        total = _Total.apply(
-            torch.cat((own, own.new_tensor([wide[rows].numel() // own.numel()]))), self.processes
-        )
+        own = counted.sum(dims)
+        number = own.new_tensor([counted.numel() // own.numel()])
+        total = _Total.apply(torch.cat((own, number)), self.processes)
         count = float(total[-1].detach())
         if count < 2:
             raise ShapeError(
@@ -80,7 +82,10 @@ class SyncedNorm(_BatchNorm):
             )
         mean = total[:-1] / count
         centred = wide - _column(mean, x)
-        variance = _Total.apply(centred[rows].square().sum(dims), self.processes) / count
+        squares = centred.square()
+        if not self.counts:
+            squares = squares[:0]
+        variance = _Total.apply(squares.sum(dims), self.processes) / count
         self._remember(mean.detach(), variance.detach() * count / (count - 1))
         scale = torch.rsqrt(variance + self.eps)
         if self.affine:

@@ -17,9 +17,11 @@ from ..plans.grouped import EdgeLayout, by_target, rows_in_order
 
 
 class OwnEdges(NamedTuple):
-    """The edges into own targets: ``ptr`` int64 (T_p + 1,); ``source`` and ``edge``, int64 (E_p,),
-    numbers in the whole graph, by target and then by source. Edges of a rule are counted here,
-    until ``number`` asks for the degrees of all; ``degrees`` are those of the whole graph.
+    """The edges into own targets, by target and then by source.
+
+    ``ptr`` int64 (T_p + 1,); ``source`` and ``edge``, int64 (E_p,), numbers in the whole graph.
+    Edges of a rule are counted here, until ``number`` asks for the degrees of all; ``degrees`` are
+    those of the whole graph.
     """
 
     ptr: Tensor
@@ -67,9 +69,7 @@ def remote(source: Tensor, owner: Tensor, process: int) -> Tensor:
 def local_edges(
     own: OwnEdges, column: Tensor, columns: int, device: torch.device
 ) -> tuple[Tensor, EdgeTensors]:
-    """The numbers of own edges, ascending, and the edges over so many columns, which sums of a
-    target do not sort.
-    """
+    """The indices of own edges, ascending, and the edges over some columns, without a sort."""
     edges, order = torch.sort(own.edge)
     layout = EdgeLayout(own.ptr, column, torch.argsort(order), torch.arange(own.ptr.numel() - 1))
     local = EdgeTensors.of(layout, columns, device)
@@ -91,9 +91,7 @@ class Some(NamedTuple):
     def of(
         cls, own: OwnEdges, place: Tensor, columns: int, whole: EdgeTensors, edges: Tensor
     ) -> "Some":
-        """Edges of ``whole``, whose numbers are ``edges`` (E_p,), ascending; a source is the column
-        ``place`` (S,).
-        """
+        """Edges of ``whole`` by index (E_p,), ascending; a source is the column ``place`` (S,)."""
         numbers, local = local_edges(own, place[own.source], columns, whole.device)
         local.seed_of_all = whole.seed_of_all
         return cls(local, torch.searchsorted(edges, numbers).to(whole.device))

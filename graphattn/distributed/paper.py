@@ -1,6 +1,4 @@
-"""Plans on paper: what each of any number of processes would own, read and receive, counted without
-processes.
-"""
+"""Estimates of plans: what each process would own, read and receive, without processes."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,9 +23,7 @@ IdsOf = Callable[[int], Tensor]
 
 
 class Times(NamedTuple):
-    """Milliseconds of a layer's forward at the process that takes most: exchange, and products of
-    attention.
-    """
+    """Milliseconds of a layer's forward at the slowest process: exchange, and attention."""
 
     exchange: float
     compute: float
@@ -85,15 +81,14 @@ def on_paper(
         told += _asked(graph, owns, held)
     counts = Counts(sizes, held, *told)
     plan, refused = choose("auto", counts, rows)
-    return Report(
-        plan, f"{partition}, a sample of {_SAMPLE}" if sampled else partition, counts, rows, refused
-    )
+    layout = partition
+    if sampled:
+        layout = f"{partition}, a sample of {_SAMPLE}"
+    return Report(plan, layout, counts, rows, refused)
 
 
 def times(report: Report, gigabytes: float, teraflops: float) -> Times:
-    """Times of a link of so many gigabytes, and a processor of so many tera-operations, a
-    second.
-    """
+    """Times for a link, in gigabytes a second, and a processor, in tera-operations a second."""
     width = (report.rows.heads or 0) * report.rows.head_dim
     operations = 4 * width * int(report.edges.max())  # a product and a sum, of two operations each
     return Times(int(report.bytes_per_layer.max()) / gigabytes / 1e6, operations / teraflops / 1e9)
@@ -107,9 +102,7 @@ def _slices(nodes: int, processes: int) -> tuple[IdsOf, Tensor]:
 
 
 def _asked(graph: AttentionGraph, owns: IdsOf, held: Tensor) -> list[Tensor]:
-    """Queries sent, queries answered and edges computed by each process, whose sources are
-    slices.
-    """
+    """Queries sent and answered and edges computed by each process, if sources are slices."""
     S = graph.num_sources
     P = held.numel()
     sent = []
@@ -125,14 +118,11 @@ def _asked(graph: AttentionGraph, owns: IdsOf, held: Tensor) -> list[Tensor]:
 
 
 def _count(edges: Edges, targets: Tensor, sources: Tensor) -> tuple[int, int, int]:
-    """The edges into some targets, their sources that are not among ``sources``, and the targets
-    that read these.
-    """
+    """Edges into some targets, their sources not in ``sources``, and the targets reading these."""
     if edges.num_runs * targets.numel() > _MOST * max(1, edges.num_targets):
         raise GraphError(
             f"one process would own {targets.numel():,} targets, whose sources are counted in "
-            f"memory (limit {_MOST:,} "
-            "intervals); take more processes"
+            f"memory (limit {_MOST:,} intervals); take more processes"
         )
     runs = edges.rows(targets)
     length = runs.hi - runs.lo

@@ -1,6 +1,4 @@
-"""Partitions of nodes among processes: equal slices, recursive coordinate bisection, or the
-caller's ids.
-"""
+"""Partitions of nodes among processes: slices, coordinate bisection, or given ids."""
 
 from typing import Any
 
@@ -71,9 +69,7 @@ def contiguous_range(num_nodes: int, process: int, processes: int) -> tuple[int,
 
 
 def box_of(grid: tuple[int, ...], process: int, processes: int) -> Tensor:
-    """The cells of one process, ascending, int64: a row-major grid is halved across its longest
-    side into boxes.
-    """
+    """The cells of one process, ascending int64: a grid halved across its longest side."""
     sides = [(0, length) for length in grid]
     while processes > 1:
         axis = max(range(len(sides)), key=lambda a: sides[a][1] - sides[a][0])
@@ -94,9 +90,15 @@ def box_of(grid: tuple[int, ...], process: int, processes: int) -> Tensor:
     return cells
 
 
+def index_dtype(size: int) -> Any:
+    """The numpy dtype of indices of so many points."""
+    if size < 2**31:
+        return np.int32
+    return np.int64
+
+
 def rcb(pos: Any, processes: int) -> Tensor:
-    """Recursive coordinate bisection: points (N, d) are halved across the longest side of their
-    box.
+    """Recursive coordinate bisection: points (N, d) halved across their box's longest side.
 
     Any number of processes; sizes differ by one for each halving at most. Points at the cut go to
     either side by their numbers, so that every process computes the same partition. One axis of
@@ -109,9 +111,8 @@ def rcb(pos: Any, processes: int) -> Tensor:
         >>> rcb(np.array([[0.0], [3.0], [1.0], [2.0]]), 2).tolist()
         [0, 1, 0, 1]
     """
-    number = np.int32 if len(pos) < 2**31 else np.int64
     part = np.zeros(len(pos), np.int32)
-    todo = [(np.arange(len(pos), dtype=number), 0, processes)]
+    todo = [(np.arange(len(pos), dtype=index_dtype(len(pos))), 0, processes)]
     while todo:
         ids, first, many = todo.pop()
         if many == 1 or not len(ids):

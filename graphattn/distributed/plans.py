@@ -99,8 +99,7 @@ class Counts:
         return self.targets.numel()
 
     def received(self, plan: str, rows: Rows) -> Tensor:
-        """What each process receives in a layer's forward, in rows of keys and values, float64
-        (P,).
+        """Rows of keys and values that each process receives in a forward, float64 (P,).
 
         A gather pads parts to the largest.
         """
@@ -143,8 +142,9 @@ class Report:
 
     @property
     def bytes_per_layer(self) -> Tensor:
-        """Bytes that each process receives in a layer's forward, int64 (P,); the backward sends as
-        many back; by the plan ``stream`` it receives them once more, too.
+        """Bytes that each process receives in a layer's forward, int64 (P,).
+
+        The backward sends as many back; by the plan ``stream`` it receives them once more, too.
 
         Rows of keys and values, in the dtype given; 0 if no heads were given.
         """
@@ -247,7 +247,8 @@ def choose(
         name: float(counts.received(name, rows).max()) for name in PLANS if not against.get(name)
     }
     for name, factor in (("gather", _COLLECTIVE), ("queries", _MERGED)):
-        costs |= {name: factor * costs[name]} if name in costs else {}
+        if name in costs:
+            costs[name] *= factor
     best = min(costs, key=lambda name: costs[name])
     for name in costs.keys() - {best}:
         here, there = (f"{float(counts.received(way, rows).max()):,.0f}" for way in (name, best))
@@ -255,7 +256,8 @@ def choose(
             f"it brings a process {here} rows of keys and values, or as many bytes, and {best} "
             f"{there}"
         )
-        against[name] += ", and it merges outputs to rounding" if name == "queries" else ""
+        if name == "queries":
+            against[name] += ", and it merges outputs to rounding"
     return best, {name: against[name] for name in PLANS if name != best}
 
 

@@ -1,6 +1,4 @@
-"""The plan ``queries``: a query goes to every owner of sources that it reads, and their outputs
-come back.
-"""
+"""The plan ``queries``: queries go to the owners of their sources, outputs come back."""
 
 from dataclasses import replace
 
@@ -19,8 +17,7 @@ from .stream import merged, parts_of, refuse_unmerged
 
 
 class Queries:
-    """Attention on own sources, of the queries of all processes that read them; a target's owner
-    merges its outputs by log-sum-exp.
+    """Attention on own sources of all processes' queries, merged by log-sum-exp at the owner.
 
     Outputs are those of one process to rounding. Biases and edge features go with the queries.
 
@@ -84,13 +81,14 @@ class Queries:
         assert found.lse is not None
         parts = along(-3, self.ask.back, found.output), along(-2, self.ask.back, found.lse)
         output, sums = merged(run, self.parts, *parts)
-        return Outputs(output.to(inputs.value.dtype), None, sums if lse else None)
+        output = output.to(inputs.value.dtype)
+        if lse:
+            return Outputs(output, None, sums)
+        return Outputs(output)
 
 
 def _asked(own: OwnEdges, to: Tensor, processes: int) -> tuple[Tensor, list[int], Tensor]:
-    """The targets whose queries go to each process, by process; how many each; and each edge's
-    number among these.
-    """
+    """Targets whose queries go to each process, their numbers, and each edge's index in them."""
     targets = max(1, own.ptr.numel() - 1)
     pair, query = torch.unique(to * targets + rows_of(own.ptr), return_inverse=True)
     many = torch.bincount(pair // targets, minlength=processes)
@@ -98,7 +96,8 @@ def _asked(own: OwnEdges, to: Tensor, processes: int) -> tuple[Tensor, list[int]
 
 
 def asked_of(processes: Processes, own: OwnEdges, to: Tensor) -> list[Tensor]:
-    """For :class:`Counts`: queries sent, queries answered and edges computed by each process, if
+    """For :class:`Counts`: queries sent, queries answered and edges computed by each process.
+
     ``to`` (E_p,) owns the sources of the edges into own targets.
     """
     edges = torch.bincount(to, minlength=processes.number).tolist()

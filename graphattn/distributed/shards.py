@@ -1,6 +1,4 @@
-"""A process's share of a graph: its targets, the edges into them, and the exchange of the rows that
-they read.
-"""
+"""A process's share of a graph: its targets, their edges, and the exchange of rows."""
 
 from collections.abc import Callable
 from typing import Any, overload
@@ -59,8 +57,7 @@ def shard(  # type: ignore[misc]  # options have names
     dtype: torch.dtype = torch.float32,
     overlap: bool = False,
 ) -> Any:
-    """This process's share of a graph that every process of the group passes; all call it at the
-    same time.
+    """This process's share of a graph that all processes pass; a collective call.
 
     Each target belongs to one process, which computes its whole softmax: outputs are bit for bit
     those of one process on backend ``edges``, given queries, keys and values, and one kind of CPU.
@@ -130,9 +127,9 @@ def shard(  # type: ignore[misc]  # options have names
         sized |= {"heads": heads, "kv_heads": kv_heads}
 
         def share(each: AttentionGraph, to: Tensor, of: Tensor, plan: str = "halo") -> Shard:
-            return shard(
-                each, group, to, source_partition=None if of is to else of, plan=plan, **sized
-            )
+            if of is to:
+                return shard(each, group, to, plan=plan, **sized)
+            return shard(each, group, to, source_partition=of, plan=plan, **sized)
 
         return shared(graph, processes, partition, pos, plan, share)
     if isinstance(graph, PerHead):
@@ -289,8 +286,7 @@ class Shard(EdgeTensors):
 
     @property
     def edges(self) -> Tensor:
-        """The numbers of its edges in the whole graph's order, int64 (E_p,), ascending; all of them
-        by plan ``heads``.
+        """Indices of its edges in the whole graph, int64 (E_p,), ascending; all by plan ``heads``.
 
         A rule is asked for the degrees of all targets.
         """
@@ -305,9 +301,7 @@ class Shard(EdgeTensors):
 
     @property
     def of_whole(self) -> AttentionGraph:
-        """Its edges, in their order, between the nodes of the whole graph, as biases of numbers of
-        nodes read them.
-        """
+        """Its edges, in order, between the nodes of the whole graph, for biases of node indices."""
         if "of_whole" not in self._memo:
             local = self._plan.local
             sizes = (every.by_owner.numel() for every in self._every)
@@ -327,15 +321,12 @@ class Shard(EdgeTensors):
         return self._plan.local
 
     def scatter(self, x: Tensor, dim: int = 0) -> Tensor:
-        """The rows of own targets of a tensor that has a row for every target along ``dim``;
-        nothing is sent.
-        """
+        """The rows of own targets of a tensor with a row per target along ``dim``; local."""
         self._check("x", x, dim, self._every[0].by_owner.numel(), "the whole graph's targets")
         return x.index_select(dim, self.owned.to(x.device))
 
     def gather(self, x: Tensor, dim: int = 0) -> Tensor:
-        """The rows of all targets, in every process, of a tensor that has rows of own targets along
-        ``dim``.
+        """The rows of all targets, in every process, from own targets' rows along ``dim``.
 
         Differentiable: gradients of all processes are summed by the owner.
         """
@@ -356,8 +347,9 @@ class Shard(EdgeTensors):
         value: Tensor,
         numbers: Callable[[], int],
     ) -> tuple[EdgeTensors, Tensor, Pair]:
-        """The same; where rows (..., C) are narrower than the keys and values, those of all sources
-        read are sent while queries are computed.
+        """The same; narrow rows (..., C) of all sources are sent while queries are computed.
+
+        Only where they are narrower than the keys and values.
         """
         distinct = {id(x): x for x in (key, value)}
         narrow = sum(x.shape[-1] for x in distinct.values()) < numbers()
@@ -390,14 +382,12 @@ class Shard(EdgeTensors):
     def __repr__(self) -> str:
         return (
             f"Shard({self.processes.rank} of {self.processes.number}: {self.num_sources} sources "
-            f"-> {self.num_targets} "
-            f"targets, {self.num_edges} edges, plan {self.report.plan})"
+            f"-> {self.num_targets} targets, {self.num_edges} edges, plan {self.report.plan})"
         )
 
 
 class HeadShards(Shard):
-    """A process's share of a :class:`graphattn.PerHead`: a shard of each graph, which exchanges
-    rows of its own heads.
+    """A process's share of a :class:`graphattn.PerHead`: a shard of each graph, by heads.
 
     Attributes:
         shards: The shard of each graph; heads side by side that have one graph share it.

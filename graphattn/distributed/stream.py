@@ -1,6 +1,4 @@
-"""The plan ``stream``: the rows of one process after another, so that no process holds all of
-them.
-"""
+"""The plan ``stream``: rows of one process after another, so that none holds all."""
 
 import torch
 from torch import Tensor
@@ -68,7 +66,10 @@ class Stream:
             output, sums = checkpoint(
                 self._step, run, inputs, step, output, sums, use_reentrant=False
             )
-        return Outputs(output.to(inputs.value.dtype), None, sums if lse else None)
+        output = output.to(inputs.value.dtype)
+        if lse:
+            return Outputs(output, None, sums)
+        return Outputs(output)
 
     def _step(
         self, run: Run, inputs: Inputs, step: int, output: Tensor, sums: Tensor
@@ -118,8 +119,10 @@ def parts_of(target: Tensor, targets: int, device: torch.device) -> EdgeTensors:
 
 
 def merged(run: Run, parts: EdgeTensors, output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs (..., n, H, D) of parts of sources, and log-sum-exp (..., n, H), as those of targets:
-    attention on parts, whose scores are their log-sum-exp.
+    """Outputs of parts of sources merged by their log-sum-exp.
+
+    Outputs (..., n, H, D) and log-sum-exp (..., n, H) become those of targets: attention on parts,
+    whose scores are their log-sum-exp.
     """
     query = lse.new_zeros(*lse.shape[:-2], parts.num_targets, lse.shape[-1], 1)
     given = Inputs(query, lse.new_zeros(*lse.shape, 1), output.to(lse.dtype), 1.0, score_bias=lse)
