@@ -1,6 +1,4 @@
-"""Any Hugging Face model on any graph, in place: Trainer, ``generate``, ``save_pretrained`` and
-adapters still work.
-"""
+"""Hugging Face models on any graph, in place, with Trainer, ``generate``, saving and adapters."""
 
 from .audit import audit_config as audit_config
 from .patch import from_pretrained as from_pretrained

@@ -67,7 +67,9 @@ def attend(
             "out of patch()"
         )
     is_causal = options.get("is_causal")
-    is_causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    is_causal = bool(is_causal)
     dense = None
     if ticket is None or ticket.is_given:
         dense = _checked_mask(attention_mask, query, key)
@@ -76,7 +78,8 @@ def attend(
     if key.shape[1] < value.shape[1]:
         key = key.repeat_interleave(value.shape[1] // key.shape[1], 1)
     wanted = patch.wants_weights(options, ticket)
-    if job.reads_all and not wanted and bias is None and softcap is None and s_aux is None:
+    has_options = any(option is not None for option in (bias, softcap, s_aux))
+    if job.reads_all and not wanted and not has_options:
         which = job.spans or job.sources
         return _full(query, _held(key, which), _held(value, which), scaling, dropout), None
     if job.each:
@@ -99,8 +102,8 @@ def carries_patch() -> OptionError:
     """The error for a model whose configuration names the patch of another model."""
     return OptionError(
         "this model carries another model's patch in its configuration, and would read along its "
-        "own masks; patch it "
-        "too, ga.patch(model, graph), or make it the plain model, ga.unpatch(model)"
+        "own masks; patch it too, ga.patch(model, graph), or make it the plain model, "
+        "ga.unpatch(model)"
     )
 
 
@@ -224,18 +227,12 @@ def _in_rows(job: Job, output: Tensor, query: Tensor) -> Tensor:
 
 
 def _checked_mask(mask: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
-    """A caller's mask, checked; it may be longer than the written tokens if a cache has more
-    room.
-    """
+    """A caller's mask, checked; it may be longer than the written tokens, as of a static cache."""
     (B, H, T, _), S = query.shape, key.shape[2]
     if mask is None or mask.dim() != 4:
         return mask
-    if (
-        mask.shape[0] in (1, B)
-        and mask.shape[1] in (1, H)
-        and mask.shape[2] in (1, T)
-        and mask.shape[3] >= S
-    ):
+    broadcasts = all(size in (1, full) for size, full in zip(mask.shape, (B, H, T), strict=False))
+    if broadcasts and mask.shape[3] >= S:
         return mask
     raise ShapeError(
         f"attention_mask must have shape ({B}, 1, {T}, {S}), 1 or {B} rows, got {tuple(mask.shape)}"
@@ -249,12 +246,9 @@ def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor
     elif mask is not None:
         mask = mask.masked_fill(mask <= torch.finfo(mask.dtype).min / 2, -torch.inf)
     added = [x for x in (mask, position_bias) if x is not None]
-    if added:
-        total = sum(added[1:], added[0])
-    else:
-        total = None
-    if total is None:
-        return total
+    if not added:
+        return None
+    total = sum(added[1:], added[0])
     return total[(None,) * (4 - total.dim())]
 
 
@@ -292,9 +286,7 @@ def _at_edges(job: Job, bias: Tensor, S: int) -> Tensor:
 
 
 def _in_places(job: Job, outputs: Outputs, B: int, T: int, S: int) -> tuple[Outputs, Graph]:
-    """The outputs with weights (B, E, H) on a graph between the positions of a row, 0 where a row
-    lacks the edge.
-    """
+    """Outputs whose weights (B, E, H) are on a graph of a row's positions, 0 for missing edges."""
     if (job.graph.num_targets, job.graph.num_sources) == (T, S) and isinstance(job.sources, range):
         return outputs, job.graph
     assert outputs.alpha is not None

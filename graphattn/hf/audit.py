@@ -304,9 +304,7 @@ def check_counts(fields: Any, within: str = "") -> None:
 
 
 def small(config: Any) -> Any:
-    """The configuration with small widths and windows; everything else, such as kinds of layers,
-    stays.
-    """
+    """The configuration with small widths and windows, and the same kinds of layers."""
     chosen: dict[str, Any] = dict(sizes(config))
     for name in getattr(config, "sub_configs", {}):
         if getattr(config, name, None) is not None:

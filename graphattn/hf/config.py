@@ -1,5 +1,6 @@
-"""Configurations of patched models: ``output_attentions`` may be set, which transformers allows
-eager attention alone.
+"""Configurations of patched models, in which ``output_attentions`` may be set.
+
+transformers allows it for eager attention alone.
 
 Transformers' check is a property of the class, and another one runs when a configuration is saved.
 The configuration of a patched model therefore gets a class of its own, by the same name, which Auto
@@ -16,18 +17,14 @@ _EAGER = ("eager", None)
 
 
 def take_weights(config: Any) -> None:
-    """Let ``output_attentions`` of a patched model's configuration be set, while it names the
-    patch.
-    """
+    """Allow ``output_attentions`` in a patched model's configuration, while it names the patch."""
     kind: Any = type(config)
     if hasattr(kind, "output_attentions") and not hasattr(kind, _OWN):
         config.__class__ = _class_of(kind)
 
 
 def give_back(config: Any) -> None:
-    """Undo :func:`take_weights`, once a configuration names its attention before; only eager keeps
-    the request.
-    """
+    """Undo :func:`take_weights`; only a configuration of eager attention keeps the request."""
     kind = getattr(type(config), _OWN, None)
     if kind is None:
         return

@@ -50,9 +50,8 @@ def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
         else:
             hint = "by name"
         raise OptionError(
-            f"graph must name its stack, {hint}, such as "
-            f"{{{(roles or list(stacks(places)))[0]!r}: graph}}; the "
-            f"model has {names}"
+            f"graph must name its stack, {hint}, such as {{{(roles or list(stacks(places)))[0]!r}: "
+            f"graph}}; the model has {names}"
         )
     if isinstance(given, PerExample):
         raise _of_one_batch(given)
@@ -121,34 +120,32 @@ def _of_one_batch(graphs: PerExample) -> GraphError:
 
 
 def reads_batch(given: Any, inputs: Iterable[str], role: str = "") -> list[str]:
-    """The inputs of the model that a function of the batch takes; none for a function of the
-    length.
+    """The inputs of the model that a function of the batch takes; none for one of the length.
 
     Raises:
         OptionError: If a function takes anything else.
     """
     if isinstance(given, str) or is_graph(given):
         return []
-    taken = inspect.signature(given).parameters
-    asked = [name for name in taken if name in set(inputs)]
-    meant = [name for name in taken if name in {*asked, *BY_TOKEN}]
-    if not meant:
-        function(given, "graph", "targets, sources" if role == "cross" else "length", hint=_HINT)
-    others = [
+    parameters = inspect.signature(given).parameters
+    asked = [name for name in parameters if name in set(inputs)]
+    if parameters.keys().isdisjoint({*asked, *BY_TOKEN}):
+        names = "length"
+        if role == "cross":
+            names = "targets, sources"
+        function(given, "graph", names, hint=_HINT)
+        return []
+    required = [
         name
-        for name, one in taken.items()
-        if name not in (*asked, NEW) and one.default is one.empty
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-    others = [
-        name
-        for name in others
-        if taken[name].kind not in (taken[name].VAR_POSITIONAL, taken[name].VAR_KEYWORD)
-    ]
-    if meant and others:
+    others = [name for name in required if name not in (*asked, NEW)]
+    if others:
         raise OptionError(
-            f"graph is a function of {', '.join(taken)}, but the model has no input "
-            f"{', '.join(others)}; "
-            f"it has {', '.join(inputs)}"
+            f"graph is a function of {', '.join(parameters)}, but the model has no input "
+            f"{', '.join(others)}; it has {', '.join(inputs)}"
         )
     return asked
 
@@ -159,9 +156,7 @@ def takes_new(function: Callable[..., Any]) -> bool:
 
 
 def sized(given: Any, length: int, targets: int | None = None) -> Graph:
-    """The graph between ``length`` tokens, or from them to ``targets``; a larger one stays as it
-    is.
-    """
+    """The graph between ``length`` tokens, or from them to ``targets``; a larger one stays."""
     size: tuple[int, ...] = (length,)
     if targets is not None:
         size = (targets, length)
@@ -175,17 +170,21 @@ def sized(given: Any, length: int, targets: int | None = None) -> Graph:
     return _large_enough(graph, length, targets)
 
 
-def _large_enough(given: Any, length: int, targets: int | None) -> Graph:
-    least = (length if targets is None else targets, length)
-    if given.num_targets < least[0] or given.num_sources < least[1]:
+def _large_enough(graph: Any, length: int, targets: int | None) -> Graph:
+    """The graph, without sources beyond the sequence if targets are others; refuse a smaller one."""
+    num_targets = length
+    sequence = f"{length} tokens"
+    if targets is not None:
+        num_targets = targets
+        sequence = f"{length} tokens and {targets} targets"
+    if graph.num_targets < num_targets or graph.num_sources < length:
         raise GraphError(
-            f"the sequence has {least[1]} "
-            f"tokens{'' if targets is None else f' and {targets} targets'}; {given!r} must "
-            f"have at least as many nodes; a pattern, made with ... for its size, fits any length"
+            f"the sequence has {sequence}; {graph!r} must have at least as many nodes; a pattern, "
+            "made with ... for its size, fits any length"
         )
-    if targets is not None and given.num_sources > length:
-        return _first_sources(given, length)
-    return given
+    if targets is not None and graph.num_sources > length:
+        return _first_sources(graph, length)
+    return graph
 
 
 def _first_sources(graph: AttentionGraph | PerHead, length: int) -> Graph:

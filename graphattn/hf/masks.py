@@ -16,8 +16,7 @@ from .ticket import Ticket, outside_call
 
 @partial(not_followed, reason=BREAK)
 def mask_of(patch: Patch, **request: Any) -> Tensor | None:
-    """The mask function of a patched model: bool (B, 1, T, S) of the unmasked tokens, with a
-    ticket.
+    """The mask function of a patched model: bool (B, 1, T, S) of unmasked tokens, with a ticket.
 
     Models that compute with their mask, such as convolutions that skip padding, find the padding in
     it; eager attention in a model's own code gets floats to add.
@@ -29,12 +28,9 @@ def mask_of(patch: Patch, **request: Any) -> Tensor | None:
     if here.tokens:
         tokens = here.tokens[-1][1]
     ticket = Ticket(request | offsets, call=here.call, tokens=tokens)
-    needed = ticket.call is not None and (patch.reads_batch or bool(ticket.call.virtual))
-    if patch.splits_rows and tokens is not None:
-        needed = needed or not tokens.is_trivial
     own = patch.has_own_layers
     eager = patch.implementation(request.get("config")) == "eager"
-    if ticket.says_nothing(own=own) and not eager and not needed:
+    if not eager and not _needs(patch, ticket) and ticket.says_nothing(own=own):
         return None
     if eager:
         view = ticket.mask("eager")
@@ -48,9 +44,17 @@ def mask_of(patch: Patch, **request: Any) -> Tensor | None:
     return view
 
 
+def _needs(patch: Patch, ticket: Ticket) -> bool:
+    """True if layers need the ticket of a call, even if it masks no token."""
+    if patch.splits_rows and ticket.tokens is not None and not ticket.tokens.is_trivial:
+        return True
+    if ticket.call is None:
+        return False
+    return patch.reads_batch or bool(ticket.call.virtual)
+
+
 def marked(patch: Patch, mask: Any, cache: Any, *, needed: bool) -> Any:
-    """A mask (B or 1, 1 or H, T, S) of the caller with a ticket, also in a dict; else the mask
-    itself.
+    """A caller's mask (B or 1, 1 or H, T, S) with a ticket, also in a dict; else the mask itself.
 
     Args:
         patch: The patch of the model.
@@ -117,7 +121,8 @@ def ticket_of(patch: Patch, mask: Any) -> Ticket | None:
     if ticket is not None or not isinstance(mask, Tensor):
         return ticket
     detached = patch.places.get(mask.data_ptr())  # as checkpointing passes it
-    if detached is not None and detached.view is not None and detached.view.shape == mask.shape:
+    view = getattr(detached, "view", None)
+    if view is not None and view.shape == mask.shape:
         return detached
     call = patch.running.call
     if call is None:
@@ -129,9 +134,7 @@ def ticket_of(patch: Patch, mask: Any) -> Ticket | None:
 
 
 def _outside(patch: Patch, mask: Tensor) -> Ticket | None:
-    """The ticket of a copied mask outside a call, as under reentrant checkpointing on several
-    devices.
-    """
+    """The ticket of a copied mask outside a call, as under checkpointing on several devices."""
     known = [ticket for ticket in patch.tickets if _is_copy(mask, ticket.view)]
     if not known:
         return None
@@ -140,8 +143,7 @@ def _outside(patch: Patch, mask: Tensor) -> Ticket | None:
     if patch.splits_rows and any(not known[0].splits_as(ticket) for ticket in known[1:]):
         raise OptionError(
             "several calls have equal masks and different position_ids, so that a layer that runs "
-            "again outside of "
-            "them, under gradient checkpointing, cannot be assigned to one; pass "
+            "again outside of them, under gradient checkpointing, cannot be assigned to one; pass "
             "use_reentrant=False"
         )
     return known[0]

@@ -49,9 +49,7 @@ class Place:
     role: str
 
     def answers(self, key: str) -> bool:
-        """True if a caller's key matches this module: its role, its stack, or a part of its
-        name.
-        """
+        """True if a caller's key matches this module: its role, stack, or a part of its name."""
         if self.role and key in ROLES:
             return key == self.role
         return key in (self.role, self.stack) or f".{key}." in f".{self.name}."
@@ -104,9 +102,7 @@ def _role(name: str) -> str:
 
 
 def own_code(model: nn.Module) -> list[str]:
-    """The classes of attention in a model that compute their own softmax, which cannot be
-    patched.
-    """
+    """The attention classes of a model that compute their own softmax and cannot be patched."""
     kinds: dict[Any, None] = dict.fromkeys(type(part) for part in model.modules())
     return [
         kind.__name__

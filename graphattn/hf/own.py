@@ -13,36 +13,29 @@ from .ticket import Ticket
 def own_graphs(
     mask: Tensor | None, ticket: Ticket | None, T: int, S: int, *, is_causal: bool
 ) -> list[AttentionGraph]:
-    """The graph of each row of the batch from the model's own masks; one graph if all rows are
-    alike.
-    """
+    """The graph of each row of the batch from the model's own masks; one graph if all are equal."""
     if ticket is not None and not ticket.is_given:
         graphs: list[AttentionGraph] = ticket.frame(crosses=False).remember(
             "own", lambda: _of_request(ticket)
         )
         return graphs
     if mask is None:
-        return [causal(T) if is_causal and T == S and T > 1 else _all(T, S)]
-    return _of_masks(
-        (mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2).detach(),
-        T,
-        S,
-    )
+        if is_causal and T == S and T > 1:
+            return [causal(T)]
+        return [_all(T, S)]
+    if mask.dtype != torch.bool:
+        mask = mask > torch.finfo(mask.dtype).min / 2
+    return _of_masks(mask.detach(), T, S)
 
 
 def _of_request(ticket: Ticket) -> list[AttentionGraph]:
+    """The graphs of the masks that transformers asked for, one per row of the batch."""
     request = ticket.request
+    config = request.get("config")
     windows = [request.get("local_size")]
-    windows += [
-        getattr(request.get("config"), name, None)
-        for name in ("sliding_window", "attention_chunk_size")
-    ]
-    return _of_masks(
-        ticket.dense(),
-        request["q_length"],
-        request["kv_length"],
-        [w for w in windows if isinstance(w, int)],
-    )
+    windows += [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    widths = [window for window in windows if isinstance(window, int)]
+    return _of_masks(ticket.dense(), request["q_length"], request["kv_length"], widths)
 
 
 def _of_masks(
@@ -57,10 +50,10 @@ def _of_masks(
 def _named(mask: Tensor, windows: list[int]) -> AttentionGraph:
     """The closed form of a mask, if there is one, which has a name and costs nothing."""
     T, S = mask.shape
-    for form in [
-        _all(T, S),
-        *([causal(T), *(sliding_window(T, w) for w in windows if w > 0)] if T == S else []),
-    ]:
+    forms = [_all(T, S)]
+    if T == S:
+        forms += [causal(T), *(sliding_window(T, window) for window in windows if window > 0)]
+    for form in forms:
         if form.num_edges == int(mask.sum()) and bool((form.mask().to(mask.device) == mask).all()):
             return form
     return from_mask(mask)

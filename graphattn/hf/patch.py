@@ -1,6 +1,4 @@
-"""Patching a model of transformers so that its attention reads along graphs, and removing the
-patch.
-"""
+"""Patching a model of transformers so that its attention reads along graphs, and undoing it."""
 
 import inspect
 import weakref
@@ -92,7 +90,9 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     made = Patch(model, _inputs(model))
     for place, module in modules.items():
         reads = chosen.get(place)
-        inputs = () if reads is None else tuple(reads_batch(reads, made.inputs, place.role))
+        inputs: tuple[str, ...] = ()
+        if reads is not None:
+            inputs = tuple(reads_batch(reads, made.inputs, place.role))
         made.slots[place] = Slot(
             place, reads, made, inputs, bool(getattr(module, "is_causal", True))
         )
@@ -219,9 +219,7 @@ def _configured(model: nn.Module) -> list[Any]:
 
 
 def _copy_configs(model: nn.Module) -> None:
-    """Give a model copies of its configurations, which others may share, without the names of
-    patches.
-    """
+    """Give a model its own copies of shared configurations, without the names of patches."""
     copies: dict[int, Any] = {}
     for part in _configured(model):
         config = deepcopy(part.config, copies)
@@ -234,23 +232,19 @@ def _copy_configs(model: nn.Module) -> None:
 
 
 def _watch(model: nn.Module, made: Patch) -> None:
-    """Hook the calls of the model and of the models in it; inputs of a decoder have longer
-    names.
-    """
+    """Hook the calls of the model and of its submodels; a decoder's inputs have longer names."""
     roles = {
         id(part): slot.place.role
         for part in model.modules()
         if (slot := part.__dict__.get("_graphattn"))
     }
     for part in model.modules():
-        held = {roles[id(inner)] for inner in part.modules() if id(inner) in roles}
-        if part is not model and not (held and hasattr(part, "_can_set_attn_implementation")):
-            continue
-        decodes = (
-            part is not model
-            and "decoder_input_ids" in made.inputs
-            and held <= {"decoder", "cross"}
-        )
+        inside = {roles[id(inner)] for inner in part.modules() if id(inner) in roles}
+        decodes = False
+        if part is not model:
+            if not inside or not hasattr(part, "_can_set_attn_implementation"):
+                continue
+            decodes = "decoder_input_ids" in made.inputs and inside <= {"decoder", "cross"}
         named = getattr(getattr(part, "config", None), _NAME, None) in made.originals
         first = partial(begin, made, names=_inputs(part), prefix="decoder_" * decodes, named=named)
         part._graphattn_hooks = [  # type: ignore[assignment]
@@ -275,9 +269,7 @@ def _restore(model: nn.Module, made: Patch) -> None:
 
 
 def _configs(model: nn.Module, modules: list[nn.Module]) -> list[Any]:
-    """The configurations that select the attention of modules, and of the models that make their
-    masks.
-    """
+    """The configurations that select the attention of modules, and of submodels that make masks."""
     wanted = {id(module) for module in modules}
     found: dict[int, Any] = {}
     for part in model.modules():

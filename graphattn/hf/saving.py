@@ -1,6 +1,4 @@
-"""Graphs in the configuration of a model: they are saved with it, and ignored by transformers
-without a patch.
-"""
+"""Graphs in a model's configuration, saved with it and ignored by transformers alone."""
 
 import os
 from typing import Any

@@ -76,7 +76,9 @@ class TokenInputs:
     @property
     def has_claims(self) -> bool:
         """True if an input other than the positions numbers documents or gives their lengths."""
-        return self.mask is not None or self.index is not None or bool(self.lengths)
+        if self.lengths:
+            return True
+        return self.mask is not None or self.index is not None
 
     @cached_property
     def is_trivial(self) -> bool:
@@ -197,8 +199,7 @@ class TokenInputs:
                 raise OptionError(
                     f"{name} contradicts position_ids in row {piece.row}: it numbers "
                     f"{len(changes) + 1} documents, and the positions start {len(starts) + 1}; "
-                    "pass "
-                    f"position_ids that return to 0 with each document, {_ROW_GRAPH}"
+                    f"pass position_ids that return to 0 with each document, {_ROW_GRAPH}"
                 )
 
     def _check_lengths(self, sequences: list[Piece]) -> None:
@@ -209,8 +210,8 @@ class TokenInputs:
                 raise OptionError(
                     f"{name} contradicts position_ids: it ends sequences at tokens "
                     f"{_few(lengths.flatten().tolist()[1:])}, and the positions at "
-                    f"{_few(ends[1:])}; "
-                    f"pass position_ids that return to 0 with each sequence, {_ROW_GRAPH}"
+                    f"{_few(ends[1:])}; pass position_ids that return to 0 with each sequence, "
+                    f"{_ROW_GRAPH}"
                 )
 
 
@@ -244,26 +245,28 @@ def token_inputs(given: dict[str, Any], *, has_pairs: bool = False) -> TokenInpu
 
 
 def _integers(given: Any) -> Tensor | None:
-    if isinstance(given, Tensor) and not given.is_floating_point() and given.dtype != torch.bool:
-        return given
-    return None
+    if not isinstance(given, Tensor) or given.is_floating_point():
+        return None
+    if given.dtype == torch.bool:
+        return None
+    return given
 
 
 def _numbered(mask: Any) -> Tensor | None:
     """A mask of two dimensions that has numbers of documents in place of ones."""
     numbers = _integers(mask)
-    if numbers is None or numbers.dim() != 2 or not numbers.numel() or int(numbers.max()) <= 1:
+    if numbers is None or numbers.dim() != 2:
         return None
-    return numbers
+    if numbers.numel() and int(numbers.max()) > 1:
+        return numbers
+    return None
 
 
 def _of_targets(numbers: Tensor | None, rows: Frame, batch: int) -> np.ndarray | None:
     """Numbers of each row's targets, (B, T) or (B, 3, T); ``None`` if they are of other tokens."""
-    if (
-        numbers is None
-        or numbers.shape[-1] != rows.targets
-        or numbers.shape[-2:-1] not in ((1,), (batch,))
-    ):
+    if numbers is None or numbers.shape[-1] != rows.targets:
+        return None
+    if numbers.shape[-2:-1] not in ((1,), (batch,)):
         return None
     found: np.ndarray = numbers.detach().expand(*numbers.shape[:-2], batch, -1).cpu().numpy()
     if found.ndim == 3:
@@ -284,11 +287,12 @@ def _places(piece: Piece) -> np.ndarray:
 
 def _is_plain(positions: np.ndarray, rows: Frame, virtual: int) -> bool:
     """True if positions (B, T) of rows without padding count on from the tokens in the cache."""
-    if not rows.alike or rows.pieces[0].targets.size != rows.targets or not rows.targets:
+    if not rows.alike or rows.targets == 0:
         return False
-    held = rows.pieces[0].targets.node
-    counts = held <= virtual or bool((positions[:, 0] == held).all())
-    return counts and bool((np.diff(positions) == 1).all())
+    targets = rows.pieces[0].targets
+    if targets.size != rows.targets or not (np.diff(positions) == 1).all():
+        return False
+    return targets.node <= virtual or bool((positions[:, 0] == targets.node).all())
 
 
 def _starts_of_coordinates(coordinates: np.ndarray, piece: Piece, virtual: int) -> list[int]:

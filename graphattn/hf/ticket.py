@@ -88,9 +88,9 @@ class Ticket:
         past: int = request["q_offset"]
         hidden = request["kv_length"] - request["q_length"]
         present = request.get("attention_mask")
-        if past or present is None or present.shape[1] != request["kv_length"] or self.call is None:
+        if past or present is None or self.call is None:
             return past
-        if hidden in self.call.virtual.values():
+        if present.shape[1] == request["kv_length"] and hidden in self.call.virtual.values():
             return hidden
         return past
 
@@ -129,31 +129,34 @@ class Ticket:
         return cast(Tensor, mask)
 
     def says_nothing(self, *, own: bool) -> bool:
-        """True if all tokens are unmasked, as without a mask; with ``own`` also if its layers need
-        no mask.
-        """
-        request, window = self.request, self.request.get("local_size")
+        """True if all tokens are unmasked; with ``own`` also if the model's layers need no mask."""
+        request = self.request
+        if request["q_offset"] or request["kv_offset"]:
+            return False
+        if request["q_length"] != request["kv_length"]:
+            return False
+        if own and not self._skips_mask:
+            return False
         present = request.get("attention_mask")
-        if (
-            request["q_offset"]
-            or request["kv_offset"]
-            or request["q_length"] != request["kv_length"]
-        ):
-            return False
-        skips = request.get("allow_is_causal_skip", True) or request.get(
-            "allow_is_bidirectional_skip", False
-        )
-        if own and not (skips and (window is None or request["kv_length"] < window)):
-            return False
         return present is None or bool(present.all())
+
+    @property
+    def _skips_mask(self) -> bool:
+        """True if the model's own layers need no mask where all tokens are unmasked."""
+        request = self.request
+        window = request.get("local_size")
+        if window is not None and request["kv_length"] >= window:
+            return False
+        if request.get("allow_is_causal_skip", True):
+            return True
+        return bool(request.get("allow_is_bidirectional_skip", False))
 
 
 def outside_call() -> OptionError:
     """The error for a layer on a function of the batch that runs outside a call of the model."""
     return OptionError(
         "the graph is a function of the model's inputs, which are unknown to a layer that runs "
-        "outside a call of the "
-        "model, such as under gradient checkpointing in a model that passes no masks to its "
-        "layers; pass a graph or a "
-        "function of the length, or turn checkpointing off"
+        "outside a call of the model, such as under gradient checkpointing in a model that passes "
+        "no masks to its layers; pass a graph or a function of the length, or turn checkpointing "
+        "off"
     )
