@@ -1,6 +1,4 @@
-"""Models: a paper, a graph, a stack of blocks; the connectivity of each is an argument of its
-forward.
-"""
+"""Models of papers as stacks of blocks, whose graph is an argument of their forward."""
 
 from types import ModuleType as _Module
 

@@ -22,8 +22,7 @@ from .tokens import check_tokens, positions_of
     lambda new, p: new(11, 8, 2, 1, max_len=9, masked_head=True, pooler=False, dropout=p), tokens(7)
 )
 class BERT(nn.Module):
-    """Tokens with positions and types, blocks on a full graph; features, or logits of the masked
-    tokens.
+    """Tokens with positions and types, blocks on a full graph; features, or masked-token logits.
 
     Args:
         vocab_size: V.
@@ -102,7 +101,9 @@ class BERT(nn.Module):
         self.head: MaskedTokenHead | None = None
         if masked_head:
             self.head = MaskedTokenHead(self.embedding, activation, eps)
-        self.graph = layers_of(full(...) if graph is None else graph, num_layers)
+        if graph is None:
+            graph = full(...)
+        self.graph = layers_of(graph, num_layers)
 
     @names_checked
     def forward(
@@ -143,7 +144,9 @@ class BERT(nn.Module):
         given: dict[str, Any] = {"score_bias": score_bias, "lengths": lengths}
         if self.stack.encodes_positions(score_bias):
             given["positions"] = positions
-        x = self.stack(x, self.graph if graph is None else graph, **given)
+        if graph is None:
+            graph = self.graph
+        x = self.stack(x, graph, **given)
         if self.head is None:
             return x
         return self.head(x)
@@ -168,8 +171,7 @@ class BERT(nn.Module):
         return self.dropout(self.norm(x))
 
     def pooled(self, features: Tensor) -> Tensor:
-        """One vector (..., C) of a sequence's features (..., N, C): ``tanh(W x_0 + b)`` of its
-        first token.
+        """One vector (..., C) for features (..., N, C): ``tanh(W x_0 + b)`` of the first token.
 
         Raises:
             OptionError: If the model has no pooler.
@@ -184,8 +186,7 @@ class BERT(nn.Module):
 
 
 class MaskedTokenHead(nn.Module):
-    """Logits of tokens from features at their positions: a dense layer, a norm, and the embedding
-    as last layer.
+    """Logits of tokens from their features: a dense layer, a norm, and the tied embedding.
 
     Args:
         embedding: The tokens' vectors (V, C), which are shared.

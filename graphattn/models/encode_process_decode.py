@@ -1,6 +1,4 @@
-"""Encode, process, decode: a coarse mesh reads fine points, processes, and is read by fine
-points.
-"""
+"""Encode, process, decode: a coarse mesh reads fine points, and is read by them again."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,8 +23,7 @@ from .unet import Between, Descent, EdgeBlock, EdgeEncoder, Perceptron
     lambda new, p: new(5, 2, 8, 2, 2, dropout=p), features(13, 5), lambda: (small_cloud(ratio=0.5),)
 )
 class EncodeProcessDecode(nn.Module):
-    """Features of fine points, blocks on coarse ones, and outputs for the fine points or for other
-    points.
+    """Features of fine points, blocks on coarse ones, and outputs for fine or other points.
 
     Args:
         features: Width of the fine points' features.

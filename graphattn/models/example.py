@@ -38,9 +38,7 @@ def example(
     inputs: Callable[[int], tuple[Tensor, ...]],
     graphs: Callable[[], tuple[Any, ...]] = tuple,
 ) -> Callable[[M], M]:
-    """A decorator of classes: ``make(class, dropout)`` returns a small model, ``inputs(batch)`` its
-    inputs.
-    """
+    """A decorator: ``make(class, dropout)`` returns a small model, ``inputs(batch)`` its inputs."""
 
     def register(model: M) -> M:
         EXAMPLES[model.__name__.lower()] = Example(

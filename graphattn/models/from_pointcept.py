@@ -84,9 +84,10 @@ def _get(made: dict[str, Tensor], name: str) -> Tensor:
 
 
 def _parts(name: str, x: Tensor, rotated: int | None) -> dict[str, Tensor]:
-    """A tensor by its name, or those of queries, keys and values that it joins; of heads so wide
-    that are rotated LitePT has the halves of each axis's pairs of channels side by side, and ours
-    those of all axes.
+    """A tensor by name, or those of queries, keys and values that it joins.
+
+    Where heads are so wide that they are rotated, LitePT has the halves of each axis's pairs of
+    channels side by side, and ours those of all axes.
     """
     if ".qkv." not in name:
         return {name: x}
@@ -152,9 +153,7 @@ _PARTS = ("conv.weight", "block.attention.q_proj.weight")
 
 
 def _kernel(x: Tensor) -> Tensor:
-    """A kernel (out, k, k, k, in) of spconv as ours (k * k * k, out, in); anything else as it
-    is.
-    """
+    """A kernel (out, k, k, k, in) of spconv as ours (k * k * k, out, in); others unchanged."""
     if x.dim() == 5:
         return x.movedim(0, 3).flatten(0, 2)
     return x

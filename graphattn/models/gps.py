@@ -1,6 +1,4 @@
-"""The GPS layer: message passing along the edges of the data and attention along a graph, side by
-side.
-"""
+"""The GPS layer: message passing along data edges beside attention along a graph."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,8 +25,7 @@ NORMS = ("batch", "layer", "rms")
     lambda: (circulant(7, (1, 2, 5, 6)),),
 )
 class GPSBlock(nn.Module):
-    r"""Local messages and attention, each with a residual and a norm, added; then a feed-forward
-    with its own.
+    r"""Local messages plus attention, each with residual and norm; then a feed-forward with both.
 
     .. math:: y = \mathrm{norm}_1(x + \mathrm{conv}(x)) + \mathrm{norm}_2(x + \mathrm{attention}(x)), \qquad
               x \leftarrow \mathrm{norm}_3(y + f(y))
@@ -147,8 +144,7 @@ class GPSBlock(nn.Module):
 
     @classmethod
     def from_pyg(cls, conv: nn.Module) -> "GPSBlock":
-        """The block with the modules and weights of PyG's ``GPSConv`` and, on all pairs, its
-        outputs.
+        """The block with modules and weights of PyG's ``GPSConv``, and its outputs on all pairs.
 
         Raises:
             OptionError: If it has another attention than ``"multihead"``, or a norm by graph.

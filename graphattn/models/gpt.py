@@ -76,7 +76,9 @@ class GPT(nn.Module):
         self.dropout = nn.Dropout(probability(dropout, "dropout"))
         self.stack = Encoder(num_layers, embed_dim, num_heads, hidden, dropout=dropout, **options)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
-        self.graph = layers_of(causal(..., ...) if graph is None else graph, num_layers)
+        if graph is None:
+            graph = causal(..., ...)
+        self.graph = layers_of(graph, num_layers)
         if score_bias is not None and not callable(score_bias):
             raise OptionError(
                 "score_bias must make biases of a graph, such as nn.ALiBi(num_heads); got "
@@ -104,9 +106,7 @@ class GPT(nn.Module):
         return [KeyValueCache() for _ in range(self.num_layers)]
 
     def tie(self) -> None:
-        """Share the tokens' weights with the head; again after ``to_empty`` or
-        ``load_state_dict(assign=True)``.
-        """
+        """Tie the token embedding to the head; repeat after ``to_empty`` or ``assign=True``."""
         self.head.weight = self.embedding.weight
 
     @names_checked
@@ -144,7 +144,9 @@ class GPT(nn.Module):
         """
         check_tokens("tokens", tokens, self.embedding.num_embeddings)
         x = self.embedding(tokens)
-        bias = self.score_bias if score_bias is None else score_bias
+        bias = score_bias
+        if bias is None:
+            bias = self.score_bias
         if self.position is None or self.stack.encodes_positions(bias):
             of_layers = positions
         else:
@@ -165,9 +167,11 @@ class GPT(nn.Module):
                 of_layers = None
         if self.position is not None:
             x = self.position(x, positions)
+        if graph is None:
+            graph = self.graph
         x = self.stack(
             self.dropout(x),
-            self.graph if graph is None else graph,
+            graph,
             positions=of_layers,
             score_bias=bias,
             lengths=lengths,
@@ -183,8 +187,7 @@ def gpt2(
     num_layers: int = 12,
     **options: Any,
 ) -> GPT:
-    """The smallest GPT-2, with fresh weights: pre-norm, learned positions, GELU by tanh, tied
-    embeddings.
+    """The smallest GPT-2, with fresh weights: pre-norm, learned positions, GELU, tied embeddings.
 
     Weights start normal with deviation 0.02, divided by the root of the number of branches at the
     end of one.
@@ -202,9 +205,10 @@ def gpt2(
     for name, module in made.stack.named_modules():
         if isinstance(module, nn.Linear):
             ends_branch = name.endswith(("out_proj", "feed_forward.down"))
-            nn.init.normal_(
-                module.weight, std=0.02 / (2 * num_layers) ** 0.5 if ends_branch else 0.02
-            )
+            std = 0.02
+            if ends_branch:
+                std = 0.02 / (2 * num_layers) ** 0.5
+            nn.init.normal_(module.weight, std=std)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
     return made
@@ -220,8 +224,7 @@ def llama(
     base: float = 10000.0,
     **options: Any,
 ) -> GPT:
-    """A Llama, with fresh weights, of 7B by default: RMS norms, rotary positions, SwiGLU, no
-    biases, an untied head.
+    """A Llama, of 7B by default, with fresh weights: RMS norms, rotary, SwiGLU, no biases, untied.
 
     ``num_kv_heads`` groups heads, ``base`` is theta of the rotary positions.
 

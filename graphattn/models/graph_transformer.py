@@ -1,6 +1,4 @@
-"""A transformer on graphs of data, such as molecules, roads or citations, along their edges or any
-other graph.
-"""
+"""A transformer on graphs of data, such as molecules or citations, along any edges."""
 
 from collections.abc import Callable
 from typing import Any
@@ -165,9 +163,9 @@ class GraphTransformer(nn.Module):
                 GPSBlock(*sizes, local=module, edge_dim=edge_dim, **options) for module in modules
             ]
             self.layers.extend(made)
-        self.head = (
-            nn.Identity() if out_dim is None else nn.Linear(embed_dim, width(out_dim, "out_dim"))
-        )
+        self.head: nn.Module = nn.Identity()
+        if out_dim is not None:
+            self.head = nn.Linear(embed_dim, width(out_dim, "out_dim"))
 
     @names_checked
     def forward(
@@ -214,9 +212,9 @@ class GraphTransformer(nn.Module):
             )
         if self.encoding is not None:
             x = x + self.encoding(self.encoded(edges, sizes).to(x))
-        x = self._through(
-            x, edges, layers_of(edges if graph is None else graph), edge_attr, local_attr, sizes
-        )
+        if graph is None:
+            graph = edges
+        x = self._through(x, edges, layers_of(graph), edge_attr, local_attr, sizes)
         if self.readout != "node" and batch is None:
             x = x.sum(-2, keepdim=True)
         elif self.readout != "node":
@@ -269,9 +267,7 @@ class GraphTransformer(nn.Module):
         return x[..., :N, :]
 
     def encoded(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
-        """The encoding of every node, (N, encoding_dim); in training with random signs for
-        eigenvectors.
-        """
+        """The encoding of every node, (N, encoding_dim); random signs in training."""
         if sum(sizes) != edges.num_nodes:
             raise ShapeError(f"sizes must add up to {edges.num_nodes}, the nodes, got {sizes}")
         encoding = of_edges(
@@ -293,8 +289,10 @@ def _walks(graph: AttentionGraph, along: AttentionGraph, steps: int) -> Tensor:
 
 
 def _with_virtual(graph: Any, sizes: tuple[int, ...], number: int) -> AttentionGraph:
-    """The graph before ``number`` new nodes for each graph of a batch, which read its nodes and are
-    read by them; the edges to them, then those from them, come last."""
+    """The graph before ``number`` virtual nodes per graph of a batch, connected both ways.
+
+    The edges to virtual nodes, then those from them, come last.
+    """
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "virtual_nodes need an AttentionGraph for each layer")
 
@@ -331,8 +329,7 @@ def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:
     if num_nodes and not 0 <= int(batch[0]) <= int(batch[-1]) < num_nodes:
         raise ShapeError(
             "batch must number the graphs from 0, at most as many as there are nodes, "
-            f"{num_nodes}; got "
-            f"{int(batch[0])} to {int(batch[-1])}"
+            f"{num_nodes}; got {int(batch[0])} to {int(batch[-1])}"
         )
     return tuple(torch.bincount(batch).tolist())
 

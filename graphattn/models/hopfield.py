@@ -1,6 +1,4 @@
-"""Associative memories: spins in the field of their neighbours on a graph, and the modern form,
-cross-attention.
-"""
+"""Associative memories: spins on a graph, and the modern form, cross-attention."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,8 +19,7 @@ from ..plans.grouped import by_target
 
 
 class Hopfield(nn.Module):
-    r"""Spins of -1 and 1 on a graph, flipped by the field of their neighbours along edges of fixed
-    weights.
+    r"""Spins of -1 and 1 on a graph, flipped by their neighbours' field along weighted edges.
 
     .. math:: s_t \leftarrow \mathrm{sign} \sum_{s \in \mathcal{N}(t)} J_{ts} \, s_s, \qquad
               E = -\tfrac{1}{2} \sum_{s \to t} J_{ts} \, s_t s_s
@@ -69,8 +66,7 @@ class Hopfield(nn.Module):
         if coupling.shape != (graph.num_edges,) or not coupling.is_floating_point():
             raise ShapeError(
                 f"coupling must be float ({graph.num_edges},), one for each edge, got "
-                f"{coupling.dtype} "
-                f"{tuple(coupling.shape)}"
+                f"{coupling.dtype} {tuple(coupling.shape)}"
             )
         if not bool(coupling.isfinite().all()):
             raise OptionError("coupling must be finite, got NaN or infinite numbers")
@@ -83,8 +79,7 @@ class Hopfield(nn.Module):
 
     @classmethod
     def from_patterns(cls, patterns: Tensor, graph: AttentionGraph | None = None) -> "Hopfield":
-        """A memory of patterns (P, N) of -1 and 1, by Hebb's rule on every edge; all pairs by
-        default.
+        """A memory of patterns (P, N) of -1 and 1, by Hebb's rule on every edge.
 
         .. math:: J_{ts} = \\frac{1}{P} \\sum_\\mu x^\\mu_t x^\\mu_s, \\quad s \\ne t: \\qquad J = X^T X / P - I
 
@@ -132,9 +127,7 @@ class Hopfield(nn.Module):
         return same and torch.equal(self.coupling[there], self.coupling[back])
 
     def step(self, state: Tensor) -> Tensor:
-        """All spins updated at once, (..., N): the energy may rise, and two states may alternate
-        for ever.
-        """
+        """All spins (..., N) updated at once: the energy may rise, and two states may alternate."""
         _check(state, self.graph.num_nodes)
         most = scatter_sum(
             self.coupling.abs().float(), self.graph.target.to(state.device), self.graph.num_nodes, 0
@@ -170,19 +163,19 @@ class Hopfield(nn.Module):
     def settle(
         self, state: Tensor, order: Iterable[int] | None = None, max_sweeps: int = 100
     ) -> Tensor:
-        """The state (..., N) after updates of single spins in ``order``, 0, 1, ..., N - 1 by
-        default, until none flips.
+        """The state (..., N) after updates of single spins in ``order`` until none flips.
 
         Raises:
             OptionError: If spins still flip after ``max_sweeps``, as they may if couplings are not
                 symmetric.
         """
         _check(state, self.graph.num_nodes)
-        nodes = [
-            self._node(node) for node in (range(self.graph.num_nodes) if order is None else order)
-        ]
-        if not nodes and order is not None:
-            raise OptionError("order must name at least one spin; None is all of them")
+        if order is None:
+            nodes = list(range(self.graph.num_nodes))
+        else:
+            nodes = [self._node(node) for node in order]
+            if not nodes:
+                raise OptionError("order must name at least one spin; None is all of them")
         for _ in range(whole(max_sweeps, "max_sweeps", 1)):
             before = state
             for node in nodes:
@@ -203,8 +196,7 @@ def retrieve(
     *,
     steps: int = 1,
 ) -> Tensor:
-    r"""Queries moved towards similar patterns: a modern Hopfield network, and a step of
-    cross-attention.
+    r"""Queries moved towards similar patterns: a modern Hopfield network, and cross-attention.
 
     .. math:: \xi_t \leftarrow \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s (\beta \, \langle \xi_t, x_s \rangle) x_s
 
@@ -242,8 +234,7 @@ def retrieve(
 def retrieval_energy(
     query: Tensor, patterns: Tensor, beta: float, graph: AttentionGraph | Pattern = EVERY
 ) -> Tensor:
-    r"""The energy (..., T) of each state, which no step of :func:`retrieve` raises; arguments as
-    there.
+    r"""The energy (..., T) of each state, which no step of :func:`retrieve` raises.
 
     .. math:: E_t = -\beta^{-1} \log \sum_{s \in \mathcal{N}(t)} e^{\beta \langle \xi_t, x_s \rangle}
               + \tfrac{1}{2} \lVert \xi_t \rVert^2 + \beta^{-1} \log |\mathcal{N}(t)|
@@ -274,9 +265,7 @@ def retrieval_energy(
 
 
 def _turned(state: Tensor, pull: Tensor, most: Tensor, degree: Tensor, of: torch.dtype) -> Tensor:
-    """Updated spins, except those whose field is within rounding, of the couplings and of their
-    sum.
-    """
+    """Updated spins, except those whose field is within the rounding of the sum of couplings."""
     rounding = (torch.finfo(of).eps + torch.finfo(pull.dtype).eps * degree) * most
     return torch.where(pull.abs() <= rounding, state, torch.sign(pull).to(state.dtype))
 

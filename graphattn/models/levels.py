@@ -1,6 +1,4 @@
-"""Shared parts of models of points: stages of blocks on the levels of a hierarchy, pooling,
-unpooling and outputs.
-"""
+"""Shared parts of models of points: stages of blocks on levels, pooling, unpooling, outputs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -57,10 +55,16 @@ class Levels(nn.Module):
         super().__init__()
         self.widths = widths
         self.readout = one_of(readout, "readout", READOUTS)
-        blocks = [block] * len(widths) if callable(block) else block
+        blocks: Any
+        if callable(block):
+            blocks = [block] * len(widths)
+        else:
+            blocks = block
         self.stages = nn.ModuleList(map(_stage, blocks, widths, depths))
         self.downs = nn.ModuleList(down(fine, coarse) for fine, coarse in pairwise(widths))
-        after = [*(widths[:-1] if back_widths is None else back_widths), widths[-1]]
+        if back_widths is None:
+            back_widths = widths[:-1]
+        after = [*back_widths, widths[-1]]
         if readout == "node":
             steps = list(zip(after, widths, after[1:], back, strict=False))
         else:
@@ -75,9 +79,7 @@ class Levels(nn.Module):
             self.out_dim = widths[-1]
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Features (..., N, C) of the finest points; those of the coarsest for outputs of
-        clouds.
-        """
+        """Features (..., N, C) of the finest points; of the coarsest for outputs of clouds."""
         skips = self.encoded(x, shape)
         x = skips[-1]
         for number in reversed(range(len(self.ups))):
@@ -118,9 +120,7 @@ class LevelOfCall(Level):
 def levels_checked(
     x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module
 ) -> Hierarchy:
-    """The hierarchy for one call; anything but one of ``num_levels``, or features of other points,
-    is refused.
-    """
+    """The hierarchy of one call, which must have ``num_levels`` levels on the same points."""
     if not isinstance(shape, Hierarchy):
         message = "shape must be a Hierarchy, such as ga.graphs.hierarchy(pos, batch, ratio=0.25)"
         if isinstance(shape, Pattern):
@@ -160,9 +160,7 @@ class Down(nn.Module):
 
 
 class Up(nn.Module):
-    """The sum of a finer point's own features and its interpolated coarser neighbours, each through
-    a dense layer.
-    """
+    """The sum of a finer point's features and its interpolated coarse ones, each projected."""
 
     def __init__(self, coarse: int, fine: int, after: int, dense: Part = nn.Linear) -> None:
         super().__init__()
@@ -212,16 +210,12 @@ def heads_of(widths: Sequence[int], channels: int, name: str) -> None:
 
 
 def of_clouds(x: Tensor, shape: Hierarchy, *how: str) -> Tensor:
-    """The "mean" or "max" over the coarsest points of each cloud, or both side by side, (..., B,
-    C).
-    """
+    """The "mean" or "max" over the coarsest points of each cloud, or both, (..., B, C)."""
     return torch.cat([pool(x, shape.clouds, word) for word in how], -1)
 
 
 def carried(x: Tensor, coarse: Level) -> Tensor:
-    """Features of the coarser level's points: those of the finer points that it keeps, or the means
-    of its cells.
-    """
+    """Features of the coarser level: of the points that it keeps, or means of its cells."""
     if coarse.kept is not None:
         return x.index_select(-2, coarse.kept)
     assert coarse.down is not None

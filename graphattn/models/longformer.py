@@ -37,8 +37,7 @@ _A_WINDOW_EACH = "must be whole numbers, one for each layer"
     tokens(7),
 )
 class Longformer(nn.Module):
-    r"""A BERT on windows and global tokens, with separate projections for the edges into global
-    tokens.
+    r"""A BERT on windows and global tokens, with separate projections for edges into the latter.
 
     The edges into the global tokens G belong to another attention than the edges into other tokens:
 
@@ -182,9 +181,7 @@ def _read(
     rows: tuple[AttentionGraph | PerHead, Tensor | None],
     tokens: tuple[int, ...],
 ) -> Tensor:
-    """A block, norms after its branches, with the rows of the global tokens replaced; graphs with
-    their biases.
-    """
+    """A post-norm block whose rows of global tokens are replaced; graphs with their biases."""
     attended = block.attention(x, own[0], score_bias=own[1])
     if tokens and block.attention.out_proj is not None:
         place = torch.tensor(tokens, device=x.device)
@@ -200,8 +197,6 @@ def _chosen(tokens: Any) -> tuple[int, ...]:
 
 
 def layer_graphs(windows: Sequence[int], tokens: tuple[int, ...]) -> list[Pattern]:
-    """A graph for each layer: a window on both sides, and the global tokens; patterns without a
-    size.
-    """
+    """A graph for each layer, a two-sided window and the global tokens, as patterns."""
     near = [sliding_window(..., window, causal=False) for window in windows]
     return [one | global_tokens(..., tokens) if tokens else one for one in near]

@@ -1,6 +1,4 @@
-"""LongT5's transient global attention: every token reads a window, and a summary of every block of
-tokens.
-"""
+"""LongT5's transient global attention: every token reads a window and all block summaries."""
 
 from typing import Any
 
@@ -19,8 +17,7 @@ from .tokens import check_lengths
 
 
 class SummaryEncoder(nn.Module):
-    r"""Blocks whose tokens also read summaries, the normed sums of blocks of tokens, computed in
-    every layer.
+    r"""Blocks whose tokens also read normed sums of blocks of tokens, computed in every layer.
 
     .. math:: \mathcal{N}(t) = \mathcal{N}_\ell(t) \cup \{ u_1, \ldots, u_G \}, \qquad
               u_g = \mathrm{norm} \Big( \sum_{s \in \text{block } g} x_s \Big), \quad G = \lfloor N / b \rfloor
@@ -127,9 +124,7 @@ class SummaryEncoder(nn.Module):
     def _bias(
         self, source: Tensor, target: Tensor, number: Tensor, tokens: T5Bias, lengths: Tensor | None
     ) -> Tensor:
-        """Biases (..., E, H) of edges: between tokens by their distance, from summaries by the
-        distance of blocks.
-        """
+        """Biases (..., E, H) of edges by the distance of tokens, or of blocks from summaries."""
         N = number.shape[-1]
         is_token = source < N
         of_tokens = tokens.table.rows(tokens.bucket(source - target))
@@ -148,9 +143,7 @@ class SummaryEncoder(nn.Module):
 def _beside(
     graph: AttentionGraph, num_summaries: int, device: torch.device
 ) -> tuple[AttentionGraph, Tensor, Tensor]:
-    """The graph of tokens with summaries that all of them read, cached with it, and the ends of its
-    edges.
-    """
+    """The graph of tokens and summaries, cached with the tokens' graph, and its edges' ends."""
     both = graph
     if num_summaries:
         parts = [[graph, cross(graph.num_targets, num_summaries)]]

@@ -15,8 +15,7 @@ Grid = tuple[int, ...]
 
 
 class PatchMerging(nn.Module):
-    r"""Four nodes of a grid become one of a grid half as high and wide: concatenated, normed,
-    projected.
+    r"""Four nodes of a grid merged into one of half the size: concatenated, normed, projected.
 
     The node reads its four along :meth:`graph`. Attention does the same with four heads: each reads
     the one source at its offset, so that its weight is 1 and its value the source itself, and the
@@ -40,7 +39,10 @@ class PatchMerging(nn.Module):
     def __init__(self, embed_dim: int, *, norm_last: bool = False, num_axes: int = 2) -> None:
         super().__init__()
         inner = embed_dim * math.prod(merged_sides(num_axes))
-        self.norm = nn.LayerNorm(2 * embed_dim if norm_last else inner)
+        normed = inner
+        if norm_last:
+            normed = 2 * embed_dim
+        self.norm = nn.LayerNorm(normed)
         self.reduction = nn.Linear(inner, 2 * embed_dim, bias=False)
         self.norm_last = norm_last
 
@@ -50,9 +52,7 @@ class PatchMerging(nn.Module):
         return cell_pooling(grid, merged_sides(len(grid)), pad=True)
 
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
-        """(..., height * width, C) to (..., ceil(height / 2) * ceil(width / 2), 2 C), and so for
-        every frame.
-        """
+        """(..., height * width, C) to (..., ceil(height / 2) * ceil(width / 2), 2 C), per frame."""
         halved = merged_sides(len(grid))
         x = padded(x, grid, halved).unflatten(-2, whole_cells(grid, halved))
         corners = []

@@ -1,6 +1,4 @@
-"""A transformer on the vertices, faces or edges of meshes, with the spectrum of the mesh as
-positions.
-"""
+"""A transformer on mesh vertices, faces or edges, with the mesh's spectrum as positions."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -20,8 +20,7 @@ _CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 
 
 class PatchEmbedding(nn.Module):
-    """A grid of pixels cut into patches, each projected to one node: a convolution whose stride is
-    its kernel.
+    """A grid of pixels cut into patches, each projected to one node by a strided convolution.
 
     Args:
         channels: Channels of the pixels; 3 for colours.
@@ -108,8 +107,7 @@ def sides(name: str, given: Any, axes: Iterable[str]) -> Size:
 
 
 def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1) -> AttentionGraph:
-    """The pattern's graph of a grid after nodes that read all and are read by all; ``times`` copies
-    side by side.
+    """The pattern's graph of a grid behind tokens connected with all, ``times`` copies of it.
 
     A pattern that has such nodes already gets no others. The graph is cached with those of the
     pattern.

@@ -128,9 +128,7 @@ class PCT(nn.Module):
 
 
 class Grouping(nn.Module):
-    """The maximum of perceptrons of a coarser point's features and its neighbours' differences from
-    them.
-    """
+    """The maximum over neighbours of perceptrons of a coarse point and differences from it."""
 
     def __init__(self, fine: int, coarse: int) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""Perceiver IO: a few latent nodes read any number of inputs, read each other, and are read by the
-outputs.
-"""
+"""Perceiver IO: latent nodes read all inputs, read each other, and are read by the outputs."""
 
 from typing import Any
 
@@ -20,8 +18,7 @@ from .stacks import Encoder
 
 
 class Reading(nn.Module):
-    """Cross-attention along a bipartite graph: norms of targets and sources, attention, then a
-    feed-forward.
+    """Cross-attention along a bipartite graph: norms of both sides, attention, a feed-forward.
 
     Args:
         embed_dim: C of the targets.
@@ -81,9 +78,9 @@ class Reading(nn.Module):
             dropout=dropout,
         )
         self.feed_forward_norm = nn.LayerNorm(embed_dim)
-        self.feed_forward = FeedForward(
-            embed_dim, embed_dim if hidden is None else hidden, activation
-        )
+        if hidden is None:
+            hidden = embed_dim
+        self.feed_forward = FeedForward(embed_dim, hidden, activation)
 
     def forward(self, x: Tensor, sources: Tensor, graph: Graph = EVERY) -> Tensor:
         """(..., T, C) from targets (..., T, C) and sources (..., S, source_dim)."""
@@ -105,8 +102,7 @@ def _named(options: Any) -> dict[str, Any]:
 
 @example(lambda new, p: new(4, 8, 6, 1, 2, num_blocks=2, outputs=(3, 8), dropout=p), features(9, 6))
 class Perceiver(nn.Module):
-    """Perceiver IO: three graphs, from inputs to latents, between latents, and from latents to
-    outputs.
+    """Perceiver IO: three graphs, from inputs to latents, between latents, to the outputs.
 
     Args:
         num_latents: Number of latent nodes.
@@ -200,18 +196,22 @@ class Perceiver(nn.Module):
             )
         check_input("inputs", inputs, self.read.attention.kdim, self.read.source_norm, "S")
         batch = inputs.shape[:-2]
-        x = self.read(
-            self.latents.expand(*batch, -1, -1), inputs, EVERY if read_graph is None else read_graph
-        )
+        if read_graph is None:
+            read_graph = EVERY
+        x = self.read(self.latents.expand(*batch, -1, -1), inputs, read_graph)
         for _ in range(self.num_blocks):
-            x = self.encoder(x, EVERY_NODE if latent_graph is None else latent_graph)
+            if latent_graph is None:
+                latent_graph = EVERY_NODE
+            x = self.encoder(x, latent_graph)
         if self.write is None or self.queries is None:
             return x
         outputs = self.queries if queries is None else queries
         check_input("queries", outputs, self.queries.shape[-1], self.write.norm)
         if outputs.dim() == 2:
             outputs = outputs.expand(*batch, -1, -1)
-        output = self.write(outputs, x, EVERY if write_graph is None else write_graph)
+        if write_graph is None:
+            write_graph = EVERY
+        output = self.write(outputs, x, write_graph)
         if self.head is None:
             return output
         return self.head(output)

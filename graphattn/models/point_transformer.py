@@ -85,8 +85,7 @@ class PointStages(nn.Module):
     lambda: (small_cloud(ratio=0.5),),
 )
 class PointTransformer(PointStages):
-    """A stage of vector attention on each level of a hierarchy, and an output for each point or
-    each cloud.
+    """A stage of vector attention on each level of a hierarchy; outputs per point or per cloud.
 
     Args:
         features: Width of the points' features: 3 for their positions alone.

@@ -19,8 +19,7 @@ from .point_transformer import PointStages, VectorBlock
     lambda: (small_cloud(cell=0.6),),
 )
 class PointTransformerV2(PointStages):
-    """A stage of grouped vector attention on each level of a grid, and an output for each point or
-    each cloud.
+    """Grouped vector attention on each level of a grid; outputs per point or per cloud.
 
     Args:
         features: Width of the points' features.
@@ -79,9 +78,7 @@ class ActivatedLinear(nn.Linear):
 
 
 class GroupedBlock(VectorBlock):
-    """A block whose groups of channels share weights, with normed and rectified queries and
-    keys.
-    """
+    """A block whose groups of channels share weights, with normed, rectified queries and keys."""
 
     def __init__(self, embed_dim: int, channels: int, axes: int, drop_path: float) -> None:
         super().__init__(embed_dim, channels, axes, embed_dim // channels, drop_path)

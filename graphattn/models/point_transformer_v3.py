@@ -1,6 +1,4 @@
-"""Point Transformer V3: patches along space-filling curves, and convolutions of cells as
-positions.
-"""
+"""Point Transformer V3: patches along space-filling curves, convolutions as positions."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -26,8 +24,7 @@ from .levels import Levels, heads_of, of_clouds, sizes
     lambda: (small_grid(),),
 )
 class PointTransformerV3(nn.Module):
-    """A stage on each level of cells: a convolution around every cell, then attention along a
-    curve.
+    """A stage on each level of cells: a convolution around every cell, attention along a curve.
 
     Args:
         features: Width of the points' features.
@@ -163,7 +160,10 @@ class PointTransformerV3(nn.Module):
         self.levels.check(x, shape, self.features, self.stem)
         near = shape.levels[0].near
         if isinstance(self.stem, CellConv):
-            x = self.stem(x, near[-1] if near else None)
+            neighbours = None
+            if near:
+                neighbours = near[-1]
+            x = self.stem(x, neighbours)
         else:
             x = self.stem(x)
         return nn.functional.gelu(self.stem_norm(x))
@@ -172,8 +172,7 @@ class PointTransformerV3(nn.Module):
     def from_pointcept(
         cls, state: Mapping[str, Tensor], *, head_dim: int = 16, rotary: float | None = None
     ) -> "PointTransformerV3":
-        """The model with the weights of Pointcept's ``PointTransformerV3``, of Sonata's or of
-        LitePT, read key by key.
+        """The model with weights of Pointcept's ``PointTransformerV3``, Sonata or LitePT, by key.
 
         Args:
             state: Its state dict; keys may begin with ``module.`` and ``backbone.``, and
@@ -207,9 +206,7 @@ class CellNorm(nn.Module):
 
 
 class CellBlock(nn.Module):
-    """A convolution as positional encoding (xCPE), then a pre-norm block on the level's graph; or
-    one of the two.
-    """
+    """A convolution as positions (xCPE), then a pre-norm block on the graph; or one of both."""
 
     def __init__(
         self, embed_dim: int, head_dim: int, conv: bool, attends: bool, rotary: float | None
@@ -231,7 +228,9 @@ class CellBlock(nn.Module):
             self.block = TransformerBlock(embed_dim, embed_dim // head_dim, rotary=turned)
 
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
-        near: Any = level.near[0] if level.near else None
+        near: Any = None
+        if level.near:
+            near = level.near[0]
         if self.conv is None or self.linear is None:
             made = x
         else:

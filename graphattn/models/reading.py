@@ -27,9 +27,7 @@ class HeldMemory:
     """int64 (B,): the source of each sequence."""
 
     def reorder(self, batch: Tensor) -> None:
-        """Continue with the sequences ``batch`` (int64 (B',)), in that order; a shared source does
-        not move.
-        """
+        """Select the sequences ``batch`` (int64 (B',)), in that order; a shared source stays."""
         before = self.read
         self.read = self.read[batch]
         if torch.equal(before, self.read):
@@ -96,8 +94,8 @@ class Reading:
         if len(memory) not in (1, batch):
             raise ShapeError(
                 f"there must be one source for each prompt, or one for all, got {batch} prompts "
-                f"and {len(memory)} "
-                "sources; source.repeat_interleave(n, 0) repeats each for n prompts"
+                f"and {len(memory)} sources; source.repeat_interleave(n, 0) repeats each for n "
+                "prompts"
             )
         held = HeldMemory(self.model.decoder.hold(memory), graph, lengths, each)
         held.reorder(torch.arange(batch, device=memory.device) % len(memory))
@@ -106,9 +104,7 @@ class Reading:
     def __call__(
         self, tokens: Tensor, graph: Layers | None = None, *, caches: list[Any] | None = None
     ) -> Tensor:
-        """Logits (..., T, V) of the token after each; with caches of :meth:`begin`, of tokens that
-        continue others.
-        """
+        """Logits (..., T, V) of the token after each; with caches, of continuations."""
         if caches is None:
             return self._decode(self.lengths, tokens, self.memory, graph, self.memory_graph)
         *own, memory = caches
@@ -137,8 +133,7 @@ def _sized(graph: Any, length: int, num_sources: int) -> Any:
     )
     if graph.num_targets < length or graph.num_sources != num_sources:
         raise ShapeError(
-            f"memory_graph needs {num_sources} sources, those of the memory, and a target for "
-            f"each of {length} tokens; "
-            f"got {graph!r}"
+            f"memory_graph needs {num_sources} sources, those of the memory, and a target for each "
+            f"of {length} tokens; got {graph!r}"
         )
     return graph

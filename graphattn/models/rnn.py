@@ -1,6 +1,4 @@
-"""Recurrent encoders and decoders, the origin of attention: a decoder reads its encoder step by
-step or all at once.
-"""
+"""Recurrent encoders and decoders, the origin of attention, read step by step or all at once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,11 +50,19 @@ class RecurrentAttention(nn.Module):
         super().__init__()
         additive = kind == "bahdanau"
         # U
-        self.memory = nn.Identity() if kind == "dot" else nn.Linear(dim, dim, bias=False)
-        self.layer = GraphAttention(
-            dim, 1, bias=False, out_proj=False, score="additive" if additive else "dot"
-        )
-        for name in ("k_proj", "v_proj") if additive else ("q_proj", "k_proj", "v_proj"):
+        self.memory: nn.Module
+        if kind == "dot":
+            self.memory = nn.Identity()
+        else:
+            self.memory = nn.Linear(dim, dim, bias=False)
+        score = "dot"
+        if additive:
+            score = "additive"
+        self.layer = GraphAttention(dim, 1, bias=False, out_proj=False, score=score)
+        unused = ["k_proj", "v_proj"]
+        if not additive:
+            unused.insert(0, "q_proj")
+        for name in unused:
             self.layer.register_module(name, nn.Identity())
 
     def keys(self, memory: Tensor) -> Tensor:
@@ -79,8 +85,7 @@ class RecurrentAttention(nn.Module):
 
 @example(lambda new, p: new(11, 11, embed_dim=6, hidden=8), tokens(7, 5))
 class Seq2Seq(nn.Module):
-    r"""A recurrent encoder and decoder, whose decoder reads the encoder's states along a bipartite
-    graph.
+    r"""A recurrent encoder and a decoder that reads its states along a bipartite graph.
 
     * "bahdanau": before each step, by the state before it, so that targets are sequential:
       :math:`c_t` from :math:`s_{t-1}`, then :math:`s_t = \mathrm{GRU}([y_{t-1}, c_t], s_{t-1})`;
@@ -144,9 +149,11 @@ class Seq2Seq(nn.Module):
             each_way = hidden
         self.encoder = nn.GRU(embed_dim, each_way, batch_first=True, bidirectional=bidirectional)
         self.first = nn.Linear(hidden, hidden)
-        self.cell = nn.GRUCell(
-            embed_dim if attention in ("dot", "general") else embed_dim + hidden, hidden
-        )
+        if attention in ("dot", "general"):
+            inputs = embed_dim
+        else:
+            inputs = embed_dim + hidden
+        self.cell = nn.GRUCell(inputs, hidden)
         if attention is None:
             self.attention = None
         else:
@@ -249,9 +256,10 @@ class Seq2Seq(nn.Module):
         read = self.attention
         if self.kind != "bahdanau":
             states = self._steps(y, state, None)
-            context, weights = read(
-                states.flatten(0, 1) if together else states, memory, graph, keys
-            )
+            query = states
+            if together:
+                query = states.flatten(0, 1)
+            context, weights = read(query, memory, graph, keys)
             return states, context.view_as(states), weights
         results: list[tuple[Tensor, EdgeWeights]] = []
 
@@ -276,9 +284,7 @@ class Seq2Seq(nn.Module):
         return states, context, EdgeWeights(graph, alpha.index_select(-2, edge.to(alpha.device)))
 
     def _steps(self, y: Tensor, state: Tensor, context_of: Context | None) -> Tensor:
-        """States (B, T, C) of the decoder; each step also reads
-        ``context_of(t, previous state)``.
-        """
+        """States (B, T, C) of the decoder; each step reads ``context_of(t, last state)``."""
         states = []
         for t in range(y.shape[1]):
             if context_of is None:
@@ -305,7 +311,6 @@ def _sized(graph: Any, num_targets: int, num_sources: int) -> AttentionGraph:
     if (graph.num_targets, graph.num_sources) != (num_targets, num_sources):
         raise ShapeError(
             f"the graph has {graph.num_targets} targets and {graph.num_sources} sources, but "
-            f"target has {num_targets} "
-            f"tokens and source {num_sources}"
+            f"target has {num_targets} tokens and source {num_sources}"
         )
     return graph

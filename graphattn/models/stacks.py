@@ -75,9 +75,7 @@ class _Stack(nn.Module):
         return made.train(given.training)
 
     def _of_layers(self, graph: Layers, caches: list[KeyValueCache] | None) -> list[Graph]:
-        """The graph of each layer; with caches it has more sources than the layer before has
-        targets.
-        """
+        """The graph of each layer; caches add sources to the nodes of the layer before."""
         if isinstance(graph, GraphLike):
             return [graph] * len(self.layers)
         if caches is None or not isinstance(graph, Iterable):
@@ -106,8 +104,8 @@ class _Stack(nn.Module):
             if caches is not None:
                 raise OptionError(
                     "lengths exclude caches, whose later tokens would read the keys of padding; "
-                    "continue examples "
-                    "of one length together, as models.generate does with a list of prompts"
+                    "continue examples of one length together, as models.generate does with a list "
+                    "of prompts"
                 )
         if caches is None:
             past = 0
@@ -139,7 +137,9 @@ class _Stack(nn.Module):
                         biases[number], reads, x, range(dropped, past), positions, lengths
                     )
                 sized, bias = made[key]
-                of_layer = memory[number] if isinstance(memory, list) else memory
+                of_layer: Any = memory
+                if isinstance(memory, list):
+                    of_layer = memory[number]
                 attention: Any = layer.attention
                 turns = attention.rotary is not None or not encodes
                 x = layer(
@@ -184,8 +184,7 @@ def _biased(
     positions: Tensor | None,
     lengths: Tensor | None,
 ) -> tuple[Graph, Tensor | None]:
-    """The graph and the biases of its edges; a pattern is sized to ``x`` for biases that a module
-    makes.
+    """The graph and the biases of its edges; a pattern is sized to ``x`` for a module's biases.
 
     ``past``: number of cached tokens.
     """
@@ -206,7 +205,9 @@ def _biased(
     if lengths is None:
         return graph, score_bias
     padding = padding_bias(graph, lengths, x)
-    return graph, padding if score_bias is None else padding + score_bias
+    if score_bias is None:
+        return graph, padding
+    return graph, padding + score_bias
 
 
 def layers_in(graphs: Any) -> list[Any]:
@@ -215,8 +216,7 @@ def layers_in(graphs: Any) -> list[Any]:
 
 
 def growing(drop_path: float | Sequence[float], number: int) -> list[float]:
-    """Probabilities of dropping a path in each of ``number`` layers: a list, or equal steps from 0
-    to the given one.
+    """Probabilities of dropping a path in ``number`` layers: a list, or equal steps from 0 up.
 
     Source: Huang et al. 2016, "Deep Networks with Stochastic Depth", equation 4, as the code of
     DeiT and Swin has it: there the first layer's is 0.

@@ -1,6 +1,4 @@
-"""Stratified Transformer and Swin3D: windows of points, with contextual tables of offsets and of
-relative signals.
-"""
+"""Stratified Transformer and Swin3D: windows of points, contextual tables of offsets."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -27,8 +25,7 @@ from .point_transformer import PointStages
     lambda: (small_cloud(ratio=0.5),),
 )
 class StratifiedTransformer(PointStages):
-    """Pre-norm blocks on each level, whose scores and values depend on quantised offsets; an output
-    for each point.
+    """Pre-norm blocks on levels, whose scores and values depend on quantised offsets.
 
     Args:
         features: Width of the points' features.
@@ -136,9 +133,7 @@ class StratifiedTransformer(PointStages):
 
 
 class OffsetBlock(nn.Module):
-    """A pre-norm block with biases of offsets by :class:`graphattn.nn.ContextualTable`, and of
-    relative signals.
-    """
+    """A pre-norm block with :class:`graphattn.nn.ContextualTable` of offsets and signals."""
 
     def __init__(
         self,

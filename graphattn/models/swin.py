@@ -1,6 +1,4 @@
-"""Swin: stages of blocks on alternately shifted cells of a grid; four nodes merge into one between
-them.
-"""
+"""Swin: stages of blocks on alternately shifted cells of a grid, with patch merging between."""
 
 from typing import Any
 
@@ -133,9 +131,7 @@ class Swin(nn.Module):
             self.head = nn.Linear(embed_dim * 2**last, width(num_classes, "num_classes"))
 
     def grids(self, size: Grid) -> list[Grid]:
-        """The grid of each stage, (height, width), for images of ``size`` pixels; (time, height,
-        width) for videos.
-        """
+        """The grid of each stage, (height, width) or (time, height, width), for ``size``."""
         grids = [self.patches.grid(size)]
         for _ in self.stages[1:]:
             pairs = zip(grids[-1], merged_sides(len(grids[-1])), strict=True)
@@ -143,8 +139,7 @@ class Swin(nn.Module):
         return grids
 
     def graphs(self, size: Grid) -> list[AttentionGraph]:
-        """Every layer of the model on images of ``size`` pixels, merging layers too, as graphs
-        between their nodes.
+        """Every layer of the model on inputs of ``size``, merging layers too, as graphs.
 
         Padding is not a node: ``graphattn.analyse.reach(graphs(size))`` has the patches on which
         the last nodes depend.
@@ -175,15 +170,12 @@ class Swin(nn.Module):
         return states
 
     def features(self, images: Tensor, graphs: OfStages = None) -> Tensor:
-        """The nodes of the last stage after the last norm, (B, N, C); arguments as of
-        :meth:`forward`.
-        """
+        """The nodes of the last stage after the last norm, (B, N, C)."""
         return self.norm(self.hidden(images, graphs)[-1])
 
     @names_checked
     def forward(self, images: Tensor, graphs: OfStages = None) -> Tensor:
-        """The head's output for the mean of all nodes, (B, num_classes), or without a head the
-        :meth:`features`.
+        """The head's output for the mean node, (B, num_classes), or else the :meth:`features`.
 
         Args:
             images: (B, channels, height, width), or videos (B, channels, time, height, width).

@@ -21,8 +21,7 @@ Window = int | Grid
 
 
 class SwinStage(nn.Module):
-    """Blocks on one grid, each with biases of relative positions, then merging except in the last
-    stage.
+    """Blocks on one grid, with relative position biases, then merging except in the last stage.
 
     Args:
         embed_dim: C.
@@ -107,9 +106,7 @@ class SwinStage(nn.Module):
 
 
 def _norm_after(block: TransformerBlock) -> None:
-    """Norms only at the end of branches, after their dropout, and keys without a bias, as in Swin
-    V2.
-    """
+    """Norm only the ends of branches, after dropout, and give keys no bias, as in Swin V2."""
     assert block.end_norm is not None
     block.attention_norm = block.feed_forward_norm = nn.Identity()
     for name, norm in list(block.end_norm.items()):
@@ -141,18 +138,14 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
         if graph.num_targets != math.prod(grid):
             raise ShapeError(
                 f"a stage with grid {grid} has {math.prod(grid)} nodes, but its graph has "
-                f"{graph.num_targets} "
-                "targets; a pattern, such as grid_neighbourhood(..., 3), has the size of every "
-                "stage, and a list names "
-                "the graphs of each stage"
+                f"{graph.num_targets} targets; a pattern, such as grid_neighbourhood(..., 3), has "
+                "the size of every stage, and a list names the graphs of each stage"
             )
     return result
 
 
 def cell_sides(grid: Grid, window: Window) -> Grid:
-    """Sides of a cell: the window, at most the grid; for a window of one side, at most the grid's
-    shortest side.
-    """
+    """Sides of a cell: the window, at most the grid, or the shortest side for a single number."""
     if isinstance(window, int):
         return (min(window, *grid),) * len(grid)
     return tuple(min(side, length) for side, length in zip(window, grid, strict=True))
@@ -162,8 +155,7 @@ def cell_sides(grid: Grid, window: Window) -> Grid:
 def window_graphs(
     grid: Grid, window: Window, read_padding: bool = True
 ) -> tuple[AttentionGraph, AttentionGraph]:
-    """Swin's two graphs of a grid: cells, and cells shifted by half a side, if there is more than
-    one.
+    """Swin's two graphs of a grid: cells, and cells shifted by half, if there are several.
 
     Args:
         grid: (height, width), or (time, height, width).
@@ -173,7 +165,10 @@ def window_graphs(
     sides = cell_sides(grid, window)
     options: dict[str, bool] = {}
     if whole_cells(grid, sides) != grid:
-        options["read_padding" if read_padding else "pad"] = True
+        option = "pad"
+        if read_padding:
+            option = "read_padding"
+        options[option] = True
     plain = window_partition(grid, sides, **options)
     if sides == grid or (isinstance(window, int) and min(grid) <= window):
         return plain, plain

@@ -112,9 +112,9 @@ class T5(nn.Module):
         )
         self.decoder_bias = T5Bias(num_heads, num_buckets, max_distance, bidirectional=False)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
-        self.source_graph = layers_of(
-            full(...) if source_graph is None else source_graph, num_layers
-        )
+        if source_graph is None:
+            source_graph = full(...)
+        self.source_graph = layers_of(source_graph, num_layers)
         if tied if scaled is None else scaled:
             self.factor = embed_dim**-0.5
         else:
@@ -124,9 +124,7 @@ class T5(nn.Module):
             self.tie()
 
     def _start(self) -> None:
-        """Normal weights, over the root of their inputs; queries also over the root of D, as scores
-        are not divided.
-        """
+        """Normal weights over the root of their inputs; queries also over the root of D."""
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear) and module is not self.head:
                 attention: Any = self.get_submodule(name.rpartition(".")[0])
@@ -143,9 +141,7 @@ class T5(nn.Module):
         return self.dropout(self.encoder(x, graph, score_bias=self.encoder_bias, lengths=lengths))
 
     def tie(self) -> None:
-        """Share the tokens' weights with the head; again after ``to_empty`` or
-        ``load_state_dict(assign=True)``.
-        """
+        """Tie the token embedding to the head; repeat after ``to_empty`` or ``assign=True``."""
         self.head.weight = self.embedding.weight
 
     def decode(
@@ -157,8 +153,7 @@ class T5(nn.Module):
         caches: list[KeyValueCache] | None = None,
         lengths: Tensor | None = None,
     ) -> Tensor:
-        """Logits (..., T, V) from a memory; with a cache for each layer, for tokens that continue
-        earlier ones.
+        """Logits (..., T, V) from a memory; with caches, of tokens that continue earlier ones.
 
         The memory may be a result of ``decoder.hold(memory)``; lengths are those of its examples.
         """
@@ -210,8 +205,7 @@ class T5(nn.Module):
         *,
         lengths: Tensor | None = None,
     ) -> Reading:
-        """The model with an encoded source, for :func:`~graphattn.models.generate`; the encoder
-        runs at once.
+        """The model with an encoded source, for :func:`~graphattn.models.generate`.
 
         Args:
             source: Integers (..., S).

@@ -1,6 +1,4 @@
-"""TimeSformer: in every block patches of the same place attend over time, then patches of a frame
-over space.
-"""
+"""TimeSformer: blocks of attention over time, within places, then over space, within frames."""
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +18,7 @@ TimeAndSpace = tuple[Graph, Graph]
 
 
 class DividedBlock(nn.Module):
-    """Attention over time, attention over space, a feed-forward, each after a norm and added to
-    what it reads.
+    """Attention over time, attention over space, a feed-forward, each pre-norm with a residual.
 
     Patches are a grid (time, places). The class token is not part of attention over time. Over
     space every frame has a copy of it in front, and the token becomes the mean of its copies.
@@ -52,9 +49,9 @@ class DividedBlock(nn.Module):
         self.space_norm = nn.LayerNorm(embed_dim)
         self.space_attention = GraphAttention(embed_dim, num_heads)
         self.feed_forward_norm = nn.LayerNorm(embed_dim)
-        self.feed_forward = FeedForward(
-            embed_dim, 4 * embed_dim if hidden is None else hidden, activation
-        )
+        if hidden is None:
+            hidden = 4 * embed_dim
+        self.feed_forward = FeedForward(embed_dim, hidden, activation)
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, num_frames: int, graphs: TimeAndSpace) -> Tensor:
@@ -159,9 +156,7 @@ class TimeSformer(nn.Module):
             self.graphs: TimeAndSpace = window_partition(self.grid, (time, 1, 1)), over_space
 
     def nodes(self, videos: Tensor) -> Tensor:
-        """The input of the first block, (B, 1 + N, C): the class token, then the patches frame by
-        frame.
-        """
+        """The input of the first block, (B, 1 + N, C): the class token, then patches by frame."""
         x = self.patches(videos)
         grid = self.patches.grid(tuple(videos.shape[-3:]))
         if grid != self.grid:
@@ -209,8 +204,7 @@ class TimeSformer(nn.Module):
     def forward(
         self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None
     ) -> Tensor:
-        """The head's output for the class token, (B, num_classes); without a head the
-        :meth:`features`.
+        """The head's output for the class token, (B, num_classes), or the :meth:`features`.
 
         Args:
             videos: (B, channels, time, height, width).

@@ -15,9 +15,7 @@ from ..nn.blocks import EVERY, Graph
 
 
 def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
-    """Refuse anything but a number of valid tokens for each sequence (..., S), of which a shard has
-    a part.
-    """
+    """Check the numbers of valid tokens of sequences (..., S), of which a shard has a part."""
     longest = source.shape[-1]
     wanted = tuple(source.shape[:-1])
     if isinstance(graph, GraphLike) and graph.positions is not None:
@@ -70,8 +68,9 @@ def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
 
 
 def positions_of(graph: Any, past: range, x: Tensor) -> Tensor | None:
-    """Positions of cached tokens and of ``x`` (..., N), where they do not count from 0: ``past``
-    are cached, or a shard has some of the nodes; else None.
+    """Positions of cached tokens and of ``x`` (..., N), or None where they count from 0.
+
+    ``past`` tokens are cached, or a shard has some of the nodes.
     """
     of_shard = None
     if isinstance(graph, GraphLike):

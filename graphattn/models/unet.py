@@ -1,6 +1,4 @@
-"""A U-Net over any hierarchy: attention on each level, with the geometry of its edges, and
-attention between levels.
-"""
+"""A U-Net over any hierarchy: attention on each level and between levels, with geometry."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -30,8 +28,7 @@ POOLING = ("attention", "max", "mean")
     lambda: (small_cloud(ratio=0.5),),
 )
 class UNet(nn.Module):
-    """Blocks on each level of a hierarchy on the way down and up, and an output for each point or
-    each cloud.
+    """Blocks on each level of a hierarchy on the way down and up; outputs per point or per cloud.
 
     A block reads its level's graph, with features of its edges in keys and values. A coarser point
     reads the finer ones of ``down``, and on the way up a finer point reads the coarser ones of
@@ -104,10 +101,13 @@ class UNet(nn.Module):
             down, up = (
                 partial(part, num_heads=num_heads, geometry=geometry) for part in (Descent, Ascent)
             )
+        back = []
+        if wide[1:]:
+            back = sizes(back_depths, "back_depths", len(wide) - 1, 0)
         self.levels = Levels(
             wide,
             sizes(depths, "depths", len(wide), 0),
-            sizes(back_depths, "back_depths", len(wide) - 1, 0) if wide[1:] else [],
+            back,
             block=block,
             down=down,
             up=up,
@@ -116,9 +116,11 @@ class UNet(nn.Module):
         last = self.levels.out_dim
         self.norm = make_norm("layer", last, 1e-5)
         self.dropout = nn.Dropout(dropout)
-        self.head = Perceptron(
-            last if readout == "node" else 2 * last, last, width(out_dim, "out_dim")
-        )
+        if readout == "node":
+            channels = last
+        else:
+            channels = 2 * last
+        self.head = Perceptron(channels, last, width(out_dim, "out_dim"))
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -213,9 +215,7 @@ class EdgeBlock(nn.Module):
 
 
 class Between(nn.Module):
-    """Attention from one level to another: ``y + attention(norm(y), norm(x))`` with ``y`` the
-    targets' features.
-    """
+    """Attention between levels: ``y + attention(norm(y), norm(x))``, ``y`` of the targets."""
 
     def __init__(self, sources: int, targets: int, num_heads: int, geometry: Part) -> None:
         super().__init__()
@@ -237,9 +237,7 @@ class Between(nn.Module):
 
 
 class Descent(nn.Module):
-    """A coarser point reads finer ones, starting from the features of its own finer point, or the
-    mean of its cell.
-    """
+    """A coarse point reads finer ones, starting from its own finer point or its cell's mean."""
 
     def __init__(self, fine: int, coarse: int, num_heads: int, geometry: Part) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""The Vision Transformer: patches of an image or a video after a class token, on the full graph or
-any other.
-"""
+"""The Vision Transformer: patches after a class token, on the full graph or any other."""
 
 import math
 from typing import Any
@@ -100,9 +98,7 @@ class ViT(nn.Module):
             self.head = nn.Linear(embed_dim, width(num_classes, "num_classes"))
 
     def nodes(self, pixels: Tensor) -> Tensor:
-        """The input of the first block, (B, K + N, C): the class and other tokens, then the patches
-        row by row.
-        """
+        """The input of the first block, (B, K + N, C): tokens, then patches by row."""
         x = self.patches(pixels)
         grid = self.patches.grid(tuple(pixels.shape[-len(self.grid) :]))
         if grid != self.grid:
@@ -132,9 +128,8 @@ class ViT(nn.Module):
         ):
             raise ShapeError(
                 f"the graph has {graph.num_targets} targets, the patches, but {self.num_tokens} "
-                "tokens come before "
-                f"them: pass graph.with_global_tokens({self.num_tokens}), or a pattern, "
-                "grid_neighbourhood(..., 3)"
+                f"tokens come before them: pass graph.with_global_tokens({self.num_tokens}), or a "
+                "pattern, grid_neighbourhood(..., 3)"
             )
         return graph
 
@@ -143,9 +138,7 @@ class ViT(nn.Module):
         return self.encoder(self.nodes(pixels), self.graphs(graph))
 
     def pooled(self, features: Tensor) -> Tensor:
-        """One vector (B, C) of the features: that of the class token, or the mean without one,
-        through the pooler.
-        """
+        """One vector (B, C) of the features: the class token, or without one the mean, pooled."""
         floats(features, "features", "(B, K + N, C)", 2)
         if self.num_tokens:
             x = features[..., 0, :]
@@ -157,8 +150,7 @@ class ViT(nn.Module):
 
     @names_checked
     def forward(self, pixels: Tensor, graph: Layers | None = None) -> Tensor:
-        """The head's output for the :meth:`pooled` features, (B, num_classes), or without a head
-        the :meth:`features`.
+        """The head's output for the :meth:`pooled` features, or else the :meth:`features`.
 
         Args:
             pixels: (B, channels, ``*size``), or (channels, ``*size``).

@@ -20,9 +20,7 @@ from ..pyg import BaseTransform
 
 
 class _Linear(BaseTransform):
-    """Positions times a matrix; normals times its inverse transpose, of length 1 again; faces
-    turned by a mirror.
-    """
+    """A matrix for positions, its inverse transpose for normals; faces are reversed by a mirror."""
 
     def matrix(self) -> Tensor:
         """(3, 3) float64, drawn anew at each call."""
@@ -53,7 +51,11 @@ class _Linear(BaseTransform):
                 corner = data[name].unflatten(1, (3, -1))
                 if name == "face_corner_normal":
                     corner = _turned(corner, matrix)
-                data[name] = corner[:, [0, 2, 1] if mirrored else [0, 1, 2]].flatten(1)
+                if mirrored:
+                    order = [0, 2, 1]
+                else:
+                    order = [0, 1, 2]
+                data[name] = corner[:, order].flatten(1)
         if "face" in data and mirrored:
             data.face = data.face[[0, 2, 1]]
         return data
@@ -103,9 +105,7 @@ class RandomRotation(_Linear):
 
 
 class RandomStretch(_Linear):
-    """Each axis times a number of its own, drawn evenly by its logarithm from ``low`` to
-    ``high``.
-    """
+    """Each axis scaled by its own factor, log-uniform from ``low`` to ``high``."""
 
     def __init__(self, low: float = 0.8, high: float = 1.25) -> None:
         self.low = positive(low, "low")
@@ -121,9 +121,7 @@ class RandomStretch(_Linear):
 
 
 class RandomMirror(_Linear):
-    """One axis turned round, with probability ``p``: normals and the order of corners of faces with
-    it.
-    """
+    """One axis mirrored with probability ``p``, normals and the order of face corners too."""
 
     def __init__(self, axis: int = 0, p: float = 0.5) -> None:
         self.axis = _axis(axis)
@@ -140,8 +138,7 @@ class RandomMirror(_Linear):
 
 
 class RandomDrop(BaseTransform):
-    r"""Points left out, each with a probability that is itself drawn from 0 to ``most``; at least
-    one stays.
+    r"""Points dropped with a probability drawn from 0 to ``most``; at least one stays.
 
     Every tensor with a row for each point loses the same rows; faces that lose a corner go, the
     others are renumbered.
@@ -171,32 +168,26 @@ def of_faces(data: Any) -> list[str]:
     if "face" not in data:
         return []
     faces = data.face.shape[1]
-    return [
-        name
-        for name, value in data.items()
-        if name.startswith("face_")
-        and isinstance(value, Tensor)
-        and value.ndim
-        and len(value) == faces
-    ]
+    names = [name for name in data.keys() if name.startswith("face_")]  # noqa: SIM118 (no mapping)
+    return [name for name in names if _has_rows(data[name], faces)]
+
+
+def _has_rows(value: Any, number: int) -> bool:
+    """True for a tensor with so many rows."""
+    return isinstance(value, Tensor) and value.shape[:1] == (number,)
 
 
 def keep_rows(data: Any, keep: Tensor, apart: Sequence[str] = ()) -> None:
-    """Choose points by numbers or bool (N,): of every tensor with a row for each, but those
-    ``apart``.
+    """Keep points by index or bool (N,) in every tensor with a row for each, but those ``apart``.
 
     Of a shape of one point only the places have one: what else has one row may be about the whole
     shape.
     """
     size = len(data.pos)
     for name, value in list(data.items()):
-        of_points = (
-            isinstance(value, Tensor)
-            and value.ndim
-            and len(value) == size
-            and (size > 1 or name == "pos")
-        )
-        if of_points and name not in apart:
+        if name in apart or not _has_rows(value, size):
+            continue
+        if size > 1 or name == "pos":
             data[name] = value[keep]
 
 

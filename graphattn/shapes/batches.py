@@ -1,6 +1,4 @@
-"""Packed batches: as many shapes as a budget of points allows, in an order that a seed says and
-that can be resumed.
-"""
+"""Packed batches: shapes up to a budget of points, in a seeded order that can be resumed."""
 
 import signal
 import zlib
@@ -44,8 +42,7 @@ class Order:
 
 
 class PointBatches:
-    r"""Batches of at most ``points`` points, without padding: ``pos``, ``batch`` and ``ptr`` of
-    PyG's ``Batch``.
+    r"""Batches of at most ``points`` points, without padding: ``pos``, PyG's ``batch`` and ``ptr``.
 
     Args:
         dataset: A :class:`ShapeFolder`, a part of its split, or any ``Dataset`` of ``Data``.

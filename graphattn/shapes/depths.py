@@ -1,5 +1,4 @@
-"""Bits of what LAS keeps in fields of 16: colours and near infrared of 8 or 16, intensities of 8,
-12 or 16.
+"""Bit depths of values in 16-bit LAS fields: colours of 8 or 16, intensities of 8, 12 or 16.
 
 A file does not say how many it uses. They follow from its largest value, and from the other files
 of its folder: a dark tile of 16 bits may have no value above 255.
@@ -24,9 +23,7 @@ _SOME = 100_000  # points that it is taken of
 
 @dataclass(frozen=True)
 class Depth:
-    """Bits of a property in a folder, and a bright value of its files as a share of the largest
-    that these hold.
-    """
+    """Bits of a property in a folder, and a bright value as a share of the largest one."""
 
     bits: int
     typical: float
@@ -78,9 +75,7 @@ def fewest(largest: float, name: str) -> int:
 
 
 def depth_of_folder(name: str, files: list[Values]) -> Depth | None:
-    """The bits that hold every value of a folder, and a bright value of its files that need them;
-    None if all are 0.
-    """
+    """The bits for every value of a folder, and a bright value of its files; None if all are 0."""
     bits = max(fewest(file.largest, name) for file in files)
     bright = [
         file.bright / top(bits)
@@ -114,9 +109,7 @@ def bits_of_file(name: str, file: Values, folder: Depth) -> int:
 
 
 def factor(name: str, read: int, bits: int, folder: Depth) -> float:
-    """What the numbers of a file are multiplied by, where loading took ``read`` bits for what are
-    ``bits``.
-    """
+    """The factor for the numbers of a file that were read as ``read`` bits, but have ``bits``."""
     if name == "color":
         return top(read) / top(bits)
     return top(folder.bits) / top(bits)

@@ -180,9 +180,9 @@ class ShapeFolder(Dataset):
             name for name, files in bits.items() if set(files) != {self.depths[name].bits}
         }
         self.notes = (*unread, *said(bits, self.depths), *self._gaps())
-        self.task = self._task(
-            num_classes if num_classes is None else whole(num_classes, "num_classes", 1)
-        )
+        if num_classes is not None:
+            num_classes = whole(num_classes, "num_classes", 1)
+        self.task = self._task(num_classes)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -200,9 +200,7 @@ class ShapeFolder(Dataset):
         return self.items[index].path.relative_to(self.root).as_posix()
 
     def split(self, *, val: float = 0.1, test: float = 0.2, seed: int = 0) -> Splits:
-        """Parts for training, validation and testing: those that the folder says, else drawn, class
-        by class.
-        """
+        """Parts for training, validation and testing: the folder's own, or drawn by class."""
         return drawn(self, val, test, seed)
 
     def present(self, numbers: Iterable[int]) -> np.ndarray:
@@ -257,8 +255,7 @@ class ShapeFolder(Dataset):
             self._read_first(number, item)
 
     def _unread(self) -> tuple[str, ...]:
-        """Choose between a label of each shape, by its folder, and those of its points; the other
-        is said.
+        """Choose between labels of shapes, by folder, and labels of points; report the other kind.
 
         The points' win if no task is asked for, as folders may be sites; a table of labels is
         meant.
@@ -326,9 +323,7 @@ class ShapeFolder(Dataset):
             self._room -= size
 
     def _alike(self, item: Item, properties: dict[str, tuple[int, ...]], number: int) -> None:
-        """Refuse a file whose properties differ from those of another; of another ending, those
-        that both have.
-        """
+        """Refuse a file whose properties differ from another's; only common ones of two endings."""
         first = self._seen[number].properties
         same = self.items[number].path.suffix.lower() == item.path.suffix.lower()
         odd = sorted(
@@ -381,13 +376,12 @@ class ShapeFolder(Dataset):
         names: tuple[str, ...] = (*usual, plain.get("classification", ""))
         if self.label is not None:
             names = (self.label, plain.get(plain_name(self.label), ""))
-            names += usual if plain_name(self.label) == "label" else ()  # as loaders name it
+            if plain_name(self.label) == "label":
+                names += usual  # as loaders name it
         return next((name for name in names if name in shape), "")
 
     def _labelled(self, item: Item, shape: Shape) -> None:
-        """Give a shape its ``y`` from the property that is the label, without the values that are
-        none.
-        """
+        """Give a shape its ``y`` from its label property, without values that mean no label."""
         found = self._label_in(shape)
         if not found:
             seen = (
@@ -520,13 +514,12 @@ class ShapeFolder(Dataset):
         for number, label in enumerate(self.labels):
             if int(label.max()) >= most:
                 got = f"{int(label.max())}"
+                advice = "a name for each class, or ignore"
+                if num_classes or not self._few:
+                    advice = "num_classes"
                 raise LoaderError(
                     f"{self.items[number].path}: expected labels 0 to {most - 1}, got {got}. Try: "
-                    + (
-                        "num_classes."
-                        if num_classes or not self._few
-                        else "a name for each class, or ignore."
-                    )
+                    f"{advice}."
                 )
         if not all(len(label) == 1 for label in self.labels):
             largest = max(int(label.max()) for label in self.labels)
@@ -551,8 +544,8 @@ class ShapeFolder(Dataset):
                 )
         count = Counter(int(label) for label in self.labels)
         self.classes = self.classes or tuple(map(str, range(num_classes or max(count) + 1)))
-        for number, label in enumerate(() if self._few else self.labels):
-            if count[int(label)] < 2:
+        for number, label in enumerate(self.labels):
+            if count[int(label)] < 2 and not self._few:
                 got = f"only this one of {self.classes[int(label)]!r}"
                 fix = "add another, or leave the class out"
                 raise LoaderError(
@@ -576,9 +569,7 @@ class ShapeFolder(Dataset):
 
 
 def plain_name(name: str) -> str:
-    """The name of a property without the prefix that CloudCompare gives it: ``label`` of
-    ``scalar_Label``.
-    """
+    """The name of a property without CloudCompare's prefix: ``label`` for ``scalar_Label``."""
     return name.removeprefix("scalar_").lower()
 
 

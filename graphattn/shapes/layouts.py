@@ -1,6 +1,4 @@
-"""Where the shapes of a folder are, and what their labels are, in the layouts that the field
-uses.
-"""
+"""Folder layouts of the field's data sets: where shapes and their labels are."""
 
 import csv
 import json
@@ -120,7 +118,11 @@ def table(root: Path) -> list[Item] | None:
             )
         seen.add(own)
         decimal = between == ";" and re.fullmatch(r"[+-]?\d+,\d+", cells[1])
-        items.append(Item(own, cells[1].replace(",", ".") if decimal else cells[1]))
+        if decimal:
+            label = cells[1].replace(",", ".")
+        else:
+            label = cells[1]
+        items.append(Item(own, label))
     missing = sorted({each for each in _below(root) if each != path} - seen)
     if missing:
         raise LoaderError(
@@ -150,9 +152,7 @@ def _below(root: Path) -> Iterator[Path]:
 
 
 def _whole(root: Path, items: list[Item]) -> list[Item] | None:
-    """The items, once there is no shape beside them; a text above them or of another ending may be
-    a list, or words.
-    """
+    """The items, if no other shape lies beside them; texts of another ending may be lists."""
     endings = {item.path.suffix.lower() for item in items} | (READERS.keys() - TEXT)
     left = sorted(
         {path for path in _below(root) if path.suffix.lower() in endings}
@@ -168,9 +168,7 @@ def _whole(root: Path, items: list[Item]) -> list[Item] | None:
 
 
 def shapenet_part(root: Path) -> list[Item] | None:
-    """ShapeNetPart with normals: a folder for each category, a text file for each shape, lists of
-    splits in JSON.
-    """
+    """ShapeNetPart with normals: a folder per category, a text file per shape, splits in JSON."""
     names = root / "synsetoffset2category.txt"
     lists = root / "train_test_split"
     if not (names.is_file() and lists.is_dir()):
@@ -201,9 +199,7 @@ def shapenet_part(root: Path) -> list[Item] | None:
 
 
 def s3dis(root: Path) -> list[Item] | None:
-    """S3DIS: rooms in areas, a text file for each object in ``Annotations``; Area_5 is for
-    testing.
-    """
+    """S3DIS: rooms in areas, a text file per object in ``Annotations``; Area_5 is for testing."""
     rooms = sorted(path.parent for path in root.glob("Area_*/*/Annotations") if path.is_dir())
     names = sorted(
         {
@@ -235,9 +231,7 @@ def s3dis(root: Path) -> list[Item] | None:
 
 
 def scannet(root: Path) -> list[Item] | None:
-    """ScanNet: a mesh for each scene, and one with its labels; lists of scenes for training and
-    validation.
-    """
+    """ScanNet: a mesh and a labelled mesh per scene; lists of training and validation scenes."""
     meshes = sorted(root.glob("**/scene*_vh_clean_2.ply"))
     split = {
         name: kind
@@ -267,9 +261,7 @@ def scannet(root: Path) -> list[Item] | None:
 
 
 def faust(root: Path) -> list[Item] | None:
-    """FAUST: ``tr_reg_000.ply`` to 099, ten poses of ten people; the label is the pose, 80 are for
-    training.
-    """
+    """FAUST: ``tr_reg_000.ply`` to 099, ten people in ten poses, the label; 80 for training."""
     files = sorted(path for path in root.glob("**/tr_reg_*.ply"))
     found = [(path, re.fullmatch(r"tr_reg_(\d{3})", path.stem)) for path in files]
     return [
@@ -286,9 +278,7 @@ def faust(root: Path) -> list[Item] | None:
 
 
 def classes(root: Path) -> list[Item] | None:
-    """A folder for each class, with files, or with ``train`` and ``test`` in it (ModelNet) or above
-    it.
-    """
+    """A folder per class, with files, or with ``train`` and ``test`` inside or above it."""
     items = []
     for first in _folders(root):
         split = _SPLITS.get(first.name.lower(), "")

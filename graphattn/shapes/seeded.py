@@ -1,6 +1,4 @@
-"""Random numbers of torch, NumPy and Python that begin at a seed, and go on afterwards as if
-nothing had been drawn.
-"""
+"""Seeded random numbers of torch, NumPy and Python, with the state before restored after."""
 
 import random
 from collections.abc import Iterator
@@ -12,9 +10,7 @@ import torch
 
 @contextmanager
 def seeded(seed: int | None) -> Iterator[None]:
-    """Draw from ``seed`` inside; nothing happens if it is ``None``. PyG's transforms draw from all
-    three.
-    """
+    """Draw from ``seed`` inside, unless it is ``None``; PyG's transforms draw from all three."""
     if seed is None:
         yield
         return

@@ -51,9 +51,11 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
         said = ""
     draw = np.random.default_rng(whole(seed, "seed", 0))
     pool = parts["train"]
+    groups: Any = []
     if asked:
         parts["train"] = []
-    for group in _groups(folder, pool) if asked else []:
+        groups = _groups(folder, pool)
+    for group in groups:
         order = draw.permutation(group).tolist()
         sizes = {}
         left = len(order)
@@ -92,8 +94,7 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
 
 
 def _with_classes(order: list[int], sizes: list[int], present: np.ndarray) -> list[int]:
-    """The same shapes in an order whose first parts, of these sizes, and whose rest have each
-    class, if they can.
+    """The shapes in an order whose parts, of these sizes, have each class where they can.
 
     An order that is so already stays as it is. Else the rest, to train on, gets each class first,
     and then the last part, by which epochs are chosen.

@@ -1,6 +1,4 @@
-"""Edges and far-apart points as transforms of PyG, whose own ``KNNGraph``, ``RadiusGraph`` and
-``fps`` need pyg-lib.
-"""
+"""Edges and far-apart points as transforms of PyG, whose own versions need pyg-lib."""
 
 from typing import Any
 
@@ -48,8 +46,7 @@ class AddEdges(BaseTransform):
 
 
 class KeepFarthest(BaseTransform):
-    """Points that are far from each other, by :func:`graphattn.graphs.farthest_points` from the
-    outermost one.
+    """Points far from each other, by :func:`graphattn.graphs.farthest_points` from the outermost.
 
     Every tensor with a row for each point keeps the same rows, and faces go with what they carry.
 

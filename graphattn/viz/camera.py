@@ -59,9 +59,7 @@ def angles_of(out: Array) -> tuple[float, float]:
 
 
 def facing(at: Array, centre: Array) -> tuple[float, float]:
-    """Elevation and azimuth that look straight at the plane nearest to some places, from
-    outside.
-    """
+    """Elevation and azimuth that look from outside at the plane nearest to some places."""
     normal = np.linalg.svd(at - at.mean(0), full_matrices=False)[2][-1]
     if normal @ (at.mean(0) - centre) < 0 or (abs(normal[2]) > 0.7 and normal[2] < 0):
         normal = -normal

@@ -53,9 +53,7 @@ def can_walk(graph: AttentionGraph) -> bool:
 def all_edges(
     graph: AttentionGraph, most: int = MOST_EDGES
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """``(source, target)`` of every edge, each once; ``None`` where there are more than
-    ``most``.
-    """
+    """``(source, target)`` of every edge, each once; ``None`` if there are more than ``most``."""
     if not can_walk(graph) or graph.num_edges > most:
         return None
     target, source = graph.edges.pairs()
@@ -97,8 +95,7 @@ def checked_targets(
 
 
 def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
-    """Up to three targets that read something and have next to no source in common, near fixed
-    points of the picture.
+    """Up to three targets with edges, hardly any common sources, near fixed points of a picture.
 
     The last of them is one that reads most sources, where others read far fewer.
 

@@ -109,8 +109,7 @@ def values_of(given: Any, name: str, counts: tuple[int, ...]) -> NDArray[Any]:
 def colouring(
     values: NDArray[Any], name: str, names: Any = None, limits: tuple[float, float] | None = None
 ) -> Colouring:
-    """The colours of values: three or four columns are red, green, blue; whole numbers labels;
-    others amounts.
+    """The colours of values: 3 or 4 columns are RGB(A), integers labels, others amounts.
 
     Args:
         values: (N,) or (N, 3) or (N, 4). Colours are in [0, 1], or whole numbers up to 255.
@@ -120,7 +119,10 @@ def colouring(
     """
     if values.ndim == 2:
         whole = values.dtype.kind in "iu"
-        rgb = np.clip(np.nan_to_num(values[:, :3].astype(np.float64)) / (255 if whole else 1), 0, 1)
+        largest = 1
+        if whole:
+            largest = 255
+        rgb = np.clip(np.nan_to_num(values[:, :3].astype(np.float64)) / largest, 0, 1)
         return Colouring(name, rgb)
     if values.dtype.kind in "iub" and (names is not None or len(np.unique(values)) <= _MOST_LABELS):
         return _labelled(values.astype(np.int64), name, names)
@@ -145,15 +147,19 @@ def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
     if truth.dtype.kind not in "iub" or prediction.dtype.kind not in "iub":
         error = prediction.astype(np.float64) - truth.astype(np.float64)
         most = float(np.abs(error[np.isfinite(error)]).max(initial=0.0))
-        return _amounts(error, "error", (-most, most) if most else None)
+        limits = None
+        if most:
+            limits = (-most, most)
+        return _amounts(error, "error", limits)
     asked = truth.astype(np.int64) >= 0
     wrong = (truth != prediction) & asked
     rgb = np.where(wrong[:, None], rgb_of(WRONG[1]), rgb_of(WRONG[0]))
     rgb[~asked] = rgb_of(MISSING)
     share = wrong.sum() / max(1, asked.sum())
-    without = () if asked.all() else (("no label", MISSING),)
-    labels = (("right", WRONG[0]), ("wrong", WRONG[1]), *without)
-    return Colouring("error", rgb, labels, None, (f"Wrong: {share:.1%}.",))
+    labels = [("right", WRONG[0]), ("wrong", WRONG[1])]
+    if not asked.all():
+        labels.append(("no label", MISSING))
+    return Colouring("error", rgb, tuple(labels), None, (f"Wrong: {share:.1%}.",))
 
 
 def _labelled(labels: NDArray[np.int64], name: str, names: Any) -> Colouring:
@@ -190,7 +196,9 @@ def _amounts(values: Array, name: str, limits: tuple[float, float] | None = None
     if signed:
         high = max(-low, high)
         low = -high
-    colours = SIGNED if signed else RISING
+    colours: tuple[str, ...] = RISING
+    if signed:
+        colours = SIGNED
     # as many steps as a page has
     rgb = ramp(np.round((values - low) / ((high - low) or 1.0) * 255) / 255, colours)
     return Colouring(

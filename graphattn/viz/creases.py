@@ -110,9 +110,7 @@ def _places(at: Array) -> Index:
 
 
 def _shared_edges(faces: Index) -> tuple[Index, Index, NDArray[np.bool_]]:
-    """The edges that two faces share, as the corners at which they begin, and which both run along
-    in one direction.
-    """
+    """The edges shared by two faces, by their first corners, and if both have one direction."""
     begin = faces.ravel()
     end = np.roll(faces, -1, 1).ravel()
     key = np.minimum(begin, end) * (int(faces.max(initial=0)) + 1) + np.maximum(begin, end)
@@ -125,9 +123,7 @@ def _shared_edges(faces: Index) -> tuple[Index, Index, NDArray[np.bool_]]:
 
 
 def _winding(count: int, one: Index, two: Index, along: NDArray[np.bool_]) -> Array:
-    """1 or -1 for each face: by which to turn it, so that all of a surface are wound in one
-    direction.
-    """
+    """The sign, 1 or -1, that orients each face consistently with its surface."""
     if not along.any():
         return np.ones(count)
     # each face twice, as it is and turned: joined with what fits

@@ -1,6 +1,4 @@
-"""Attention weights as pictures take them: found beside an output or in a dense tensor, checked,
-one row per edge.
-"""
+"""Attention weights for pictures, from an output or a dense tensor: checked, a row per edge."""
 
 from typing import Any
 
@@ -38,8 +36,7 @@ def weights_in(given: Any) -> Any:
     if not (hasattr(held, "alpha") and hasattr(held, "graph")):
         raise OptionError(
             "weights must be EdgeWeights, a tensor (H, T, S), or what attention or a layer gives "
-            "with "
-            f"return_weights=True; got a {type(given).__name__} without weights{_hint(given)}"
+            f"with return_weights=True; got a {type(given).__name__} without weights{_hint(given)}"
         )
     return held
 
@@ -57,9 +54,7 @@ def _hint(given: Any) -> str:
 
 
 def _of_dense(given: Any) -> EdgeWeights:
-    """Of a tensor (H, T, S) or (1, H, T, S): its edges are the pairs at which some head has a
-    weight other than 0.
-    """
+    """The edges of a dense tensor (H, T, S) or (1, H, T, S): pairs with a weight in some head."""
     shape = tuple(given.shape)
     if len(shape) == 4 and shape[0] == 1:
         whole = shape[1:]
@@ -72,8 +67,7 @@ def _of_dense(given: Any) -> EdgeWeights:
         }
         raise ShapeError(
             "a tensor of weights must be floats of shape (H, T, S), or (1, H, T, S), as "
-            "attentions[layer] of "
-            f"transformers; got {str(given.dtype).removeprefix('torch.')} "
+            f"attentions[layer] of transformers; got {str(given.dtype).removeprefix('torch.')} "
             f"{shape}{hint.get(len(shape), '')}"
         )
     alpha = torch.as_tensor(given).detach().reshape(whole)
@@ -83,8 +77,7 @@ def _of_dense(given: Any) -> EdgeWeights:
 
 
 def values_on(graph: AttentionGraph, values: Any) -> tuple[Any, str]:
-    """Weights of these edges, or a number for each edge, or for each edge and head, as weights; and
-    what they are.
+    """Weights of edges, or numbers of edges or of edges and heads, as weights, with their name.
 
     Raises:
         ShapeError: If they do not fit the graph.
@@ -106,9 +99,8 @@ def values_on(graph: AttentionGraph, values: Any) -> tuple[Any, str]:
         alpha = alpha[:, None]
     if alpha.ndim != 2 or len(alpha) != graph.num_edges or alpha.is_complex():
         raise ShapeError(
-            f"values must be (E,) or (E, H) with E = {graph.num_edges} edges, got "
-            f"{shown(values)}; of a tensor "
-            "(H, T, S) draw plot(tensor)"
+            f"values must be (E,) or (E, H) with E = {graph.num_edges} edges, got {shown(values)}; "
+            "of a tensor (H, T, S) draw plot(tensor)"
         )
     return EdgeWeights(graph, alpha), "value"
 

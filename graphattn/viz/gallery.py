@@ -27,8 +27,7 @@ small{color:#52606d}"""
 
 
 def gallery_page(patterns: Iterable[Named]) -> str:
-    """One HTML page without scripts or links: a thumbnail, the line and the code of each pattern,
-    by family.
+    """One HTML page without scripts or links: thumbnail, line and code of each pattern by family.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -42,10 +41,9 @@ def gallery_page(patterns: Iterable[Named]) -> str:
         )
     intro = (
         "Left the mask: targets are rows, sources are columns, dark where the target reads the "
-        "source. Right the graph "
-        "where its nodes live, whole, or the sources of one or two marked targets. Arcs above a "
-        "line read earlier "
-        "nodes and below it later ones; of two rows the targets are above."
+        "source. Right the graph where its nodes live, whole, or the sources of one or two marked "
+        "targets. Arcs above a line read earlier nodes and below it later ones; of two rows the "
+        "targets are above."
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>graphattn: '
@@ -70,9 +68,7 @@ def _card(named: Named) -> str:
 
 
 def _mask_size(graph: Any) -> str:
-    """Pixels on the page, as wide and as high as the mask is: a frame around more would read as
-    empty rows.
-    """
+    """Width and height in pixels, in the mask's proportions: a frame would read as empty rows."""
     T = graph.num_targets
     S = graph.num_sources
     height, width = (max(3, round(_MASK * size / max(T, S, 1))) for size in (T, S))

@@ -1,6 +1,4 @@
-"""Pictures of graphs: the mask beside the graph where its nodes live; values of edges; receptive
-fields.
-"""
+"""Pictures of graphs: the mask beside the nodes in place; edge values; receptive fields."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -226,23 +224,30 @@ def _draw_graph(
         near = place.close_up(targets[0], sources_of(graph, targets[0]), 0.2)
     else:
         near = None
-    shown = empty_figure(
-        figure, 9.6 if near is None else 12.4, 5.4 if isinstance(place, Points) else 4.8
-    )
+    width = 12.4
+    if near is None:
+        width = 9.6
+    height = 4.8
+    if isinstance(place, Points):
+        height = 5.4
+    shown = empty_figure(figure, width, height)
     # a place fills a square, a sequence a row
     if isinstance(place, Points):
         widths = [0.7, 1.3]
     else:
         widths = [1, 1.25]
-    widths += [] if near is None else [0.85]
-    panels = shown.add_gridspec(
-        1, len(widths), width_ratios=widths, wspace=0.12 if is_narrow(shown) else None
-    )
+    if near is not None:
+        widths.append(0.85)
+    gap = None
+    if is_narrow(shown):
+        gap = 0.12
+    panels = shown.add_gridspec(1, len(widths), width_ratios=widths, wspace=gap)
     ordered, rows, along = _along_a_curve(graph, place, targets)
-    mask = (
-        draw_mask(shown, shown.add_subplot(panels[0, 0]), ordered, rows, None if along else names)
-        + along
-    )
+    left = shown.add_subplot(panels[0, 0])
+    if along:
+        mask = draw_mask(shown, left, ordered, rows, None) + along
+    else:
+        mask = draw_mask(shown, left, ordered, rows, names)
     ax = shown.add_subplot(panels[0, 1])
     sentences = _drawing(ax, graph, place, targets, every)
     if colours is not None:
@@ -256,11 +261,11 @@ def _draw_graph(
         _legend(shown, ax, graph, targets, names[0], named)
     if near is not None:
         _close_up(shown.add_subplot(panels[0, 2]), graph, place, targets[0], near)
-    words.put(
-        shown,
-        graph.name if is_narrow(shown) else _title(graph, place),
-        mask + sentences + place.remarks(),
-    )
+    if is_narrow(shown):
+        title = graph.name
+    else:
+        title = _title(graph, place)
+    words.put(shown, title, mask + sentences + place.remarks())
     return shown
 
 
@@ -268,16 +273,17 @@ def _coloured(place: Layout, color: Any) -> Colouring:
     """The colours of the sources or faces, which the layout then draws."""
     if not isinstance(place, Points):
         raise GraphError('color is for layout "points", got another; give pos, too')
-    faces = () if place.faces is None else (len(place.faces),)
-    place.colours = colouring(values_of(color, "color", (len(place.source_at), *faces)), "color")
+    counts: tuple[int, ...] = (len(place.source_at),)
+    if place.faces is not None:
+        counts = (len(place.source_at), len(place.faces))
+    place.colours = colouring(values_of(color, "color", counts), "color")
     return place.colours
 
 
 def _along_a_curve(
     graph: AttentionGraph, place: Layout, targets: list[int]
 ) -> tuple[AttentionGraph, list[int], list[str]]:
-    """Nodes in the order of a curve through their places, where that brings edges nearer to the
-    diagonal of the mask.
+    """Nodes ordered along a curve through their places, if that brings edges to the diagonal.
 
     Returns:
         The graph so numbered, its targets, and a sentence for the caption; all as given where
@@ -351,7 +357,10 @@ def _drawing(
         else:
             total = "all edges"
         only = f"Of {total} only those into {counted(len(targets), 'target')} are drawn."
-        sentences.append(only if targets else "Edges are not drawn.")
+        if targets:
+            sentences.append(only)
+        else:
+            sentences.append("Edges are not drawn.")
     cut = False
     of = {i: sources_of(graph, target) for i, target in enumerate(targets)}
     for i in sorted(of, key=lambda i: -len(of[i])):  # a hub below the others
@@ -394,9 +403,7 @@ def _legend(
     names: list[str] | None,
     labels: list[Any],
 ) -> None:
-    """Names of highlighted targets and labels; above the drawing, or below all of a narrow
-    figure.
-    """
+    """Names of highlighted targets and labels, above the drawing or below a narrow figure."""
     style: dict[str, Any] = {
         "fontsize": TEXT,
         "frameon": False,

@@ -1,6 +1,4 @@
-"""The layers of a model as rows of nodes, the input at the bottom, and the paths that reach one
-target.
-"""
+"""The layers of a model as rows of nodes, input at the bottom, and the paths to one target."""
 
 from typing import Any
 
@@ -23,9 +21,7 @@ _CLOSE = 0.2  # of the width
 def draw_rows(
     ax: Any, graphs: tuple[AttentionGraph, ...], target: int, tokens: Any
 ) -> tuple[int, list[str]]:
-    """Draw them; returns how many nodes of the input reach the target, and sentences for the
-    caption.
-    """
+    """Draw them; returns the number of input nodes that reach the target, and caption sentences."""
     from matplotlib.collections import LineCollection
 
     sizes = [graphs[0].num_sources, *(graph.num_targets for graph in graphs)]
@@ -35,7 +31,10 @@ def draw_rows(
     sentences = _frame(ax, reached, sizes)
     ax.set_ylim(-0.35, len(graphs) + 0.35)
     drawn = sum(len(pairs[0]) for pairs in edges) <= _MOST_EDGES
-    for level, (source, into) in enumerate(edges if drawn else []):
+    drawn_edges: Any = []
+    if drawn:
+        drawn_edges = edges
+    for level, (source, into) in enumerate(drawn_edges):
         ends = [np.stack((_x(nodes, sizes[level + up]), np.full(len(nodes), level + up)), 1)
                 for up, nodes in enumerate((source, into))]  # fmt: skip
         lines = LineCollection(
@@ -105,9 +104,7 @@ def _x(nodes: Index, size: int) -> np.ndarray:
 def _paths(
     graphs: tuple[AttentionGraph, ...], target: int
 ) -> tuple[list[Index], list[tuple[Index, Index]]]:
-    """The nodes of every row that reach the target, the input first, and the (source, target) edges
-    between rows.
-    """
+    """The nodes of every row that reach the target, input first, and the edges between rows."""
     reached: list[Index] = [np.array([target])]
     edges: list[tuple[Index, Index]] = []
     for graph in reversed(graphs):

@@ -57,8 +57,11 @@ def draw_mask(
     if height == width == 1:
         # smaller than a pixel: blend, or single edges vanish
         fine = max(T, S) > _MOST_CELLS and _is_equal(T, S)
+        interpolation = "nearest"
+        if fine:
+            interpolation = "auto"
         style: dict[str, Any] = {
-            "interpolation": "auto" if fine else "nearest",
+            "interpolation": interpolation,
             "interpolation_stage": "rgba",
         }
         ax.imshow(share > 0, cmap=shades("white", "#2b4c7e"), vmin=0, vmax=1, extent=box, **style)
@@ -73,14 +76,16 @@ def draw_mask(
         shown = ax.imshow(
             some, cmap=shades(*SHARES), norm=scale, extent=box, interpolation="nearest"
         )
-        bar = figure.colorbar(shown, ax=ax, shrink=0.75, pad=0.08 if targets else 0.03)
+        pad = 0.03
+        if targets:
+            pad = 0.08
+        bar = figure.colorbar(shown, ax=ax, shrink=0.75, pad=pad)
         bar.set_label("edges per pair (square-root scale)", fontsize=TEXT - 1)
         bar.ax.tick_params(labelsize=TEXT - 2)
         bar.outline.set_visible(False)
         sentences = [
             f"Mask: a cell is {counted(height, 'target')} by {counted(width, 'source')}, white "
-            "without an edge, darker "
-            "with the square root of their share."
+            "without an edge, darker with the square root of their share."
         ]
     if not _is_equal(T, S):
         ax.set_aspect("auto")
@@ -123,7 +128,10 @@ def ticks(ax: Any, rows: int, columns: int, names: Any) -> None:
         if own is not None and count <= _LABELLED:
             labels = [fitting(name) for name in own]
             turned = axis is ax.xaxis and count * max(map(len, labels), default=0) > 30
-            axis.set_ticks(range(count), labels, rotation=90 if turned else 0)
+            rotation = 0
+            if turned:
+                rotation = 90
+            axis.set_ticks(range(count), labels, rotation=rotation)
         else:
             # as many as there is space for
             axis.set_major_locator(MaxNLocator("auto", integer=True))

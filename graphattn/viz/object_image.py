@@ -1,6 +1,4 @@
-"""A shape in axes as it is seen: the nearest in front, surfaces shaded smoothly, near points
-larger.
-"""
+"""A shape drawn in axes: the nearest in front, surfaces shaded, near points larger."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +63,10 @@ def paint(
         covered = triangles(seen[faces], (height, width))
         rgb = _of_surface(covered, at, faces, colours, view, smooth)
     else:
-        radius = radius_of(seen[:, :2], (width, height)) * (_SMALL if pale else 1.0)
+        factor = 1.0
+        if pale:
+            factor = _SMALL
+        radius = radius_of(seen[:, :2], (width, height)) * factor
         share = _nearness(seen[:, 2])
         covered = balls(
             seen, radius * (1 + _SWELL * (2 * share - 1) * (view is not None)), (height, width)
@@ -75,9 +76,10 @@ def paint(
         else:
             rgb = _of_points(covered, colours.rgb, share)
     image = np.zeros((height, width, 4), dtype=np.uint8)
-    image[covered.row, covered.column, :3] = np.rint(
-        255 * (1 - (_PALE if pale else 1.0) * (1 - rgb))
-    )
+    strength = 1.0
+    if pale:
+        strength = _PALE
+    image[covered.row, covered.column, :3] = np.rint(255 * (1 - strength * (1 - rgb)))
     image[covered.row, covered.column, 3] = 255
     box = (low[0], low[0] + width * pixel, low[1], low[1] + height * pixel)
     drawn = AxesImage(
@@ -93,9 +95,7 @@ def paint(
 
 
 def radius_of(at: Array, size: tuple[int, int]) -> float:
-    """The radius of points (N, 2) in pixels: nearly half of the way from one to the next, where
-    most of them are.
-    """
+    """The radius of points (N, 2) in pixels: nearly half the distance in their dense part."""
     from scipy.spatial import KDTree
 
     at = at[((at >= 0) & (at < size)).all(1)]

@@ -1,6 +1,4 @@
-"""Contents of a page: sets of nodes with their colours, and graphs between them, as numbers and
-base64.
-"""
+"""Contents of a page: sets of nodes with colours and graphs between them, as base64."""
 
 import base64
 import zlib
@@ -42,9 +40,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Between:
-    """A graph from one set of nodes to another, by their numbers, with or without weights; or no
-    graph at all.
-    """
+    """A graph between two sets of nodes, by number, with or without weights; or no graph."""
 
     name: str | None
     graph: AttentionGraph | None = None
@@ -72,9 +68,10 @@ def graphs_in(given: Any) -> list[Between]:
             graph = weights.graph
         if not isinstance(graph, AttentionGraph):
             raise no_graph(graph, "to_html shows an AttentionGraph or its weights")
-        made.append(
-            Between(name or graph.name, graph, None if weights is None else by_edge(weights))
-        )
+        of_edges = None
+        if weights is not None:
+            of_edges = by_edge(weights)
+        made.append(Between(name or graph.name, graph, of_edges))
     sizes = {
         (each.graph.num_sources, each.graph.num_targets) for each in made if each.graph is not None
     }
@@ -125,9 +122,7 @@ def _kept(colours: Colouring, kept: Index) -> Colouring:
 def colours_in(
     shape: Any, color: Any, prediction: Any, names: Any, counts: tuple[int, ...]
 ) -> list[Colouring]:
-    """Colourings of a shape: those asked for, or of all it has for each node or face; prediction
-    and error.
-    """
+    """Colourings of a shape: the requested ones, or all, and prediction and error."""
     given = _asked(shape, color, counts)
     truth = next(
         (values_of(given[name], name, counts) for name in ("y", *given) if name in given), None
@@ -146,7 +141,9 @@ def colours_in(
 
 
 def _asked(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
-    has = {name: shape[name] for name in shape.keys()} if hasattr(shape, "keys") else {}  # noqa: SIM118 (no mapping)
+    has: dict[str, Any] = {}
+    if hasattr(shape, "keys"):
+        has = {name: shape[name] for name in shape.keys()}  # noqa: SIM118 (no mapping)
     if isinstance(color, str):
         return {color: named(shape, color)}
     if color is not None:
@@ -202,9 +199,7 @@ def packed(
 
 
 def _set(at: Array, nodes: Nodes, turn: Array, smooth: float) -> dict[str, Any]:
-    """Places on a grid of 65,536 to the ball's width; vertices are nodes, each once for a side of a
-    crease.
-    """
+    """Places on a grid of 65,536 cells; vertices are nodes, one per side of a crease."""
     shade = lit(at, nodes.faces, smooth)
     only = len(nodes.colours) == 1
     seen = _PAGE / 2 * (1 + (at @ turn.T)[:, :2])
@@ -223,9 +218,7 @@ def _set(at: Array, nodes: Nodes, turn: Array, smooth: float) -> dict[str, Any]:
 
 
 def _colours(rgb: Array) -> dict[str, Any]:
-    """Bytes of red, of green and of blue; or numbers in a palette, where there are at most 256
-    colours.
-    """
+    """Bytes of red, green and blue, or indices of a palette for up to 256 colours."""
     red, green, blue = np.rint(255 * rgb).astype(np.int64).T
     codes, number = np.unique((red << 16) + (green << 8) + blue, return_inverse=True)
     if len(codes) > 256:
@@ -271,7 +264,10 @@ def _in_unit_ball(sets: list[Nodes], down: bool) -> list[Array]:
     sides = []
     for nodes in sets:
         at = np.concatenate((nodes.at, np.zeros((len(nodes.at), 3 - nodes.at.shape[1]))), 1)
-        sides.append(at * [1.0, -1.0 if down else 1.0, 1.0])
+        sign = 1.0
+        if down:
+            sign = -1.0
+        sides.append(at * [1.0, sign, 1.0])
     every = np.concatenate(sides)
     if len(every) == 0:
         return sides

@@ -1,6 +1,4 @@
-"""Triangles and balls as pixels, the nearest on top: exact hidden surfaces for meshes and clouds of
-any size.
-"""
+"""Triangles and balls as pixels, nearest on top: exact hidden surfaces at any size."""
 
 import math
 from dataclasses import dataclass

@@ -25,9 +25,7 @@ _MOST_NAMED = 12  # layers in the legend
 def draw_field(
     layers: Layers, target: Any, where: dict[str, Any], tokens: Any, figure: Any, words: Words
 ) -> "Figure":
-    """The picture of :func:`plot` of several layers; ``where`` holds the arguments of a place that
-    were given.
-    """
+    """The picture of :func:`plot` of several layers; ``where`` has the arguments of a place."""
     graphs = graphs_of(layers)
     if target is None:
         raise OptionError("layers are drawn with what one target depends on; give target=")
@@ -66,9 +64,7 @@ def draw_field(
 def _panels(
     figure: Any, graphs: tuple[AttentionGraph, ...], target: int, place: Layout, legend: bool
 ) -> tuple["Figure", int, list[str]]:
-    """A panel for each layer; gives the figure, how many sources it depends on in the end, and
-    sentences.
-    """
+    """A panel for each layer; returns the figure, the number of sources, and sentences."""
     from matplotlib.lines import Line2D
 
     field = receptive_field(list(graphs), targets=torch.tensor([target]))
@@ -82,9 +78,10 @@ def _panels(
     else:
         columns = min(len(shown_layers), _IN_A_ROW)
     rows = -(-len(shown_layers) // columns)
-    shown = empty_figure(
-        figure, max(4.2, (2.4 if columns == 4 else 2.8) * columns + 1.3), 2.8 * rows + 0.9
-    )
+    panel_width = 2.8
+    if columns == 4:
+        panel_width = 2.4
+    shown = empty_figure(figure, max(4.2, panel_width * columns + 1.3), 2.8 * rows + 0.9)
     colours = layer_shades(len(graphs))
     near = place.close_up(target, reached[-1], 0.5)
     place.face(target)

@@ -26,8 +26,7 @@ def rollout(
     *,
     targets: int | Iterable[int] | None = None,
 ) -> EdgeWeights:
-    r"""The weights of all layers multiplied, residual connections included: what reaches a target
-    from the input.
+    r"""The weights of all layers multiplied, with residuals: what reaches a target from the input.
 
     .. math:: R = \hat A_L \cdots \hat A_1, \qquad \hat A_l = r I + (1 - r) \, \mathrm{mean}_h \, \alpha_l
 
@@ -73,9 +72,9 @@ def rollout(
     """
     import scipy.sparse
 
-    each = (
-        weights_per_layer.values() if isinstance(weights_per_layer, Mapping) else weights_per_layer
-    )
+    each: Any = weights_per_layer
+    if isinstance(weights_per_layer, Mapping):
+        each = weights_per_layer.values()
     expected = "must be a list of weights, first layer first, or record_weights' dict"
     layers = [weights_in(weights) for weights in several(each, "weights_per_layer", expected)]
     if not layers:
@@ -128,8 +127,8 @@ def _check_chain(graphs: list[AttentionGraph]) -> None:
         if graph.num_targets != after.num_sources:
             raise ShapeError(
                 f"layer {i} has {graph.num_targets} targets, and layer {i + 1} reads "
-                f"{after.num_sources} sources; "
-                "they must be the same nodes (the first layer comes first)"
+                f"{after.num_sources} sources; they must be the same nodes (the first layer comes "
+                "first)"
             )
 
 

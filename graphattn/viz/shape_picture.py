@@ -32,8 +32,7 @@ def plot_shape(
     caption: bool = True,
     title: str | None = None,
 ) -> "Figure":
-    """A point cloud or a mesh, coloured by its own colour or by a property; with a prediction also
-    by its error.
+    """A point cloud or mesh, coloured by itself or a property, with prediction and error.
 
     Hidden points and faces are hidden, surfaces are shaded smoothly but for their creases, near
     points are larger. Whole numbers (at most 64 different ones) are labels; other numbers amounts
@@ -115,7 +114,9 @@ def panels_of(
         ShapeError: If there are no positions, or values do not fit them.
     """
     at, faces = geometry_of(shape)
-    counts = (len(at),) if faces is None else (len(at), len(faces))
+    counts: tuple[int, ...] = (len(at),)
+    if faces is not None:
+        counts = (len(at), len(faces))
     name, given = _truth(shape, color, counts, prediction is None)
     if given is None:
         truth = None
@@ -171,7 +172,10 @@ def _truth(shape: Any, color: Any, counts: tuple[int, ...], or_color: bool) -> t
         return color, named(shape, color)
     if color is not None:
         return "color", color
-    for name in ("y", "color") if or_color else ("y",):
+    names = ["y"]
+    if or_color:
+        names.append("color")
+    for name in names:
         if hasattr(shape, "keys"):
             held = getattr(shape, name, None)
         else:
@@ -209,9 +213,7 @@ def _range(*values: Any) -> tuple[float, float] | None:
 
 
 def _legends(figure: Any, panels: list[Colouring]) -> None:
-    """Labels and scales beside the last of the panels that share them: truth and prediction, and
-    the error.
-    """
+    """Labels and scales beside the last panels that share them: truth, prediction, error."""
     if len(panels) > 1:
         shared = [panels[:-1], panels[-1:]]
     else:

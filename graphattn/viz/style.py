@@ -58,7 +58,9 @@ def plain(words: str) -> str:
 
 def fitting(name: str) -> str:
     """The name of a node in a picture: its first letters, where it is long."""
-    return plain(name if len(name) <= _MOST_LETTERS else name[: _MOST_LETTERS - 1] + "…")
+    if len(name) <= _MOST_LETTERS:
+        return plain(name)
+    return plain(f"{name[: _MOST_LETTERS - 1]}…")
 
 
 def width_of(figure: Any) -> float:
@@ -72,8 +74,7 @@ def is_narrow(figure: Any) -> bool:
 
 
 def empty_figure(figure: Any, width: float, height: float) -> "Figure":
-    """The caller's figure, with a constrained layout if it has none, or a new one of ``width`` x
-    ``height`` inches.
+    """The caller's figure, constrained if it has no layout, or a new one, sizes in inches.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -101,9 +102,7 @@ def empty_figure(figure: Any, width: float, height: float) -> "Figure":
 
 
 def titled(figure: Any, title: str | None, sentences: list[str]) -> None:
-    """A title above, unless it is ``None``, and a caption below, both broken to the figure's
-    width.
-    """
+    """A title above, unless it is ``None``, and a caption below, wrapped to the figure."""
     columns = int(width_of(figure) * 14)
     if is_narrow(figure):
         size = TEXT
@@ -130,7 +129,13 @@ class Words(NamedTuple):
 
     def put(self, figure: Any, title: str, sentences: list[str]) -> None:
         """Write the title and the caption that are asked for."""
-        titled(figure, title if self.title else None, sentences if self.caption else [])
+        heading = None
+        if self.title:
+            heading = title
+        words = []
+        if self.caption:
+            words = sentences
+        titled(figure, heading, words)
 
 
 def png(figure: Any, dpi: int = 110) -> bytes:
@@ -141,8 +146,7 @@ def png(figure: Any, dpi: int = 110) -> bytes:
 
 
 def broken(title: str, columns: int) -> str:
-    """A title in lines of at most ``columns`` letters, broken between phrases: after ``:``, ``|``
-    and the like, ``,``.
+    """A title in lines of at most ``columns`` letters, broken between phrases if it can be.
 
     Example:
         >>> print(broken("causal(9) | global_tokens(9, [0, 1]): 9 nodes, 50 edges", 25))

@@ -27,9 +27,7 @@ _MOST_HIGHLIGHTS = 2
 
 
 def graph_of(named: Named) -> AttentionGraph:
-    """The graph to look at: of heads that differ their union, of layers what the last one depends
-    on.
-    """
+    """The graph to draw: the union of heads, or what the last layer depends on."""
     made: Any = named.graph()
     if isinstance(made, list):
         return reach(made)
@@ -37,9 +35,7 @@ def graph_of(named: Named) -> AttentionGraph:
 
 
 def place_in(named: Named, graph: AttentionGraph) -> Layout:
-    """The geometry that the pattern's code names: its points, the size of its grid; else what the
-    edges suggest.
-    """
+    """The geometry named in the pattern's code, points or a grid; else one fitting the edges."""
     tree = ast.parse(named.code, mode="eval")
     geometry: dict[str, Any] = (
         _surface(tree, graph) or _points(tree, graph, named.family) or _grid(tree, graph)
@@ -50,8 +46,7 @@ def place_in(named: Named, graph: AttentionGraph) -> Layout:
 
 
 def thumbnail(named: Named, width: float, height: float) -> "Figure":
-    """A pattern as a figure of so many inches: nodes and edges, or one or two neighbourhoods where
-    there are too many.
+    """A pattern as a figure in inches: all nodes and edges, or one or two neighbourhoods.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -78,7 +73,10 @@ def _draw(ax: Any, graph: AttentionGraph, place: Layout) -> None:
         targets = spread_targets(graph, place.target_at)
     else:
         targets = []
-    targets = targets[: 1 if place.is_3d else _MOST_HIGHLIGHTS]
+    most = _MOST_HIGHLIGHTS
+    if place.is_3d:
+        most = 1
+    targets = targets[:most]
     if targets:
         place.face(targets[0])
     place.ground(ax)
@@ -104,9 +102,7 @@ def _values(tree: ast.AST) -> Iterator[Tensor]:
 
 
 def _surface(tree: ast.AST, graph: AttentionGraph) -> dict[str, Any]:
-    """The mesh whose faces the code names, ``sphere_faces`` those over ``sphere``: nodes are its
-    vertices or faces.
-    """
+    """The mesh whose faces the code names; nodes are the vertices or faces of a ``sphere``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id.endswith("_faces"):
             name = node.id

@@ -1,6 +1,4 @@
-"""A graph in space as one HTML file: turn it, choose a target, see its sources by head; a shape by
-its colours.
-"""
+"""A graph in space as one HTML file to turn, with targets to choose and sources by head."""
 
 import json
 from dataclasses import replace
@@ -118,7 +116,9 @@ def to_html(
     if place.source_at.shape[1] == 1:
         raise GraphError("to_html needs pos, where the nodes are in space; for a sequence use plot")
     sets = [_nodes(place)]
-    counts = (len(sets[0].at), len(sets[0].faces)) if len(sets[0].faces) else (len(sets[0].at),)
+    counts: tuple[int, ...] = (len(sets[0].at),)
+    if len(sets[0].faces):
+        counts = (len(sets[0].at), len(sets[0].faces))
     sets[0].colours = colours_in(shape, color, prediction, names, counts)
     if isinstance(graph_or_weights, Hierarchy):
         sets, graphs = levels_in(graph_or_weights, sets[0])
@@ -139,9 +139,15 @@ def to_html(
         name = called(shape, len(sets[0].at), len(sets[0].faces))
     else:
         name = _called(graph_or_weights, graphs)
+    if title is None:
+        title = name
+    if alone:
+        legend = ""
+    else:
+        legend = _legend(place)
     page = Template(_file("turn.html")).substitute(
-        title=escape(name if title is None else title),
-        legend="" if alone else _legend(place),
+        title=escape(title),
+        legend=legend,
         data=json.dumps(data).replace("<", "\\u003c"),
         paint=_file("paint.js"),
         script=_file("turn.js"),

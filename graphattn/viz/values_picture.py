@@ -1,6 +1,4 @@
-"""Values of edges head by head, on one scale: as matrices, as lines between two lists, or where the
-nodes live.
-"""
+"""Values of edges by head, on one scale: matrices, lines between lists, or in place."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -109,9 +107,7 @@ def draw_values(
     figure: Any,
     words: Words,
 ) -> "Figure":
-    """The picture of :func:`plot` where edges have values; ``where`` holds the arguments of a place
-    that were given.
-    """
+    """The picture of :func:`plot` for values of edges; ``where`` has the arguments of a place."""
     view = _view(view, target, where)
     graph, (names, alpha, left_out) = weights.graph, _panels(weights, heads)
     if view == "place":
@@ -149,17 +145,25 @@ def draw_values(
         )
         remarks += draw(ax, shown, i, scale, edge)
         panels.append(ax)
-    remarks += on_scale + ([] if place is None else place.remarks())
+    remarks += on_scale
+    if place is not None:
+        remarks += place.remarks()
     if left_out:
         remarks.append(f"{counted(left_out, 'head')} more; choose them with heads=.")
-    beside: dict[str, Any] = {"shrink": 0.8 if rows == 1 else 0.5, "pad": 0.02, "aspect": 25}
+    shrink = 0.5
+    if rows == 1:
+        shrink = 0.8
+    beside: dict[str, Any] = {"shrink": shrink, "pad": 0.02, "aspect": 25}
     below: dict[str, Any] = {"location": "bottom", "shrink": 0.7, "pad": 0.04, "aspect": 30}
     if words.legend:
         if relative:
             label = f"{what}, relative to the largest"
         else:
             label = what
-        weight_bar(made, scale, panels, label, **below if is_narrow(made) else beside)
+        options = beside
+        if is_narrow(made):
+            options = below
+        weight_bar(made, scale, panels, label, **options)
     words.put(made, _title(shown, len(names)), list(dict.fromkeys(remarks)))
     if place is not None and len(names) == 1:
         _, source, values = shown.of(0)
@@ -210,8 +214,14 @@ def _panels(weights: Any, heads: int | Iterable[int] | str | None) -> tuple[list
     if isinstance(heads, str):
         one_of(heads, "heads", ("mean",))
         mean = alpha.mean(1, keepdims=True)
-        names = [f"mean over {count} heads" if count > 1 else ""]
-        return names, mean if own is None else np.where(own.any(1, keepdims=True), mean, np.nan), 0
+        label = ""
+        if count > 1:
+            label = f"mean over {count} heads"
+        names = [label]
+        values = mean
+        if own is not None:
+            values = np.where(own.any(1, keepdims=True), mean, np.nan)
+        return names, values, 0
     if heads is None:
         chosen = list(range(min(count, _MOST_HEADS)))
     else:
@@ -224,8 +234,13 @@ def _panels(weights: Any, heads: int | Iterable[int] | str | None) -> tuple[list
         values = alpha
     else:
         values = np.where(own, alpha, np.nan)
-    names = [f"head {head}" if count > 1 else "" for head in chosen]
-    return names, values[:, chosen], count - len(chosen) if heads is None else 0
+    names = [""] * len(chosen)
+    if count > 1:
+        names = [f"head {head}" for head in chosen]
+    hidden = 0
+    if heads is None:
+        hidden = count - len(chosen)
+    return names, values[:, chosen], hidden
 
 
 def _numbers(heads: Any, count: int) -> list[int]:
@@ -253,13 +268,19 @@ def _matrix(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, boo
     if cells.size:
         style: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "interpolation": "nearest"}
         box = (-0.5, S - 0.5, T - 0.5, -0.5)
+        aspect = "auto"
+        if 0.25 <= T / S <= 4:
+            aspect = "equal"
         ax.imshow(
             np.ma.masked_invalid(cells),
             extent=box,
-            aspect="equal" if 0.25 <= T / S <= 4 else "auto",
+            aspect=aspect,
             **style,
         )
-    ticks(ax, T, S, (shown.names[0] if edge[0] else None, shown.names[1]))
+    row_label = None
+    if edge[0]:
+        row_label = shown.names[0]
+    ticks(ax, T, S, (row_label, shown.names[1]))
     ax.tick_params(labelsize=TEXT - 2)
     ax.set_xlabel("source", fontsize=TEXT - 1)
     if edge[0]:
@@ -274,8 +295,7 @@ def _matrix(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, boo
         return [f"White where no edge{whose} is drawn, or its value is NaN."]
     return [
         f"A cell is {counted(height, 'target')} by {counted(width, 'source')}, with the value in "
-        "it farthest from 0; "
-        "white without an edge."
+        "it farthest from 0; white without an edge."
     ]
 
 
@@ -299,7 +319,10 @@ def _lines(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, bool
     ax.add_collection(drawn, autolim=False)
     ax.set(xlim=(-0.04, 1.04), ylim=(-1.01, 0.01))
     for (x, _, size), names, named in zip(sides, shown.names, edge, strict=True):
-        _list(ax, x, _heights(size), names if named else None)
+        labels = None
+        if named:
+            labels = names
+        _list(ax, x, _heights(size), labels)
     sentences = ["Targets are on the left, sources on the right, the first on top."]
     if len(values) > _MOST_LINES:
         sentences.append(f"Of each head at most the {_MOST_LINES:,} heaviest lines are drawn.")
@@ -319,14 +342,20 @@ def _list(ax: Any, x: float, y: Array, names: list[str] | None) -> None:
         ax.plot([x, x], [-1, 0], color=GROUND, linewidth=2, zorder=3)
     if names is None or len(y) > _NAMED:
         return
+    align = "right"
+    if x:
+        align = "left"
     style: dict[str, Any] = {
-        "ha": "left" if x else "right",
+        "ha": align,
         "va": "center",
         "color": INK,
         "fontsize": TEXT - 1,
     }
+    offset = -6
+    if x:
+        offset = 6
     style |= {
-        "xytext": (6 if x else -6, 0),
+        "xytext": (offset, 0),
         "textcoords": "offset points",
         "annotation_clip": False,
     }

@@ -1,6 +1,4 @@
-"""Weights of models of ``transformers``, which is never imported here: readers inspect the given
-model.
-"""
+"""Weights of models of ``transformers``, read from the given model without importing it."""
 
 from importlib import import_module
 from typing import Any

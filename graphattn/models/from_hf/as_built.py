@@ -1,6 +1,4 @@
-"""Refusal of models whose modules differ from their configuration, since readers see parameters
-only.
-"""
+"""Refusal of models whose modules differ from their configuration."""
 
 import sys
 from typing import Any
@@ -23,9 +21,10 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def refuse_changes(model: Any) -> None:
-    """Refuse parameters that are not plain numbers in one dtype on one device, another number,
-    class or number of layers than a new model of this class and configuration has, and forwards,
-    hooks and attention that are not transformers' own.
+    """Refuse a model that differs from a new one of its class and configuration.
+
+    Its parameters must be plain numbers in one dtype on one device, of the same number, classes and
+    layers; its forwards, hooks and attention transformers' own.
 
     Raises:
         OptionError: With the first difference.
@@ -35,8 +34,8 @@ def refuse_changes(model: Any) -> None:
         if type(p) not in (torch.Tensor, nn.Parameter) or p.dtype not in _FLOATS:
             raise OptionError(
                 f"{name} is a {type(p).__name__} of {p.dtype}, and only plain floating-point "
-                "parameters can be read: "
-                "load the model without quantization_config, or call model.dequantize() first"
+                "parameters can be read: load the model without quantization_config, or call "
+                "model.dequantize() first"
             )
         kinds.setdefault((p.dtype, p.device), name)
     if len(kinds) > 1:
@@ -63,9 +62,7 @@ def refuse_changes(model: Any) -> None:
 
 
 def _refuse_code(name: str, module: nn.Module) -> None:
-    """Transformers' own hooks record outputs, or request gradients of inputs; its attentions are
-    all equal.
-    """
+    """Refuse hooks and attention of others; transformers' own record outputs or gradients."""
     if "forward" in vars(module):
         _refuse(
             f"{name}.forward",
@@ -124,6 +121,6 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
 def _refuse(what: str, has: str, makes: str) -> None:
     raise OptionError(
         f"{what} is {has} where the model's configuration makes {makes}: a model that was changed "
-        "since it was built "
-        "(converted, adapted, quantised) cannot be read; take it as transformers loads it"
+        "since it was built (converted, adapted, quantised) cannot be read; take it as "
+        "transformers loads it"
     )

@@ -38,6 +38,9 @@ def read(model: Any) -> BERT | Longformer:
     refuse(config, is_decoder=False, add_cross_attention=False, is_causal=False)
     words = base.embeddings.word_embeddings
     is_long = hasattr(config, "attention_window")
+    padding_idx = None
+    if is_long:
+        padding_idx = words.padding_idx
     options = {
         "vocab_size": config.vocab_size,
         "embed_dim": config.hidden_size,
@@ -48,7 +51,7 @@ def read(model: Any) -> BERT | Longformer:
         "num_types": config.type_vocab_size,
         "masked_head": base is not model,
         "pooler": getattr(base, "pooler", None) is not None,
-        "padding_idx": words.padding_idx if is_long else None,
+        "padding_idx": padding_idx,
         "activation": activation(config.hidden_act),
         "eps": config.layer_norm_eps,
     }

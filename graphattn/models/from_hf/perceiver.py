@@ -63,7 +63,10 @@ def read(model: Any) -> Perceiver:
             )
             if decoder is not model.decoder:  # one query, for classes
                 made.head.append(nn.Flatten(-2))
-    state = renamed(model, NAMES) | ({} if queries is None else {"queries": queries})
+    extra = {}
+    if queries is not None:
+        extra = {"queries": queries}
+    state = renamed(model, NAMES) | extra
     others = ("decoder.", "input_preprocessor.", "output_postprocessor.")
     fill(made, {name: x for name, x in state.items() if not name.startswith(others)})
     for block in (made.read, made.write, *made.encoder.layers):
@@ -79,8 +82,7 @@ def _queries(decoder: Any) -> Tensor:
     ):
         raise OptionError(
             "expected a decoder with trainable queries that read no input, got a "
-            f"{type(decoder).__name__}; "
-            "convert the model without it, model.decoder = None"
+            f"{type(decoder).__name__}; convert the model without it, model.decoder = None"
         )
     return decoder.positions_projection(
         decoder.output_position_encodings.position_embeddings

@@ -49,6 +49,10 @@ def read(model: Any) -> Swin:
     # image is small
     trained = config.pretrained_window_sizes or (0,) * len(stages)
     with torch.device("meta"):
+        if base is model:
+            num_classes = None
+        else:
+            num_classes = config.num_labels
         made = Swin(
             config.embed_dim,
             tuple(config.depths),
@@ -57,7 +61,7 @@ def read(model: Any) -> Swin:
             sides("patch", config.patch_size, ("height", "width")),
             hidden_ratio=config.mlp_ratio,
             channels=config.num_channels,
-            num_classes=None if base is model else config.num_labels,
+            num_classes=num_classes,
             drop_path=config.drop_path_rate,
             activation=activation(config.hidden_act),
             eps=config.layer_norm_eps,
@@ -77,21 +81,18 @@ def read(model: Any) -> Swin:
 
 
 def _finish(stage: Any, grid: Any, theirs: Any, config: Any) -> None:
-    """Dropouts, and a refusal of other cells: theirs follow from the height alone, and from a grid
-    rounded down.
-    """
+    """Set dropouts, and refuse cells that follow from the height alone or a grid rounded down."""
     (side, _), moved = cell_sides(grid, stage.window), min(grid) > stage.window
     for number, (block, layer) in enumerate(zip(stage.layers, theirs, strict=True)):
         block.attention.dropout = config.attention_probs_dropout_prob
         block.end_norm["attention"][0].p = config.attention_probs_dropout_prob
         block.end_norm["feed_forward"][0].p = config.hidden_dropout_prob
-        if (layer.window_size, layer.shift_size) != (
-            side,
-            side // 2 if moved and number % 2 else 0,
-        ):
+        shift = 0
+        if moved and number % 2:
+            shift = side // 2
+        if (layer.window_size, layer.shift_size) != (side, shift):
             raise OptionError(
                 f"image_size = {config.image_size} gives a stage of {grid} nodes, which "
-                f"window_size = {stage.window} "
-                f"reads in cells of {layer.window_size} there and of {side} here; choose one that "
-                "the window divides"
+                f"window_size = {stage.window} reads in cells of {layer.window_size} there and of "
+                f"{side} here; choose one that the window divides"
             )

@@ -46,12 +46,16 @@ def read(model: Any) -> TimeSformer:
         attention_probs_dropout_prob=0,
     )
     with torch.device("meta"):
+        if base is model:
+            num_classes = None
+        else:
+            num_classes = config.num_labels
         made = TimeSformer(
             (config.num_frames, config.image_size, config.image_size),
             config.patch_size,
             *sizes(config),
             channels=config.num_channels,
-            num_classes=None if base is model else config.num_labels,
+            num_classes=num_classes,
             activation=activation(config.hidden_act),
             drop_path=config.drop_path_rate,
         )

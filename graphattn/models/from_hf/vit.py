@@ -27,20 +27,22 @@ NAMES = {
 
 
 def read(model: Any) -> ViT:
-    """A ``ViTModel``, which returns its last hidden state (its pooler is ``pooled``), or one with a
-    classifier.
-    """
+    """A ``ViTModel``, returning its last hidden state (pooler: ``pooled``), or a classifier."""
     base = getattr(model, "vit", model)
     config = base.config
     embeddings = base.embeddings
     refuse_mask_token(embeddings)
     with torch.device("meta"):
+        if base is model:
+            num_classes = None
+        else:
+            num_classes = config.num_labels
         made = ViT(
             embeddings.patch_embeddings.image_size,
             embeddings.patch_embeddings.patch_size,
             *sizes(config),
             channels=config.num_channels,
-            num_classes=None if base is model else config.num_labels,
+            num_classes=num_classes,
             head_dim=base.layers[0].attention.head_dim,
             activation=activation(config.hidden_act),
             eps=config.layer_norm_eps,

@@ -22,18 +22,14 @@ ACTIVATIONS = {
 
 
 def rename(name: str, table: dict[str, str]) -> str:
-    """A name with a table's replacements made in order; a key is a regular expression in which dots
-    are dots.
-    """
+    """A name after a table's replacements, in order; dots in regular expressions are literal."""
     for theirs, ours in table.items():
         name = re.sub(theirs.replace(".", r"\."), ours, name)
     return name
 
 
 def renamed(model: nn.Module, table: dict[str, str]) -> State:
-    """Copies of a model's parameters by their names here; ``qkv`` is split into three
-    projections.
-    """
+    """A model's parameters by our names, as copies; ``qkv`` is split into three projections."""
     state = {}
     for name, tensor in model.state_dict().items():
         # GPT-2's are stored transposed
@@ -52,8 +48,7 @@ def renamed(model: nn.Module, table: dict[str, str]) -> State:
 
 
 def fill(made: nn.Module, state: State) -> None:
-    """Load parameters into a model built on meta: all are required except biases, which are dropped
-    if missing.
+    """Load parameters into a model built on meta; only biases may be missing, and are dropped.
 
     The number of axes of length 1 may differ.
 
@@ -108,9 +103,7 @@ def sizes(config: Any) -> tuple[int, int, int, int]:
 
 
 def set_dropouts(blocks: nn.ModuleList, weights: float, branch: float) -> None:
-    """Probabilities for attention weights and for the output of a branch; none inside the
-    feed-forwards.
-    """
+    """Set dropout of attention weights and of branch outputs; none inside the feed-forwards."""
     for block in blocks:
         parts: Any = block
         parts.attention.dropout = weights

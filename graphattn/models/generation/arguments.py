@@ -24,9 +24,8 @@ def check_model(model: Any) -> None:
         else:
             way = "pass a GPT, for example"
         raise OptionError(
-            "model must have model(tokens, graphs, caches=...), model.graph and "
-            "model.begin(batch, length), got a "
-            f"{type(model).__name__} without {' and '.join(missing)}; {way}"
+            "model must have model(tokens, graphs, caches=...), model.graph and model.begin(batch, "
+            f"length), got a {type(model).__name__} without {' and '.join(missing)}; {way}"
         )
 
 
@@ -76,7 +75,6 @@ def prompt_of(model: Any, tokens: Any, number: int) -> Tensor:
     if most is not None and length > most:
         raise ShapeError(
             f"the model has positions for {most} tokens, and a prompt of {tokens.shape[-1]} with "
-            "max_new_tokens = "
-            f"{number} needs {length}"
+            f"max_new_tokens = {number} needs {length}"
         )
     return tokens.reshape(-1, tokens.shape[-1])

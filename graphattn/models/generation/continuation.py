@@ -107,9 +107,7 @@ class Continuation:
         return rows(layer, targets, range(first, targets.stop), device)
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Logits (B, n, V) of the tokens that follow ``tokens`` (B, n), the next ones of the
-        sequence.
-        """
+        """Logits (B, n, V) of the tokens that follow ``tokens`` (B, n) in the sequence."""
         number = tokens.shape[-1]
         graphs = self.rows(number, tokens.device)
         for layer, cache in self.own:
@@ -129,8 +127,7 @@ class Continuation:
             row = int((~most.isfinite()).nonzero()[0])
             raise GraphAttnError(
                 f"the largest logit of sequence {row} after token {self.written - 1} must be "
-                "finite, got "
-                f"{float(most[row])}; look for NaN or inf in the model's parameters"
+                f"finite, got {float(most[row])}; look for NaN or inf in the model's parameters"
             )
         if eos is not None and eos >= logits.shape[-1]:
             raise OptionError(
@@ -139,27 +136,21 @@ class Continuation:
         return logits
 
     def reorder(self, batch: Tensor) -> None:
-        """Continue with the sequences ``batch`` (int64 (B',)) of the first dimension, in that
-        order.
-        """
+        """Select the sequences ``batch`` (int64 (B',)) of the first dimension, in that order."""
         for cache in self.caches:
             cache.reorder(batch)
 
 
 def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int) -> tuple[Any, ...]:
-    """The graph of each layer for tokens written one by one after a prompt; or an error with the
-    path of a leak.
-    """
+    """The graph of each layer for tokens written one by one after a prompt, or a leak's error."""
     layers = _layers(model.graph, graph, length)
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
     leak = leaks([_cut(layer, length) for layer in layers], place)
     if leak:
         raise GraphError(
-            f"a token would depend on one that is not written yet (tokens {prompt} to "
-            f"{length - 1} are written one by "
-            f"one; the prompt at once):\n{leak}\nRemove edges from later sources, as graph & "
-            "causal(...) does, "
-            "or make the prompt longer"
+            f"a token would depend on one that is not written yet (tokens {prompt} to {length - 1} "
+            f"are written one by one; the prompt at once):\n{leak}\nRemove edges from later "
+            "sources, as graph & causal(...) does, or make the prompt longer"
         )
     return layers
 
@@ -189,8 +180,7 @@ def _large_enough(graph: Any, length: int) -> Any:
     if not graph.is_square or graph.num_nodes < length:
         raise GraphError(
             f"the graph must have at least {length} nodes, one for each token of prompt and "
-            f"answer, got {graph!r}; "
-            "a pattern, made with ... for its size, fits any length"
+            f"answer, got {graph!r}; a pattern, made with ... for its size, fits any length"
         )
     return graph
 
@@ -250,9 +240,7 @@ def every(num_targets: int, num_sources: int, device: torch.device) -> Attention
 def rows(
     layer: AttentionGraph | PerHead, targets: range, sources: range, device: torch.device | str
 ) -> AttentionGraph | PerHead:
-    """The graph from some sources to some targets; a few rows of a rule are listed, which costs
-    less to plan for.
-    """
+    """The graph from some sources to some targets; a few rows of a rule are listed, for speed."""
     return layer.of_each(lambda graph: _rows_of_one(graph, targets, sources, device))
 
 

@@ -31,8 +31,7 @@ def generate(
     eos: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Any:
-    """A prompt and the tokens that a model generates after it, along any graph without edges from
-    the future.
+    """A prompt and the tokens that a model generates after it, along any graph without leaks.
 
     Keys and values are cached, so that each token is computed once; the result equals that of
     recomputing everything at each step. The model is used as it is: call ``model.eval()`` first if
@@ -112,9 +111,9 @@ def generate(
             write.reorder(torch.tensor(rows, device=prompt.device))
         if strategy == "beam":
             return beam_search(write, prompt, number, end, **options)
-        return one_by_one(
-            write, prompt, number, end, Sample(**options) if strategy == "sample" else likeliest
-        )
+        if strategy == "sample":
+            return one_by_one(write, prompt, number, end, Sample(**options))
+        return one_by_one(write, prompt, number, end, likeliest)
 
     if not isinstance(tokens, list | tuple):
         prompt = prompt_of(model, tokens, number)

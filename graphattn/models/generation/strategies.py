@@ -1,6 +1,4 @@
-"""The next tokens: the likeliest, a random one, or the best of several sequences that grow in
-parallel.
-"""
+"""The choice of next tokens: greedy, sampling, and beam search."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,9 +58,7 @@ def one_by_one(
     eos: int | None,
     choose: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Tokens (B, P + n), each chosen from the logits of those before it; n is at most
-    ``number``.
-    """
+    """Tokens (B, P + n), each chosen from the logits of those before it; n <= ``number``."""
     tokens = prompt
     new = prompt
     ended = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)

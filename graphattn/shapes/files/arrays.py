@@ -18,9 +18,7 @@ _FACES = ("face", "faces", "triangles")
 
 @reads(".npz")
 def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """Positions under one of their usual names, faces (3, F) or ``faces`` (F, 3), all else as it is
-    called.
-    """
+    """Positions under a usual name, faces (3, F) or ``faces`` (F, 3), the rest under its names."""
     with open_regular(path, max_bytes) as file:
         blob = Blob(file_name(path), b"", 0)
         archive, names = open_archive(blob.path, file, max_bytes)
@@ -41,10 +39,12 @@ def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         faces = given.T
     else:
         faces = given
-    if faces.ndim != 2 or faces.shape[1] != 3 or faces.dtype.kind not in "iu":
-        expected = f"{named} of integers, of shape {'(3, F)' if named == 'face' else '(F, 3)'}"
-        flipped = given.ndim == 2 and given.shape[named == "face"] == 3 and given.dtype.kind in "iu"
-        if flipped:
+    if not _is_triples(faces):
+        shape = "(F, 3)"
+        if named == "face":
+            shape = "(3, F)"
+        expected = f"{named} of integers, of shape {shape}"
+        if _is_triples(faces.T):
             fix = f"{named}.T"
         else:
             fix = "save face as (3, F), faces as (F, 3)"
@@ -77,11 +77,22 @@ def read_npy(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     blob = read(path, max_bytes)
     array = read_array(blob)
     if array.dtype.kind != "f" or array.ndim != 2 or not array.size:
-        got = f"shape {array.shape} of {array.dtype}{'' if array.size else ', which is empty'}"
+        note = ", which is empty"
+        if array.size:
+            note = ""
+        got = f"shape {array.shape} of {array.dtype}{note}"
         raise blob.fault(
             "floats of shape (N, d)", got, "array.astype(numpy.float64), one row for each point"
         )
-    return Raw(blob, {"pos": array[:, :3]} | ({"x": array[:, 3:]} if array.shape[1] > 3 else {}))
+    points = {"pos": array[:, :3]}
+    if array.shape[1] > 3:
+        points["x"] = array[:, 3:]
+    return Raw(blob, points)
+
+
+def _is_triples(faces: np.ndarray) -> bool:
+    """True for integers (F, 3)."""
+    return faces.ndim == 2 and faces.shape[1] == 3 and faces.dtype.kind in "iu"
 
 
 @writes(".npz", widths=range(1, 1 << 30))

@@ -1,6 +1,4 @@
-"""Texture coordinates and normals that differ between the corners of a vertex: seams, which do not
-cut a mesh.
-"""
+"""Texture coordinates and normals that differ between the corners at a vertex: seams."""
 
 from dataclasses import replace
 
@@ -40,8 +38,7 @@ def at_vertices(
 
 
 def mean_normals(vertex: np.ndarray, normals: np.ndarray, num: int) -> np.ndarray:
-    """The direction (N, 3) of the mean of the different normals at each vertex; 0 where there are
-    none.
+    """The direction (N, 3) of the mean of the distinct normals at each vertex; 0 without one.
 
     Where all are the same, it is as long as they are. A polygon that is cut into triangles changes
     nothing.
@@ -65,9 +62,7 @@ def mean_normals(vertex: np.ndarray, normals: np.ndarray, num: int) -> np.ndarra
 
 
 def welded(raw: Raw) -> Raw:
-    """The same faces on one vertex for each place; what differs there is of corners, or of the
-    first vertex.
-    """
+    """The same faces with one vertex per place; what differs there goes to corners."""
     pos, number = merge(raw.points["pos"])
     joined = len(number) - len(pos)
     if not joined:

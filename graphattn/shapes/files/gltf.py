@@ -1,6 +1,4 @@
-"""GLB and GLTF, whose accessors and nodes trimesh decodes; all meshes of the scene as one, each
-where its node is.
-"""
+"""GLB and GLTF files, decoded by trimesh; all meshes of a scene, placed by nodes, as one."""
 
 import io
 import json
@@ -32,9 +30,7 @@ _TYPES = {"f4": 5126, "u1": 5121, "i1": 5120, "u2": 5123, "i2": 5122}
 
 @reads(".glb", ".gltf")
 def read_gltf(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """Triangles and points of a scene; buffers of a .gltf come from its own folder, pictures are
-    never opened.
-    """
+    """Triangles and points of a scene; buffers of a .gltf lie in its folder, images stay closed."""
     try:
         from trimesh.exchange.gltf import load_gltf
     except ImportError:
@@ -85,9 +81,7 @@ def _container(blob: Blob) -> tuple[dict[str, Any], bytes]:
 
 
 def _buffers(blob: Blob, tree: dict[str, Any], binary: bytes, max_bytes: int) -> dict[str, bytes]:
-    """The bytes of all buffers that do not stand in the JSON; others must lie in the same
-    folder.
-    """
+    """The bytes of all external buffers, which must lie in the same folder."""
     out = {}
     for number, buffer in enumerate(tree.get("buffers", ())):
         uri = buffer.setdefault("uri", f"chunk {number}")
@@ -187,7 +181,11 @@ def _joined(blob: Blob, scene: dict[str, Any], modes: list[int]) -> Raw:
                 "export it again",
                 at=name,
             )
-        faces.append((corner if np.linalg.det(matrix[:3, :3]) > 0 else corner[:, ::-1]) + start)
+        if np.linalg.det(matrix[:3, :3]) > 0:
+            corners = corner
+        else:
+            corners = corner[:, ::-1]
+        faces.append(corners + start)
         start += len(mesh["vertices"])
     if not tables:
         raise blob.fault("points", "an empty scene", "check how it was exported")
@@ -280,7 +278,10 @@ def write_glb(file: BinaryIO, parts: Parts) -> None:
         accessors.append(accessor)
         body.write(rows.tobytes())
     names = {name: place for place, name in enumerate(arrays) if name != "indices"}
-    primitive = {"attributes": names, "mode": 0 if face is None else 4}
+    mode = 4
+    if face is None:
+        mode = 0
+    primitive = {"attributes": names, "mode": mode}
     primitive |= {"indices": len(names)} if face is not None else {}
     tree = {
         "asset": {"version": "2.0", "generator": "graphattn"},

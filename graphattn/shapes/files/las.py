@@ -19,9 +19,7 @@ _COLOURS = ("red", "green", "blue")
 
 @reads(".las", ".laz")
 def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """Coordinates scaled as the header says; red, green, blue of 16 bits, or of 8 where none needs
-    more.
-    """
+    """Coordinates scaled as the header says; colours of 16 bits, or of 8 where none needs more."""
     try:
         import laspy
     except ImportError:
@@ -84,9 +82,7 @@ def _largest(points: dict[str, np.ndarray], name: str) -> int:
 
 
 def _records(blob: Blob) -> None:
-    """Raise for more records before or behind the points than there are bytes, which laspy would
-    all read.
-    """
+    """Refuse more records around the points than there are bytes, which laspy would all read."""
     head = blob.data[:375]
     before, behind = (int.from_bytes(head[at : at + 4], "little") for at in (100, 243))
     if (
@@ -102,9 +98,7 @@ def _records(blob: Blob) -> None:
 
 
 def _in_chunks(blob: Blob, records: Any) -> None:
-    """Raise for the points of LASzip 1, one after the other, which no decompressor of Python
-    reads.
-    """
+    """Refuse the points of LASzip 1 without chunks, which no decompressor of Python reads."""
     for record in records.get("LasZipVlr"):
         if record.record_data[:2] == b"\1\0":
             fix = "laszip -i old.laz -o new.laz, or pdal translate"
@@ -112,9 +106,7 @@ def _in_chunks(blob: Blob, records: Any) -> None:
 
 
 def _chunks(blob: Blob, start: int, points: int) -> None:
-    """Raise for more chunks than points: the decompressor ends the process where it has no memory
-    for their table.
-    """
+    """Refuse more chunks than points, whose table would exhaust the decompressor's memory."""
     data = blob.data
     at = int.from_bytes(data[start : start + 8], "little", signed=True)
     if at == -1:
@@ -141,9 +133,7 @@ def _plausible(blob: Blob, need: int, packed: bool) -> None:
 
 
 def add_fields(source: PathLike, target: PathLike, fields: dict[str, np.ndarray]) -> None:
-    """Write a copy of a file with more dimensions, (N,) each, in the place of those of the same
-    names.
-    """
+    """Write a copy of a file with more dimensions, (N,) each, replacing those of the same names."""
     import laspy
 
     las = laspy.read(os.fspath(source))
@@ -167,7 +157,10 @@ def write_las(file: BinaryIO, parts: Parts) -> None:
     parts.holds("...")
     columns = parts.columns(parts.narrow(3), "", _COORDINATES)
     pos = np.stack([columns.pop(axis).astype(np.float64) for axis in "xyz"], axis=1)
-    header = laspy.LasHeader(point_format=7 if "red" in columns else 6, version="1.4")
+    point_format = 6
+    if "red" in columns:
+        point_format = 7
+    header = laspy.LasHeader(point_format=point_format, version="1.4")
     header.offsets = np.floor(pos.min(0))
     extent = max(float((pos - header.offsets).max()), 1e-9)
     header.scales = np.full(3, 10.0 ** np.ceil(np.log10(extent / 2**31)))

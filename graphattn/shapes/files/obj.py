@@ -1,5 +1,4 @@
-"""OBJ with texture coordinates and normals: the vertices of the file; what differs at seams is kept
-by corner.
+"""OBJ files with texture coordinates and normals; values at seams are kept by corner.
 
 Read here and not by trimesh, which fails 9 of 24 awkward files (tests/awkward_files.py): it takes
 the index 0 for the last vertex, drops points of no face, reorders polygons, stumbles over tabs and

@@ -1,5 +1,4 @@
-"""OFF and its relatives COFF, NOFF, STOFF: colours, normals and texture coordinates of vertices,
-colours of faces.
+"""OFF files and COFF, NOFF, STOFF: vertex colours, normals, texture coordinates, face colours.
 
 Read here and not by trimesh, which fails 11 of 24 awkward files (tests/awkward_files.py): it leaves
 out all colours, normals and texture coordinates without a word, passes over lines that are missing
@@ -22,9 +21,7 @@ _HEADER = re.compile(rb"\s*(ST)?(C)?(N)?OFF(?=[\s\d]|$)")
 
 @reads(".off", ".coff", ".noff")
 def read_off(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """The polygons of an OFF file: a header word, the counts, a line for each vertex, a line for
-    each face.
-    """
+    """The polygons of an OFF file: a header word, the counts, a line per vertex and per face."""
     blob = clean(read(path, max_bytes), "#")
     header = _HEADER.match(blob.data)
     if header is None:
@@ -87,10 +84,10 @@ def _counts(blob: Blob, table: Rows, end: int) -> int:
     faces = int(counts[1])
     if have - 1 != vertices + faces:
         expected = f"{vertices} vertex lines and {faces} face lines, as its header says"
-        got = (
-            f"{have - 1} lines "
-            f"({'truncated' if have - 1 < vertices + faces else 'some are too many'})"
-        )
+        fault = "some are too many"
+        if have - 1 < vertices + faces:
+            fault = "truncated"
+        got = f"{have - 1} lines ({fault})"
         raise blob.fault(
             expected, got, "correct the counts or get the whole file", offset=table.offset(0)
         )
@@ -100,9 +97,7 @@ def _counts(blob: Blob, table: Rows, end: int) -> int:
 def _points(
     blob: Blob, table: Rows, end: int, color: bool, normal: bool, uv: bool
 ) -> dict[str, np.ndarray]:
-    """The numbers of vertices: x y z, a normal, a colour of 3 or 4 numbers, u v, in this order
-    (Geomview).
-    """
+    """The numbers of vertices: x y z, a normal, a colour of 3 or 4, u v (Geomview's order)."""
     width = table.width[1:end]
     plain = 3 + 3 * normal + 2 * uv
     least = plain + 3 * color

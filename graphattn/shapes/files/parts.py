@@ -1,6 +1,4 @@
-"""The parts of a shape in a file: each tensor with the rows that it belongs to, in numbers that the
-file can hold.
-"""
+"""The parts of a shape in a file: tensors by what they belong to, in types that files have."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -61,9 +59,7 @@ class Parts:
             raise LoaderError(f"{self.path}: expected {expected}, got {got}. Try: {fix}.")
 
     def holds(self, *points: str, face: bool = False, faces: Collection[str] | None = ()) -> None:
-        """Raise if there is anything else than ``pos``, these tensors of points, and faces;
-        ``None`` is all of them.
-        """
+        """Refuse all but ``pos``, these tensors of points, and faces; ``None`` allows all."""
         if points != ("...",):
             odd = [name for name in self.points if name not in ("pos", *points)]
         else:
@@ -90,13 +86,14 @@ class Parts:
         return {name: values for name, values in self.points.items() if name not in wide}
 
     def fit(self, name: str, values: np.ndarray, types: Collection[Any]) -> np.ndarray:
-        """The same numbers in their own type, else in the first of ``types`` that holds them
-        exactly.
-        """
+        """The numbers in their own type, else in the first of ``types`` that holds them exactly."""
         own = values.dtype.newbyteorder("=")
         types = sorted(map(np.dtype, types), key=lambda kind: kind.kind != own.kind)
         with np.errstate(all="ignore"):
-            for kind in [own, *types] if own in types else types:
+            kinds: Any = types
+            if own in types:
+                kinds = [own, *types]
+            for kind in kinds:
                 small = values.astype(kind)
                 back = small.astype(own)
                 if kind == own or ((back == values) | ((back != back) & (values != values))).all():
@@ -125,8 +122,7 @@ class Parts:
     def columns(
         self, group: dict[str, np.ndarray], prefix: str = "", taken: Collection[str] = ()
     ) -> dict[str, np.ndarray]:
-        """Under the names that files use: x, y, z, nx, ..., red, ..., label; colours as bytes where
-        they are.
+        """Columns by names of files: x, y, z, nx, ..., red, ..., label; colours as bytes if exact.
 
         A tensor is refused if a column of it has a name that is ``taken``, by the format or by
         ``pos``, ``y``, ...
@@ -165,9 +161,7 @@ class Parts:
 
 
 def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
-    """Sort the tensors of a shape; what is no tensor is refused, and ``pos`` (N, k) with k not in
-    ``widths``.
-    """
+    """The tensors of a shape by kind; ``pos`` is (N, k), k in ``widths``, the rest tensors."""
     if getattr(data, "ptr", None) is not None and getattr(data, "batch", None) is not None:
         raise LoaderError(
             f"{path}: expected one shape, got a batch. Try: batch.to_data_list(), one file for "
@@ -179,39 +173,27 @@ def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
         for name, value in items.items()
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided
     ]
-    pos = items.get("pos")
-    if (
-        not isinstance(pos, torch.Tensor)
-        or pos.ndim != 2
-        or not len(pos)
-        or pos.shape[1] not in widths
-    ):
-        if pos is None:
-            got = "none"
-        elif isinstance(pos, torch.Tensor):
-            got = f"{tuple(pos.shape)}"
-        else:
-            got = type(pos).__name__
+    pos: Any = items.get("pos")
+    got = ""
+    if pos is None:
+        got = "none"
+    elif not isinstance(pos, torch.Tensor):
+        got = type(pos).__name__
+    elif pos.ndim != 2 or not len(pos) or pos.shape[1] not in widths:
+        got = f"{tuple(pos.shape)}"
+    if got:
         raise LoaderError(
             f"{path}: expected pos of shape (N, 3), N > 0, got {got}. Try: Data(pos=...)."
         )
     arrays = {name: _array(items[name]) for name in items if name not in odd}
     face = arrays.pop("face", None)
-    if face is not None and not (face.ndim == 2 and len(face) == 3 and face.dtype.kind in "iu"):
-        raise LoaderError(
-            f"{path}: expected face of shape (3, F), got {face.shape}. Try: data.face.t() if it "
-            "is (F, 3)."
-        )
-    if face is not None and face.size and not 0 <= face.min() <= face.max() < len(pos):
-        got = f"{face.min()} to {face.max()}"
-        raise LoaderError(
-            f"{path}: expected faces of vertices 0 to {len(pos) - 1}, got {got}. Try: repair face."
-        )
+    num_faces = None
+    if face is not None:
+        _check_face(path, face, len(pos))
+        num_faces = face.shape[1]
     groups: tuple[dict[str, np.ndarray], ...] = ({}, {}, {}, {})
     for name, values in arrays.items():
-        groups[_rows(name, values, len(pos), None if face is None else face.shape[1])][name] = (
-            values
-        )
+        groups[_rows(name, values, len(pos), num_faces)][name] = values
     parts = Parts(path, groups[0], face, groups[1], groups[2], groups[3], lossy)
     if odd:
         parts.refuse(
@@ -222,23 +204,39 @@ def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
     return parts
 
 
+def _check_face(path: str, face: np.ndarray, num_points: int) -> None:
+    """Refuse faces that are not (3, F) integers, or whose corners are no points."""
+    if face.ndim != 2 or len(face) != 3 or face.dtype.kind not in "iu":
+        raise LoaderError(
+            f"{path}: expected face of shape (3, F), got {face.shape}. Try: data.face.t() if it "
+            "is (F, 3)."
+        )
+    if face.size == 0:
+        return
+    if not 0 <= face.min() <= face.max() < num_points:
+        raise LoaderError(
+            f"{path}: expected faces of vertices 0 to {num_points - 1}, got {face.min()} to "
+            f"{face.max()}. Try: repair face."
+        )
+
+
 def _array(tensor: torch.Tensor) -> np.ndarray:
     """The same numbers; NumPy has no bfloat16."""
-    small = tensor.dtype.is_floating_point and tensor.dtype not in (torch.float16, torch.float64)
-    return (tensor.float() if small else tensor).detach().cpu().contiguous().numpy()
+    if tensor.dtype.is_floating_point and tensor.dtype not in (torch.float16, torch.float64):
+        tensor = tensor.float()
+    return tensor.detach().cpu().contiguous().numpy()
 
 
 def _rows(name: str, values: np.ndarray, points: int, faces: int | None) -> int:
     """0: a row for each point; 1: for each face; 2: of something else; 3: of the shape itself."""
-    if (
-        values.ndim
-        and len(values) == points
-        and name not in ("edge_index",)
-        and not (name == "y" and points == 1)
-    ):
+    if values.ndim == 0 or name == "edge_index":
+        return 3
+    size = len(values)
+    of_single_shape = name == "y" and points == 1
+    if size == points and not of_single_shape:
         return 0
-    if values.ndim and faces is not None and len(values) == faces and name.startswith("face_"):
+    if size == faces and name.startswith("face_"):
         return 1
-    if values.ndim and len(values) > 1 and "_" in name and name != "edge_index":
+    if size > 1 and "_" in name:
         return 2
     return 3

@@ -147,9 +147,7 @@ def _by_field(dtype: np.dtype, count: int, data: bytes) -> dict[str, np.ndarray]
 
 
 def _unpacked(blob: Blob, body: bytes, need: int) -> bytes:
-    """LZF: a byte below 32 says how many bytes follow as they are, others what to repeat from
-    before.
-    """
+    """LZF: a byte below 32 is a number of literal bytes, any other a reference to earlier ones."""
     packed, size = (int.from_bytes(body[at : at + 4], "little") for at in (0, 4))
     if len(body) < 8 or packed > len(body) - 8 or size != need or need > 256 * packed:
         got = f"{len(body) - 8} bytes, which say {packed} for {size}"

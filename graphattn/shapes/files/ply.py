@@ -64,9 +64,7 @@ def read_ply(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
 
 
 def _body(path: PathLike, blob: Blob, header: Header, max_bytes: int) -> Blob:
-    """The bytes behind the header, in memory of their own: where rows are x, y, z alone, it becomes
-    ``pos``.
-    """
+    """The bytes behind the header, in writable memory: rows of x, y, z alone become ``pos``."""
     with open_regular(path, max_bytes) as file:
         body = np.fromfile(file, np.uint8, offset=header.body)
         if os.fstat(file.fileno()).st_size != blob.size or len(body) != blob.size - header.body:
@@ -101,9 +99,7 @@ def _corners(blob: Blob, header: Header, face: dict[str, Column]) -> tuple[np.nd
 
 
 def _of_corners(name: str, column: Column, ptr: np.ndarray) -> bool:
-    """True of a list with as many numbers for every corner: texture coordinates, or one of several
-    lengths.
-    """
+    """True of a list with a fixed number of values per corner, such as texture coordinates."""
     if not isinstance(column, tuple) or not len(column[1]):
         return False
     size = column[0]
@@ -173,7 +169,10 @@ def _table(columns: Iterable[tuple[str, np.ndarray]]) -> np.ndarray:
     fields: list[tuple[str, np.dtype, tuple[int, ...]]] = []
     for name, column in columns:
         if column.ndim > 1:
-            fields.append((f"{name}\n", np.dtype("u1" if column.shape[1] < 256 else "<i4"), ()))
+            dtype = "<i4"
+            if column.shape[1] < 256:
+                dtype = "u1"
+            fields.append((f"{name}\n", np.dtype(dtype), ()))
         fields.append((name, column.dtype.newbyteorder("<"), column.shape[1:]))
     table = np.empty(len(next(iter(columns))[1]), fields)
     for name, column in columns:
@@ -186,7 +185,10 @@ def _table(columns: Iterable[tuple[str, np.ndarray]]) -> np.ndarray:
 def _properties(columns: Iterable[tuple[str, np.ndarray]]) -> Iterable[str]:
     for name, column in columns:
         if column.ndim > 1:
-            size = f"list {'uchar' if column.shape[1] < 256 else 'int'} "
+            counter = "int"
+            if column.shape[1] < 256:
+                counter = "uchar"
+            size = f"list {counter} "
         else:
             size = ""
         yield f"property {size}{TYPES[column.dtype]} {name}\n"

@@ -17,7 +17,10 @@ def read_ascii(
     have = len(table.ptr) - 1
     want = sum(element.num for element in elements)
     if have != want:
-        got = f"{have} ({'truncated' if have < want else 'some are too many'})"
+        fault = "some are too many"
+        if have < want:
+            fault = "truncated"
+        got = f"{have} ({fault})"
         raise blob.fault(
             f"{want} lines after the header, as it says", got, "get the whole file", offset=body - 1
         )

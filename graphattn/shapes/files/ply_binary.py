@@ -1,6 +1,4 @@
-"""The body of a binary PLY file: rows of fixed size at once, rows of unequal size one after the
-other.
-"""
+"""The body of a binary PLY file: rows of fixed size at once, of varying size one by one."""
 
 import struct
 from array import array
@@ -16,9 +14,7 @@ _CODE = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8":
 
 
 def read_binary(blob: Blob, elements: tuple[Element, ...]) -> dict[str, dict[str, Column]]:
-    """The columns of every element in the bytes of ``blob``, which must be as many as the header
-    says.
-    """
+    """The columns of every element in the bytes of ``blob``, checked against the header."""
     out: dict[str, dict[str, Column]] = {}
     start = 0
     for element in elements:
@@ -75,9 +71,7 @@ def _empty(item: Property) -> Column:
 
 
 def _ragged(blob: Blob, element: Element, position: int) -> tuple[dict[str, Column], int]:
-    """The lists of each row, one row after the other: where a list ends is only known from its own
-    length.
-    """
+    """The lists of each row, read one by one: only its own length locates the end of a list."""
     data, total = blob.data, len(blob.data)
     sizes = {item.name: array("q") for item in element.properties if item.length}
     joined = {item.name: bytearray() for item in element.properties}

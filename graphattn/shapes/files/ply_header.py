@@ -44,9 +44,7 @@ class Property(NamedTuple):
 
     @property
     def least(self) -> int:
-        """Bytes that the property takes at least: a list may be empty, its length is always
-        there.
-        """
+        """The least bytes of the property: its length if it is a list."""
         return int((self.length or self.type)[-1])
 
 

@@ -25,9 +25,7 @@ def coordinates(blob: Blob, table: Rows, width: int = 3, *, skip: int = 0) -> np
 
 
 def check(raw: Raw, pos: np.ndarray, nonfinite: bool) -> np.ndarray:
-    """The corners as int64, once every position is finite and every face has three corners that are
-    points.
-    """
+    """The corners as int64; positions must be finite, faces have three corners or more."""
     if not len(pos):
         raise raw.blob.fault("points", "an empty file: it has none", "check how it was exported")
     _finite(raw, pos, nonfinite)
@@ -76,8 +74,7 @@ def _of_face(raw: Raw, row: int, expected: str, got: str, fix: str, at: str = ""
 def typed(
     blob: Blob, name: str, values: np.ndarray, kind: np.dtype, start: np.ndarray
 ) -> np.ndarray:
-    """Numbers of a text in the type that its header says; ``start`` are the offsets of each in the
-    file.
+    """Numbers of a text in the type of its header; ``start`` are their offsets in the file.
 
     Integers beyond 2**53, times in nanoseconds, are read again digit by digit: a float64 rounds
     them.
@@ -103,7 +100,10 @@ def typed(
 def spans(start: np.ndarray, size: np.ndarray) -> np.ndarray:
     """The positions ``start[i], ..., start[i] + size[i] - 1`` of all ``i`` in one array."""
     ends = np.cumsum(size)
-    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(start - (ends - size), size)
+    total = 0
+    if len(ends):
+        total = int(ends[-1])
+    return np.arange(total) + np.repeat(start - (ends - size), size)
 
 
 def fan(ptr: np.ndarray, corner: np.ndarray) -> np.ndarray:
@@ -122,8 +122,7 @@ def fan(ptr: np.ndarray, corner: np.ndarray) -> np.ndarray:
 
 
 def merge(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows of (N, 3) in order of first appearance, and the number (N,) of each row
-    among them.
+    """The distinct rows of (N, 3) in order of appearance, and the index (N,) of each row in them.
 
     Example:
         >>> merge(np.array([[5.0, 0, 0], [1, 0, 0], [5, 0, 0]]))[1].tolist()

@@ -21,9 +21,7 @@ NO_FACES = np.zeros(1, np.int64), np.zeros(0, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """The contents of a file under the file's own names; face ``i`` has the corners
-    ``corner[ptr[i]:ptr[i + 1]]``.
-    """
+    """The contents of a file by its own names; face ``i`` is ``corner[ptr[i]:ptr[i + 1]]``."""
 
     blob: Blob
     points: dict[str, np.ndarray]  # (N,) or (N, k)
@@ -55,8 +53,6 @@ def reads(*endings: str) -> Callable[[R], R]:
 
 
 def writes(*endings: str, widths: range = range(3, 4)) -> Callable[[R], R]:
-    """Decorates the writer of files with these endings, which takes ``pos`` (N, k) for k in
-    ``widths``.
-    """
+    """Decorate the writer of files with some endings, of ``pos`` (N, k), k in ``widths``."""
     WIDTHS.update(dict.fromkeys(endings, widths))
     return _registers(WRITERS, endings)

@@ -49,8 +49,7 @@ def load(
     allow_nonfinite: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Any:
-    r"""Read a point cloud or a mesh as a ``torch_geometric.data.Data``, or a graph that
-    :func:`save` wrote.
+    r"""Read a point cloud or a mesh as a ``Data`` of PyG, or a graph that :func:`save` wrote.
 
     Args:
         path: One of
@@ -149,14 +148,14 @@ def load(
 def read_raw(
     path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES
 ) -> Raw:
-    """The contents of a file under the words of a shape, checked; numbers and polygons as they
-    are.
-    """
+    """The contents of a file under a shape's words, checked; numbers and polygons unchanged."""
     text(columns, "columns", LoaderError)
     flag(allow_nonfinite, "allow_nonfinite", LoaderError)
     whole(max_bytes, "max_bytes", error=LoaderError)
     kind = suffix(path, tuple(READERS), "load")
-    named: dict[str, Any] = {"columns": columns} if columns and kind in TEXT else {}
+    named: dict[str, Any] = {}
+    if columns and kind in TEXT:
+        named = {"columns": columns}
     if columns and kind not in TEXT:
         raise LoaderError(
             f"columns: expected a text file, got {kind}. Try: columns='', the file names its own."
@@ -164,13 +163,11 @@ def read_raw(
     raw = READERS[kind](path, allow_nonfinite, max_bytes, **named)
     raw = replace(raw, points=worded(raw.points), faces=_worded_faces(raw.faces))
     edges = raw.others.get("edge_index", np.zeros(0))
-    allowed = (
-        ("edge_index",) if edges.ndim == 2 and len(edges) == 2 and edges.dtype.kind in "iu" else ()
-    )
+    reserved = set(_TAKEN)
+    if edges.ndim == 2 and len(edges) == 2 and edges.dtype.kind in "iu":
+        reserved.discard("edge_index")
     names = Counter((*raw.points, *raw.faces, *raw.others, *raw.corners))
-    taken = [
-        name for name, many in names.items() if many > 1 or (name in _TAKEN and name not in allowed)
-    ]
+    taken = [name for name, count in names.items() if count > 1 or name in reserved]
     if taken:
         expected = "properties under names of their own, and none of PyG's"
         raise raw.blob.fault(expected, taken[0], "rename it in the file")

@@ -1,5 +1,4 @@
-"""STL, ascii and binary. Its triangles repeat their corners; corners at one place become one
-vertex.
+"""STL files, ascii and binary; repeated corners at one place become one vertex.
 
 Read here and not by trimesh, which fails 1 of 24 awkward files (tests/awkward_files.py), and that
 without a word: it passes over ascii facets that are not whole; nor by meshio, which fails 5. A
@@ -33,9 +32,7 @@ _WORDS = re.compile(
 
 @reads(".stl")
 def read_stl(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
-    """The triangles of an STL file; ascii if it begins with ``solid`` and has a facet near its
-    beginning.
-    """
+    """The triangles of an STL file; ascii if it begins with ``solid`` and soon has a facet."""
     blob = read(path, max_bytes)
     head = blob.data[:4096].lower()
     text = (
@@ -67,7 +64,9 @@ def read_stl(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         )
     pos, index = merge(corner)
     merged = len(corner) - len(pos)
-    notes = (f"{merged:,} corners joined with a vertex at the same place",) if merged else ()
+    notes: tuple[str, ...] = ()
+    if merged:
+        notes = (f"{merged:,} corners joined with a vertex at the same place",)
     return Raw(
         blob, {"pos": pos}, np.arange(0, len(corner) + 1, 3), index, faces, notes=notes, text=text
     )
@@ -90,9 +89,7 @@ def _blank(match: re.Match[bytes]) -> bytes:
 
 
 def _ascii(blob: Blob, nonfinite: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(3 F, 3) corners and the byte offsets (3 F,) of their lines, once there is nothing but whole
-    facets.
-    """
+    """Corners (3 F, 3) and the byte offsets (3 F,) of their lines; refuse all but whole facets."""
     solids = [match[0].strip()[:3].lower() for match in _SOLID.finditer(blob.data)]
     if solids != [b"sol", b"end"] * (len(solids) // 2):
         at = len(blob.data.rstrip()) - 1

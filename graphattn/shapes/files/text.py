@@ -22,9 +22,7 @@ ENDINGS = (".xyz", ".pts", ".txt", ".csv", ".asc")
 
 @reads(*ENDINGS)
 def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: str = "") -> Raw:
-    """Columns under their names; of a file without names x, y, z, then ``x`` (N, k) for all
-    others.
-    """
+    """Columns by their names; in a file without names x, y, z, and ``x`` (N, k) for the rest."""
     raw_blob = read(path, max_bytes)
     blob = clean(raw_blob, "#")
     text, named = _names(blob, unseparated(blob), raw_blob.data)
@@ -42,7 +40,10 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
     bad = np.flatnonzero((width != want) | (width < 2))
     if len(bad):
         row = int(bad[0])
-        expected = f"{want} numbers, {'one for each name' if names else 'as on the first line'}"
+        source = "as on the first line"
+        if names:
+            source = "one for each name"
+        expected = f"{want} numbers, {source}"
         if want > 1:
             fix = "put one point on each line"
         else:
@@ -64,8 +65,10 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
 
 
 def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[list[str]]]:
-    """The text with a first line of names blank, and these, split at blanks, or at commas and the
-    like; or those of a comment right above it."""
+    """The text with its first line of names blanked, and these names.
+
+    They are split at blanks, or at commas and the like, or stand in a comment right above it.
+    """
     first = re.search(rb"\S[^\n]*", text)
     assert first is not None  # clean() has seen to it
     words = first[0].removeprefix(b"//").split()  # CloudCompare's comment
@@ -87,11 +90,11 @@ def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[list[str]
         return b" " * first.end() + text[first.end() :], names
     above = re.findall(rb"#+([^\n]*)", whole[: first.start()])
     if above:
-        said = re.split(r"[\s,;]+", above[-1].decode("utf-8", "replace").strip())
-    else:
-        said = []
-    named = {"x", "y", "z"} <= {word.lower() for word in said} and len(said) == len(words)
-    return text, [said if named else []]
+        comment = re.split(r"[\s,;]+", above[-1].decode("utf-8", "replace").strip())
+        has_places = {"x", "y", "z"} <= {word.lower() for word in comment}
+        if has_places and len(comment) == len(words):
+            return text, [comment]
+    return text, [[]]
 
 
 def _without_count(text: bytes) -> bytes:

@@ -1,6 +1,4 @@
-"""The words of a shape for the columns of a file: ``pos`` for x, y, z, ``color`` from 0 to 1 for
-red, green, blue.
-"""
+"""The words of a shape for columns of files: ``pos`` for x, y, z, ``color`` in [0, 1] for RGB."""
 
 import numpy as np
 
@@ -58,9 +56,7 @@ def _offset(column: np.ndarray) -> int:
 
 
 def unit(values: np.ndarray) -> np.ndarray:
-    """Colours from 0 to 1: unsigned integers over their largest, other numbers above 1 over 255 or
-    65535.
-    """
+    """Colours in [0, 1]: unsigned integers over their largest, others over 1, 255 or 65535."""
     if values.dtype.kind == "f" and not (values > 1).any():
         return values
     if values.dtype.kind == "u":
@@ -73,9 +69,9 @@ def unit(values: np.ndarray) -> np.ndarray:
             most = 255
         else:
             most = 65535
-    return np.divide(
-        values, np.float32(most), dtype=np.float32 if values.itemsize < 8 else np.float64
-    )
+    if values.itemsize < 8:
+        return np.divide(values, np.float32(most), dtype=np.float32)
+    return np.divide(values, np.float32(most), dtype=np.float64)
 
 
 def levels(values: np.ndarray) -> np.ndarray:
@@ -90,29 +86,25 @@ def levels(values: np.ndarray) -> np.ndarray:
 
 
 def narrow(values: np.ndarray, *, whole: bool) -> np.ndarray:
-    """Numbers of a text: int64 where ``whole`` allows it and all are, else float32; float64 where
-    float32 is coarse.
+    """Numbers of a text as int64, float32 or float64, whichever is exact.
+
+    int64 only where ``whole`` allows it and all are whole; float64 where float32 is too coarse.
 
     It is where the numbers lie further from 0 than 16 times their extent: coordinates of a map.
     """
-    if (
-        whole
-        and len(values)
-        and np.array_equal(values, np.rint(values))
-        and np.abs(values).max() < 2**53
-    ):
+    are_whole = whole and len(values) > 0 and np.array_equal(values, np.rint(values))
+    if are_whole and np.abs(values).max() < 2**53:
         return values.astype(np.int64)
     if values.ndim > 1:
         finite = values[np.isfinite(values).all(-1)]
     else:
         finite = values[np.isfinite(values)]
+    limit = np.finfo(np.float32).max
     if len(finite):
         extent = np.ptp(finite, axis=0).max()
-    else:
-        extent = 0
-    largest = np.abs(finite).max(initial=0)
-    coarse = largest > (16 * extent or np.inf) or largest > np.finfo(np.float32).max
+        if extent > 0:
+            limit = min(limit, 16 * extent)
+    if np.abs(finite).max(initial=0) > limit:
+        return values
     with np.errstate(over="ignore", invalid="ignore"):
-        if coarse:
-            return values
         return values.astype(np.float32)

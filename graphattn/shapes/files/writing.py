@@ -14,8 +14,7 @@ from .raw import WIDTHS, WRITERS
 
 
 def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
-    r"""Write a point cloud, a mesh or a graph; a file of that name is replaced once the new one is
-    whole.
+    r"""Write a point cloud, a mesh or a graph; an old file is replaced only by a complete one.
 
     Args:
         data: A PyG ``Data`` with ``pos`` (N, 3), and whatever else :func:`load` returns. Texts,

@@ -34,14 +34,10 @@ class Layout(ABC):
 
     @abstractmethod
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
-        """Draw all nodes, or those within a radius of a place; returns sentences on them for the
-        caption.
-        """
+        """Draw all nodes, or those within a radius of a place; returns caption sentences."""
 
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
-        """A place and a radius that hold a neighbourhood, where that is less than ``below`` of the
-        whole picture.
-        """
+        """A place and radius of a neighbourhood, if it is less than ``below`` of the picture."""
         return None
 
     @property
@@ -73,7 +69,10 @@ class Layout(ABC):
         """
         every = np.ones(len(sources), dtype=bool)
         self.spokes(ax, target, sources, colour, share, every, every)
-        self.mark_target(ax, target, colour if isinstance(colour, str) else "white", marker)
+        fill = "white"
+        if isinstance(colour, str):
+            fill = colour
+        self.mark_target(ax, target, fill, marker)
 
     def spokes(
         self,
@@ -85,9 +84,7 @@ class Layout(ABC):
         lines: NDArray[np.bool_],
         dots: NDArray[np.bool_],
     ) -> None:
-        """Draw lines and dots of some of a target's sources, by two masks; wider and larger with
-        their share.
-        """
+        """Draw lines and dots of a target's sources, by two masks, wider with a larger share."""
         one = isinstance(colour, str)
         if one:
             colours = np.broadcast_to(colour, len(sources))
@@ -98,22 +95,26 @@ class Layout(ABC):
         width = 0.6 + 2.0 * share
         area = (0.9 + 1.5 * share) * self.small**2
         paths = self.paths(sources[lines], np.full(int(lines.sum()), target))
+        alpha = None
+        if one:
+            alpha = 0.75
         self._lines(
             ax,
             paths,
             colours[lines],
             width[lines],
             f"edges of {target}",
-            alpha=0.75 if one else None,
+            alpha=alpha,
         )
         at = self.source_at[sources[dots]]
         drawn = self._dots(ax, at, f"sources of {target}", color=colours[dots], s=area[dots])
-        drawn.set(edgecolor="white" if one else INK, linewidth=0.4)
+        edge = INK
+        if one:
+            edge = "white"
+        drawn.set(edgecolor=edge, linewidth=0.4)
 
     def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
-        """Draw what reaches a target through layers, without a line for each; ``colours`` is RGBA
-        per source (n, 4).
-        """
+        """Draw the sources that reach a target through layers; ``colours`` is RGBA (n, 4)."""
         order = np.argsort(-colours[:, :3].sum(1), kind="stable")  # the darkest, nearest, on top
         dots = self._dots(
             ax,
@@ -131,14 +132,15 @@ class Layout(ABC):
         return float(np.clip(6000 / max(1, len(self.source_at)), 5.0, 40.0))
 
     def face(self, target: int) -> None:
-        """Let a 3-D picture, drawn from now on, show the side that a target is on; others show all
-        of it anyway.
-        """
+        """Turn a 3-D picture, from now on, to the side of a target; others show all anyway."""
         return
 
     def mark_target(self, ax: Any, target: int, colour: Any, marker: str) -> None:
         """Draw the target itself, on top."""
-        area = self.big**2 * (2.5 if marker == "*" else 1.0)
+        factor = 1.0
+        if marker == "*":
+            factor = 2.5
+        area = self.big**2 * factor
         style: dict[str, Any] = {
             "color": colour,
             "marker": marker,
@@ -153,9 +155,7 @@ class Layout(ABC):
         return []
 
     def label(self, ax: Any, target: int, sources: Index) -> None:
-        """Name a target and its sources, the first ones first, where nothing else does; needs a
-        settled layout.
-        """
+        """Name a target and its first sources if nothing else does; needs a settled layout."""
         return
 
     def flat(self, at: Array) -> Array:

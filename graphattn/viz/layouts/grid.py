@@ -67,22 +67,27 @@ class Grid(Layout):
     ) -> None:
         from matplotlib.collections import LineCollection, PolyCollection
 
-        one = isinstance(colour, str)
+        is_one = isinstance(colour, str)
         corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
         squares = self.source_at[sources][:, None] + corners
-        if not one and self.image is not None:  # weak weights let the image through
+        if not is_one and self.image is not None:  # weak weights let the image through
             dark = 1 - np.asarray(colour)[:, :3].mean(1)
             colour = np.concatenate((np.asarray(colour)[:, :3], (0.35 + 0.6 * dark)[:, None]), 1)
         fill = PolyCollection(
             list(squares), facecolors=colour, linewidths=0, gid=f"sources of {target}", zorder=3
         )
-        fill.set_alpha(0.3 if one else None)
+        border_colour = INK
+        mark_colour = "white"
+        if is_one:
+            fill.set_alpha(0.3)
+            border_colour = colour
+            mark_colour = colour
         ax.add_collection(fill, autolim=False)
         border = LineCollection(
-            self._border(sources), colors=colour if one else INK, linewidths=2.0, zorder=4
+            self._border(sources), colors=border_colour, linewidths=2.0, zorder=4
         )
         ax.add_collection(border, autolim=False)
-        self.mark_target(ax, target, colour if one else "white", marker)
+        self.mark_target(ax, target, mark_colour, marker)
 
     def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
         self.neighbourhood(ax, target, sources, colours, "*")

@@ -67,9 +67,7 @@ class Network(Points):
         )
 
     def label(self, ax: Any, target: int, sources: Index) -> None:
-        """Names of a target and of as many of its sources, in the order given, as fit without
-        touching.
-        """
+        """Names of a target and of as many of its sources, in order, as fit without touching."""
         from matplotlib import patheffects
 
         if self.names is None:
@@ -78,19 +76,28 @@ class Network(Points):
         taken: list[Any] = []
         for node in dict.fromkeys([target, *sources.tolist()]):
             right = node == target or self.source_at[node, 0] >= self.target_at[target, 0]
+            shift = -7
+            if right:
+                shift = 7
+            align = "right"
+            if right:
+                align = "left"
+            weight = "normal"
+            if node == target:
+                weight = "bold"
             text = ax.annotate(
                 fitting(self.names[node]),
                 self.source_at[node],
-                (7 if right else -7, 0),
+                (shift, 0),
                 textcoords="offset points",
                 **{
-                    "ha": "left" if right else "right",
+                    "ha": align,
                     "va": "center",
                     "fontsize": TEXT - 1,
                     "color": INK,
                 },
                 **{
-                    "weight": "bold" if node == target else "normal",
+                    "weight": weight,
                     "path_effects": halo,
                     "zorder": 10,
                 },

@@ -101,9 +101,7 @@ def suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
 
 
 def _reach(graph: AttentionGraph) -> tuple[int, int]:
-    """Distances that targets read back and ahead, in nodes; all nodes where that is costly to
-    find.
-    """
+    """Distances that targets read back and ahead, in nodes; all nodes where these are costly."""
     if not can_walk(graph):
         return graph.num_nodes, graph.num_nodes
     back = ahead = 0
@@ -116,9 +114,7 @@ def _reach(graph: AttentionGraph) -> tuple[int, int]:
 
 
 def is_pair(graph: AttentionGraph, tokens: Any) -> bool:
-    """True if ``tokens`` is a pair, so that sources and targets are two sets of nodes even where T
-    = S.
-    """
+    """True if ``tokens`` is a pair: sources and targets are two sets, even where T = S."""
     if tokens is None or not isinstance(tokens, list | tuple) or len(tokens) != 2:
         return False
     return not graph.is_square or all(
@@ -127,9 +123,7 @@ def is_pair(graph: AttentionGraph, tokens: Any) -> bool:
 
 
 def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list[str] | None]:
-    """``(target names, source names)`` from one list for a square graph, or from a pair of
-    lists.
-    """
+    """``(target names, source names)`` from one list for a square graph, or from two lists."""
     if tokens is None:
         return None, None
     expected = "must be the names of the nodes, or a pair (target tokens, source tokens)"
@@ -149,7 +143,10 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
     ):
         if names is not None:
             names = several(names, "tokens", expected, ShapeError)
-        made.append(None if names is None else [str(name) for name in names])
+        shown = None
+        if names is not None:
+            shown = [str(name) for name in names]
+        made.append(shown)
         if names is not None and len(made[-1] or ()) != count:
             raise ShapeError(f"tokens must name all {count} {side}, got {len(names)}")
     return made[0], made[1]
@@ -168,8 +165,8 @@ def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
         if not (fits and (grey or (image.ndim == 3 and image.shape[2] == 3))):
             raise ShapeError(
                 f"image must be (height, width) = {tuple(size)}, got {image.shape}; whole patches "
-                "of pixels for each "
-                "cell do as well, grey or with a last axis of 3 (red, green, blue in [0, 1])"
+                "of pixels for each cell do as well, grey or with a last axis of 3 (red, green, "
+                "blue in [0, 1])"
             )
     whole = isinstance(size, list | tuple | torch.Size) and all(
         isinstance(n, int | np.integer) for n in size
@@ -235,8 +232,9 @@ def _with_faces(source_at: Array, target_at: Array | None, faces: Any) -> Points
         over = None
     else:
         over = _faces(faces, len(source_at))
-    kind = Surface if over is not None and source_at.shape[1] == 3 else Points
-    return kind(source_at, target_at, over)
+    if over is not None and source_at.shape[1] == 3:
+        return Surface(source_at, target_at, over)
+    return Points(source_at, target_at, over)
 
 
 def _faces(faces: Any, count: int) -> Index:

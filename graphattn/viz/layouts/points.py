@@ -69,9 +69,7 @@ class Points(Layout):
         return self.view(at)[:, :2]
 
     def paints(self, sources: int) -> bool:
-        """True if values of sources are colours of the surface or of the points: lines to so many
-        hide each other.
-        """
+        """True if values of sources are colours of places, since so many lines would overlap."""
         return self.faces is not None or sources > MOST_SOURCES
 
     def painted(self, sources: Index, rgb: Array) -> Colouring:
@@ -157,7 +155,10 @@ class Points(Layout):
         reach = float((high - low).max())
         whole = float(np.ptp(np.concatenate((self.source_at, self.target_at)), axis=0).max())
         # a surface of which less is cut off is better seen whole
-        below /= 1 if self.faces is None else 2
+        share = 2
+        if self.faces is None:
+            share = 1
+        below /= share
         if 0 < reach < below * whole:
             return ((low + high) / 2, 0.9 * reach)
         return None
@@ -173,9 +174,7 @@ class Points(Layout):
             )
 
     def frame(self, near: tuple[Array, float] | None = None) -> tuple[Array, Array]:
-        """The lower left and the upper right corner of what is seen on the page; in space the
-        camera is set first.
-        """
+        """The lower left and upper right visible corners; in space the camera is set first."""
         if self.two_sets:
             at = np.concatenate((self.source_at, self.target_at))
         else:
@@ -222,9 +221,7 @@ class Points(Layout):
 
     @property
     def best_camera(self) -> tuple[float, float]:
-        """Elevation and azimuth, degrees, of an eye that sees all: as given, or higher over what is
-        flat.
-        """
+        """Elevation and azimuth, in degrees, that show all; higher above flat shapes."""
         if self.camera is not None:
             return self.camera
         if len(self.source_at):

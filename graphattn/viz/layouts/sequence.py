@@ -16,8 +16,7 @@ _LETTER = 0.024
 
 
 class Sequence(Layout):
-    """Node ``i`` at ``x = i``. An arc above reads an earlier node, an arc below a later one; a ring
-    is a self-loop.
+    """Node ``i`` at ``x = i``: arcs above read back, arcs below ahead; a ring is a self-loop.
 
     Args:
         num_nodes: Nodes of the sequence.
@@ -33,11 +32,9 @@ class Sequence(Layout):
 
     def __init__(self, num_nodes: int, names: list[str] | None, back: int, ahead: int) -> None:
         self.target_at = self.source_at = np.arange(num_nodes, dtype=np.float64)[:, None]
-        self.names = (
-            [fitting(name) for name in names]
-            if names is not None and num_nodes <= _LABELLED
-            else None
-        )
+        self.names: list[str] | None = None
+        if names is not None and num_nodes <= _LABELLED:
+            self.names = [fitting(name) for name in names]
         self.below = ahead > 0
         self.reads = self._reading(back > 0, ahead > 0)
         self.longest = max(1, back, ahead)
@@ -92,7 +89,11 @@ class Sequence(Layout):
         else:
             room = self._room(high - low)
         top = 1.06 * room + self.gap
-        ax.set_ylim(-top if self.below else -0.12 * room, top)
+        if self.below:
+            bottom = -top
+        else:
+            bottom = -0.12 * room
+        ax.set_ylim(bottom, top)
         quiet(ax)
         seen = np.arange(max(0, int(np.ceil(low))), min(n, int(high) + 1))
         if len(seen) <= _TOLD_APART:
@@ -124,7 +125,11 @@ class Sequence(Layout):
         from ..mask_image import short
 
         if self.names is None or not self.gap:
-            ax.spines.bottom.set_position(("data", -1.06 * room if self.below else -0.05 * room))
+            if self.below:
+                offset = -1.06 * room
+            else:
+                offset = -0.05 * room
+            ax.spines.bottom.set_position(("data", offset))
         if n == 0:
             return
         if self.names is None:
@@ -142,7 +147,9 @@ class Sequence(Layout):
         else:
             inches = width_of(ax.figure) * ax.get_position().width
             turned = n * (1 + max(map(len, self.names))) > _LETTERS * inches
-            style: dict[str, Any] = {"rotation": 90, "va": "top"} if turned else {}
+            style: dict[str, Any] = {}
+            if turned:
+                style = {"rotation": 90, "va": "top"}
             ax.set_xticks(range(n), self.names, fontsize=TEXT, color=INK, **style)
             ax.tick_params(length=0)
 

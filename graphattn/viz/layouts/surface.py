@@ -14,9 +14,7 @@ BEHIND = "Hollow dots and pale dashed edges are behind the surface."
 
 
 class Surface(Points):
-    """Vertices of a mesh in 3-D; of every edge only those are drawn whose ends are both in
-    front.
-    """
+    """Vertices of a mesh in 3-D, and the edges whose ends are both in front."""
 
     _covered = _left_out = False  # something drawn was behind, or was not drawn as it is
 

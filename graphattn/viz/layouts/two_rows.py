@@ -52,7 +52,10 @@ class TwoRows(Layout):
             else:
                 turned = 0
             for (x, _), name in zip(at, shown or [], strict=False):
-                place = (0, 7 if va == "bottom" else -7)
+                offset = -7
+                if va == "bottom":
+                    offset = 7
+                place = (0, offset)
                 style: dict[str, Any] = {
                     "ha": "center",
                     "va": va,
