@@ -1,4 +1,4 @@
-"""Graphs side by side as one, for graphs of heads, too: what one call on several examples reads."""
+"""Graphs, or graphs of heads, side by side as one, for one call on several examples."""
 
 from collections.abc import Iterable
 from itertools import accumulate

@@ -374,12 +374,12 @@ def _num_edges(graphs: PerExample) -> int:
 
 @constant_result
 def _size(graphs: PerExample, size: int | tuple[int, ...], num_sources: int | None) -> None:
-    kept = vars(graphs.made)
+    cached = vars(graphs.made)
     key = cache_key(size, num_sources)
-    if key in kept:
+    if key in cached:
         return
-    for oldest in list(kept)[: max(0, len(kept) + 1 - _MOST_CACHED)]:
-        kept.pop(oldest, None)
+    for oldest in list(cached)[: max(0, len(cached) + 1 - _MOST_CACHED)]:
+        cached.pop(oldest, None)
     setattr(graphs.made, key, PerExample(tuple(x.at(size, num_sources) for x in graphs.graphs)))
 
 
@@ -393,7 +393,7 @@ def _make_calls(graphs: PerExample) -> None:
 
 
 def _call_of(graph: AttentionGraph | PerHead) -> Any:
-    """What graphs of the same edges have in common, if a call without tensors made them."""
+    """A key that is equal for graphs of the same edges, if a call without tensors made them."""
     call = getattr(graph, "expression", None)
     if call is None or call.has_functions:
         return graph
@@ -434,10 +434,11 @@ def as_examples(graph: Any) -> Any:
     if not isinstance(graph, list | tuple) or not _holds_graphs(graph):
         return graph
     memo = getattr(graph[0], "_memo", {})
-    kept = memo.get("examples")
-    if kept is None or list(map(id, kept.graphs)) != list(map(id, graph)):
-        kept = memo["examples"] = PerExample(tuple(graph))
-    return kept
+    last = memo.get("examples")
+    if last is None or list(map(id, last.graphs)) != list(map(id, graph)):
+        last = PerExample(tuple(graph))
+        memo["examples"] = last
+    return last
 
 
 def _holds_graphs(values: list[Any] | tuple[Any, ...]) -> bool:

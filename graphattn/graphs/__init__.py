@@ -1,6 +1,4 @@
-"""The catalogue of builders, a package for each family; each builder checks its arguments and
-returns one graph.
-"""
+"""The catalogue of builders, a package per family; each checks its arguments."""
 
 from typing import Any
 

@@ -58,9 +58,7 @@ def _plain(name: str) -> str:
 
 
 def names(patterns: Sequence[Named], name: str) -> list[Named]:
-    """The patterns called ``name``, in full or in the brackets of their names; none, one, or
-    several.
-    """
+    """The patterns called ``name``, in full or in brackets: none, one, or several."""
     whole = [pattern for pattern in patterns if _plain(pattern.name) == _plain(name)]
     return whole or [
         pattern

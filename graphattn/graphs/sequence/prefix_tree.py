@@ -1,6 +1,4 @@
-"""Prefix trees: sequences that share prefixes as one row of tokens, in which a shared token is
-computed once.
-"""
+"""Prefix trees: sequences with shared prefixes in one row, shared tokens computed once."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -55,9 +53,7 @@ class PrefixTree:
     predictors: Tensor
 
     def window(self, window: int) -> AttentionGraph:
-        """The graph of a layer with a sliding window: a token reads the last ``window`` tokens of
-        its sequence, counting itself.
-        """
+        """The graph of a sliding window: a token reads itself and the ``window - 1`` before it."""
         return ancestors(self.parents, window=window)
 
     def unflatten(self, values: Tensor) -> Tensor:
@@ -84,9 +80,8 @@ class PrefixTree:
         Raises:
             ShapeError: If ``logits`` are not those of N tokens.
         """
-        of_tokens = _log_probs(
-            self._of_tokens(logits, "logits", 2), self.parents.clamp(min=0), self.input_ids[0]
-        )
+        flat = self._of_tokens(logits, "logits", 2)
+        of_tokens = _log_probs(flat, self.parents.clamp(min=0), self.input_ids[0])
         return self.unflatten(of_tokens).masked_fill(~self.mask, 0)
 
     def loss(self, logits: Tensor) -> Tensor:
@@ -197,22 +192,24 @@ def prefix_tree(
     if not listed:
         raise GraphError("sequences must have at least one, got none")
     rows = [_tokens(row, f"sequences[{i}]") for i, row in enumerate(listed)]
+    device = rows[0].device
     prompt = rows[0][:0]
     if prompt_ids is not None:
         prompt = _tokens(prompt_ids, "prompt_ids")
-    device = (prompt if prompt.numel() else rows[0]).device
+        if prompt.numel():
+            device = prompt.device
     prompt = prompt.cpu()
     rows = [row.cpu() for row in rows]
-    kept = [torch.ones_like(row, dtype=torch.bool) for row in rows]
+    are_labels = [torch.ones_like(row, dtype=torch.bool) for row in rows]
     if labels is not None:
-        given = several(labels, "labels", "must be lists of tokens", GraphError)
-        if len(given) != len(rows):
+        lists = several(labels, "labels", "must be lists of tokens", GraphError)
+        if len(lists) != len(rows):
             raise GraphError(
-                f"labels must be {len(rows)} lists, one for each sequence, got {len(given)}"
+                f"labels must be {len(rows)} lists, one for each sequence, got {len(lists)}"
             )
-        kept = [
-            _are_labels(label, row, f"labels[{i}]")
-            for i, (label, row) in enumerate(zip(given, rows, strict=True))
+        are_labels = [
+            _are_labels(values, row, f"labels[{i}]")
+            for i, (values, row) in enumerate(zip(lists, rows, strict=True))
         ]
     tokens, parent, last = _trie(rows)
     P = prompt.numel()
@@ -220,8 +217,8 @@ def prefix_tree(
     ends = torch.where(last < 0, P - 1, last + P)
     paths, graph = _paths(above, ends)
     mask = torch.zeros(paths.shape, dtype=torch.bool)
-    for row, keep in enumerate(kept):
-        mask[row, P : P + keep.numel()] = keep
+    for row, of_row in enumerate(are_labels):
+        mask[row, P : P + of_row.numel()] = of_row
     return _tree(torch.cat((prompt, tokens)), above, graph, paths, mask, shared).to(device)
 
 
@@ -249,8 +246,9 @@ def _from_parents(sequences: object, parents: object, labels: object, shared: st
 
 
 def _trie(rows: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens and parents of the trie, depth first, branches in the order of the rows; and the last
-    node of each row, -1 for an empty one.
+    """Tokens and parents of the trie, depth first, and the last node of each row.
+
+    Branches are in the order of the rows; the last node of an empty row is -1.
     """
     nodes: dict[tuple[int, int], int] = {}  # by parent and token
     paths: list[list[int]] = []
@@ -267,7 +265,7 @@ def _trie(rows: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     place[order] = torch.arange(len(nodes))
     place[-1] = -1  # of no node, -1
     parents, tokens = torch.tensor(list(nodes), dtype=torch.int64).reshape(-1, 2)[order].T
-    ends = torch.tensor([path[-1] if path else -1 for path in paths], dtype=torch.int64)
+    ends = torch.tensor([[-1, *path][-1] for path in paths], dtype=torch.int64)
     return tokens, place[parents], place[ends]
 
 
@@ -276,11 +274,11 @@ def _paths(parents: Tensor, ends: Tensor) -> tuple[Tensor, AttentionGraph]:
     graph = ancestors(parents)
     depth = graph.in_degree
     lengths = torch.zeros_like(ends)
-    some = ends >= 0
-    lengths[some] = depth[ends[some]]
+    not_empty = ends >= 0
+    lengths[not_empty] = depth[ends[not_empty]]
     paths = torch.full((ends.numel(), int(lengths.max())), -1)
-    end, node = expand(graph.edges.rows(ends[some]))
-    row = torch.nonzero(some).flatten()[end]
+    end, node = expand(graph.edges.rows(ends[not_empty]))
+    row = torch.nonzero(not_empty).flatten()[end]
     paths[row, depth[node] - 1] = node
     return paths, graph
 
