@@ -113,9 +113,7 @@ def _to_weights(
     grad: Tensor,
     layout: tuple[Tensor, ...],
 ) -> Tensor:
-    """The gradient of the weights: each program's share, and their sum; the same bits in every
-    run.
-    """
+    """The weights' gradient: the sum of each program's share, with equal bits in every run."""
     (ptr, index, edge, order), (G, K, D), B = layout, weight.shape, x.shape[0]
     operands, align, strides = _operands(x, y, z, weight)
     most = max(16, min(SHARES, ROOM // max(1, B * weight.numel())))
@@ -152,8 +150,11 @@ def _parts(ptr: Tensor, order: Tensor) -> tuple[Work, ...]:
 
 
 def _of(x: Tensor, groups: int, K: int, D: int, slope: float, align: int) -> dict[str, Any]:
-    """The constants of the compiled kernels: one group per program, and half as many edges at a
-    time, since two rows of each are held; a quarter for tanh, which is computed in float64."""
+    """The constants of the compiled kernels: one group, and half as many edges, per program.
+
+    Two rows of each edge are held at once. For tanh, which is computed in float64, a quarter as
+    many.
+    """
     constants = _constants(dtype_of_sums(x), 1, D=D)
     smooth = math.isnan(slope)
     edges = max(1, constants["BE"] // (4 if smooth else 2))

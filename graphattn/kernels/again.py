@@ -1,6 +1,6 @@
 """Second derivatives of fused kernels: those of their definition in plain operations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +20,7 @@ def gradients_of_definition(
     rest: Sequence[Any],
     grads: Sequence[Tensor | None],
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of ``operands``, through ``definition(*operands, *rest)``, given those of its
-    outputs.
+    """Gradients of ``operands`` through ``definition(*operands, *rest)``, from its outputs'.
 
     They can be differentiated if gradients are enabled.
     """
@@ -33,12 +32,22 @@ def gradients_of_definition(
     wanted = [x for x in inner if x is not None and x.requires_grad]
     given = [(x, g) for x, g in zip(results, grads, strict=False) if g is not None]
     outputs, grad_outputs = zip(*given, strict=True)
-    made = iter(
-        torch.autograd.grad(
-            outputs, wanted, grad_outputs, create_graph=create_graph, materialize_grads=True
-        )
+    computed = torch.autograd.grad(
+        outputs, wanted, grad_outputs, create_graph=create_graph, materialize_grads=True
     )
-    return tuple(next(made) if x is not None and x.requires_grad else None for x in inner)
+    return _where((x is not None and x.requires_grad for x in inner), computed)
+
+
+def _where(needed: Iterable[bool], grads: Iterable[Tensor]) -> tuple[Tensor | None, ...]:
+    """Gradients in the places that need one, None elsewhere."""
+    remaining = iter(grads)
+    placed: list[Tensor | None] = []
+    for is_needed in needed:
+        grad = None
+        if is_needed:
+            grad = next(remaining)
+        placed.append(grad)
+    return tuple(placed)
 
 
 def twice_differentiable(
@@ -48,8 +57,7 @@ def twice_differentiable(
     random: bool = False,
     contiguous: bool = False,
 ) -> tuple[Tensor, ...]:
-    """``run(*operands)`` with its own first derivative, and the second derivative of
-    ``definition``.
+    """``run(*operands)`` with its own first derivative, then derivatives of ``definition``.
 
     Compiled code has one derivative only, and raises at the second.
 
@@ -112,21 +120,23 @@ class _TwiceDifferentiable(torch.autograd.Function):
                 for x, g in zip(outputs, grads, strict=True)
                 if g is not None and x.requires_grad
             ]
-            made = iter(
-                torch.autograd.grad(
-                    [x for x, _ in given],
-                    [x for x, wanted in zip(inner, needed, strict=True) if wanted],
-                    [g.contiguous() if contiguous else g for _, g in given],
-                    retain_graph=torch._C._autograd._get_current_graph_task_keep_graph(),
-                    materialize_grads=True,
-                )
+            grad_outputs = [g for _, g in given]
+            if contiguous:
+                grad_outputs = [g.contiguous() for g in grad_outputs]
+            computed = torch.autograd.grad(
+                [x for x, _ in given],
+                [x for x, wanted in zip(inner, needed, strict=True) if wanted],
+                grad_outputs,
+                retain_graph=torch._C._autograd._get_current_graph_task_keep_graph(),
+                materialize_grads=True,
             )
-        return *(None,) * 4, *(next(made) if wanted else None for wanted in needed)
+        return *(None,) * 4, *_where(needed, computed)
 
 
 class _Entrance(torch.autograd.Function):
-    """The root of a separate autograd graph. Not a leaf: a graph holds its leaves in memory, even
-    in a checkpoint.
+    """The root of a separate autograd graph.
+
+    It is no leaf: a graph holds its leaves in memory, even in a checkpoint.
     """
 
     @staticmethod

@@ -21,8 +21,7 @@ _free: dict[
 
 
 def room(dtype: np.dtype, *shape: int) -> Tensor:
-    """An empty tensor on the CPU, of a numpy dtype, whose memory returns to the cache when nothing
-    refers to it.
+    """An empty tensor on the CPU, of a numpy dtype, whose memory returns to the cache after use.
 
     It is allocated by numpy, which asks the system for huge pages where torch does not. A numpy
     array that outlives the tensor must come from ``tensor.numpy()``, which keeps a reference.
@@ -151,9 +150,7 @@ def nodes(x: Tensor) -> NodeRows:
 
 
 def results(like: Tensor, *shape: int) -> Tensor:
-    """An array for nodes (B, N, H, D) that the kernels write, in the dtype of ``like`` and their
-    padded width.
-    """
+    """An array for nodes (B, N, H, D) that kernels write, in a dtype and their padded width."""
     return empty(like.dtype, *shape[:-1], 8 * eights(shape[-1]))
 
 

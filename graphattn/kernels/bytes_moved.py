@@ -41,9 +41,7 @@ class Moved(NamedTuple):
 
 
 def forward(sizes: Sizes, *, lse: bool = False, kept: bool = False) -> Moved:
-    """The softmax over each row and the weighted sum; ``kept`` weights replace the scores in
-    place.
-    """
+    """The softmax over each row and the weighted sum; ``kept`` weights overwrite the scores."""
     B = sizes.batch
     T = sizes.targets
     E = sizes.edges
@@ -79,13 +77,9 @@ def kept(sizes: Sizes, softcap: bool) -> tuple[int, int]:
     a softcap.
     """
     query = sizes.batch * sizes.targets * sizes.heads * sizes.head_dim * sizes.number
-    nodes = (
-        query
-        + sizes.batch
-        * sizes.sources
-        * sizes.kv_heads
-        * (sizes.head_dim + sizes.value_dim)
-        * sizes.number
-    )
+    row = sizes.kv_heads * (sizes.head_dim + sizes.value_dim)
+    nodes = query + sizes.batch * sizes.sources * row * sizes.number
     weights = sizes.batch * sizes.edges * sizes.heads * sizes.wide
-    return nodes, 0 if softcap or weights > nodes + query else weights
+    if softcap or weights > nodes + query:
+        return nodes, 0
+    return nodes, weights

@@ -1,5 +1,4 @@
-"""Additive scores as a torch operator, with its derivatives: attention of Bahdanau, GATv2 and Point
-Transformer.
+"""Additive scores as a torch operator, with its derivatives: Bahdanau, GATv2, Point Transformer.
 
     score[b, e, g * K + k] = sum_d weight[g, k, d] f(x[b, t, g, d] + y[b, s, g // group, d] + z[b,
     e, g, d])
@@ -135,7 +134,7 @@ def edge_additive_backward(
     return (
         narrow(grad_x, x),
         narrow(grad_y, y),
-        grad_z if z is None else narrow(grad_z, z),
+        grad_z,
         narrow(grad_weight, weight),
     )
 
@@ -168,7 +167,9 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             lambda *given: (plain(*given),), operands, rest, (grad,)
         ), *absent
     gx, gy, gz, gw = edge_additive_backward(*operands, ctx.slope, *layout, grad)
-    return gx, gy, None if operands[2] is None else gz, gw, *absent
+    if operands[2] is None:
+        return gx, gy, None, gw, *absent
+    return gx, gy, gz, gw, *absent
 
 
 edge_additive.register_autograd(_backward, setup_context=_save)

@@ -32,8 +32,9 @@ from .threads import chunks, share
     schema=f"(Tensor x, Tensor y, Tensor? removed, {LAYOUT}) -> Tensor",
 )
 def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor) -> Tensor:
-    """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H); only the backward uses
-    ``removed``.
+    """``<x[b, t, h], y[b, s, h // group]>`` of every edge s -> t, (B, E, H).
+
+    Only the backward uses ``removed``.
     """
     from .native import address_of, native
     from .node_rows import products
@@ -83,9 +84,10 @@ def edge_sum(
     removed: Tensor | None,
     *layout: Tensor,
 ) -> Tensor:
-    """``sum weight[b, e, h] * x[b, s, h // group]`` over the edges into each target, (B, T, H, D);
-    or ``to_sources`` ``sum weight[b, e, h] * x[b, t, h]`` over the edges out of each source and a
-    group's heads, (B, S, groups, D).
+    """``sum weight[b, e, h] * x[b, s, h // group]`` over the edges into each target, (B, T, H, D).
+
+    ``to_sources``: ``sum weight[b, e, h] * x[b, t, h]`` over the edges out of each source and the
+    heads of a group, (B, S, groups, D).
     """
     from .native import address_of, native
     from .node_rows import sum_far, sum_over_groups

@@ -1,5 +1,6 @@
-"""Sums and softmax over the edges of each target, differentiable any number of times, with equal
-bits in every run.
+"""Sums and softmax over the edges of each target, differentiable any number of times.
+
+Every run gives the same bits.
 """
 
 import torch
@@ -10,9 +11,7 @@ _BLOCK = 64
 
 
 def scatter_sum(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
-    """Sum of the slices of ``value`` along ``dim`` that share an index: int64 (E,) into ``size``
-    slots.
-    """
+    """Sum of the slices of ``value`` along ``dim`` by an index int64 (E,), ``size`` slots."""
     dim = dim % value.dim()
     for step, slots in _steps(value, index, size):
         value = _added(value, step, slots, dim)
@@ -20,9 +19,7 @@ def scatter_sum(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
 
 
 def gather(value: Tensor, index: Tensor, dim: int) -> Tensor:
-    """The slice of ``value`` along ``dim`` that each index names; its backward is as deterministic
-    and as exact.
-    """
+    """The slice of ``value`` along ``dim`` at each index, with a deterministic exact backward."""
     for step, _ in reversed(_steps(value, index, value.shape[dim])):
         if value.is_cuda:
             value = value.movedim(dim, 0)[step].movedim(0, dim)
@@ -43,8 +40,7 @@ def _added(value: Tensor, index: Tensor, size: int, dim: int) -> Tensor:
 
 
 def _steps(value: Tensor, index: Tensor, size: int) -> list[tuple[Tensor, int]]:
-    """The steps of a sum by index: into slots of about ``_BLOCK`` slices each, these into fewer, at
-    last into ``size``.
+    """The steps of a sum by index, of about ``_BLOCK`` slices per slot, into ``size`` at last.
 
     Float64 has enough digits for one step, as have indices with few slices.
     """
@@ -67,8 +63,7 @@ def _spread(index: Tensor, like: Tensor, dim: int) -> Tensor:
 
 
 def edge_softmax(score: Tensor, target: Tensor, num_targets: int) -> tuple[Tensor, Tensor]:
-    """Softmax of ``score`` (..., E, H) over the edges of each target, and the logarithm of its
-    denominator.
+    """Softmax of ``score`` (..., E, H) over the edges of each target, and its log-sum-exp.
 
     Targets without an edge, or with scores of -inf alone, get weights 0, lse -inf and gradients of
     exactly 0. A score of +inf or NaN affects its own target only.

@@ -50,9 +50,7 @@ class GpuCall(Call):
         return self.seed.to(self.query.device)
 
     def edge_operands(self) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
-        """Bias, features and their queries for the kernels; the strides of bias, and of a batch's
-        features.
-        """
+        """Bias, features and their queries; strides of bias and of a batch's features."""
         B, _, E, H = self.sizes
         bias = _as(self.bias, self.query)
         attr = None
@@ -103,9 +101,7 @@ def _softmax(
     *,
     products: bool = True,
 ) -> None:
-    """Softmax, written to the outputs that are not None; without ``products`` a score is its
-    bias.
-    """
+    """Softmax, written to outputs that are not None; without ``products`` a score is its bias."""
     (B, T, E, H), wide = call.sizes, dtype_of_sums(call.query)
     F = call.features
     if products:
@@ -487,9 +483,7 @@ def _room(wanted: Any, like: Tensor, *shape: int) -> Any:
 
 
 def _constants(wide: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
-    """The constants of a compiled kernel: heads and widths, and the part of a row and of its edges
-    per program.
-    """
+    """The constants of a compiled kernel: heads, widths, and rows and edges per program."""
     blocks = {f"B{name}": triton.next_power_of_2(max(1, width)) for name, width in widths.items()}
     most = max(blocks.values())
     per_program = heads_at_once(heads, *widths.values(), numbers=NUMBERS)
@@ -527,9 +521,7 @@ def _launch(
     rest: tuple[Any, ...],
     constants: dict[str, Any],
 ) -> None:
-    """A program for each row and block of heads, of as many batch elements at a time as a grid can
-    have.
-    """
+    """A program for each row and block of heads, for as many batch elements as a grid can have."""
     rows = work.node.numel()
     blocks = -(-constants["H"] // constants["BH"])
     if rows * batch * blocks == 0:

@@ -12,18 +12,14 @@ from ..graph.modes import plain_operations_only
 
 
 def are_batched(*grads: Tensor | None) -> bool:
-    """True if gradients are those of many outputs at once, of ``torch.func.vmap`` or of
-    ``is_grads_batched=True``.
-    """
+    """True under ``torch.func.vmap`` or ``is_grads_batched=True``: gradients of several outputs."""
     return torch._C._are_functorch_transforms_active() or any(
         grad is not None and torch._C._functorch.is_legacy_batchedtensor(grad) for grad in grads
     )
 
 
 def on_gpu(operator: Any, module: str, function: str) -> Callable[..., Any]:
-    """Run ``operator`` on CUDA by a function of a module of this package, imported at the first
-    call.
-    """
+    """Run ``operator`` on CUDA by a function of this package, imported at the first call."""
 
     def run(*arguments: Any) -> Any:
         return getattr(import_module(f"graphattn.kernels.{module}"), function)(*arguments)
@@ -38,8 +34,9 @@ def is_transformed() -> bool:
 
 
 def can_read_values(x: Tensor) -> bool:
-    """True if a check may read the numbers of ``x``: not under torch.compile or torch.func, nor of
-    a fake tensor.
+    """True if a check may read the values of ``x``.
+
+    Not under torch.compile or torch.func, nor of a fake tensor.
     """
     return not (
         torch.compiler.is_compiling() or plain_operations_only() or isinstance(x, FakeTensor)
@@ -47,8 +44,7 @@ def can_read_values(x: Tensor) -> bool:
 
 
 def nothing_watches(*tensors: Tensor | None) -> bool:
-    """True if an operator may bypass torch's dispatcher, whose wrapper takes as long as a small
-    call.
+    """True if an operator may bypass torch's dispatcher, which takes as long as a small call.
 
     Not if it is observed: under torch.compile, export, tracing, a profiler or a mode, or with
     subclasses of tensors.

@@ -1,6 +1,4 @@
-"""Rows of edges as work for a GPU: short ones, long ones, and hubs cut into pieces; made once for a
-layout.
-"""
+"""Rows of edges as work for a GPU: short, long, and in pieces; computed once for a layout."""
 
 import math
 from collections.abc import Hashable
@@ -19,9 +17,7 @@ NUMBERS = 1024  # most numbers of a row of nodes per program, unless one head ha
 
 
 class Work(NamedTuple):
-    """Programs: each processes the edges ``start .. stop - 1`` (n,) of ``node`` (n,), at most
-    ``block`` at once.
-    """
+    """Programs: each processes the edges ``start .. stop - 1`` (n,) of ``node`` (n,) in blocks."""
 
     block: int
     node: Tensor
@@ -30,9 +26,7 @@ class Work(NamedTuple):
 
 
 class Hubs(NamedTuple):
-    """Rows in pieces: hub ``i`` is ``node[i]``, and its pieces are
-    ``first[i] .. first[i + 1] - 1``.
-    """
+    """Rows in pieces: hub ``i`` is ``node[i]``, its pieces ``first[i] .. first[i + 1] - 1``."""
 
     pieces: Work
     owner: Tensor
@@ -48,7 +42,7 @@ class Schedule(NamedTuple):
 
 
 class Degrees(NamedTuple):
-    """What of a layout's degrees sets how its rows are cut."""
+    """The degrees of a layout, as far as they set how its rows are cut."""
 
     rows: int
     widest: int
@@ -57,9 +51,10 @@ class Degrees(NamedTuple):
     @classmethod
     def of(cls, degree: Tensor) -> "Degrees":
         """Of the degrees (T,) of all rows."""
-        return cls(
-            degree.numel(), int(degree.max()) if degree.numel() else 0, int((degree <= SHORT).sum())
-        )
+        widest = 0
+        if degree.numel():
+            widest = int(degree.max())
+        return cls(degree.numel(), widest, int((degree <= SHORT).sum()))
 
 
 def heads_at_once(heads: int, *widths: int, numbers: int = NUMBERS) -> int:
@@ -83,15 +78,14 @@ _wholes: dict[Hashable, tuple[Memory, Degrees]] = {}
 
 
 def part_of(degrees: Degrees, ptr: Tensor) -> None:
-    """Let some rows be cut as in the whole layout that they are part of, so that their sums are the
-    same bits.
-    """
+    """Cut rows as in the layout that they are part of, so that their sums are the same bits."""
     _live(_wholes)[_key(ptr)] = _memory(ptr), degrees
 
 
 def _key(*tensors: Tensor) -> Hashable:
-    """Where tensors lie: a storage's address is not given out again while a weak reference to it is
-    held.
+    """The storages of tensors.
+
+    A weak reference to a storage keeps its address from being reused.
     """
     return tuple([(x.untyped_storage()._cdata, x.storage_offset(), x.numel()) for x in tensors])
 
@@ -109,8 +103,7 @@ def _live(held: dict[Hashable, tuple[Memory, Value]]) -> dict[Hashable, tuple[Me
 
 
 def schedule(ptr: Tensor, order: Tensor) -> Schedule:
-    """The work of rows ``ptr[r] .. ptr[r + 1] - 1`` of nodes ``order[r]``, cached as long as the
-    memory of both.
+    """The work of rows ``ptr[r] .. ptr[r + 1] - 1`` of ``order[r]``, cached with their memory.
 
     Only the first call waits for the device, to learn the lengths of the rows.
     """

@@ -1,6 +1,4 @@
-"""Rows gathered by index, and the sums that are their derivative, with the same bits in every
-run.
-"""
+"""Rows gathered by index, and the sums that are their derivative, with equal bits in every run."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +12,7 @@ from ..plans.tiles import Slots
 
 
 def take(x: Tensor, sizes: Sequence[int], slots: Slots) -> tuple[Tensor, ...]:
-    """The rows ``node`` (n,) of ``x`` (B, N, ...), a tensor (B, size, ...) for each of the sizes,
-    which add up to n.
+    """The rows ``node`` (n,) of ``x`` (B, N, ...): a tensor (B, size, ...) for each of the sizes.
 
     Differentiable any number of times.
 
@@ -63,9 +60,7 @@ def _plain_sum(x: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
 
 
 class _Sum(torch.autograd.Function):
-    """Sums of the rows of ``x`` (B, n, ...) over ``slot[ptr[i]:ptr[i + 1]]``, (B, N, ...), in
-    float32 or wider.
-    """
+    """Sums of rows ``slot[ptr[i]:ptr[i + 1]]`` of ``x`` (B, n, ...), in float32 or wider."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:

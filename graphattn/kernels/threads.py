@@ -1,5 +1,6 @@
-"""Rows distributed over threads of torch or of our own, since Numba's threading layers neither fork
-nor nest safely.
+"""Rows distributed over threads of torch or of our own.
+
+Numba's threading layers neither fork nor nest safely.
 
 The kernels release the GIL, so several Python threads run them in parallel. As many are used as
 torch would use, the caller's own among them: a DataLoader worker, where torch has one thread,
@@ -38,9 +39,7 @@ _forked = False
 
 
 def _forget_threads() -> None:
-    """Threads do not survive a fork, and libgomp waits for those that it had; the child starts a
-    pool.
-    """
+    """Start a new pool in a forked child, where libgomp would wait for threads of the parent."""
     global _pool, _forked
     _pool = None
     _forked = True
@@ -51,14 +50,13 @@ os.register_at_fork(after_in_child=_forget_threads)
 
 @cache
 def _gomp_parallel() -> Callable[..., None] | None:
-    """``GOMP_parallel`` of the OpenMP library that torch's own operations run on; ``None`` where it
-    has none.
-    """
+    """``GOMP_parallel`` of the OpenMP library of torch's own operations, or ``None``."""
     if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
         return None
     with suppress(OSError, AttributeError):  # on macOS, or of a torch that was built otherwise
-        own = next((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"), None)
-        function: Any = ctypes.CDLL(None if own is None else str(own)).GOMP_parallel
+        files = [str(path) for path in (Path(torch.__file__).parent / "lib").glob("libgomp*.so*")]
+        # without a library of torch's own, the one that is loaded
+        function: Any = ctypes.CDLL([*files, None][0]).GOMP_parallel
         function.argtypes = [_BODY, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
         function.restype = None
         return function
@@ -118,9 +116,7 @@ def _in_team(parallel: Callable[..., None], threads: int, drain: Callable[[], No
 
 @contextmanager
 def _late_interrupts(body: Callable[..., None], errors: list[BaseException]) -> Iterator[None]:
-    """Add what a signal raises in the main thread as a callback begins or ends, which Python would
-    only print.
-    """
+    """Raise in the main thread what a signal raised in a callback; Python only prints it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -147,8 +143,9 @@ def share(
     run: Callable[..., None],
     space: Callable[[], tuple[Any, ...]] = tuple,
 ) -> None:
-    """``run(lo, hi, *space())`` of every chunk ``bounds[i] .. bounds[i + 1]``; ``space`` is called
-    once per thread.
+    """``run(lo, hi, *space())`` of every chunk ``bounds[i] .. bounds[i + 1]``.
+
+    ``space`` is called once per thread.
     """
     threads = min(threads_for(work), len(bounds) - 1)
     if threads <= 1:

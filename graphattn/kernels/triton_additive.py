@@ -1,10 +1,9 @@
 # mypy: allow-incomplete-defs
-"""Additive scores in Triton: ``sum_d a[g, k, d] f(x[t, g, d] + y[s, g // group, d] + z[e, g, d])``,
-with gradients.
+"""Additive scores in Triton, with gradients.
 
-A program has a row's edges, ``BE`` at a time, one group and all of its width ``BD``; f is tanh if
-``SMOOTH``, else a leaky ReLU of ``slope``. :mod:`.triton_softmax` says how programs, nodes and
-edges are laid out.
+A score is ``sum_d a[g, k, d] f(x[t, g, d] + y[s, g // group, d] + z[e, g, d])``. A program has a
+row's edges, ``BE`` at a time, one group and all of its width ``BD``; f is tanh if ``SMOOTH``, else
+a leaky ReLU of ``slope``. :mod:`.triton_softmax` says how programs, nodes and edges are laid out.
 """
 
 import triton
@@ -97,8 +96,7 @@ def passed_back(
     SMOOTH: tl.constexpr, ALIGN: tl.constexpr,
     BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The gradients from GRAD (B, E, G, K) of a row's node, H groups of it, and of its edges GZ (B,
-    E, G, D).
+    """The gradients from GRAD (B, E, G, K) of a row's node, for H groups, and of its edges.
 
     Each of a node's groups stands for ``MEMBERS`` of G, each of which reads group ``// GROUP`` of
     the other end.
@@ -151,8 +149,7 @@ def to_weights(
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, GROUP: tl.constexpr, SMOOTH: tl.constexpr, ALIGN: tl.constexpr,
     BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BK: tl.constexpr, BLOCKS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The share of a program's rows in the gradient of the weights from GRAD, OUT (programs, B, G,
-    K, D) in float64.
+    """A program's share of the weights' gradient, OUT (programs, B, G, K, D) in float64.
 
     An axis of the grid counts H blocks: G groups, of each ``BLOCKS`` times ``BK`` of the weights.
     """

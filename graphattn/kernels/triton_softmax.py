@@ -1,12 +1,11 @@
 # mypy: allow-incomplete-defs
-"""Fused attention over edges in Triton: one program for a row of edges and some heads, nothing of
-shape (E, H, D) held.
+"""Fused attention over edges in Triton: one program for a row of edges and some heads.
 
-A program walks the edges ``START .. STOP - 1`` of a target (or source) ``NODE``, ``BE`` at a time:
-all its edges, or with ``PIECE`` some of a hub's, whose sums :func:`merge` adds up. It has ``BH``
-heads, and rows of ``BD`` (``BDV``, ``BF``) numbers, the powers of two from D (D_v, F) on. Nothing
-is atomic, every sum has its order, and places in memory are 64-bit. A pointer that is None is a
-feature that the call does not use.
+Nothing of shape (E, H, D) is held. A program walks the edges ``START .. STOP - 1`` of a target (or
+source) ``NODE``, ``BE`` at a time: all its edges, or with ``PIECE`` some of a hub's, whose sums
+:func:`merge` adds up. It has ``BH`` heads, and rows of ``BD`` (``BDV``, ``BF``) numbers, the powers
+of two from D (D_v, F) on. Nothing is atomic, every sum has its order, and places in memory are
+64-bit. A pointer that is None is a feature that the call does not use.
 
 Nodes (B, N, H, D) are read with their strides, in units of ``ALIGN`` numbers; a row of D numbers is
 contiguous. Edges (B, E, H) are contiguous, in the caller's order (``EDGE`` says where an edge
@@ -20,9 +19,7 @@ import triton.language as tl
 
 @triton.jit
 def _tanh(x):
-    """In float64, by Kahan's exp(y) - 1; the hardware's logarithm of float32 has no digits near
-    1.
-    """
+    """tanh in float64, by Kahan's exp(y) - 1; a float32 logarithm has no digits near 1."""
     y = -2.0 * tl.abs(x.to(tl.float64))
     power = tl.exp(y)
     level = tl.log(tl.where(power == 0.0, 1.0, power))
@@ -33,9 +30,7 @@ def _tanh(x):
 
 @triton.jit
 def _kept(SEED, b, edge, h, threshold, factor):
-    """The factors of dropped and kept weights (BE, BH): splitmix64 of edge and head, as on the
-    CPU.
-    """
+    """The dropout factors of weights (BE, BH): splitmix64 of edge and head, as on the CPU."""
     x = tl.load(SEED).to(tl.uint64) + b.to(tl.uint64) * 0xD6E8FEB86659FD93
     x = (
         x
@@ -50,9 +45,7 @@ def _kept(SEED, b, edge, h, threshold, factor):
 
 @triton.jit
 def _rows(X, at, head, mask, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Rows of nodes (BE, BH, BLOCK) from places ``at`` (BE,) and ``head`` (BH,) on; zeros where
-    there is nothing.
-    """
+    """Rows of nodes (BE, BH, BLOCK) from ``at`` (BE,) and ``head`` (BH,) on, 0 elsewhere."""
     d = tl.arange(0, BLOCK)
     mask = mask[:, :, None]
     if WIDTH != BLOCK:
@@ -107,8 +100,7 @@ def forward(
     PIECE: tl.constexpr, ALIGN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     BF: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Softmax over a row's edges of ``softcap * tanh(scale * <q, k> / softcap) + bias``, and the
-    weighted sum of V.
+    """Softmax over a row's edges of ``softcap * tanh(scale * <q, k> / softcap) + bias``, times V.
 
     Without Q a score is its bias, without V there is no sum. Scores lie where weights come to lie,
     in ALPHA or by place in KEPT, until the row's last edge is known.
@@ -263,8 +255,9 @@ def merge(
     ACC, PEAK, TOTAL, NODE, FIRST, OUT, LSE, HUB_PEAK, HUB_TOTAL, N, pieces, batch,
     H: tl.constexpr, D: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """The sums ACC (B, pieces, H, D) of a hub's pieces ``FIRST[hub] .. FIRST[hub + 1] - 1`` into
-    OUT (B, N, H, D).
+    """The sums ACC (B, pieces, H, D) of a hub's pieces into OUT (B, N, H, D).
+
+    Its pieces are ``FIRST[hub] .. FIRST[hub + 1] - 1``.
 
     With PEAK and TOTAL, those of softmax: sums that belong to other peaks are scaled to the highest
     one.

@@ -99,8 +99,7 @@ def backward(
     ALIGN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr, BF: tl.constexpr,
     WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a target and its edges, from GO, GA, GL, GAO: those of output, weights, lse,
-    sums of features.
+    """Gradients of a target and its edges, from those of output, weights, lse and feature sums.
 
     Two passes over the row, since a score's gradient ``p (g - delta)`` needs ``delta = sum p g`` of
     the whole row: the FIRST leaves ``g`` in SHARE (B, E, H) by place, the SECOND the gradient of
