@@ -51,11 +51,12 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | 
         gamma = theirs.get(f"{name.rpartition('.')[0]}.gamma")  # LayerScale, after a projection
         if gamma != old:
             x = _kernel(state[old])
-            made |= _parts(
-                name,
-                x if gamma is None else (x.t() * state[gamma]).t(),
-                head_dim if rotary else None,
-            )
+            if gamma is not None:
+                x = (x.t() * state[gamma]).t()
+            rotated_dim = None
+            if rotary:
+                rotated_dim = head_dim
+            made |= _parts(name, x, rotated_dim)
     model = make(**_sizes(made), head_dim=head_dim, rotary=rotary).to(
         _get(made, "stem.weight").dtype
     )

@@ -1,6 +1,5 @@
 """The GPS layer: message passing along data edges beside attention along a graph."""
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,6 +16,13 @@ from ..nn.feed_forward import Activation
 from .example import example, features
 
 NORMS = ("batch", "layer", "rms")
+
+
+def _norm(kind: str, embed_dim: int) -> nn.Module:
+    """A norm of nodes (N, C), or (..., N, C) unless it is "batch"."""
+    if kind == "batch":
+        return nn.BatchNorm1d(embed_dim)
+    return make_norm(kind, embed_dim, 1e-5)
 
 
 @example(
@@ -82,17 +88,11 @@ class GPSBlock(nn.Module):
         if hidden is None:
             hidden = 2 * embed_dim
         self.feed_forward = FeedForward(embed_dim, hidden, activation, dropout=dropout)
-        make: Callable[[], nn.Module] = (
-            (lambda: nn.BatchNorm1d(embed_dim))
-            if norm == "batch"
-            else lambda: make_norm(norm, embed_dim, 1e-5)
-        )
-        if local is None:
-            self.local_norm = None
-        else:
-            self.local_norm = make()
-        self.attention_norm = make()
-        self.feed_forward_norm = make()
+        self.local_norm: nn.Module | None = None
+        if local is not None:
+            self.local_norm = _norm(norm, embed_dim)
+        self.attention_norm = _norm(norm, embed_dim)
+        self.feed_forward_norm = _norm(norm, embed_dim)
 
     @names_checked
     def forward(

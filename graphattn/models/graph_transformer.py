@@ -244,7 +244,9 @@ class GraphTransformer(nn.Module):
                 attrs = walks
             else:
                 attrs = [torch.cat((made, edge_attr), -1) for made in walks]
-        biases: list[Any] = [None if paths is None else paths(one, edges) for one in graphs]
+        biases: list[Any] = [None] * len(graphs)
+        if paths is not None:
+            biases = [paths(one, edges) for one in graphs]
         if self.virtual is not None:
             x = torch.cat((x, self.virtual.repeat(len(sizes), 1).expand(*x.shape[:-2], -1, -1)), -2)
             graphs = tuple(_with_virtual(one, sizes, len(self.virtual)) for one in graphs)

@@ -82,13 +82,11 @@ class Longformer(nn.Module):
         check_names(
             {name: given for name, given in options.items() if name != "backend"}, BERT.__init__
         )
-        widths: list[int] = (
-            [windows] * num_layers
-            if isinstance(windows, int)
-            else several(windows, "windows", _A_WINDOW_EACH)
-        )
-        self.windows = tuple(widths)
-        self.tokens, self.graph = _chosen(tokens), layer_graphs(self.windows, _chosen(tokens))
+        if isinstance(windows, int):
+            windows = [windows] * num_layers
+        self.windows = tuple(several(windows, "windows", _A_WINDOW_EACH))
+        self.tokens = _chosen(tokens)
+        self.graph = layer_graphs(self.windows, self.tokens)
         self.text = BERT(num_layers=num_layers, graph=self.graph, **options)
         self.of_global = nn.ModuleList(_beside(block) for block in self.text.stack.layers)
 
@@ -140,10 +138,13 @@ class Longformer(nn.Module):
         for block, of_global, reads in layers:
             if id(reads) not in made:
                 sized = reads.at(x.shape[-2])
-                both = (sized, _rows(sized, chosen))
-                made[id(reads)] = [
-                    (g, None if lengths is None else padding_bias(g, lengths, x)) for g in both
-                ]
+                with_biases: list[Any] = []
+                for part in (sized, _rows(sized, chosen)):
+                    bias = None
+                    if lengths is not None:
+                        bias = padding_bias(part, lengths, x)
+                    with_biases.append((part, bias))
+                made[id(reads)] = with_biases
             own, rows = made[id(reads)]
             x = _read(block, of_global, x, own, rows, chosen)
         if self.text.head is None:
@@ -193,10 +194,14 @@ def _read(
 
 def _chosen(tokens: Any) -> tuple[int, ...]:
     """Global tokens, of one or of several."""
-    return tuple(integers((tokens,) if isinstance(tokens, int) else tokens, "tokens").tolist())
+    if isinstance(tokens, int):
+        tokens = (tokens,)
+    return tuple(integers(tokens, "tokens").tolist())
 
 
 def layer_graphs(windows: Sequence[int], tokens: tuple[int, ...]) -> list[Pattern]:
     """A graph for each layer, a two-sided window and the global tokens, as patterns."""
-    near = [sliding_window(..., window, causal=False) for window in windows]
-    return [one | global_tokens(..., tokens) if tokens else one for one in near]
+    graphs = [sliding_window(..., window, causal=False) for window in windows]
+    if tokens:
+        graphs = [graph | global_tokens(..., tokens) for graph in graphs]
+    return graphs

@@ -122,11 +122,9 @@ def _join(pattern: Pattern, grid: Size, number: int, times: int) -> None:
         graph = pattern.at(grid)
         if number and graph.num_targets == math.prod(grid):
             graph = graph.with_global_tokens(number)
-        setattr(
-            pattern.made,
-            _joined(grid, number, times),
-            graph if times == 1 else disjoint_union([graph] * times),
-        )
+        if times > 1:
+            graph = disjoint_union([graph] * times)
+        setattr(pattern.made, _joined(grid, number, times), graph)
 
 
 def _joined(grid: Size, number: int, times: int) -> str:

@@ -199,13 +199,15 @@ class Perceiver(nn.Module):
         if read_graph is None:
             read_graph = EVERY
         x = self.read(self.latents.expand(*batch, -1, -1), inputs, read_graph)
+        if latent_graph is None:
+            latent_graph = EVERY_NODE
         for _ in range(self.num_blocks):
-            if latent_graph is None:
-                latent_graph = EVERY_NODE
             x = self.encoder(x, latent_graph)
         if self.write is None or self.queries is None:
             return x
-        outputs = self.queries if queries is None else queries
+        outputs = queries
+        if outputs is None:
+            outputs = self.queries
         check_input("queries", outputs, self.queries.shape[-1], self.write.norm)
         if outputs.dim() == 2:
             outputs = outputs.expand(*batch, -1, -1)

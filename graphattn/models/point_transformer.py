@@ -76,7 +76,9 @@ class PointStages(nn.Module):
         """
         self.levels.check(x, shape, self.embedding.linear.in_features, self.embedding.linear)
         x = self.levels(self.embedding(x), shape)
-        return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
+        if self.levels.readout != "node":
+            x = of_clouds(x, shape, "mean")
+        return self.head(x)
 
 
 @example(

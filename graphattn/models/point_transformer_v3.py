@@ -94,33 +94,32 @@ class PointTransformerV3(nn.Module):
         one_of(stem, "stem", ("conv", "linear"))
         made = partial(CellNorm, kind=one_of(norm, "norm", ("batch", "layer")))
         self.features = width(features, "features")
-        conv = stem == "conv"
-        self.stem = (
-            CellConv(features, wide[0], 5, bias=False) if conv else nn.Linear(features, wide[0])
-        )
+        self.stem: nn.Module
+        if stem == "conv":
+            self.stem = CellConv(features, wide[0], 5, bias=False)
+        else:
+            self.stem = nn.Linear(features, wide[0])
         self.stem_norm = made(wide[0])
+        back = []
+        if wide[1:] and readout == "node":
+            back = sizes(back_depths, "back_depths", len(wide) - 1, 0)
+        parts = zip(_flags(convs, "convs", wide), _flags(attends, "attends", wide), strict=True)
         self.levels = Levels(
             wide,
             sizes(depths, "depths", len(wide), 0),
-            sizes(back_depths, "back_depths", len(wide) - 1, 0)
-            if wide[1:] and readout == "node"
-            else [],
+            back,
             block=[
                 partial(CellBlock, head_dim=head_dim, conv=conv, attends=attend, rotary=rotary)
-                for conv, attend in zip(
-                    _flags(convs, "convs", wide), _flags(attends, "attends", wide), strict=True
-                )
+                for conv, attend in parts
             ],
             down=partial(CellPooling, norm=made),
             up=partial(CellUnpooling, norm=made),
             readout=readout,
             back_widths=up,
         )
-        self.head = (
-            nn.Identity()
-            if out_dim is None
-            else nn.Linear(self.levels.out_dim, width(out_dim, "out_dim"))
-        )
+        self.head: nn.Module = nn.Identity()
+        if out_dim is not None:
+            self.head = nn.Linear(self.levels.out_dim, width(out_dim, "out_dim"))
         self._drop(probability(drop_path, "drop_path", below_one=True))
 
     def _drop(self, most: float) -> None:
@@ -149,7 +148,9 @@ class PointTransformerV3(nn.Module):
             GraphError: If the hierarchy has no neighbours of cells.
         """
         x = self.levels(self.embedded(x, shape), shape)
-        return self.head(x if self.levels.readout == "node" else of_clouds(x, shape, "mean"))
+        if self.levels.readout != "node":
+            x = of_clouds(x, shape, "mean")
+        return self.head(x)
 
     def encoded(self, x: Tensor, shape: Hierarchy) -> list[Tensor]:
         """Features of each level's points on the way down, the finest first, as of Sonata."""
@@ -194,10 +195,9 @@ class CellNorm(nn.Module):
 
     def __init__(self, embed_dim: int, kind: str) -> None:
         super().__init__()
-        batch = kind == "batch"
-        self.norm: nn.Module = (
-            nn.BatchNorm1d(embed_dim, eps=1e-3, momentum=0.01) if batch else nn.LayerNorm(embed_dim)
-        )
+        self.norm: nn.Module = nn.LayerNorm(embed_dim)
+        if kind == "batch":
+            self.norm = nn.BatchNorm1d(embed_dim, eps=1e-3, momentum=0.01)
 
     def forward(self, x: Tensor) -> Tensor:
         if isinstance(self.norm, nn.LayerNorm):

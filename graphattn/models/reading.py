@@ -118,8 +118,10 @@ class Reading:
             )
         return self._decode(memory.lengths, tokens, memory.layers, graph, reads, own)
 
-    def _decode(self, lengths: Tensor | None, *given: Any) -> Tensor:
-        return self.model.decode(*given, **({} if lengths is None else {"lengths": lengths}))
+    def _decode(self, lengths: Tensor | None, *operands: Any) -> Tensor:
+        if lengths is None:
+            return self.model.decode(*operands)
+        return self.model.decode(*operands, lengths=lengths)
 
 
 def _sized(graph: Any, length: int, num_sources: int) -> Any:

@@ -265,14 +265,10 @@ class Seq2Seq(nn.Module):
 
         def context_of(t: int, state: Tensor) -> Tensor:
             rows = range(t, graph.num_targets, num_steps)  # one of every example
-            results.append(
-                read(
-                    state if together else state.unsqueeze(1),
-                    memory,
-                    _of_targets(graph, rows),
-                    keys,
-                )
-            )
+            query = state
+            if not together:
+                query = state.unsqueeze(1)
+            results.append(read(query, memory, _of_targets(graph, rows), keys))
             return results[-1][0].view_as(state)
 
         states = self._steps(y, state, context_of)

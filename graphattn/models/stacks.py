@@ -42,7 +42,8 @@ class _Stack(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        check_flags(**({} if final_norm is None else {"final_norm": final_norm}))
+        if final_norm is not None:
+            check_flags(final_norm=final_norm)
         rates = growing(drop_path, width(num_layers, "num_layers"))
         self.layers = nn.ModuleList(
             TransformerBlock(
@@ -58,10 +59,10 @@ class _Stack(nn.Module):
             for rate in rates
         )
         if final_norm is None:
-            wanted = norm_first
-        else:
-            wanted = final_norm
-        self.norm = make_norm(norm, embed_dim, eps, options.get("bias", True)) if wanted else None
+            final_norm = norm_first
+        self.norm: nn.Module | None = None
+        if final_norm:
+            self.norm = make_norm(norm, embed_dim, eps, options.get("bias", True))
 
     @classmethod
     def _from_torch(cls, given: Any, kind: type[nn.Module]) -> Any:
@@ -141,7 +142,9 @@ class _Stack(nn.Module):
                 if isinstance(memory, list):
                     of_layer = memory[number]
                 attention: Any = layer.attention
-                turns = attention.rotary is not None or not encodes
+                of_rows = None
+                if attention.rotary is not None or not encodes:
+                    of_rows = positions
                 x = layer(
                     x,
                     sized,
@@ -149,7 +152,7 @@ class _Stack(nn.Module):
                     score_bias=bias,
                     memory=of_layer,
                     edge_attr=attrs[number],
-                    positions=positions if turns else None,
+                    positions=of_rows,
                     **given,
                 )
         if self.norm is None:

@@ -149,7 +149,8 @@ class Swin(nn.Module):
         for stage, grid in zip(self.stages, self.grids(size), strict=True):
             pair = window_graphs(grid, stage.window, read_padding=False)
             layers += [pair[number % 2] for number in range(len(stage.layers))]
-            layers += [] if stage.merge is None else [stage.merge.graph(grid)]
+            if stage.merge is not None:
+                layers.append(stage.merge.graph(grid))
         return layers
 
     def hidden(self, images: Tensor, graphs: OfStages = None) -> list[Tensor]:
@@ -211,4 +212,10 @@ def _trained(
         raise OptionError(
             f"pretrained_window must have {num_stages} numbers, for version 2 only, got {sides!r}"
         )
-    return [(side,) * num_axes if side else None for side in sides]
+    cells: list[Grid | None] = []
+    for side in sides:
+        if side:
+            cells.append((side,) * num_axes)
+        else:
+            cells.append(None)
+    return cells

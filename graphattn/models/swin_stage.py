@@ -89,17 +89,20 @@ class SwinStage(nn.Module):
                 it has more sources than nodes, these are the nodes of the grid padded by zeros to
                 whole cells, after the norm.
         """
-        chosen = self.graphs(grid) if graphs is None else sized(graphs, len(self.layers), grid)
-        for block, bias, graph in zip(self.layers, self.biases, chosen, strict=True):
-            more = graph.num_sources > graph.num_targets
-            x = block(
-                x,
-                graph,
-                score_bias=bias(graph, None if more else grid),
-                sources=(lambda y: padded(y, grid, cell_sides(grid, self.window)))
-                if more
-                else None,
-            )
+        of_layers: Any
+        if graphs is None:
+            of_layers = self.graphs(grid)
+        else:
+            of_layers = sized(graphs, len(self.layers), grid)
+
+        def pad(x: Tensor) -> Tensor:
+            return padded(x, grid, cell_sides(grid, self.window))
+
+        for block, bias, graph in zip(self.layers, self.biases, of_layers, strict=True):
+            if graph.num_sources > graph.num_targets:
+                x = block(x, graph, score_bias=bias(graph, None), sources=pad)
+            else:
+                x = block(x, graph, score_bias=bias(graph, grid))
         if self.merge is None:
             return x
         return self.merge(x, grid)

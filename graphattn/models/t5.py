@@ -85,7 +85,9 @@ class T5(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        check_flags(tied=tied, **({} if scaled is None else {"scaled": scaled}))
+        if scaled is None:
+            scaled = tied
+        check_flags(tied=tied, scaled=scaled)
         self.embedding = nn.Embedding(
             width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim")
         )
@@ -99,26 +101,25 @@ class T5(nn.Module):
         }
         options |= {"head_dim": head_dim, "dropout": dropout}
         if num_decoder_layers is None:
-            depth = num_layers
-        else:
-            depth = num_decoder_layers
-        self.decoder = Decoder(depth, embed_dim, num_heads, hidden, **options)
+            num_decoder_layers = num_layers
+        self.decoder = Decoder(num_decoder_layers, embed_dim, num_heads, hidden, **options)
         self.encoder_bias = T5Bias(num_heads, num_buckets, max_distance)
         sizes = (embed_dim, num_heads, hidden)
-        self.encoder: Encoder | SummaryEncoder = (
-            Encoder(num_layers, *sizes, **options)
-            if summary_block is None
-            else SummaryEncoder(num_layers, summary_block, self.encoder_bias, *sizes, **options)
-        )
+        self.encoder: Encoder | SummaryEncoder
+        if summary_block is None:
+            self.encoder = Encoder(num_layers, *sizes, **options)
+        else:
+            self.encoder = SummaryEncoder(
+                num_layers, summary_block, self.encoder_bias, *sizes, **options
+            )
         self.decoder_bias = T5Bias(num_heads, num_buckets, max_distance, bidirectional=False)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         if source_graph is None:
             source_graph = full(...)
         self.source_graph = layers_of(source_graph, num_layers)
-        if tied if scaled is None else scaled:
+        self.factor = 1.0
+        if scaled:
             self.factor = embed_dim**-0.5
-        else:
-            self.factor = 1.0
         self._start()
         if tied:
             self.tie()
@@ -128,7 +129,9 @@ class T5(nn.Module):
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear) and module is not self.head:
                 attention: Any = self.get_submodule(name.rpartition(".")[0])
-                inputs = module.in_features * (attention.head_dim if name.endswith("q_proj") else 1)
+                inputs = module.in_features
+                if name.endswith("q_proj"):
+                    inputs *= attention.head_dim
                 nn.init.normal_(module.weight, std=inputs**-0.5)
 
     def encode(

@@ -162,15 +162,13 @@ class EdgeEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if edge_dim is None:
-            self.width = embed_dim
-        else:
-            self.width = edge_dim
+            edge_dim = embed_dim
+        self.width = edge_dim
         self.words = tuple(several(words, "edges", f"must name some of {', '.join(FEATURES)}"))
         for word in self.words:
             one_of(word, "edges", tuple(FEATURES))
-        size = sum(
-            axes if word in ("offset", "direction") else FEATURES[word] for word in self.words
-        )
+        widths = FEATURES | {"offset": axes, "direction": axes}
+        size = sum(widths[word] for word in self.words)
         self.perceptron = Perceptron(width(size, "edges"), self.width, self.width)
 
     def forward(

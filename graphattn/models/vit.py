@@ -83,7 +83,9 @@ class ViT(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        axes = _AXES[3 if isinstance(size, tuple | list) and len(size) == 3 else 2]
+        axes = _AXES[2]
+        if isinstance(size, tuple | list) and len(size) == 3:
+            axes = _AXES[3]
         size = sides("size", size, axes)
         self.patches = PatchEmbedding(channels, embed_dim, sides("patch", patch, axes))
         self.grid = self.patches.grid(size)

@@ -62,10 +62,9 @@ def read(model: Any) -> BERT | Longformer:
     with torch.device("meta"):
         if is_long:
             made = Longformer([w + 1 for w in config.attention_window], (), **options)
-            state = {
-                x if x.startswith("of_global.") else f"text.{x}": tensor
-                for x, tensor in state.items()
-            }
+            of_global = {name: x for name, x in state.items() if name.startswith("of_global.")}
+            text_state = {f"text.{name}": x for name, x in state.items() if name not in of_global}
+            state = of_global | text_state
         else:
             made = BERT(**options)
     if isinstance(made, Longformer):
@@ -81,6 +80,7 @@ def read(model: Any) -> BERT | Longformer:
     text.embedding.padding_idx = words.padding_idx  # whose row is not trained
     text.dropout.p = config.hidden_dropout_prob
     set_dropouts(text.stack.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob)
-    for attention in made.of_global if isinstance(made, Longformer) else ():
-        attention.dropout = config.attention_probs_dropout_prob
+    if isinstance(made, Longformer):
+        for attention in made.of_global:
+            attention.dropout = config.attention_probs_dropout_prob
     return made.train(model.training)

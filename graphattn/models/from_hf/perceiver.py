@@ -36,12 +36,16 @@ def read(model: Any) -> Perceiver:
     config = model.config
     encoder = model.encoder
     decoder = getattr(model.decoder, "decoder", model.decoder)
-    if decoder is None:
-        queries = None
-    else:
+    queries = None
+    outputs: Any = None
+    write = None
+    if decoder is not None:
         queries = _queries(decoder)
+        outputs = tuple(queries.shape)
     latent = encoder.self_attends[0].attention.self
     with torch.device("meta"):
+        if decoder is not None:
+            write = _reading(decoder.decoding_cross_attention, config)
         made = Perceiver(
             config.num_latents,
             config.d_latents,
@@ -50,8 +54,8 @@ def read(model: Any) -> Perceiver:
             config.num_self_attention_heads,
             num_blocks=config.num_blocks,
             read=_reading(encoder.cross_attention, config),
-            outputs=None if queries is None else tuple(queries.shape),  # type: ignore[arg-type]
-            write=None if decoder is None else _reading(decoder.decoding_cross_attention, config),
+            outputs=outputs,
+            write=write,
             hidden=encoder.self_attends[0].mlp.dense1.out_features,
             head_dim=latent.qk_channels_per_head,
             value_dim=latent.v_channels_per_head,

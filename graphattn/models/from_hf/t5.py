@@ -49,7 +49,15 @@ def read(model: Any) -> T5:
             "encoder and decoder must share one table of tokens, as with tie_word_embeddings=True"
         )
     tied = model.lm_head.weight is words
-    plain = activation(config.dense_act_fn)
+    act = activation(config.dense_act_fn)
+    if config.is_gated_act:
+        act = f"gated_{act}"
+    source_graph = None
+    if radius is not None:
+        source_graph = sliding_window(..., 2 * radius + 1, causal=False)
+    summary_block = None
+    if kind != "local":
+        summary_block = config.global_block_size
     with torch.device("meta"):
         made = T5(
             config.vocab_size,
@@ -59,15 +67,13 @@ def read(model: Any) -> T5:
             config.d_ff,
             num_decoder_layers=config.num_decoder_layers,
             head_dim=config.d_kv,
-            activation=f"gated_{plain}" if config.is_gated_act else plain,
+            activation=act,
             tied=tied,
             scaled=config.scale_decoder_outputs,
             num_buckets=config.relative_attention_num_buckets,
             max_distance=config.relative_attention_max_distance,
-            source_graph=None
-            if radius is None
-            else sliding_window(..., 2 * radius + 1, causal=False),
-            summary_block=None if kind == "local" else config.global_block_size,
+            source_graph=source_graph,
+            summary_block=summary_block,
             eps=config.layer_norm_epsilon,
             dropout=config.dropout_rate,
         )
