@@ -131,6 +131,8 @@ def edge_additive_backward(
         grad_x.zero_()
         grad_y.zero_()
     grad_weight = of_weight.sum(0).to(weight.dtype)
+    if z is not None:
+        grad_z = narrow(grad_z, z)
     return (
         narrow(grad_x, x),
         narrow(grad_y, y),
