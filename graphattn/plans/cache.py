@@ -34,12 +34,15 @@ def known(graph: Any, kind: str, key: Hashable, make: Callable[[], T]) -> T:
 
 
 def planned(make: Callable[[AttentionGraph, torch.device], T]) -> Callable[..., T]:
-    """A decorator: a plan, cached in its graph for each device; a constant under torch.compile."""
+    """A decorator: a plan, cached in its graph for each device; a constant under torch.compile.
+
+    Its key is the decorated function, which a pickle can name: :mod:`graphattn.plans.transfer`.
+    """
 
     @constant_result
     @wraps(make)
     def plan(graph: AttentionGraph, device: torch.device = CPU) -> T:
-        result: T = graph._remember((make, device), partial(make, graph, device))
+        result: T = graph._remember((plan, device), partial(make, graph, device))
         return result
 
     return plan
