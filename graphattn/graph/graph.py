@@ -315,8 +315,10 @@ class AttentionGraph(GraphLike, Operand):
         return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
     def to(self, device: torch.device | str) -> "AttentionGraph":
-        """The same graph with its index tensors on another device."""
+        """The same graph with its index tensors on another device; itself if they are there."""
         device = checked_device(device, numbers=not self.is_rule)
+        if device == self.device:
+            return self
         return replace(self, edges=self.edges.to(device), device=device)
 
     # --- algebra

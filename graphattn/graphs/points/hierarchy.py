@@ -1,6 +1,7 @@
 """Hierarchies: levels of a cloud or mesh, with graphs that pool and unpool between them."""
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import EllipsisType
@@ -52,8 +53,11 @@ class CellNeighbours:
         object.__setattr__(self, "counts", tuple(numbers.tolist()))
 
     def to(self, device: torch.device) -> "CellNeighbours":
-        """The neighbours on another device."""
-        return CellNeighbours(self.graph.to(device), self.offset.to(device), self.num_offsets)
+        """The neighbours on another device; nothing is sorted again."""
+        moved = copy(self)
+        for name in ("graph", "offset", "source", "target"):
+            object.__setattr__(moved, name, getattr(self, name).to(device))
+        return moved
 
 
 @dataclass(frozen=True, eq=False)
