@@ -110,14 +110,19 @@ def schedule(ptr: Tensor, order: Tensor) -> Schedule:
     key = (_key(ptr, order), PIECE)
     if key not in _made:
         degrees = _live(_wholes).get(_key(ptr), (None, None))[1]
-        _live(_made)[key] = _memory(ptr, order), _cut(ptr, order, degrees)
-    cut = _made[key][1]
-    if isinstance(cut, Schedule):
-        return cut
-    return Schedule((Work(cut, order, ptr[:-1], ptr[1:]),), None)
+        keep(ptr, order, cut(ptr, order, degrees))
+    made = _made[key][1]
+    if isinstance(made, Schedule):
+        return made
+    return Schedule((Work(made, order, ptr[:-1], ptr[1:]),), None)
 
 
-def _cut(ptr: Tensor, order: Tensor, degrees: Degrees | None) -> Schedule | int:
+def keep(ptr: Tensor, order: Tensor, made: Schedule | int) -> None:
+    """Let the schedule of these rows be one that :func:`cut` made of them, on any device."""
+    _live(_made)[_key(ptr, order), PIECE] = _memory(ptr, order), made
+
+
+def cut(ptr: Tensor, order: Tensor, degrees: Degrees | None = None) -> Schedule | int:
     """A schedule in memory of its own, or the block of one launch for all rows."""
     degree = ptr.diff()
     if degree.numel() == 0:

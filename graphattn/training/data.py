@@ -114,6 +114,10 @@ class Prepared(Dataset):
         """Hold no shape in memory: each is read once."""
         self._room = [0]
 
+    def share_memory(self, number: int) -> None:
+        """Leave room in memory for so many processes that hold shapes."""
+        self._room = [self._room[0] // number]
+
     def name(self, index: int) -> str:
         """The file of a shape."""
         return str(self.folder.name(self.numbers[index]))
@@ -122,10 +126,10 @@ class Prepared(Dataset):
         """``y`` of each shape."""
         return [self.folder.labels[number] for number in self.numbers]
 
-    def batches(self, points: int, *, workers: int = 0, **options: Any) -> PointBatches:
+    def batches(self, points: int, **options: Any) -> PointBatches:
         """Packed batches of at most ``points`` points, or of one shape that is larger."""
         most = max(points, int(self.sizes.max()))
-        return PointBatches(self, most, **{"shuffle": False, "num_workers": workers, **options})
+        return PointBatches(self, most, **{"shuffle": False, **options})
 
 
 def joined(batch: Any, device: torch.device | str) -> tuple[Tensor, Hierarchy, Tensor | None]:

@@ -24,6 +24,7 @@ from ..shapes.batches import mixed
 from ..shapes.seeded import seeded
 from .checkpoint import fill, part, prefixed, save_state
 from .data import Prepared, joined
+from .feeding import Batch, Feed
 from .options import Schedule
 from .schema import written
 from .tasks import Task
@@ -40,6 +41,7 @@ class Progress(NamedTuple):
 
 
 Tell = Callable[[Progress], None]
+READ = 16  # steps whose losses are read at once: reading waits for the device
 
 
 @dataclass
@@ -57,6 +59,8 @@ class Training:
     # of losses and shapes of this epoch
     sums: list[float] = field(default_factory=lambda: [0.0, 0.0])
     best: dict[str, Tensor] = field(default_factory=dict)
+    # losses on the device, with the numbers of shapes that they are means of
+    unread: list[tuple[Tensor, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         how = self.schedule
@@ -69,7 +73,11 @@ class Training:
         else:
             self.share = (self.team.processes.rank, self.team.number)
         self.batches = self.train.batches(
-            how.points, shuffle=True, seed=how.seed, workers=how.workers, share=self.share
+            how.points,
+            shuffle=True,
+            seed=how.seed,
+            share=self.share,
+            loader=lambda order: Feed(self.train, order, how.workers, how.device),
         )
         average = get_ema_multi_avg_fn(how.average)
         self.average: AveragedModel | None = None
@@ -141,11 +149,13 @@ class Training:
                 position = self.batches.position
                 done = (epoch + position / num_batches) / self.schedule.epochs
                 shapes = len(plan[position - 1])
-                loss = self._step(batch, epoch, position, done, shapes)
-                self.sums = [self.sums[0] + loss * shapes, self.sums[1] + shapes]
+                self.unread.append((self._step(batch, epoch, position, done, shapes), shapes))
                 tell(Progress(self.phase, done))
                 is_due = time.monotonic() - saved > self.schedule.seconds
+                if len(self.unread) == READ:
+                    self._read(epoch)
                 if folder is not None and is_due and position < num_batches:
+                    self._read(epoch)
                     self.save(folder / "checkpoint.safetensors", key)
                     saved = time.monotonic()
             line = self._end_of_epoch(epoch)
@@ -183,7 +193,8 @@ class Training:
             return True
         return 0 < patience <= epochs - best
 
-    def _step(self, batch: Any, epoch: int, position: int, done: float, shapes: int) -> float:
+    def _step(self, batch: Batch, epoch: int, position: int, done: float, shapes: int) -> Tensor:
+        """The mean loss of a batch, whose step is queued on the device; nothing waits for it."""
         how = self.schedule
         process = self.share[0]
         # else a batch of fewer shapes than processes, and this is a copy of one of them
@@ -196,7 +207,7 @@ class Training:
         self.optimizer.zero_grad()
         seed = mixed(how.seed, epoch, position, 1 + process)
         with seeded(seed):
-            x, levels, y = joined(batch, how.device)
+            x, levels, y = batch
             if x.is_cuda:
                 torch.cuda.manual_seed(seed)
             if how.shard and self.team.number > 1:
@@ -218,7 +229,17 @@ class Training:
         self.optimizer.step()
         if self.average is not None:
             self.average.update_parameters(self.model)
-        return self._finite(float(loss.detach()), epoch)
+        return loss.detach()
+
+    def _read(self, epoch: int) -> None:
+        """Add up the losses of the last steps, if there are some."""
+        if not self.unread:
+            return
+        losses = torch.stack([loss for loss, _ in self.unread]).tolist()
+        for loss, (_, shapes) in zip(losses, self.unread, strict=True):
+            self._finite(loss, epoch)
+            self.sums = [self.sums[0] + loss * shapes, self.sums[1] + shapes]
+        self.unread.clear()
 
     def _finite(self, loss: float, epoch: int) -> float:
         if not math.isfinite(loss):
@@ -227,6 +248,7 @@ class Training:
         return loss
 
     def _end_of_epoch(self, epoch: int) -> dict[str, Any]:
+        self._read(epoch)
         line: dict[str, Any] = {"epoch": epoch + 1, "loss": self.sums[0] / max(1.0, self.sums[1])}
         self.sums = [0.0, 0.0]
         if self.average is None:
