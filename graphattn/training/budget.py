@@ -179,19 +179,28 @@ def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) ->
         batch.y = None
     else:
         batch.y = torch.cat([shape.y] * copies)
+    _wait(how.device)
     start = time.perf_counter()
     with seeded(how.seed), torch.autograd.graph.saved_tensors_hooks(hold, lambda x: x):
         x, levels, y = joined(batch, how.device)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=amp or how.amp):
             output = model(x, levels)
         training.task.loss(output.to(x.dtype), y).backward()  # type: ignore[arg-type]
+    _wait(how.device)
     return time.perf_counter() - start, sum(held.values())
 
 
-def _free(device: str) -> int | None:
-    """Bytes that are free, where the system says so."""
+def _wait(device: str) -> None:
+    """Until a device has computed what was queued."""
     if device.startswith("cuda"):
-        return torch.cuda.mem_get_info(device)[0]
+        torch.cuda.synchronize(device)
+
+
+def _free(device: str) -> int | None:
+    """Bytes that are free, where the system says so; on CUDA with those that torch's cache holds."""
+    if device.startswith("cuda"):
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             told = dict(line.split(":") for line in file)

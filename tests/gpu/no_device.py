@@ -184,6 +184,7 @@ torch.cuda.get_device_properties = lambda *_: SimpleNamespace(
 torch.__future__.set_overwrite_module_params_on_conversion(True)
 torch.cuda.get_device_name = lambda *_: "none"
 torch.cuda.memory_allocated = lambda *_: 0
+torch.cuda.memory_reserved = lambda *_: 0
 torch.cuda.max_memory_allocated = lambda *_: 0
 torch.cuda.reset_peak_memory_stats = lambda *_: None
 torch.Tensor.cuda = lambda self, *_: self.to(DEVICE)  # type: ignore[method-assign]
