@@ -71,6 +71,7 @@ CACHES: dict[str, list[Callable[[torch.device], int]]] = {
     "kernels/arrays.py": [],  # memory that returns when its array is gone; the key is the memory's own number
     "nn/biases/constant.py": [constants_of_pairs],
     "nn/cache.py": [],  # the layer of a cache of keys and values
+    "shapes/batches.py": [],  # the batches that an order belongs to
     "hf/patch.py": [],  # the patch of a model, in a hook of the model
     "hf/state.py": [],  # tickets by the address of a mask: the last eight of a patch, in `tests/hf/test_rows.py`
 }

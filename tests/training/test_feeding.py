@@ -1,7 +1,11 @@
 """Feeding: workers make the batches of a training and their plans; the numbers stay the same."""
 
+import json
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +25,9 @@ from graphattn.training.data import Prepared
 from graphattn.training.feeding import Feed, Ordered
 from graphattn.training.models import MODELS, build
 
+ROOT = Path(__file__).parents[2]
+#: Most launches of a step of each model; an optimizer with one launch for all parameters adds one.
+LAUNCHES = {"point-transformer-v3": 2700, "unet": 1850, "encode-process-decode": 950}
 LAYOUTS = (by_target, by_source)
 
 
@@ -208,3 +215,20 @@ def test_a_run_with_workers_has_the_same_parameters_and_log(make, tmp_path, no_p
     (alone, log), (with_workers, same_log) = runs
     assert log == same_log
     assert all(torch.equal(alone[name], with_workers[name]) for name in alone)
+
+
+@pytest.mark.slow
+def test_a_step_on_cuda_waits_for_nothing(tmp_path):
+    """On the device that is not there; the loop reads losses every 16 steps."""
+    script = ROOT / "tests" / "gpu" / "launches.py"
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "gpu")))
+    env = {**os.environ, "NO_DEVICE": str(tmp_path), "PYTHONPATH": paths}
+    words = [sys.executable, str(script), *LAUNCHES]
+    done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=ROOT)
+    if "g++" in done.stderr:
+        pytest.skip(f"no compiler for torch's headers: {done.stderr[-300:]}")
+    assert done.returncode == 0, done.stderr
+    steps = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [step["model"] for step in steps] == list(LAUNCHES)
+    assert [step["waits"] for step in steps] == [0] * len(steps)
+    assert all(step["launches"] <= LAUNCHES[step["model"]] for step in steps), steps
