@@ -16,8 +16,7 @@ from ..errors import GraphError
 from ..graph.sort import offsets
 from ..graphs.points.balls import squared_distance
 from ..graphs.points.clouds import coordinates, refuse_extreme
-from ..graphs.points.nearest import nearest
-from ..graphs.points.neighbours import self_first
+from ..graphs.points.nearest import nearest, self_first
 from .files import EdgeFiles, empty_folder, write
 from .own import OwnEdges
 from .partition import index_dtype, rcb

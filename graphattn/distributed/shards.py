@@ -271,6 +271,8 @@ class Shard(EdgeTensors):
         self._by_source = self._plan.local._by_source
         if isinstance(graph, AttentionGraph):
             self._grid = graph.edges.grid
+            if graph.images is not None:
+                self.images = graph.images.at(self.edges.to(graph.device))
         else:
             self._grid = ()
 

@@ -219,7 +219,9 @@ class Probe:
     def _with_edges(self, order: Tensor) -> tuple[dict[str, Tensor], AttentionGraph]:
         """The inputs that go with the edges in ``order`` (e,), and the graph of these alone."""
         index = self.graph.edge_index[:, order]
-        edges = listed(index[1], index[0], self.graph.num_targets, self.graph.num_sources)
+        images = self.graph.images and self.graph.images.at(order)
+        sizes = (self.graph.num_targets, self.graph.num_sources)
+        edges = listed(index[1], index[0], *sizes, images=images)
         leaves = dict(self.leaves)
         for name, place in self.places.items():
             if place.of == "edges":

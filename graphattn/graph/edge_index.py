@@ -21,6 +21,9 @@ def from_edge_index(
     *,
     duplicates: str = "error",
     name: str | None = None,
+    offsets: Any = None,
+    cell: Any = None,
+    batch: Any = None,
 ) -> AttentionGraph:
     r"""A graph from its edges, one by one, in the caller's order.
 
@@ -36,6 +39,12 @@ def from_edge_index(
         duplicates: Treatment of repeated edges: ``"error"``, ``"keep"`` each copy, or ``"merge"``
             copies.
         name: The name that ``repr`` shows.
+        offsets: (E, d) of integers, for a cell that repeats: the edge reads its source at
+            ``pos[source] + offsets @ cell`` (ASE's ``S`` of the neighbour list ``ijS``, where i is
+            the target). A pair through two images is two edges, and no repeated one.
+        cell: (d, d), the lattice vectors as rows in the units of the positions, with ``offsets``;
+            or (C, d, d) of several cells.
+        batch: (T,), the cell of each target, of several cells.
     Returns:
         Listed edges, on the device of ``edge_index``.
     Raises:
@@ -58,7 +67,8 @@ def from_edge_index(
     S, T = sizes
     if not name:
         name = "edge_index"
-    return AttentionGraph(checked(edge_index, T, S, duplicates), name, _device(edge_index))
+    edges = checked(edge_index, T, S, duplicates, offsets=offsets, cell=cell, batch=batch)
+    return AttentionGraph(edges, name, _device(edge_index))
 
 
 def _device(index: Any) -> torch.device:

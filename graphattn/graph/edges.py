@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..errors import GraphError
 from . import runs as _runs
+from .images import Images
 from .modes import without_modes
 from .runs import Runs
 from .sort import offsets
@@ -72,6 +73,7 @@ class Edges:
         num_blocks: The number of examples, if they are blocks of one size on the diagonal; else 1.
         is_listed: True if the edges are a list in the caller's order.
         has_repeats: True if an edge is listed more than once.
+        images: The image of its source that each edge reads, in a cell that repeats.
     """
 
     function: PairTest | None = None
@@ -79,6 +81,7 @@ class Edges:
     remade: tuple[Callable[..., "Edges"], tuple[Any, ...]] | None = None
     num_blocks = 1
     is_listed = has_repeats = False
+    images: Images | None = None
 
     def __init__(
         self,

@@ -108,9 +108,20 @@ class OfPlaces:
         queries: Positions (M, d) of the targets, if these are other points.
         queries_batch: int64 (M,), the cloud of each query.
         faces: Faces (F, n) of a mesh.
+        cell: Lattice vectors (d, d) or (B, d, d) of a cell that repeats.
+        pbc: bool (d,) or (B, d), the axes along which it repeats.
     """
 
-    def __init__(self, pos: Any, batch: Any, queries: Any, queries_batch: Any, faces: Any) -> None:
+    def __init__(
+        self,
+        pos: Any,
+        batch: Any,
+        queries: Any,
+        queries_batch: Any,
+        faces: Any,
+        cell: Any = None,
+        pbc: Any = None,
+    ) -> None:
         for name, x in (("pos", pos), ("queries", queries)):
             if x is None:
                 continue
@@ -121,6 +132,8 @@ class OfPlaces:
         self.queries = queries
         self.queries_batch = queries_batch
         self.faces = faces
+        self.cell = cell
+        self.pbc = pbc
 
     def build(self, call: Expression) -> AttentionGraph:
         blanks = blanks_of(call)
@@ -137,7 +150,11 @@ class OfPlaces:
         if self.queries is not None and "queries" not in parameters:
             raise GraphError(f"{call} has one set of nodes, and takes no queries; leave them out")
         options = _options(call)
-        for name in ("queries", "batch", "queries_batch"):
+        if self.cell is not None and "cell" not in parameters:
+            raise GraphError(
+                f"{call} has no images in a cell that repeats; leave cell out, or use radius or knn"
+            )
+        for name in ("queries", "batch", "queries_batch", "cell", "pbc"):
             value = getattr(self, name)
             if value is not None and name in parameters:
                 options[name] = value

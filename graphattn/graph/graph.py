@@ -19,6 +19,7 @@ from .edges import COUNTED_AT_ONCE, Edges
 from .expression import JOINS, Expression, Operand, builder, written
 from .forms import band
 from .html import mask_page
+from .images import Images, joined_images
 from .like import GraphLike
 from .limits import MAX_BYTES, every_node, refuse_over
 from .listed import Listed, listed
@@ -107,8 +108,24 @@ class AttentionGraph(GraphLike, Operand):
 
     @property
     def has_repeated_edges(self) -> bool:
-        """True if some edge is listed more than once (only with ``duplicates="keep"``)."""
+        """True if some pair is listed more than once: copies, or images in a cell that repeats."""
         return self.edges.has_repeats
+
+    @property
+    def images(self) -> Images | None:  # type: ignore[override]
+        """The image of its source that each edge reads, in a cell that repeats; else ``None``."""
+        return self.edges.images
+
+    @property
+    def offsets(self) -> Tensor | None:
+        """int64 (E, d): lattice vectors that move the source of each edge; a copy.
+
+        The edge reads the source at ``pos[source] + offsets @ cell``: ASE's ``S`` of the neighbour
+        list ``ijS``, where i is the target. ``None`` for a graph without a cell.
+        """
+        if self.edges.images is None:
+            return None
+        return self.edges.images.offsets.clone()
 
     @property
     def is_full(self) -> bool:
@@ -147,7 +164,7 @@ class AttentionGraph(GraphLike, Operand):
         """True if every edge of a square graph has its reverse, with as many copies."""
         if not torch.equal(self.in_degree, self.out_degree):
             return False
-        if self.is_rule:
+        if self.is_rule or self.images is not None:
             return self.equals(self.reverse())
         here = self._listed().sorted
         back = self._listed().flip().sorted
@@ -304,6 +321,8 @@ class AttentionGraph(GraphLike, Operand):
             return False
         if self.num_edges == 0:
             return True
+        if self.images is not None or other.images is not None:
+            return self._same_images(other)
         if self.has_repeated_edges or other.has_repeated_edges:
             return torch.equal(self._listed().key.cpu(), other._listed().key.cpu())
         if None not in (self.edges.diagonals, other.edges.diagonals):
@@ -313,6 +332,26 @@ class AttentionGraph(GraphLike, Operand):
         if left is None or right is None:
             return (self - other).num_edges == 0
         return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+    def _same_images(self, other: "AttentionGraph") -> bool:
+        """True if both have the same cells, and the edges read the same images."""
+        if self.images is None or other.images is None:
+            return False
+        if not torch.equal(self.images.cells.cpu(), other.images.cells.cpu()):
+            return False
+        here = self._listed()
+        there = other._listed()
+        pairs = [edges.source + edges.target * edges.num_sources for edges in (here, there)]
+        return torch.equal(self.images.keys(pairs[0]), other.images.keys(pairs[1]))
+
+    def _need_no_images(self, what: str) -> None:
+        """Refuse what is about pairs, of which a cell that repeats has several edges."""
+        if self.images is None:
+            return
+        raise GraphError(
+            f"{what} is of pairs of nodes, and {self.name} has an edge for each image of a pair; "
+            'for its pairs pass edge_index to from_edge_index with duplicates="merge"'
+        )
 
     def to(self, device: torch.device | str) -> "AttentionGraph":
         """The same graph with its index tensors on another device; itself if they are there."""
@@ -375,6 +414,9 @@ class AttentionGraph(GraphLike, Operand):
                 return NotImplemented
             raise no_graph(other, f"{sign} joins two AttentionGraphs")
         self._need_same_nodes(other, sign)
+        if sign not in ("&", "-"):  # which choose among the edges of the first graph
+            self._need_no_images(sign)
+        other._need_no_images(f"{sign} (its second graph)")
         name = f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}"
         return self._made(make(self.edges, other.edges), name, sign, other)
 
@@ -392,6 +434,7 @@ class AttentionGraph(GraphLike, Operand):
 
     def __invert__(self) -> "AttentionGraph":
         """The pairs that are not edges."""
+        self._need_no_images("~")
         return self._made(algebra.complement(self.edges), f"~{wrapped(self, '~')}", "~")
 
     def __matmul__(self, other: object) -> "AttentionGraph":
@@ -420,6 +463,7 @@ class AttentionGraph(GraphLike, Operand):
             GraphError: If ``k < 1`` or the graph is not square.
         """
         self._need_square("k_hop")
+        self._need_no_images("k_hop")
         whole(k, "k", 1, GraphError)
         reach = self.edges
         if not self.is_rule:
@@ -449,7 +493,8 @@ class AttentionGraph(GraphLike, Operand):
     def with_self_loops(self) -> "AttentionGraph":
         """The graph with its missing self-loops.
 
-        Listed edges keep their order and copies; the new ones come last.
+        Listed edges keep their order and copies; the new ones come last. Edges to other images of
+        the node itself are no self-loops.
         """
         self._need_square("with_self_loops")
         name = f"{wrapped(self, '|')} | self-loops"
@@ -457,21 +502,35 @@ class AttentionGraph(GraphLike, Operand):
             edges = algebra.union(self.edges, self._loops().edges)
             return self._made(edges, name, "with_self_loops")
         node = torch.arange(self.num_nodes, device=self.device)
-        node = node[~self.edges.contains(node, node)]
+        present = self.target[self._is_self_loop()]
+        missing = torch.ones_like(node, dtype=torch.bool)
+        missing[present] = False
+        node = node[missing]
         target = torch.cat((self.target, node))
         source = torch.cat((self.source, node))
-        edges = listed(target, source, self.num_targets, self.num_sources)
+        images = self.images and self.images.extended(len(node))
+        edges = listed(target, source, self.num_targets, self.num_sources, images=images)
         return self._made(edges, name, "with_self_loops")
 
     def without_self_loops(self) -> "AttentionGraph":
-        """The self-loops dropped; listed edges keep their order and copies."""
+        """The self-loops dropped; listed edges keep their order and copies.
+
+        Edges to other images of the node itself stay.
+        """
         self._need_square("without_self_loops")
         name = f"{wrapped(self, '-')} - self-loops"
         if self.is_rule:
             edges = algebra.difference(self.edges, self._loops().edges)
         else:
-            edges = self._listed().keep(self.target != self.source)
+            edges = self._listed().keep(~self._is_self_loop())
         return self._made(edges, name, "without_self_loops")
+
+    def _is_self_loop(self) -> Tensor:
+        """bool (E,): True for an edge from a node to itself, and not to another image of it."""
+        loop = self.target == self.source
+        if self.images is not None:
+            loop &= (self.images.offsets == 0).all(1)
+        return loop
 
     def with_global_tokens(self, number: int = 1) -> "AttentionGraph":
         """The graph preceded by ``number`` new nodes that read all nodes and are read by all.
@@ -489,7 +548,9 @@ class AttentionGraph(GraphLike, Operand):
             return self._made(algebra.behind_tokens(self.edges, k), name, "with_global_tokens", k)
         hub = AttentionGraph(algebra.behind_tokens(band(n, n, 1, 0), k), device=self.device)
         source, target = torch.cat((self.edge_index + k, hub.edge_index), 1).unbind(0)
-        return self._made(listed(target, source, n + k, n + k), name, "with_global_tokens", k)
+        images = self.images and self.images.extended(hub.num_edges)
+        edges = listed(target, source, n + k, n + k, images=images)
+        return self._made(edges, name, "with_global_tokens", k)
 
     def subgraph(
         self, nodes: Any = None, *, targets: Any = None, sources: Any = None
@@ -576,7 +637,8 @@ class AttentionGraph(GraphLike, Operand):
         repeats = None  # to be counted again
         if not self.has_repeated_edges:
             repeats = False
-        edges = listed(new[0][keep], new[1][keep], *sizes, has_repeats=repeats)
+        images = self.images and self.images.at(keep)
+        edges = listed(new[0][keep], new[1][keep], *sizes, has_repeats=repeats, images=images)
         return self._made(edges, name, function, **options)
 
     def _both_sides(
@@ -628,7 +690,9 @@ class AttentionGraph(GraphLike, Operand):
             facts.append("rule")
         else:
             facts.append("listed")
-        if self.has_repeated_edges:
+        if self.images is not None:
+            facts.append("periodic")
+        elif self.has_repeated_edges:
             facts.append("repeated edges")
         if self.device.type != "cpu":
             facts.append(str(self.device))
@@ -730,7 +794,10 @@ def side_by_side(
         moved.append(graph.edge_index.to(device) + torch.tensor([[s], [t]], device=device))
     source, target = torch.cat(moved, 1).unbind(0)
     has_repeats = any(graph.has_repeated_edges for graph in graphs)
-    edges = listed(target, source, *sizes, has_repeats=has_repeats)
+    images = None
+    if any(graph.images is not None for graph in graphs):
+        images = joined_images([(graph.images, graph.num_edges) for graph in graphs], target.device)
+    edges = listed(target, source, *sizes, has_repeats=has_repeats, images=images)
     if not name:
         name = "empty"
     return AttentionGraph(edges, name, device)

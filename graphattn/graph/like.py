@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..operands import Inputs, Outputs
 from .advice import no_graph
+from .images import Images
 
 Pair = tuple[Tensor, Tensor]
 #: Attention along edges: ``run(edges, inputs, backend, weights, lse)``.
@@ -41,6 +42,8 @@ class GraphLike:
     is_constant: ClassVar[bool] = True
     #: The only backends that run it; all of them if empty.
     only_backends: ClassVar[tuple[str, ...]] = ()
+    #: The image of its source that each edge reads, in a cell that repeats.
+    images: Images | None = None
 
     if TYPE_CHECKING:
 

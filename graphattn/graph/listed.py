@@ -9,6 +9,7 @@ from ..arguments import one_of
 from ..errors import GraphError, GraphIndexError
 from . import runs as _runs
 from .edges import Edges
+from .images import Images, checked_images, lexicographic
 from .runs import Runs
 from .sort import Sorted, ascending, countable, counted, placed
 
@@ -57,6 +58,7 @@ class Listed(Edges):
             self.num_sources,
             self.num_targets,
             has_repeats=self.has_repeats,
+            images=self.images and self.images.flip(),
         )
 
     @property
@@ -147,22 +149,46 @@ class Listed(Edges):
         if not self.has_repeats:
             repeats = False
         sizes = (self.num_targets, self.num_sources)
-        return listed(self.target[mask], self.source[mask], *sizes, has_repeats=repeats)
+        images = self.images and self.images.at(mask)
+        ends = (self.target[mask], self.source[mask])
+        return listed(*ends, *sizes, has_repeats=repeats, images=images)
+
+    def copies(self) -> tuple[Tensor, Tensor]:
+        """Numbers of edges, (E,), so that copies follow each other, and True for one equal to that
+        before it; edges through different images are no copies.
+        """
+        if self.images is None:
+            return self.order, self.is_copy()
+        images = self.images
+        pair = torch.add(self.source, self.target, alpha=self.num_sources)
+        columns = torch.cat((pair[:, None], images.offsets), 1)
+        order = lexicographic(columns.cpu()).to(pair.device)
+        columns = columns[order]
+        same = torch.zeros_like(order, dtype=torch.bool)
+        same[1:] = (columns[1:] == columns[:-1]).all(1)
+        return order, same
 
     def distinct(self) -> "Listed":
         """The first copy of every edge, in the same order; edges without copies as they are."""
         if not self.has_repeats:
             return self
-        first = ~self.is_copy()
+        order, is_copy = self.copies()
+        first = ~is_copy
         keep = torch.zeros_like(first)
-        keep[self.order[first]] = True
+        keep[order[first]] = True
         return self.keep(keep)
 
     def to(self, device: torch.device) -> "Listed":
         if device == self.ends.device:
             return self
         ends = self.target.to(device), self.source.to(device)
-        return listed(*ends, self.num_targets, self.num_sources, has_repeats=self.has_repeats)
+        return listed(
+            *ends,
+            self.num_targets,
+            self.num_sources,
+            has_repeats=self.has_repeats,
+            images=self.images and self.images.to(device),
+        )
 
 
 def listed(
@@ -172,6 +198,7 @@ def listed(
     num_sources: int,
     *,
     has_repeats: bool | None = None,
+    images: Images | None = None,
 ) -> Listed:
     """Edges one by one, in the order given, unchecked; a given ``has_repeats`` saves a sort."""
     check_pairs(num_targets, num_sources)
@@ -181,6 +208,7 @@ def listed(
             target = target.int()
         ends = torch.stack((source, target))
     edges = Listed(num_targets, num_sources, ends)
+    edges.images = images
     if has_repeats is None:
         edges.has_repeats = bool(edges.is_copy().any())
     else:
@@ -253,9 +281,16 @@ def _check_range(index: Tensor, size: int, row: int, other: int, others: Tensor)
 
 
 def checked(
-    edge_index: object, num_targets: int, num_sources: int, duplicates: str = "error"
+    edge_index: object,
+    num_targets: int,
+    num_sources: int,
+    duplicates: str = "error",
+    *,
+    offsets: object = None,
+    cell: object = None,
+    batch: object = None,
 ) -> Listed:
-    """Listed edges from a caller's tensor, copied and validated, on the tensor's device.
+    """Listed edges from a caller's tensors, copied and validated, on the device of ``edge_index``.
 
     Raises:
         GraphError: If the tensor is not an integer (2, E), or an edge is repeated and
@@ -268,13 +303,18 @@ def checked(
     if source.numel():
         _check_range(source, num_sources, 0, num_targets, target)
         _check_range(target, num_targets, 1, num_sources, source)
-    edges = listed(target, source, num_targets, num_sources)
+    images = checked_images(offsets, cell, batch, target, num_targets)
+    edges = listed(target, source, num_targets, num_sources, images=images)
     if not edges.has_repeats or duplicates == "keep":
         return edges
     if duplicates == "merge":
         return edges.distinct()
-    where = int(torch.nonzero(edges.is_copy())[0])
-    first, second = sorted(edges.order[where - 1 : where + 1].tolist())
+    order, is_copy = edges.copies()
+    copies = torch.nonzero(is_copy)
+    if not len(copies):
+        return edges
+    where = int(copies[0])
+    first, second = sorted(order[where - 1 : where + 1].tolist())
     raise GraphError(
         f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: "
         'repeated edges. ga.from_edge_index(edge_index, duplicates="merge") drops copies, "keep" '

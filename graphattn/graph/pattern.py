@@ -125,6 +125,8 @@ class Pattern(GraphLike, Operand):
         queries: Tensor | np.ndarray | None = None,
         queries_batch: Tensor | None = None,
         faces: Tensor | None = None,
+        cell: Tensor | np.ndarray | None = None,
+        pbc: Any = None,
     ) -> AttentionGraph:
         """The graph of that size, or of these positions: ``pattern(64)``, ``recipe(pos, batch)``.
 
@@ -136,6 +138,9 @@ class Pattern(GraphLike, Operand):
             queries: Positions (M, d) of the targets, if these are other points.
             queries_batch: int64 (M,), their clouds.
             faces: Faces (F, n) of a mesh, whose vertices have these positions, if any.
+            cell: Lattice vectors (d, d) or (B, d, d) of a cell that repeats, for ``radius`` and
+                ``knn``.
+            pbc: bool (d,) or (B, d), the axes along which it repeats; all by default.
 
         Raises:
             GraphError: If the pattern has no graph of this size, or needs positions or faces that
@@ -146,6 +151,8 @@ class Pattern(GraphLike, Operand):
             "queries": queries,
             "queries_batch": queries_batch,
             "faces": faces,
+            "cell": cell,
+            "pbc": pbc,
         }
         if getattr(size, "ndim", 0) > 0 or faces is not None:
             return self._of_places(size, num_sources, by_place)

@@ -14,6 +14,7 @@ from ..operands import Inputs, Outputs
 from .advice import no_graph
 from .graph import AttentionGraph
 from .graph_by_graph import GraphByGraph, without_examples
+from .images import Images
 from .immutable import Immutable
 from .joined import Joined, joined
 from .like import GraphLike, Run
@@ -189,6 +190,13 @@ class PerExample(GraphLike, Immutable):
         for graph in dict.fromkeys(self._sized):
             moved[graph] = graph.to(device)
         return PerExample(tuple(moved.get(graph, graph) for graph in self.graphs))
+
+    @property
+    def images(self) -> Images | None:  # type: ignore[override]
+        """The images that the edges of :meth:`union` read, in cells that repeat."""
+        if all(graph.images is None for graph in self._sized):
+            return None
+        return self.union().images
 
     # --- one graph of all examples
 

@@ -76,6 +76,12 @@ class PerHead(GraphLike, Immutable):
                     f"PerHead needs the same nodes for all heads, got (targets, sources) {first} "
                     f"and {sizes}"
                 )
+            if graph.images is not None:
+                raise GraphError(
+                    f"PerHead holds sets of pairs, and {graph!r} has an edge for each image of a "
+                    "pair; for heads of other radii pass the widest graph, and a score_bias of "
+                    "-inf on the edges that a head does not read"
+                )
             if graph.has_repeated_edges:
                 raise GraphError(
                     f"PerHead holds sets of edges, and {graph!r} repeats some; drop them with "

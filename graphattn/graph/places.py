@@ -34,7 +34,7 @@ def count_of_clouds(batch: Tensor | None) -> int:
 
 
 def no_places(given: dict[str, Any]) -> None:
-    """Refuse clouds, queries and faces without positions."""
+    """Refuse clouds, queries, faces and cells without positions."""
     for name, value in given.items():
         if value is not None:
             raise GraphError(f"{name} needs positions, got no pos; pass recipe(pos, batch)")

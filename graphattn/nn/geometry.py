@@ -8,36 +8,86 @@ from torch import Tensor
 
 from ..arguments import floats, one_of, several
 from ..errors import OptionError, ShapeError
+from ..graph import AttentionGraph
+from ..graph.images import Images, checked_cell, moved
 from ..graph.like import GraphLike
 from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import gather, scatter_sum
 from ..kernels.modes import can_read_values
-from .biases.constant import need_edges, sources, targets
+from .biases.constant import need_edges, of_edges, sources, targets
 
 
-def relative_positions(graph: GraphLike, pos: Tensor, queries: Tensor | None = None) -> Tensor:
+def relative_positions(
+    graph: GraphLike, pos: Tensor, queries: Tensor | None = None, *, cell: Tensor | None = None
+) -> Tensor:
     r"""The position of the target of each edge relative to its source, :math:`p_t - p_s`.
 
-    The sign is that of the Point Transformer's equations, of PTv3's code and of PyG's
+    In a cell that repeats, relative to the image that the edge reads,
+    :math:`p_t - (p_s + o_{ts} L)`, with the graph's ``offsets`` :math:`o` and lattice vectors
+    :math:`L`. The sign is that of the Point Transformer's equations, of PTv3's code and of PyG's
     ``PointPairFeatures``.
 
     Args:
         graph: The graph of the edges.
         pos: (..., S, d) positions of the sources, and of the targets unless ``queries`` are given.
         queries: (..., T, d) positions of the targets, if these are other points.
+        cell: (d, d) lattice vectors in place of those that the graph has from its builder, (C, d,
+            d) of several cells: after a deformation, or for derivatives with respect to the cell
+            (stresses).
     Returns:
-        (..., E, d) in the graph's edge order; differentiable any number of times.
+        (..., E, d) in the graph's edge order and the units of ``pos``; differentiable any number of
+        times.
     Raises:
         ShapeError: If there is not one row for each source and each target, or their axes or
-            devices differ.
+            devices differ, or ``cell`` does not fit the graph.
     Example:
         >>> import torch, graphattn as ga
         >>> pos = torch.tensor([[0.0, 0.0], [1.0, 0.0], [3.0, 1.0]])
         >>> relative_positions(ga.graphs.knn(pos, 1), pos).tolist()
         [[-1.0, 0.0], [1.0, 0.0], [2.0, 1.0]]
+        >>> ring = ga.graphs.radius(torch.tensor([[0.5], [3.5]]), 1.0, cell=torch.tensor([[4.0]]))
+        >>> relative_positions(ring, torch.tensor([[0.5], [3.5]])).tolist()
+        [[1.0], [-1.0]]
     """
     of_sources, of_targets = _ends(graph, pos, queries, "pos", "queries")
-    return of_targets - of_sources
+    vectors = of_targets - of_sources
+    images = graph.images
+    if images is None:
+        if cell is not None:
+            raise ShapeError(
+                "cell is of a graph with image offsets, got one without; make it with "
+                "radius(pos, r, cell=cell)"
+            )
+        return vectors
+    return vectors - _shifts(graph, images, cell, vectors)
+
+
+def _shifts(graph: GraphLike, images: Images, cell: Tensor | None, vectors: Tensor) -> Tensor:
+    """What lattice vectors add to the source of each edge, (E, d), as ``vectors`` (..., E, d)."""
+    axes = images.cells.shape[-1]
+    if vectors.shape[-1] != axes:
+        raise ShapeError(f"pos must have {axes} axes, as the graph's cell, got {vectors.shape[-1]}")
+    if cell is None:
+        if graph.is_constant:
+            return of_edges(graph.union(), _shift, device=vectors.device).to(vectors.dtype)
+        return images.shifts().to(vectors)
+    cells = checked_cell(cell, axes, ShapeError)
+    if cells.device != vectors.device:
+        raise ShapeError(f"cell is on {cells.device} and pos on {vectors.device}; move one of them")
+    if cells.dim() == 2:
+        cells = cells.expand_as(images.cells)
+    if len(cells) != len(images.cells):
+        raise ShapeError(
+            f"cell must be ({axes}, {axes}), or have {len(images.cells)} cells as the graph, got "
+            f"{tuple(cells.shape)}"
+        )
+    images = images.to(vectors.device)
+    return moved(images.offsets, cells.to(vectors.dtype), images.cell_of_edge)
+
+
+def _shift(graph: AttentionGraph) -> Tensor:
+    assert graph.images is not None
+    return graph.images.shifts()
 
 
 #: Features of :func:`edge_geometry`, and their widths for positions on 3 axes.
@@ -61,6 +111,7 @@ def edge_geometry(
     features: Sequence[str] = ("offset", "distance"),
     normals: Tensor | None = None,
     queries_normals: Tensor | None = None,
+    cell: Tensor | None = None,
 ) -> Tensor:
     r"""Features of edges between points, side by side, with :math:`d = p_t - p_s`.
 
@@ -75,7 +126,8 @@ def edge_geometry(
                            its ends, 1 / R on a sphere of radius R with normals outwards, and 0 of points at one place
     ===============  ====  =============================================================================================
 
-    Distances, pairs, alignments, frames and bends are invariant under rotations of all points.
+    Distances, pairs, alignments, frames and bends are invariant under rotations of all points. In a
+    cell that repeats, d is the vector to the image that the edge reads.
 
     Args:
         graph: The graph of the edges; square or bipartite.
@@ -84,6 +136,7 @@ def edge_geometry(
         features: Names from the table, in the order of the result.
         normals: (..., S, 3) unit normals of the sources, for the features of normals.
         queries_normals: (..., T, 3) unit normals of the targets, if these are other points.
+        cell: Lattice vectors in place of the graph's, as in :func:`relative_positions`.
     Returns:
         (..., E, F) in the graph's edge order.
     Raises:
@@ -103,7 +156,7 @@ def edge_geometry(
         one_of(word, "features", tuple(FEATURES))
     if not len(features):
         raise OptionError(f"features must name at least one of {', '.join(FEATURES)}, got none")
-    d = relative_positions(graph, pos, queries)
+    d = relative_positions(graph, pos, queries, cell=cell)
     ends: Any = ()
     if any(word in _OF_NORMALS for word in features):
         if normals is None or (queries is None) != (queries_normals is None):
@@ -129,14 +182,19 @@ def edge_geometry(
         "alignment": lambda: torch.cat([_cosine(*pair).abs() for pair in _pairs(d, *ends)], -1),
         "bend": lambda: _bends(d, *ends),
         "frame": lambda: _in_frames(
-            graph, pos, queries, normals if queries is None else queries_normals, d
+            graph, pos, queries, normals if queries is None else queries_normals, d, cell
         ),
     }
     return torch.cat([made[word]() for word in features], -1)
 
 
 def local_frames(
-    graph: GraphLike, pos: Tensor, normals: Tensor, queries: Tensor | None = None
+    graph: GraphLike,
+    pos: Tensor,
+    normals: Tensor,
+    queries: Tensor | None = None,
+    *,
+    cell: Tensor | None = None,
 ) -> Tensor:
     """An orthonormal frame at each target, equivariant to rotations: the normal, a tangent and
     their product.
@@ -150,11 +208,12 @@ def local_frames(
         pos: (S, 3) positions of the sources.
         normals: (T, 3) unit normals of the targets.
         queries: (T, 3) positions of the targets, if these are other points.
+        cell: Lattice vectors in place of the graph's, as in :func:`relative_positions`.
     Returns:
         (T, 3, 3): the tangent, the second tangent, the normal, as rows: ``frames @ vector`` is the
         vector in the frame.
     """
-    d = -relative_positions(graph, pos, queries)
+    d = -relative_positions(graph, pos, queries, cell=cell)
     floats(normals, "normals", "(T, 3)", 2)
     if d.shape[-1] != 3 or normals.shape != (graph.num_targets, 3):
         raise ShapeError(
@@ -304,10 +363,15 @@ def _bends(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> Tensor:
 
 
 def _in_frames(
-    graph: GraphLike, pos: Tensor, queries: Tensor | None, normals: Tensor | None, d: Tensor
+    graph: GraphLike,
+    pos: Tensor,
+    queries: Tensor | None,
+    normals: Tensor | None,
+    d: Tensor,
+    cell: Tensor | None,
 ) -> Tensor:
     assert normals is not None
-    frames = local_frames(graph, pos, normals, queries).flatten(-2)
+    frames = local_frames(graph, pos, normals, queries, cell=cell).flatten(-2)
     frames = graph.ends(pos[..., :0], frames)[1]
     of_edges = rows_of(frames, targets(graph, d.device)).unflatten(-1, (3, 3))
     with without_autocast(d.device.type):

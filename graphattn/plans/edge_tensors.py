@@ -57,6 +57,7 @@ class EdgeTensors(GraphLike):
             raise no_graph(graph, "graph must be an AttentionGraph")
         self._by_target = tuple(by_target(graph, graph.device))
         self._by_source = tuple(by_source(graph, graph.device))
+        self.images = graph.images
         self._memo: dict[Any, Any] = {}
 
     @classmethod

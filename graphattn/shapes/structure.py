@@ -12,6 +12,10 @@ from .augment import before_joined, keep_rows, of_faces
 class AddEdges(BaseTransform):
     """``edge_index`` of a recipe: which points each reads.
 
+    Of a shape with ``cell`` (and ``pbc``), ``radius`` and ``knn`` read the images in the cell that
+    repeats, and the shape gets ``offsets`` (E, 3) beside ``edge_index``;
+    :func:`graphattn.from_pyg` makes the graph of both, also of a ``Batch``.
+
     Args:
         recipe: ``ga.graphs.knn(..., k=16)``, ``radius(..., r=0.1)``, ``mesh_vertices(...)``, ...
 
@@ -38,11 +42,28 @@ class AddEdges(BaseTransform):
             faces = data.face.T
         else:
             faces = None
-        data.edge_index = self.recipe(data.pos, data.get("batch"), faces=faces).edge_index
+        graph = self.recipe(data.pos, data.get("batch"), faces=faces, **cell_of(data))
+        data.edge_index = graph.edge_index
+        if graph.offsets is not None:
+            data.offsets = graph.offsets
         return data
 
     def __repr__(self) -> str:
         return f"AddEdges({self.recipe.name})"
+
+
+def cell_of(data: Any) -> dict[str, Any]:
+    """``cell`` and ``pbc`` of a shape, or of the shapes of a batch, as a recipe takes them."""
+    cell = data.get("cell")
+    if cell is None:
+        return {}
+    axes = data.pos.shape[-1]
+    if cell.dim() == 2 and len(cell) != axes:  # a Batch of plain Data
+        cell = cell.unflatten(0, (-1, axes))
+    pbc = data.get("pbc")
+    if pbc is not None:
+        pbc = pbc.reshape(-1, axes)
+    return {"cell": cell, "pbc": pbc}
 
 
 class KeepFarthest(BaseTransform):

@@ -19,10 +19,10 @@ Candidates = Iterator[tuple[int, int, Tensor, Tensor]]
 _MOST_CELLS = 1 << 20  # on one axis, so that three axes fit an int64 key
 # cells are a little wider than the reach: rounding never moves a neighbour two cells away
 _CELL_SLACK = 1 + 1e-6
-_TREE_SLACK = 1 + 1e-9
+TREE_SLACK = 1 + 1e-9
 _TREE_ROWS = 1 << 16
 _TREE_PAIRS = 1 << 23
-_ALL_PAIRS = 1 << 27
+ALL_PAIRS = 1 << 27
 _CELL_PAIRS = {"cpu": 1 << 20, "cuda": 1 << 25}
 
 
@@ -31,9 +31,9 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
     from scipy.spatial import cKDTree  # slow to import
 
     tree = cKDTree(points.numpy())
-    reach = reach * _TREE_SLACK
+    reach = reach * TREE_SLACK
     size = len(queries)
-    if queries is points and _surely_few(tree, queries, reach, _ALL_PAIRS):
+    if queries is points and surely_few(tree, queries, reach, ALL_PAIRS):
         low, high = tree.query_pairs(reach, output_type="ndarray").T
         same = np.arange(size)
         query = np.concatenate((same, low, high))
@@ -55,12 +55,12 @@ def from_tree(points: Tensor, queries: Tensor, reach: float) -> Candidates:
 
 def _has_many(tree: Any, query_tree: Any, queries: Tensor, reach: float) -> bool:
     """True for more pairs than are held at once."""
-    if _surely_few(tree, queries, reach, _TREE_PAIRS):
+    if surely_few(tree, queries, reach, _TREE_PAIRS):
         return False
     return query_tree.count_neighbors(tree, reach) > _TREE_PAIRS
 
 
-def _surely_few(tree: Any, queries: Tensor, reach: float, most: int) -> bool:
+def surely_few(tree: Any, queries: Tensor, reach: float, most: int) -> bool:
     """True if a sample suggests far fewer pairs than ``most``; counting is slow."""
     size = queries.shape[0]
     if 4 * size * tree.n <= most:

@@ -71,6 +71,18 @@ def nearest(
     return torch.cat(parts)[where]
 
 
+def self_first(neighbours: Tensor, own: Tensor) -> Tensor:
+    """Move the target ``own`` (n,) to the front, or replace the farthest; int64 (n, K), inplace."""
+    # another point at the same position may come first
+    rows = torch.nonzero(neighbours[:, 0] != own).flatten()
+    if rows.numel():
+        others = neighbours[rows] != own[rows, None]
+        others[others.all(1), -1] = False  # drop the farthest
+        rest = neighbours[rows][others].view(rows.numel(), neighbours.shape[1] - 1)
+        neighbours[rows] = torch.cat((own[rows, None], rest), 1)
+    return neighbours
+
+
 def _usual(points: Tensor) -> Literal["tree", "products", "balls"]:
     """The search for points on their device."""
     if points.is_cuda:

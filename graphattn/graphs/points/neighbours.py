@@ -1,5 +1,6 @@
 """Points in space: a point reads the points near it."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -9,13 +10,15 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.expression import builder
+from ...graph.images import Images
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
 from ...graph.pattern import sizable
 from ..arguments import call, flag, number, one_of, whole
 from .balls import within
-from .clouds import clouds, coordinates, device_of, parts
-from .nearest import nearest
+from .clouds import Cloud, clouds, coordinates, device_of, parts
+from .nearest import nearest, self_first
+from .periodic import Cells, Crowd, Near, checked_cells, nearest_images, within_images
 
 
 @sizable
@@ -30,6 +33,8 @@ def knn(
     queries_batch: Tensor | None = None,
     include_self: bool = False,
     clamp: bool = False,
+    cell: Tensor | np.ndarray | None = None,
+    pbc: bool | Sequence[bool] | Tensor | None = None,
 ) -> AttentionGraph:
     r"""Every point reads its ``k`` nearest points, or every ``dilation``-th of more.
 
@@ -52,12 +57,17 @@ def knn(
             ``k - 1`` others. By default a point does not read itself; other points at the same
             place are ordinary neighbours.
         clamp: Let targets in a cloud of too few points read all of them, instead of an error.
+        cell: (d, d), the lattice vectors of a cell that repeats as rows, in the units of ``pos``,
+            or (B, d, d), one for each cloud: images of points are sources, too, as in
+            :func:`radius`. Points may lie outside the cell.
+        pbc: (d,) or (B, d), the axes along which it repeats; all by default.
     Returns:
         Listed edges on the device of ``pos``, by target, then by distance (of equal ones, by
-        index).
+        index); with ``cell`` by target, source and offset.
     Raises:
-        GraphError: If a cloud has too few points, a coordinate is not finite (the row is named), or
-            ``batch`` is not sorted.
+        GraphError: If a cloud has too few points, a coordinate is not finite (the row is named),
+            ``batch`` is not sorted, the vectors of a cell depend on each other, or ``pbc`` comes
+            without ``cell``.
     Source:
         *What differs* from PyG's ``knn_graph``: ties go to the lowest index, copies of points never
         lose an edge, and too few points are an error. Its ``loop=True`` lets the target compete;
@@ -77,29 +87,47 @@ def knn(
     clamp = flag(clamp, "clamp")
     step = whole(dilation, "dilation", 1)
     points, targets, query_points, size = given(pos, queries, include_self)
+    searched = list(clouds(points, targets, batch, queries_batch))
+    lattices = checked_cells(cell, pbc, points, searched, batch)
     needed = (k - 1) * step + 1
     skipped = 0  # the target itself, which is nearest to itself
     if queries is None and not include_self:
         skipped = 1
         needed += 1
+    name = call("knn", k=k, dilation=step, include_self=include_self, clamp=clamp)
+
+    def refuse_few(cloud: Cloud, num_points: int) -> None:
+        if num_points >= needed or clamp:
+            return
+        where = ""
+        if batch is not None:
+            where = f" in cloud {cloud.number}"
+        hint = "use a smaller k, or clamp=True to read all of them"
+        if points.shape[1] > len(points):
+            hint = f"the rows of pos are points, got {tuple(points.shape)}: pass pos.T"
+        asked = f"k={k}"
+        if step > 1:
+            asked = f"k={k} with dilation={step}"
+        raise GraphError(f"{asked} needs at least {needed} points, got {num_points}{where}; {hint}")
+
+    if lattices is not None:
+        own = None
+        if queries is None:
+            own = include_self
+        found = []
+        for cloud, crowd in crowds(lattices, points, query_points, searched):
+            count = needed
+            if not crowd.lattice.periodic:
+                refuse_few(cloud, len(crowd.points))
+                count = min(needed, len(crowd.points))
+            found.append((cloud, crowd, nearest_images(crowd, count - skipped, own, step)))
+        return graph_of_images(found, lattices, size, device_of(pos), name)
     edges = []
-    for cloud in clouds(points, targets, batch, queries_batch):
+    for cloud in searched:
         num_points = cloud.last_point - cloud.point
         if cloud.query == cloud.last_query:
             continue
-        if num_points < needed and not clamp:
-            where = ""
-            if batch is not None:
-                where = f" in cloud {cloud.number}"
-            hint = "use a smaller k, or clamp=True to read all of them"
-            if points.shape[1] > len(points):
-                hint = f"the rows of pos are points, got {tuple(points.shape)}: pass pos.T"
-            asked = f"k={k}"
-            if step > 1:
-                asked = f"k={k} with dilation={step}"
-            raise GraphError(
-                f"{asked} needs at least {needed} points, got {num_points}{where}; {hint}"
-            )
+        refuse_few(cloud, num_points)
         if num_points == 0:
             continue
         neighbours = nearest(*parts(points, query_points, cloud), min(needed, num_points))
@@ -110,7 +138,6 @@ def knn(
         target = torch.arange(cloud.query, cloud.last_query, device=neighbours.device)
         target = target.repeat_interleave(neighbours.shape[1])
         edges.append((target, neighbours.flatten() + cloud.point))
-    name = call("knn", k=k, dilation=step, include_self=include_self, clamp=clamp)
     return graph_of(edges, size, device_of(pos), name)
 
 
@@ -126,10 +153,18 @@ def radius(
     batch: Tensor | None = None,
     queries_batch: Tensor | None = None,
     include_self: bool = False,
+    cell: Tensor | np.ndarray | None = None,
+    pbc: bool | Sequence[bool] | Tensor | None = None,
 ) -> AttentionGraph:
     r"""Every point reads the points within a distance.
 
     .. math:: \mathcal{N}(t) = \{ s \ne t : \|p_s - p_t\|^2 \le r^2 \}
+
+    In a cell that repeats (crystals, molecular dynamics, boxes of turbulence) every point reads the
+    images of points, its own images too, where an edge carries the lattice vectors
+    :math:`o_{ts}` to the image, the graph's ``offsets``:
+
+    .. math:: \mathcal{N}(t) = \{ (s, o) \ne (t, 0) : \|p_s + o L - p_t\|^2 \le r^2 \}
 
     Distances are compared in float64 for any dtype, with the border included; note that the float32
     number nearest to 0.3 is larger than 0.3. The edges are the same on the CPU and on the GPU.
@@ -145,16 +180,23 @@ def radius(
             is an empty cloud.
         queries_batch: (M,) the same for ``queries``.
         include_self: True lets a point read itself.
+        cell: L, (d, d), the lattice vectors of a cell that repeats as rows, in the units of
+            ``pos``, or (B, d, d), one for each cloud. ``r`` may be larger than the cell, whose
+            pairs then have several edges; points may lie outside the cell.
+        pbc: (d,) or (B, d), the axes along which it repeats; all by default.
     Returns:
-        Listed edges on the device of ``pos``, by target, then by distance, then by index. Targets
-        may have no sources.
+        Listed edges on the device of ``pos``, by target, then by distance, then by index; with
+        ``cell`` by target, source and offset, and :func:`graphattn.nn.relative_positions` reads the
+        offsets. Targets may have no sources.
     Raises:
         GraphError: If a target has more than ``max_neighbours`` sources (and ``overflow="error"``),
-            the edges would take more than 4 GiB, a coordinate is not finite (the row is named), or
-            ``batch`` is not sorted.
+            the edges would take more than 4 GiB, a coordinate is not finite (the row is named),
+            ``batch`` is not sorted, the vectors of a cell depend on each other, or ``pbc`` comes
+            without ``cell``.
     Source:
         *What differs* from PyG's ``radius_graph``: there is no silent limit (``max_num_neighbors``
-        is 32 there).
+        is 32 there), and cells repeat. Edges and offsets are ``i``, ``j`` and ``S`` of ASE's
+        neighbour list, with i the target and the border included.
     Example:
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
         >>> print(radius(line, 2.0))
@@ -163,6 +205,9 @@ def radius(
         █ · █ ·
         · █ · ·
         · · · ·
+        >>> ring = radius(line, 2.0, cell=torch.tensor([[8.0]]))
+        >>> ring.edge_index.tolist(), ring.offsets.flatten().tolist()
+        ([[1, 3, 0, 2, 3, 1, 0, 1], [0, 0, 1, 1, 1, 2, 3, 3]], [0, -1, 0, 0, -1, 0, 1, 1])
     """
     reach = distance(r)
     include_self = flag(include_self, "include_self")
@@ -173,34 +218,54 @@ def radius(
     elif overflow == "nearest":
         raise GraphError('overflow="nearest" needs max_neighbours, got none')
     points, targets, query_points, size = given(pos, queries, include_self)
-    edges = []
+    searched = list(clouds(points, targets, batch, queries_batch))
+    lattices = checked_cells(cell, pbc, points, searched, batch)
+    name = call("radius", r=r, max_neighbours=most, overflow=overflow, include_self=include_self)
     num_edges = 0
+
+    def refuse_more(count: int) -> int:
+        total = num_edges + count
+        refuse_over(
+            16 * total,
+            f"the first {total:,} edges of radius",
+            "use a smaller r, or max_neighbours with overflow",
+        )
+        return total
+
+    def refuse_overflow(counts: Tensor, first: int) -> None:
+        if most is None or overflow == "nearest" or not bool((counts > most).any()):
+            return
+        raise GraphError(
+            f"max_neighbours={most} is too few: target {first + int(counts.argmax())} has "
+            f"{int(counts.max())} sources within r={r}; raise max_neighbours, lower r, or pass "
+            'overflow="nearest" to keep the nearest ones'
+        )
+
+    if lattices is not None:
+        found = []
+        for cloud, crowd in crowds(lattices, points, query_points, searched):
+            for near in within_images(crowd, reach, loops=include_self):
+                if most is not None:
+                    counts = torch.bincount(near.query, minlength=1)
+                    refuse_overflow(counts, cloud.query)
+                    near = near.at(crowd.nearest_of(near, counts, most))
+                num_edges = refuse_more(near.query.numel())
+                found.append((cloud, crowd, near))
+        return graph_of_images(found, lattices, size, device_of(pos), name)
+    edges = []
     limit = torch.full((size[0],), reach * reach, dtype=torch.float64, device=points.device)
-    searched = clouds(points, targets, batch, queries_batch)
     for pairs in within(points, query_points, limit, clouds=searched):
         if queries is None and not include_self:
             pairs = pairs.keep(pairs.query != pairs.point)
         if most is not None:
             row = pairs.query - pairs.first
             counts = torch.bincount(row, minlength=pairs.last - pairs.first)
-            if overflow == "error" and bool((counts > most).any()):
-                raise GraphError(
-                    f"max_neighbours={most} is too few: target "
-                    f"{pairs.first + int(counts.argmax())} has {int(counts.max())} sources within "
-                    f"r={r}; raise max_neighbours, lower r, or pass "
-                    'overflow="nearest" to keep the nearest ones'
-                )
+            refuse_overflow(counts, pairs.first)
             start = torch.cumsum(counts, 0) - counts
             rank = torch.arange(row.numel(), device=row.device) - start[row]
             pairs = pairs.keep(rank < most)
-        num_edges += pairs.query.numel()
-        refuse_over(
-            16 * num_edges,
-            f"the first {num_edges:,} edges of radius",
-            "use a smaller r, or max_neighbours with overflow",
-        )
+        num_edges = refuse_more(pairs.query.numel())
         edges.append((pairs.query, pairs.point))
-    name = call("radius", r=r, max_neighbours=most, overflow=overflow, include_self=include_self)
     return graph_of(edges, size, device_of(pos), name)
 
 
@@ -225,18 +290,6 @@ def given(
     return points, targets, query_points, (query_points.shape[0], points.shape[0])
 
 
-def self_first(neighbours: Tensor, own: Tensor) -> Tensor:
-    """Move the target ``own`` (n,) to the front, or replace the farthest; int64 (n, K), inplace."""
-    # another point at the same position may come first
-    rows = torch.nonzero(neighbours[:, 0] != own).flatten()
-    if rows.numel():
-        others = neighbours[rows] != own[rows, None]
-        others[others.all(1), -1] = False  # drop the farthest
-        rest = neighbours[rows][others].view(rows.numel(), neighbours.shape[1] - 1)
-        neighbours[rows] = torch.cat((own[rows, None], rest), 1)
-    return neighbours
-
-
 def graph_of(
     edges: list[tuple[Tensor, Tensor]],
     size: tuple[int, int],
@@ -249,3 +302,40 @@ def graph_of(
         edges = [(none, none)]
     target, source = (torch.cat(parts).to(device) for parts in zip(*edges, strict=True))
     return AttentionGraph(listed(target, source, *size, has_repeats=repeats), name, device)
+
+
+def crowds(
+    lattices: Cells, points: Tensor, queries: Tensor, searched: Iterable[Cloud]
+) -> Iterator[tuple[Cloud, Crowd]]:
+    """The clouds that have points and targets, in cells that repeat."""
+    for cloud in searched:
+        if cloud.query < cloud.last_query and cloud.point < cloud.last_point:
+            yield cloud, Crowd(lattices.of(cloud.number), *parts(points, queries, cloud))
+
+
+def graph_of_images(
+    found: list[tuple[Cloud, Crowd, Near]],
+    lattices: Cells,
+    size: tuple[int, int],
+    device: torch.device,
+    name: str,
+) -> AttentionGraph:
+    """The graph of edges with offsets, cloud by cloud."""
+    none = torch.empty(0, dtype=torch.int64)
+    offsets = [torch.empty(0, lattices.cells.shape[-1], dtype=torch.int64, device=device)]
+    edges = [(none.to(device), none.to(device))]
+    numbers = [none.to(device)]
+    for cloud, crowd, near in found:
+        edges.append((near.query + cloud.query, near.point + cloud.point))
+        offsets.append(crowd.offsets(near))
+        numbers.append(torch.full_like(near.query, cloud.number))
+    target, source = (torch.cat(parts).to(device) for parts in zip(*edges, strict=True))
+    cell_of_edge = None
+    if len(lattices.cells) > 1:
+        cell_of_edge = torch.cat(numbers).to(device)
+    images = Images(torch.cat(offsets).to(device), lattices.cells.to(device), cell_of_edge)
+    same = (target[1:] == target[:-1]) & (source[1:] == source[:-1])
+    repeats = bool(same.any())
+    return AttentionGraph(
+        listed(target, source, *size, has_repeats=repeats, images=images), name, device
+    )
