@@ -29,6 +29,7 @@ FOUND = sorted(
 )
 #: Filled while something is made, read or run.
 FILLED = {
+    "graphattn.hf.ticket.Generation",
     "graphattn.bench.timing.Comparison",
     "graphattn.bench.timing.Row",
     "graphattn.models.reading.HeldMemory",
