@@ -113,7 +113,7 @@ def array(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """A contiguous tensor of a dtype, if there is one."""
     if x is None:
         return None
-    return x.detach().to(dtype).contiguous()
+    return x.detach().resolve_neg().to(dtype).contiguous()
 
 
 def empty(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -125,8 +125,8 @@ def empty(dtype: torch.dtype, *shape: int) -> Tensor:
 def _stored_as(dtype: torch.dtype) -> np.dtype:
     """Numpy's dtype of the same size, of integers where it has no such halves."""
     if dtype.itemsize == 2:
-        dtype = torch.int16
-    return torch.empty(0, dtype=dtype).numpy().dtype
+        return np.dtype(np.int16)
+    return np.dtype(str(dtype).removeprefix("torch."))
 
 
 def eights(width: int) -> int:
@@ -139,6 +139,8 @@ def nodes(x: Tensor) -> NodeRows:
 
     A copy is made if rows are not contiguous, or their width is not a multiple of eight.
     """
+    if x.is_neg():  # a view whose numbers in memory have the other sign
+        x = x.detach().resolve_neg()
     spare = 8 * eights(x.shape[-1]) - x.shape[-1]
     if spare:
         x = F.pad(x.detach(), (0, spare))

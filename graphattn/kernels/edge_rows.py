@@ -61,5 +61,5 @@ class EdgeRows(NamedTuple):
 
 
 def memory(size: int) -> tuple[Tensor]:
-    """So many bytes for one thread."""
-    return (torch.empty(size, dtype=torch.uint8),)
+    """So many bytes for one thread, on the CPU whatever the default device."""
+    return (torch.from_numpy(np.empty(size, np.uint8)),)

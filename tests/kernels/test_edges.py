@@ -486,3 +486,22 @@ def test_indices_of_64_bits_have_code_of_their_own():
 
     for x, y in zip(found(torch.Tensor.long), found(lambda x: x), strict=True):
         assert torch.equal(x, y)
+
+
+def test_the_default_device_is_not_the_kernels():
+    given = [x.detach() for x in operands(bias=False, features=False)[:3]]
+    given[2] = given[2][..., :5]
+    wanted = ga.attention(*given, GRAPH, backend="edges")
+    with torch.device("meta"):
+        assert torch.equal(ga.attention(*given, GRAPH, backend="edges"), wanted)
+
+
+def test_a_view_of_the_other_sign_is_read_as_what_it_is():
+    given = [x.detach()[..., :5] for x in operands(bias=False, features=False)[:3]]
+    bias = torch.randn(GRAPH.num_edges, 6, dtype=torch.float64)
+    views = [torch._neg_view(x) for x in (*given, bias)]
+    found, wanted = (
+        ga.attention(*nodes, GRAPH, score_bias=bias, backend="edges")
+        for *nodes, bias in (views, [-x for x in (*given, bias)])
+    )
+    assert torch.equal(found, wanted)
