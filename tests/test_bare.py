@@ -50,6 +50,16 @@ except ga.GraphAttnError as error:
     assert without(ABSENT, code) == (0, "", "")
 
 
+def test_the_edges_backend_runs_without_numba():
+    code = """
+import torch, graphattn as ga
+x = torch.ones(17, 2, 8, requires_grad=True)
+ga.attention(x, x, x, ga.graphs.sliding_window(17, 5), backend="edges").sum().backward()
+assert torch.allclose(x.grad.sum(), torch.tensor(17.0 * 16))
+"""
+    assert without(["numba"], code) == (0, "", "")
+
+
 @pytest.mark.parametrize(
     ("absent", "words"),
     [
