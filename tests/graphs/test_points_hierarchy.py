@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from graphattn import graphs
+from graphattn.errors import GraphError
 from graphattn.graphs import CloudCache, Hierarchy, hierarchy
 
 SMALL = {"graph": graphs.knn(..., k=3, clamp=True), "down": graphs.knn(..., 4, clamp=True)}
@@ -117,6 +118,31 @@ def test_clouds_are_by_themselves_and_join(how):
     before = pos.clone()
     pos.mul_(100)  # the caller's own tensor
     same(cache(before, batch), recipe(before, batch))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_clouds_with_other_numbers_in_another_order_or_place_are_others(dtype):
+    pos = torch.randn(7, 3, dtype=torch.float64).to(dtype)
+    nudged = pos.clone()
+    nudged[4, 1] = torch.nextafter(nudged[4, 1].float(), torch.tensor(9.0)).to(dtype) + 1e-3
+    others = [pos, pos.flip(0), pos.flip(1), nudged, -pos, pos[:6], torch.zeros_like(pos)]
+    cache = CloudCache(graphs.knn(..., k=2))
+    for _ in range(2):
+        for other in others:
+            cache(other)
+    assert (cache.hits, cache.misses) == (len(others), len(others))
+
+
+def test_named_clouds_are_cached_by_name_alone():
+    pos, batch = clouds()
+    cache = CloudCache(graphs.knn(..., k=2, clamp=True))
+    first = cache(pos, batch, names=[5, 2, 3])
+    assert cache(pos + 1, batch, names=[5, 2, 3]).equals(first)
+    assert (cache.hits, cache.misses) == (3, 3)
+    cache(pos[:29], names=["another"])
+    assert cache.misses == 4
+    with pytest.raises(GraphError, match="names must be one for each of 3 clouds, got 2"):
+        cache(pos, batch, names=[1, 2])
 
 
 def test_gradients_reach_the_positions_of_the_finest_level():

@@ -1,7 +1,7 @@
 """Graphs of recurring clouds: built once for each cloud, and joined for each batch."""
 
 from collections import OrderedDict
-from hashlib import blake2b
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +10,12 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.places import counts
+from ...graph.runs import mixed
 from ..arguments import stored, whole
 from .hierarchy import Hierarchy, HierarchyRecipe
+
+_FACTORS = (0x2545F4914F6CDD1D, -0x61C8864680B583EB)  # of two hashes of 64 bits
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
 
 class CloudCache:
@@ -51,10 +55,17 @@ class CloudCache:
         self.hits = 0
         self.misses = 0
         self.num_bytes = 0
-        self._kept: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
-    def __call__(self, pos: Tensor, batch: Tensor | None = None) -> Any:
-        """The graph of positions (N, d) in the clouds ``batch`` int64 (N,)."""
+    def __call__(
+        self, pos: Tensor, batch: Tensor | None = None, names: Sequence[Hashable] | None = None
+    ) -> Any:
+        """The graph of positions (N, d) in the clouds ``batch`` int64 (N,).
+
+        Clouds are told apart by a hash of 128 bits, computed on their device; the host waits once
+        for those of a batch. ``names`` takes its place: a name of each cloud that is never given to
+        other positions, such as a number in a data set.
+        """
         if stored(pos, "pos").dim() != 2:
             raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
         if batch is None:
@@ -66,20 +77,22 @@ class CloudCache:
                 "batch must number the clouds of hierarchies 0, 1, ... without gaps, got "
                 f"{list(sizes)[:8]}"
             )
-        clouds = pos.split(list(sizes.values()))
-        graphs = [self._of(cloud) for cloud in clouds]
+        parts = list(sizes.values())
+        if names is None:
+            names = _hashes(pos.detach(), parts)
+        if len(names) != len(parts):
+            raise GraphError(f"names must be one for each of {len(parts)} clouds, got {len(names)}")
+        clouds = zip(names, pos.split(parts), strict=True)
+        graphs = [self._of(name, cloud) for name, cloud in clouds]
         if isinstance(self.recipe, HierarchyRecipe):
             return Hierarchy.join(graphs)
         if len(graphs) == 1:
             return graphs[0]
         return disjoint_union(graphs)
 
-    def _of(self, cloud: Tensor) -> Any:
-        numbers = cloud.detach().cpu().contiguous()
-        key = blake2b(f"{cloud.dtype} {cloud.device} {tuple(cloud.shape)}".encode(), digest_size=16)
-        key.update(numbers.view(torch.uint8).numpy().data)
-        name = key.digest()
-        kept = self._kept.pop(name, None)
+    def _of(self, name: Hashable, cloud: Tensor) -> Any:
+        key = (name, cloud.shape, cloud.dtype, cloud.device)
+        kept = self._kept.pop(key, None)
         if kept is None:
             self.misses += 1
             made = self.recipe(cloud.detach().clone())  # the caller may write to its tensor
@@ -87,13 +100,28 @@ class CloudCache:
             self.num_bytes += kept[1]
         else:
             self.hits += 1
-        self._kept[name] = kept
+        self._kept[key] = kept
         while self.num_bytes > self.max_bytes:
             self.num_bytes -= self._kept.popitem(last=False)[1][1]
         return kept[0]
 
     def __repr__(self) -> str:
         return f"CloudCache({self.recipe!r}, {len(self._kept)} clouds, {self.num_bytes:,} bytes)"
+
+
+def _hashes(pos: Tensor, sizes: list[int]) -> list[Hashable]:
+    """A hash of the numbers of each cloud in their order, 128 bits."""
+    words = pos.contiguous().view(_WORDS[pos.element_size()]).long()
+    number = torch.tensor(sizes, dtype=torch.int64)
+    first = torch.repeat_interleave(number.cumsum(0) - number, number)
+    owner = torch.repeat_interleave(number).to(pos.device)
+    row = (torch.arange(len(pos)) - first).to(pos.device)
+    place = row[:, None] * pos.shape[1] + torch.arange(pos.shape[1], device=pos.device)
+    total = words.new_zeros(len(sizes), 2)
+    for column, factor in enumerate(_FACTORS):
+        mixed_rows = mixed(mixed(words * factor) + mixed(place + factor)).sum(1)
+        total[:, column].index_add_(0, owner, mixed_rows)
+    return [tuple(row) for row in total.tolist()]
 
 
 def _bytes(made: "AttentionGraph | Hierarchy") -> int:
