@@ -15,6 +15,7 @@ from .request import Request
 from .rows import Weigh
 
 _REGISTER = 64  # bytes of the widest, AVX-512
+_FAR = 64  # from 0, in a bias
 _LEAST = torch.finfo(torch.float32).tiny
 _sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -115,7 +116,18 @@ def bias_dwarfs_lse(bias: Tensor | None) -> bool:
         return False
     if not can_read_values(bias):
         return True
-    return bool((bias.detach().amax(-1).abs() > 64).any())
+    return bool((bias.detach().amax(-1).abs() > _FAR).any())
+
+
+def near_zero(bias: Tensor) -> Tensor:
+    """A bias with the same weights, in which the largest entry of no row is far from 0.
+
+    A row moves by a number, which changes no softmax. Unlike :func:`bias_dwarfs_lse` this reads no
+    value on the host, which on CUDA would wait for the device.
+    """
+    peak = bias.detach().amax(-1, keepdim=True)
+    moves = (peak.abs() > _FAR) & (peak > -torch.inf)
+    return bias - torch.where(moves, peak, 0.0)
 
 
 def _masked(score: Tensor, mask: Mask) -> Tensor:
@@ -192,6 +204,8 @@ def fused(
     if plain_operations_only() or _is_beyond_sdpa(query, key, mask):
         result = unfused_attention(query, key, value, mask, scale, None, dropout_p)
         return result.output.to(query.dtype)
+    if mask.bias is not None and query.is_cuda:
+        mask = mask._replace(bias=near_zero(mask.bias))
     product = _Product(mask.allowed, mask.causal, scale, dropout_p)
     (output,) = twice_differentiable(
         product.run, product.definition, query, key, value, mask.bias, random=dropout_p > 0.0
@@ -208,7 +222,9 @@ def _is_beyond_sdpa(query: Tensor, key: Tensor, mask: Mask) -> bool:
         return True
     if mask.bias is None:
         return sdpa_drops_nonfinite_rows(query, key.shape[-2], mask)
-    return misread(query, mask.bias) or bias_dwarfs_lse(mask.bias)
+    if query.is_cuda:
+        return misread(query, mask.bias) or not can_read_values(mask.bias)
+    return bias_dwarfs_lse(mask.bias)
 
 
 def misread(query: Tensor, bias: Tensor) -> bool:
