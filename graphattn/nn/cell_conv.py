@@ -4,8 +4,12 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import flag, width
+from ..backends.device import without_kernels
 from ..errors import GraphError
+from ..graph import AttentionGraph
 from ..graphs.points.hierarchy import CellNeighbours
+from ..kernels.cell_products import cell_products
+from ..operands import HALF
 from .arguments import check_input
 
 
@@ -61,7 +65,7 @@ class CellConv(nn.Module):
             GraphError: If ``near`` has another number of offsets than the kernel, or of cells than
                 ``x`` has rows.
         """
-        offsets, out_dim, in_dim = self.weight.shape
+        offsets, _, in_dim = self.weight.shape
         if not isinstance(near, CellNeighbours) or near.num_offsets != offsets:
             if isinstance(near, CellNeighbours):
                 got = f"{near.num_offsets}"
@@ -76,20 +80,45 @@ class CellConv(nn.Module):
                 f"x must have a row for each of {near.graph.num_sources} cells, got "
                 f"{tuple(x.shape)}"
             )
-        parts = zip(
-            near.source.split(near.counts), near.target.split(near.counts), self.weight, strict=True
-        )
-        y = x.new_zeros(*x.shape[:-1], out_dim)
-        x = near.graph.ends(x, x)[0]
-        for source, target, weight in parts:
-            if source.numel():
-                # in autocast's dtype, under autocast
-                product = x.index_select(-2, source) @ weight.t()
-                y.index_add_(-2, target, product.to(y.dtype))  # no target comes twice
+        y = self._sums(x, near)
         if self.bias is None:
             return y
         return y + self.bias
 
+    def _sums(self, x: Tensor, near: CellNeighbours) -> Tensor:
+        """(..., N, out_dim) in the dtype of ``x``: one product on CUDA, else one for each offset."""
+        y = x.new_zeros(*x.shape[:-1], self.weight.shape[1])
+        if self._is_fused(x, near):
+            table, back, ptr = near.tables  # type: ignore[misc]
+            rows, weight = _in_one_dtype(x.reshape(-1, *x.shape[-2:]), self.weight)
+            product = cell_products(rows, weight, table, back, near.source, near.target, ptr)
+            return product.view(y.shape).to(y.dtype)
+        x = near.graph.ends(x, x)[0]
+        sources = near.source.split(near.counts)
+        targets = near.target.split(near.counts)
+        for source, target, weight in zip(sources, targets, self.weight, strict=True):
+            if source.numel():
+                # in autocast's dtype, under autocast
+                product = x.index_select(-2, source) @ weight.t()
+                y.index_add_(-2, target, product.to(y.dtype))  # no target comes twice
+        return y
+
+    def _is_fused(self, x: Tensor, near: CellNeighbours) -> bool:
+        """True if one kernel makes all products of a call."""
+        if not x.is_cuda or not isinstance(near.graph, AttentionGraph):
+            return False
+        if x.dtype not in (*HALF, torch.float32) or without_kernels(x.device):
+            return False
+        return near.tables is not None
+
     def extra_repr(self) -> str:
         offsets, out_dim, in_dim = self.weight.shape
         return f"{in_dim}, {out_dim}, {offsets} offsets, bias={self.bias is not None}"
+
+
+def _in_one_dtype(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Operands in autocast's dtype, under autocast."""
+    dtype = x.dtype
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+    return x.to(dtype), weight.to(dtype)

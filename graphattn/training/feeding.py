@@ -164,6 +164,9 @@ class _Making(Dataset):
             return batch
         plans = {}
         schedules = []
+        if self.device.type == "cuda":
+            for level in batch.levels.levels:
+                _ = [near.tables for near in level.near]  # cached, and sent along
         for graph, keys in zip(_graphs(batch.levels), ordered.plans, strict=False):
             made = plans[graph] = derived(graph, keys)
             if self.device.type == "cuda":

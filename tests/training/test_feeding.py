@@ -27,7 +27,7 @@ from graphattn.training.models import MODELS, build
 
 ROOT = Path(__file__).parents[2]
 #: Most launches of a step of each model; an optimizer with one launch for all parameters adds one.
-LAUNCHES = {"point-transformer-v3": 2700, "unet": 1850, "encode-process-decode": 950}
+LAUNCHES = {"point-transformer-v3": 850, "unet": 1850, "encode-process-decode": 950}
 LAYOUTS = (by_target, by_source)
 
 

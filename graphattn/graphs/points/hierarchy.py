@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import cached_property
+from itertools import accumulate, chain
 from types import EllipsisType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +25,17 @@ from .neighbours import knn
 from .voxels import voxel_ids
 
 Graphs = Pattern | AttentionGraph | tuple[Pattern | AttentionGraph, ...]
+
+
+class OffsetTables(NamedTuple):
+    """Neighbours of cells by offset, for kernels: -1 where there is none."""
+
+    sources: Tensor
+    """int32 (K, T): the source of each target at each offset."""
+    targets: Tensor
+    """int32 (K, S): the target of each source."""
+    ptr: Tensor
+    """int64 (K + 1,): the first edge of each offset."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +69,25 @@ class CellNeighbours:
         moved = copy(self)
         for name in ("graph", "offset", "source", "target"):
             object.__setattr__(moved, name, getattr(self, name).to(device))
+        tables = self.__dict__.get("tables")
+        if tables is not None:
+            moved.__dict__["tables"] = OffsetTables(*(table.to(device) for table in tables))
         return moved
+
+    @cached_property
+    def tables(self) -> OffsetTables | None:
+        """The edges by offset and target; None if a cell has two neighbours at an offset."""
+        device = self.offset.device
+        ptr = torch.tensor([0, *accumulate(self.counts)], dtype=torch.int64, device=device)
+        sources = self.offset.new_full((self.num_offsets, self.graph.num_targets), -1)
+        targets = self.offset.new_full((self.num_offsets, self.graph.num_sources), -1)
+        offset = torch.repeat_interleave(ptr.diff(), output_size=len(self.source))
+        sources[offset, self.target] = self.source
+        targets[offset, self.source] = self.target
+        number = torch.stack(((sources >= 0).sum(), (targets >= 0).sum())).tolist()
+        if number != [len(self.source)] * 2:
+            return None
+        return OffsetTables(sources.int(), targets.int(), ptr)
 
 
 @dataclass(frozen=True, eq=False)
