@@ -2,6 +2,7 @@
 
 from types import ModuleType as _Module
 
+from .captured import Captured as Captured
 from .compare import compare as compare
 from .evaluate import evaluate as evaluate
 from .evaluation import Evaluation as Evaluation
