@@ -1,6 +1,7 @@
 """What the first run on a GPU measures, the most important first; on any device, so that a CPU
 rehearses it."""
 
+import copy
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -315,6 +316,8 @@ def _rest() -> Iterator[Case]:
     looked at."""
     yield Case("dropped as on the CPU", _dropped, "dropout")
     yield Case("a prepared call waits for nothing", _prepared, "CUDA graphs")
+    yield Case("a captured step", _captured, "CUDA graphs")
+    yield Case("cells in one product", _cells, "points")
     yield Case("autocast", _autocast, "autocast")
     yield Case("tiles by FlexAttention", _flex, "peers of tiles")
     yield Case("tiles by varlen_attn", _varlen, "peers of tiles")
@@ -427,6 +430,57 @@ def _prepared(device: torch.device) -> list[dict[str, Any]]:
         drawn.append(output.clone())
     finite = bool(output.isfinite().all() and grad.isfinite().all())
     return [{"backend": "edges", "ok": finite, "dropout is drawn anew": not torch.equal(*drawn)}]
+
+
+def _captured(device: torch.device) -> list[dict[str, Any]]:
+    """Steps of a captured training have the losses of one that is not captured."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        return [{"backend": "edges", "ok": None, "refused": ["no CUDA"]}]
+    graph = ga.graphs.sliding_window(500, 9).to(device)
+    draw = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(500, 32, generator=draw).to(device) for _ in range(7)]
+    losses = []
+    for captures in (False, True):
+        torch.manual_seed(0)
+        layer = ga.nn.GraphAttention(32, 4, backend="edges").to(device)
+        optimizer = torch.optim.AdamW(layer.parameters(), 1e-2, capturable=True)
+
+        def step(x: Tensor, layer: Any = layer, optimizer: Any = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            loss = (layer(x, graph) - x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = ga.training.Captured(step) if captures else step
+        losses.append(torch.stack([run(x).clone() for x in inputs]).cpu())
+    error = float((losses[0] - losses[1]).abs().max())
+    return [{"backend": "edges", "error": error, "bound": 1e-6, "ok": error <= 1e-6}]
+
+
+def _cells(device: torch.device) -> list[dict[str, Any]]:
+    """A convolution of cells and its gradients, beside float64 on the CPU."""
+    grid = torch.cartesian_prod(*[torch.arange(11)] * 3)[::2]
+    shape = ga.graphs.serialized_hierarchy(grid.double(), cells=grid, levels=1)
+    near = shape.levels[0].near[0]
+    results = []
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.manual_seed(0)
+        conv = ga.nn.CellConv(20, 40)
+        x = torch.randn(2, len(grid), 20)
+        found = []
+        for place, kind in ((torch.device("cpu"), torch.float64), (device, dtype)):
+            layer = copy.deepcopy(conv).to(place, kind)
+            leaf = x.to(place, kind).requires_grad_()
+            output = layer(leaf, near.to(place))
+            loss = output.double().square().mean()
+            grads = torch.autograd.grad(loss, (leaf, layer.weight))
+            found.append([y.detach().double().cpu() for y in (output, *grads)])
+        error = max(float((a - b).abs().max() / a.abs().max()) for a, b in zip(*found, strict=True))
+        bound = {torch.float32: 1e-4, torch.bfloat16: 4e-2}[dtype]
+        row = {"backend": "edges", "dtype": _name(dtype), "error": error, "bound": bound}
+        results.append(row | {"ok": error <= bound})
+    return results
 
 
 def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
