@@ -86,6 +86,32 @@ def test_kernels_in_the_interpreter_are_equal_to_1e_12():
         assert error <= 1e-12 * size, (name, error, size)
 
 
+@pytest.mark.slow
+def test_kernels_compile_within_bounds_and_without_atomics():
+    offline = pytest.importorskip("offline")
+    from graphattn.graphs.points import farthest_triton
+    from graphattn.kernels import cells_triton
+
+    edges = edges_of(cells())
+
+    def launches():
+        for dtype in (torch.float32, torch.bfloat16):
+            x, y = (torch.zeros(1, 67, C, dtype=dtype) for C in (36, 128))
+            weight = torch.zeros(27, 128, 36, dtype=dtype)
+            cells_triton.cell_products(x, weight, *edges)
+            cells_triton.cell_outer(y, x, *edges)
+        farthest_triton.choose(torch.zeros(67, 3), [67], [5], torch.zeros(1, dtype=torch.int64))
+
+    for architecture in offline.ARCHITECTURES:
+        rows = offline.compiled(architecture, launches)
+        assert {row["kernel"] for row in rows} == {"products", "outer", "_choose"}
+        for row in rows:
+            assert row["atomics"] == 0, row
+            assert row["stack"] <= 16, row
+            assert row["registers"] <= 168, row
+            assert row["shared"] <= 65536, row  # of 99 KB and more
+
+
 def interpreted():
     """The largest error of each result of the kernels, and the largest entry."""
     from interpreted import as_index

@@ -1,7 +1,8 @@
 """Farthest point sampling: a few points spread over a cloud, exactly, on any device."""
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -68,7 +69,7 @@ def farthest_points(
     points = coordinates(pos, "pos")
     if count is not None:
         count = whole(count, "count")
-    chosen = [torch.empty(0, dtype=torch.int64, device=points.device)]
+    parts: list[_Wanted] = []
     for cloud in clouds(points, None, batch, None):
         here = points[cloud.point : cloud.last_point]
         n = here.shape[0]
@@ -84,17 +85,61 @@ def farthest_points(
                 f"count={number} needs as many points, got {n}{where}; use ratio for a part of "
                 "each cloud"
             )
-        if number == 0:
-            continue
-        if outermost:
-            first = int(squared_distance(here, slice(None), here.mean(0)[None], 0).argmax())
-        if first >= n:
+        if first >= n and number:
             raise GraphError(f"start must be below the number of points, got {first} of {n}{where}")
-        greedy = _by_blocks
-        if points.is_cuda:
-            greedy = _one_by_one
-        chosen.append(greedy(here, number, first) + cloud.point)
-    return torch.cat(chosen).to(device_of(pos))
+        parts.append(_Wanted(here, number, cloud.point))
+    return _chosen(points, parts, first, outermost).to(device_of(pos))
+
+
+class _Wanted(NamedTuple):
+    """A cloud, the number of points to choose in it, and its first point."""
+
+    points: Tensor
+    count: int
+    first: int
+
+
+def _chosen(points: Tensor, parts: list[_Wanted], first: int, outermost: bool) -> Tensor:
+    """The choices in all clouds, one after the other; ``first`` is the start if not outermost."""
+    wanted = [part for part in parts if part.count]
+    if not wanted:
+        return torch.empty(0, dtype=torch.int64, device=points.device)
+    choose = _on_device(points)
+    if choose is not None:
+        starts = [torch.tensor(first, device=points.device)] * len(parts)
+        if outermost:
+            starts = [_outermost(part.points) for part in parts]
+        sizes = [len(part.points) for part in parts]
+        result: Tensor = choose(points, sizes, [part.count for part in parts], torch.stack(starts))
+        return result
+    greedy = _by_blocks
+    if points.is_cuda:
+        greedy = _one_by_one
+    chosen = []
+    for part in wanted:
+        start = first
+        if outermost:
+            start = int(_outermost(part.points))
+        chosen.append(greedy(part.points, part.count, start) + part.first)
+    return torch.cat(chosen)
+
+
+def _outermost(points: Tensor) -> Tensor:
+    """The point farthest from the mean, int64 (); 0 of none."""
+    if not len(points):
+        return torch.zeros((), dtype=torch.int64, device=points.device)
+    return squared_distance(points, slice(None), points.mean(0)[None], 0).argmax()
+
+
+def _on_device(points: Tensor) -> Callable[..., Tensor] | None:
+    """What chooses in one launch, where Triton runs."""
+    if not points.is_cuda or torch.cuda.get_device_capability(points.device) < (8, 0):
+        return None
+    try:
+        from .farthest_triton import choose  # triton takes a second
+    except ModuleNotFoundError:
+        return None
+    return choose
 
 
 def _part(ratio: object, n: int) -> int:
