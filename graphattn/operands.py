@@ -4,12 +4,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .errors import ShapeError
+
 HALF = (torch.float16, torch.bfloat16)
+#: Normalisations, and classes of them, that read which edges share a target, and no node's number.
+numberless: list[Any] = []
 
 
 def are_tracked(*tensors: Tensor | None) -> bool:
@@ -17,6 +21,15 @@ def are_tracked(*tensors: Tensor | None) -> bool:
     if not torch.is_grad_enabled():
         return False
     return any(x.requires_grad for x in tensors if x is not None)
+
+
+class Block(NamedTuple):
+    """The edges of one of several graphs side by side."""
+
+    num_edges: int
+    num_targets: int
+    first_target: int
+    first_source: int
 
 
 @dataclass(frozen=True)
@@ -45,11 +58,20 @@ class Inputs:
     cap_bias: bool = False  # True if softcap bounds the score with its bias
     # keyword arguments of normalize: "source" (E,), "edge_attr" (..., E, F)
     asks: tuple[str, ...] = ()
+    # graphs side by side, one after another, whose own numbers of nodes normalize reads
+    blocks: tuple[Block, ...] = ()
 
     @property
     def statistics(self) -> torch.dtype:
         """The dtype of scores, weights and lse: float32 or wider."""
         return torch.promote_types(self.query.dtype, torch.float32)
+
+    @property
+    def reads_numbers(self) -> bool:
+        """True if ``normalize`` is a caller's function, which may read the numbers of nodes."""
+        if self.normalize is None:
+            return False
+        return not any(x is self.normalize or x is type(self.normalize) for x in numberless)
 
     @property
     def tracks_weights(self) -> bool:
@@ -86,12 +108,36 @@ class Inputs:
     ) -> Tensor:
         """The weights that ``normalize`` returns.
 
-        A caller's function may write to its indices, which are copies.
+        A caller's function may write to its indices, which are copies. Of graphs side by side it is
+        called one by one, with the numbers of nodes that each has alone.
         """
+        if not self.blocks:
+            return self._weights(score, target.clone(), source, attr, targets)
+        parts = []
+        first = 0
+        for block in self.blocks:
+            edges = slice(first, first + block.num_edges)
+            own_target = target[edges] - block.first_target
+            own_source = source[edges] - block.first_source
+            of_edges = attr
+            if attr is not None:
+                of_edges = attr[..., edges, :]
+            of_block = score[..., edges, :]
+            parts.append(
+                self._weights(of_block, own_target, own_source, of_edges, block.num_targets)
+            )
+            first += block.num_edges
+        return torch.cat(parts, -2)
+
+    def _weights(
+        self, score: Tensor, target: Tensor, source: Tensor, attr: Tensor | None, targets: int
+    ) -> Tensor:
         of_edges = {"source": source, "edge_attr": attr}
         requested = {name: of_edges[name] for name in self.asks}
         assert self.normalize is not None
-        return self.normalize(score, target.clone(), targets, **requested)
+        return of_every_edge(
+            "normalize", self.normalize(score, target, targets, **requested), score
+        )
 
 
 @dataclass(frozen=True)
@@ -133,3 +179,27 @@ def counted(edges: int, inputs: Inputs) -> AbstractContextManager[Any]:
     if count is None:
         return nullcontext()
     return count(edges, inputs)
+
+
+def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
+    """The result of a caller's function in the dtype of ``like`` (..., E, H).
+
+    Raises:
+        ShapeError: If it has another shape or device, or is complex.
+    """
+    if not _fits(values, like):
+        came = type(values).__name__
+        if isinstance(values, Tensor):
+            came = f"{tuple(values.shape)} {values.dtype} on {values.device}"
+        raise ShapeError(
+            f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)} on "
+            f"{like.device}, got {came}"
+        )
+    return values.to(like.dtype)
+
+
+def _fits(values: Any, like: Tensor) -> bool:
+    """True for a tensor of real numbers with the shape and device of another."""
+    if not isinstance(values, Tensor) or values.is_complex():
+        return False
+    return values.shape == like.shape and values.device == like.device

@@ -12,7 +12,6 @@ from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
 from ..operands import Inputs, Outputs
 from ..pyg import MessagePassing
-from .scored import of_every_edge
 
 
 class EdgeAttention(MessagePassing):
@@ -153,8 +152,9 @@ class EdgeAttention(MessagePassing):
         if inputs.normalize is None:
             result.alpha, result.lse = edge_softmax(score, index, size)
         else:
-            weights = inputs.normalized(score, index, edge_index_j.clone(), inputs.edge_attr, size)
-            result.alpha = of_every_edge("normalize", weights, score)
+            result.alpha = inputs.normalized(
+                score, index, edge_index_j.clone(), inputs.edge_attr, size
+            )
         self._alpha = result.alpha
 
         def messages(weights: Tensor) -> Tensor:

@@ -8,13 +8,12 @@ D) is held.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import gather
@@ -83,10 +82,9 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
         lse = with_lead(lse, lead)
     else:
         score = with_lead(score, lead)
-        normalized = inputs.normalized(
+        alpha = inputs.normalized(
             score, target, source.clone(), inputs.edge_attr, graph.num_targets
         )
-        alpha = of_every_edge("normalize", normalized, score)
     total = total_of(graph, inputs)
     return Outputs(total(alpha), alpha, lse, total)
 
@@ -252,27 +250,3 @@ def _as_sources(targets: tuple[Tensor, ...], target: Tensor) -> tuple[Tensor, ..
     ptr, _, edge, order = targets
     every = torch.arange(edge.numel() + 1, device=edge.device)
     return ptr, edge, edge, order, every, target, every[:-1], every[:-1]
-
-
-def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
-    """The result of a caller's function in the dtype of ``like`` (..., E, H).
-
-    Raises:
-        ShapeError: If it has another shape or device, or is complex.
-    """
-    if not _fits(values, like):
-        came = type(values).__name__
-        if isinstance(values, Tensor):
-            came = f"{tuple(values.shape)} {values.dtype} on {values.device}"
-        raise ShapeError(
-            f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)} on "
-            f"{like.device}, got {came}"
-        )
-    return values.to(like.dtype)
-
-
-def _fits(values: Any, like: Tensor) -> bool:
-    """True for a tensor of real numbers with the shape and device of another."""
-    if not isinstance(values, Tensor) or values.is_complex():
-        return False
-    return values.shape == like.shape and values.device == like.device

@@ -20,7 +20,7 @@ from ..nn.linear_attention import chunks_of
 from ..nn.normalizers import SinkSoftmax, by_sum, none
 from ..nn.scores import Score
 from .bounds import size
-from .layer_twin import LayerTwin
+from .layer_twin import LayerTwin, Numbers
 from .operator import MOST_EDGES, chosen_edges
 from .pieces import EXHAUSTIVE, Piece
 from .subject import Case, Leaf, Problem, Result, detached, seeded
@@ -314,13 +314,21 @@ class LayerSubject:
             )
         return self._with_parameters("twin", leaves).problem(
             piece,
-            self.graph.num_targets,
+            self._numbers(piece),
             leaves["x"].index_select(-2, piece.targets),
             context,
             edge_attr,
             bias,
             positions,
         )
+
+    def _numbers(self, piece: Piece) -> Numbers:
+        """The numbers of a piece's nodes in their graph, which for an example is its own."""
+        graphs = self.layout.of_examples
+        T = max(1, self.layout.num_targets)
+        S = max(1, self.layout.num_sources)
+        num_targets = [graphs[target // T].num_targets for target in piece.targets.tolist()]
+        return Numbers(piece.targets % T, num_targets, piece.columns % S)
 
     def _bias(self, leaves: dict[str, Tensor], piece: Piece) -> Tensor | None:
         """Biases (H or 1, R, U); -inf where a head does not have the edge."""

@@ -1,9 +1,9 @@
 """The dense twin of any layer: a formula for each part, its parameters, none of its code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,17 @@ from .twins import DenseGraphAttention, turned
 
 #: Operands of edges by name, of a row and columns (e,) in it.
 NamedOperands = Callable[[int, Tensor], dict[str, Tensor | None]]
+
+
+class Numbers(NamedTuple):
+    """The numbers of a piece's nodes, each in its own graph, for a caller's normalisation."""
+
+    targets: Tensor
+    """int64 (R,)"""
+    num_targets: Sequence[int]
+    """T of the graph of each of R targets."""
+    sources: Tensor
+    """int64 (U,)"""
 
 
 class LayerTwin(DenseGraphAttention):
@@ -113,7 +124,7 @@ class LayerTwin(DenseGraphAttention):
     def problem(
         self,
         piece: Piece,
-        num_targets: int,
+        numbers: Numbers,
         x: Tensor,
         context: Tensor | tuple[Tensor, Tensor],
         edge_attr: Tensor | None,
@@ -149,7 +160,7 @@ class LayerTwin(DenseGraphAttention):
             edge=edge,
             edge_attr=of_score,
             score=self._score(),
-            normalize=self._normalize(piece, num_targets, edge_attr),
+            normalize=self._normalize(piece, numbers, edge_attr),
             edge_to=self.edge_to,
             cap_bias=self.cap_bias,
             smooth=self._smooth(bias is None),
@@ -224,25 +235,27 @@ class LayerTwin(DenseGraphAttention):
         return of_pairs(checked("score", self.score))
 
     def _normalize(
-        self, piece: Piece, num_targets: int, edge_attr: Tensor | None
+        self, piece: Piece, numbers: Numbers, edge_attr: Tensor | None
     ) -> DenseNormalizer | None:
         if self._is_softmax:
             return None
         entry = known(self.normalize)
         if entry is None:
-            named = self._named_operands(piece, edge_attr)
+            named = self._named_operands(piece, numbers.sources, edge_attr)
             function = checked("normalisation", self.normalize)
-            return of_rows(function, piece.targets, num_targets, named)
+            return of_rows(function, numbers.targets, numbers.num_targets, named)
         if isinstance(entry.of, type):
             return partial(entry.dense, self.normalize)
         return entry.dense
 
-    def _named_operands(self, piece: Piece, edge_attr: Tensor | None) -> NamedOperands:
+    def _named_operands(
+        self, piece: Piece, sources: Tensor, edge_attr: Tensor | None
+    ) -> NamedOperands:
         """What a caller's normalisation takes by name, of the edges from some columns in a row."""
         names = asked_by(self.normalize)
 
         def operands(row: int, column: Tensor) -> dict[str, Tensor | None]:
-            columns = piece.columns
+            columns = sources
             if piece.slots is not None:
                 columns = columns[piece.slots[row]]
             column = column % columns.numel()  # copies of the columns stand behind each other
@@ -292,7 +305,7 @@ def of_pairs(function: DenseScore) -> DenseScore:
 def of_rows(
     function: Callable[..., Tensor],
     targets: Tensor,
-    num_targets: int,
+    num_targets: Sequence[int],
     named: NamedOperands = lambda row, column: {},
 ) -> DenseNormalizer:
     """A caller's own ``function(score, target, num_targets)`` of edges, called target by target.
@@ -304,13 +317,13 @@ def of_rows(
     Args:
         function: Gives weights (..., e, H) of scores (..., e, H) and int64 targets (e,).
         targets: int64 (R,), the number of each row.
-        num_targets: T of the graph.
+        num_targets: T of the graph of each row.
         named: Further operands by name, of the edges from some columns (e,) in a row.
     """
 
     def weights(score: Tensor, there: Tensor) -> Tensor:
         rows = []
-        for row, target in enumerate(targets.tolist()):
+        for row, (target, T) in enumerate(zip(targets.tolist(), num_targets, strict=True)):
             has_edge = there[..., row, :]
             column = torch.nonzero(has_edge.flatten(0, -2).any(0)).flatten()
             masked = score[..., row, :].masked_fill(~has_edge, -torch.inf)
@@ -318,7 +331,7 @@ def of_rows(
             if column.numel():
                 of_edges = masked.index_select(-1, column).transpose(-2, -1)
                 targets_of_edges = torch.full_like(column, target)
-                weight = function(of_edges, targets_of_edges, num_targets, **named(row, column))
+                weight = function(of_edges, targets_of_edges, T, **named(row, column))
                 weight = weight.to(score.dtype).transpose(-2, -1)
                 row_weights = row_weights.index_copy(-1, column, weight)
             rows.append(row_weights)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..arguments import several
 from ..errors import GraphError, ShapeError
-from ..operands import Inputs, Outputs
+from ..operands import Block, Inputs, Outputs
 from .advice import no_graph
 from .graph import AttentionGraph
 from .graph_by_graph import GraphByGraph, without_examples
@@ -333,6 +333,9 @@ class PerExample(GraphLike, Immutable):
 
     def _in_a_row(self, inputs: Inputs) -> Inputs:
         """The call whose nodes are those of all examples, one after another."""
+        blocks = inputs.blocks
+        if inputs.reads_numbers:
+            blocks = _blocks(self)
         return replace(
             inputs,
             query=inputs.query.flatten(-4, -3),
@@ -340,6 +343,7 @@ class PerExample(GraphLike, Immutable):
             value=inputs.value.flatten(-4, -3),
             score_bias=without_examples(inputs.score_bias),
             edge_attr=without_examples(inputs.edge_attr),
+            blocks=blocks,
         )
 
     @property
@@ -378,6 +382,14 @@ def _then(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor],
 @constant_result
 def _num_edges(graphs: PerExample) -> int:
     return sum(graphs.edge_counts)
+
+
+@constant_result
+def _blocks(graphs: PerExample) -> tuple[Block, ...]:
+    T = graphs.num_targets
+    S = graphs.num_sources
+    sizes = enumerate(graphs._sized)
+    return tuple(Block(x.num_edges, x.num_targets, b * T, b * S) for b, x in sizes)
 
 
 @constant_result

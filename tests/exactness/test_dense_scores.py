@@ -164,7 +164,7 @@ def count(kept):
         (DENSE["none"], lambda row, kept: row * kept),
         (DENSE["sum"], lambda row, kept: row * kept / (row[kept].sum() if kept.any() else 1.0)),
         (
-            of_rows(lambda z, t, n: z.exp() * t[:, None] / n, torch.tensor([2, 3, 5]), 7),
+            of_rows(lambda z, t, n: z.exp() * t[:, None] / n, torch.tensor([2, 3, 5]), [7] * 3),
             lambda row, kept: row.exp() * kept / 7,
         ),
     ],

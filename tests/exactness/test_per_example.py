@@ -6,6 +6,7 @@ import torch
 import graphattn as ga
 from graphattn.exactness import layer as layers
 from graphattn.exactness import operator
+from graphattn.graph import per_example
 from graphattn.graphs import causal, cross, full, sliding_window
 
 RANDOM = ga.from_edge_index(torch.tensor([[0, 2, 1, 4], [3, 1, 1, 0]]), 5, 5)
@@ -61,6 +62,24 @@ def test_a_layer_that_reads_other_edges_is_seen(monkeypatch: pytest.MonkeyPatch)
     layer = ga.nn.GraphAttention(16, 4)
     report = ga.verify(layer, GRAPHS, dtypes=[torch.float64], gradients=False)
     assert not report.ok
+
+
+def _by_numbers(
+    score: torch.Tensor, target: torch.Tensor, num_targets: int, source: torch.Tensor
+) -> torch.Tensor:
+    factor = torch.log(target + 2.0) / num_targets - 0.3 * (target - source).abs()
+    return torch.exp(score) * factor[:, None]
+
+
+@pytest.mark.parametrize("graphs", [GRAPHS, HEADS], ids=["several", "of heads"])
+def test_a_normalisation_that_reads_numbers_of_a_row_of_examples_is_seen(
+    graphs: ga.PerExample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = ga.nn.GraphAttention(16, 4, normalize=_by_numbers)
+    options = {"dtypes": [torch.float64], "gradients": False, "backends": ["edges"]}
+    assert ga.verify(layer, graphs, **options).ok
+    monkeypatch.setattr(per_example, "_blocks", lambda graphs: ())
+    assert not ga.verify(layer, graphs, **options).ok
 
 
 def test_an_explanation_is_of_the_graph_that_runs() -> None:

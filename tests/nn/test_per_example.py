@@ -79,6 +79,73 @@ def test_a_layer_runs_each_example_on_its_graph(name: str) -> None:
     )
 
 
+def _by_numbers(score: Tensor, target: Tensor, num_targets: int, source: Tensor) -> Tensor:
+    """Weights that depend on every number of nodes, which the function overwrites."""
+    factor = torch.log(target + 2.0) / num_targets - 0.3 * (target - source).abs()
+    weights = torch.exp(score) * factor[:, None]
+    target.zero_()
+    source.zero_()
+    return weights
+
+
+NUMBERED: dict[str, tuple[list[Any], int]] = {
+    "square": (GRAPHS, 7),
+    "rectangular": ([cross(7, 5), _random(6, 11, 0.4), cross(3, 11), cross(7, 5)], 11),
+    "one for all": ([_random(7, 7, 0.5)] * 3, 7),
+    "of heads": ([ga.PerHead((causal(5), full(5))), _random(7, 7, 0.4), causal(7)], 7),
+    "without edges": ([_random(3, 7, 0.0), full(7), _random(7, 7, 0.0)], 7),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+@pytest.mark.parametrize("backend", ["auto", "edges", "message_passing", "observed"])
+def test_a_normalisation_reads_the_numbers_of_its_own_example(name: str, backend: str) -> None:
+    graphs, S = NUMBERED[name]
+    layer = GraphAttention(16, 4, bias=False, normalize=_by_numbers).double()
+    context = torch.randn(2, len(graphs), S, 16, dtype=F64, requires_grad=True)
+    x = torch.randn(2, len(graphs), 7, 16, dtype=F64, requires_grad=True)
+    rows = []
+    for b, graph in enumerate(graphs):
+        T = graph.num_targets
+        y = layer(x[:, b, :T], graph, context=context[:, b, : graph.num_sources])
+        rows.append(nn.functional.pad(y, (0, 0, 0, 7 - T)))
+    expected = torch.stack(rows, 1)
+    if backend == "observed":
+        layer.register_message_forward_hook(lambda module, inputs, output: None)
+    else:
+        layer.backend = backend
+    output = layer(x, graphs, context=context)
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+    towards = torch.randn_like(output)
+    grads = torch.autograd.grad(output, (x, context), towards)
+    known = torch.autograd.grad(expected, (x, context), towards)
+    torch.testing.assert_close(grads, known, rtol=0, atol=1e-12)
+    assert all(grad.abs().sum() > 0 for grad in grads)
+
+
+def test_a_normalisation_reads_the_edge_features_of_its_own_example() -> None:
+    def by_features(score: Tensor, target: Tensor, num_targets: int, edge_attr: Tensor) -> Tensor:
+        return score * edge_attr.sum(-1, keepdim=True) / (target[:, None] + num_targets)
+
+    layer = GraphAttention(16, 4, bias=False, edge_dim=5, normalize=by_features).double()
+    attr = torch.randn(EDGES, 5, dtype=F64)
+    expected = _alone(layer, X, edge_attr=attr)
+    torch.testing.assert_close(layer(X, GRAPHS, edge_attr=attr), expected, rtol=0, atol=1e-12)
+
+
+def test_a_normalisation_of_another_shape_is_refused_by_the_edges_of_its_example() -> None:
+    layer = GraphAttention(16, 4, normalize=lambda score, target, num_targets: score.sum(-1))
+    with pytest.raises(ShapeError, match=r"normalize must return .* = \(2, 28, 4\)"):
+        layer(X.float(), GRAPHS)
+
+
+def test_a_compiled_normalisation_reads_the_numbers_of_its_own_example() -> None:
+    layer = GraphAttention(16, 4, bias=False, backend="edges", normalize=_by_numbers).double()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    output = compiled(X, ga.PerExample(GRAPHS))
+    torch.testing.assert_close(output, _alone(layer, X), rtol=0, atol=1e-12)
+
+
 def test_edge_features_may_be_of_each_example() -> None:
     graphs = ga.PerExample([_random(7, 7, 0.5), _random(7, 7, 0.5)])
     layer = GraphAttention(16, 4, edge_dim=5).double()

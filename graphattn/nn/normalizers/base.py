@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...arguments import function, refuse_class
 from ...errors import OptionError
+from ...operands import numberless
 from ..arguments import made_with
 
 Normalizer = Callable[[Tensor, Tensor, int], Tensor]
@@ -51,6 +52,7 @@ def named(
     """
 
     def register(normalize: F) -> F:
+        numberless.append(normalize)
         NORMALIZERS[name] = Named(normalize, getattr(normalize, "dense", dense), smooth)  # type: ignore[arg-type]
         return normalize
 

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from ...arguments import function
 from ...backends.rows import NAMES, is_changed
-from ...backends.scored import AdditiveForm, of_every_edge
+from ...backends.scored import AdditiveForm
 from ...errors import OptionError
+from ...operands import of_every_edge
 from ..arguments import made_with
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
