@@ -31,6 +31,14 @@ def blanks_of(call: Expression) -> list[str]:
     return [name for name, value in zip(names, call.args, strict=False) if value is ...]
 
 
+def takes_sources(call: Expression) -> bool:
+    """True if ``...`` stands for targets and for sources in every builder."""
+    if call.args and call.args[0] is ...:
+        return len(blanks_of(call)) == 2
+    parts = [child for child in call.children() if isinstance(child, Expression)]
+    return all(takes_sources(part) for part in parts if part.is_open)
+
+
 class OfSize:
     """Evaluation of a pattern at a size."""
 

@@ -66,8 +66,12 @@ class GraphLike:
         """Itself, or what a pattern is at a size; also under torch.compile."""
         return self
 
-    def at_rows(self, query: Tensor, key: Tensor, past: int = 0) -> Any:
+    def at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
         """Itself, or a pattern's graph for rows (..., nodes, heads, width) and ``past`` cached."""
+        return self
+
+    def at_step(self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0) -> Any:
+        """Itself, or a pattern's graph of new targets on cached and new sources."""
         return self
 
     def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:

@@ -16,7 +16,7 @@ from ..arguments import whole
 from ..errors import GraphError, ShapeError
 from .chosen import CONTENT, Chosen, lacks
 from .expression import SIGNS, Expression, NotPlain, Operand, copied, frozen
-from .filled import OfPlaces, OfSize, filled, leaves_open
+from .filled import OfPlaces, OfSize, filled, leaves_open, takes_sources
 from .foreign_names import names_checked
 from .graph import AttentionGraph
 from .like import GraphLike
@@ -171,14 +171,7 @@ class Pattern(GraphLike, Operand):
             shape = tuple(size)
         sources: Any = num_sources
         key = cache_key(shape, sources)
-        cached = vars(self.made)
-        graph: AttentionGraph | None = cached.get(key)
-        if graph is not None:
-            return graph
-        graph = self._of_size(shape, sources)
-        for oldest in list(cached)[: max(0, len(cached) + 1 - _MOST_CACHED)]:
-            cached.pop(oldest, None)  # another thread may have evicted it
-        cached[key] = graph
+        graph: AttentionGraph = self.made.kept(key, lambda: self._of_size(shape, sources))
         return graph
 
     def at(self, size: Size, num_sources: int | None = None) -> Any:
@@ -193,21 +186,44 @@ class Pattern(GraphLike, Operand):
         _make(self, size, num_sources)
         return getattr(self.made, cache_key(size, num_sources))
 
-    def at_rows(self, query: Tensor, key: Tensor, past: int = 0) -> Any:
+    def at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
         """The graph at the sizes of ``query`` and ``key`` (..., nodes, heads, width).
 
-        ``past`` cached sources come before those of ``key``.
+        ``past`` cached sources come before those of ``key``, and ``dropped`` before these.
         """
         for name, x in (("query", query), ("key", key)):
             if not isinstance(x, Tensor) or x.dim() < 3:
                 raise ShapeError(
                     f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}"
                 )
-        S = key.shape[-3] + past
+        return self.at_step(query.shape[-3], key.shape[-3] + past, past, dropped)
+
+    def at_step(self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0) -> Any:
+        """The graph of new targets on cached and new sources.
+
+        A pattern of one size gives the last rows of the graph of all tokens so far.
+
+        Args:
+            num_targets: T.
+            num_sources: S, the cached sources and the new ones.
+            past: Number of cached sources.
+            dropped: Number of tokens before these, which are no longer cached.
+        """
         if past and self.on_content:
-            whole_graph: Any = self.at(S)
-            return whole_graph.part(range(past, S), S)
-        return self.at(query.shape[-3], S)
+            whole_graph: Any = self.at(num_sources)
+            return whole_graph.part(range(past, num_sources), num_sources)
+        if not self._has_rows or past + num_targets != num_sources or past + dropped == 0:
+            return self.at(num_targets, num_sources)
+        first = index(dropped)
+        start = first + index(past)
+        end = start + index(num_targets)
+        _make_rows(self, first, start, end)
+        return getattr(self.made, _rows_key(first, start, end))
+
+    @property
+    def _has_rows(self) -> bool:
+        """True if one size makes it, so that fewer targets than sources are its last rows."""
+        return not takes_sources(self.expression)
 
     def _of_size(self, shape: Any, sources: Any) -> Any:
         if not self.on_content:
@@ -271,10 +287,26 @@ class Pattern(GraphLike, Operand):
 class Shelf:
     """Graphs as attributes: torch.compile sees one added during tracing, unlike a dict's item."""
 
+    def kept(self, key: str, make: Callable[[], Any]) -> Any:
+        """``make()``, cached among the last few."""
+        cached = vars(self)
+        graph = cached.get(key)
+        if graph is not None:
+            return graph
+        graph = make()
+        for oldest in list(cached)[: max(0, len(cached) + 1 - _MOST_CACHED)]:
+            cached.pop(oldest, None)  # another thread may have evicted it
+        cached[key] = graph
+        return graph
+
 
 def cache_key(size: Size, num_sources: int | None) -> str:
     """The name of the attribute of a :class:`Shelf` for the graph of a size."""
     return f"sized_{size}_{num_sources}"
+
+
+def _rows_key(first: int, start: int, end: int) -> str:
+    return f"rows_{first}_{start}_{end}"
 
 
 def _called(function: str, *args: Any, **options: Any) -> Pattern:
@@ -295,6 +327,16 @@ def _held(value: Any) -> Any:
 @constant_result  # Python that torch.compile does not trace
 def _make(pattern: Pattern, size: Size, num_sources: int | None) -> None:
     pattern(size, num_sources)
+
+
+@constant_result
+def _make_rows(pattern: Pattern, first: int, start: int, end: int) -> None:
+    """The rows ``[start, end)`` on the sources from ``first`` on, of the graph of ``end`` tokens."""
+
+    def rows() -> AttentionGraph:
+        return pattern(end).subgraph(targets=range(start, end), sources=range(first, end))
+
+    pattern.made.kept(_rows_key(first, start, end), rows)
 
 
 def _shape_of(x: Any) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import index
 from typing import Any
 
 import torch
@@ -25,7 +26,6 @@ from .per_head import PerHead
 
 Example = AttentionGraph | PerHead | Pattern
 _SHOWN = 3  # graphs in the name
-_MOST_CACHED = 8  # sizes of open graphs
 
 
 @not_compiled
@@ -171,13 +171,17 @@ class PerExample(GraphLike, Immutable):
         sized: PerExample = getattr(self.made, cache_key(size, num_sources))
         return sized
 
-    def at_rows(self, query: Tensor, key: Tensor, past: int = 0) -> "PerExample":
+    def at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> "PerExample":
         """The same with its patterns at the sizes of rows (..., nodes, heads, width)."""
         if not self.is_open:
             return self
         for graph in self.graphs:
-            graph.at_rows(query, key, past)  # refuses other tensors
-        return self.at(query.shape[-3], key.shape[-3] + past)
+            graph.at_rows(query, key, past, dropped)  # refuses other tensors
+        T = index(query.shape[-3])
+        step = (T, index(key.shape[-3]) + past, past, dropped)
+        _make_step(self, *step)
+        sized: PerExample = getattr(self.made, _step_key(*step))
+        return sized
 
     def of_each(self, make: Callable[[Any], Any]) -> "PerExample":
         """The same with other graphs; those that are one stay one."""
@@ -394,13 +398,21 @@ def _blocks(graphs: PerExample) -> tuple[Block, ...]:
 
 @constant_result
 def _size(graphs: PerExample, size: int | tuple[int, ...], num_sources: int | None) -> None:
-    cached = vars(graphs.made)
-    key = cache_key(size, num_sources)
-    if key in cached:
-        return
-    for oldest in list(cached)[: max(0, len(cached) + 1 - _MOST_CACHED)]:
-        cached.pop(oldest, None)
-    setattr(graphs.made, key, PerExample(tuple(x.at(size, num_sources) for x in graphs.graphs)))
+    graphs.made.kept(
+        cache_key(size, num_sources),
+        lambda: PerExample(tuple(x.at(size, num_sources) for x in graphs.graphs)),
+    )
+
+
+def _step_key(*step: int) -> str:
+    return f"step_{'_'.join(map(str, step))}"
+
+
+@constant_result
+def _make_step(graphs: PerExample, *step: int) -> None:
+    graphs.made.kept(
+        _step_key(*step), lambda: PerExample(tuple(x.at_step(*step) for x in graphs.graphs))
+    )
 
 
 @constant_result

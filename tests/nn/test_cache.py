@@ -5,6 +5,7 @@ continue it.
 import copy
 import gc
 import pickle
+from itertools import pairwise
 
 import pytest
 import torch
@@ -63,6 +64,48 @@ def test_nor_does_a_block_or_stack_whose_later_part_fails():
     torch.testing.assert_close(
         encoder(X[:, 3:], CAUSAL, caches=caches), whole[:, 3:], rtol=0, atol=1e-12
     )
+
+
+PATTERNS = {
+    "causal": graphs.causal(...),
+    "window": graphs.sliding_window(..., 2),
+    "union": graphs.sliding_window(..., 2) | (graphs.global_tokens(..., (0,)) & graphs.causal(...)),
+    "two sizes": graphs.causal(..., ...),
+    "tokens before": graphs.causal(...).with_global_tokens(1) & graphs.causal(...),
+}
+
+
+@pytest.mark.parametrize("steps", [(3, 4, 5), (2, 5), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_fits_every_step(name, steps):
+    layer = GraphAttention(8, 2, rotary=ga.nn.Rotary(4)).double()
+    pattern = PATTERNS[name]
+    for graph in (pattern, [pattern, pattern], ga.PerExample([pattern, graphs.causal(...)])):
+        cache = KeyValueCache()
+        parts = []
+        for first, last in pairwise((0, *steps)):
+            parts.append(layer(X[:, first:last], graph, cache=cache))
+        whole = layer(X, graph)
+        torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
+
+
+def test_a_pattern_counts_dropped_tokens():
+    layer = GraphAttention(8, 2, rotary=ga.nn.Rotary(4)).double()
+    graph = graphs.sliding_window(..., 2) | (graphs.global_tokens(..., (3,)) & graphs.causal(...))
+    whole = layer(X, graph)
+    cache = KeyValueCache()
+    layer(X[:, :4], graph, cache=cache)
+    cache.drop(2)
+    step = layer(X[:, 4:], graph, cache=cache)
+    torch.testing.assert_close(step, whole[:, 4:], rtol=0, atol=1e-12)
+
+
+def test_stacks_continue_on_a_pattern():
+    encoder = ga.models.Encoder(2, 8, 2).double()
+    pattern = PATTERNS["union"]
+    caches = [KeyValueCache(), KeyValueCache()]
+    parts = [encoder(X[:, a:b], pattern, caches=caches) for a, b in ((0, 2), (2, 5))]
+    torch.testing.assert_close(torch.cat(parts, 1), encoder(X, pattern), rtol=0, atol=1e-12)
 
 
 def test_a_cache_is_for_one_layer():
