@@ -173,6 +173,49 @@ def test_prompts_of_several_lengths_are_a_list():
     assert generate(made, prompt()[:0], max_new_tokens=2).shape == (0, P + 2)
 
 
+EXAMPLES = {
+    "graphs": ga.PerExample([graphs.sliding_window(N, 3), graphs.causal(N), STEM]),
+    "patterns": ga.PerExample([WINDOW, CAUSAL, WINDOW]),
+    "per layer": [ga.PerExample([WINDOW, CAUSAL, WINDOW]), CAUSAL],
+    "per head": ga.PerExample([HEADS, HEADS, CAUSAL]),
+}
+
+
+def _alone(graph, row):
+    """The graphs of one sequence."""
+    if isinstance(graph, list):
+        return [_alone(layer, row) for layer in graph]
+    if isinstance(graph, ga.PerExample):
+        return graph.graphs[row]
+    return graph
+
+
+def test_a_continuation_of_graphs_of_examples_is_refused():
+    with pytest.raises(GraphError, match="takes one graph for all its sequences"):
+        Continuation(model(), EXAMPLES["graphs"], P, N, B)
+
+
+@pytest.mark.parametrize("how", [{}, {"strategy": "beam", "num_beams": 3}], ids=["greedy", "beam"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_prompt_is_continued_along_the_graph_of_its_example(name, how):
+    made, graph = model(), EXAMPLES[name]
+    options = {"max_new_tokens": NEW, **how}
+    alone = [generate(made, prompt()[b], _alone(graph, b), **options) for b in range(B)]
+    found = generate(made, prompt(), graph, **options)
+    assert torch.equal(found, torch.stack(alone))
+    assert not torch.equal(found, generate(made, prompt(), _alone(graph, 1), **options))
+    twice = generate(made, prompt().expand(2, B, P), graph, **options)
+    assert torch.equal(twice, found.expand(2, B, N))
+    longest = generate(made, prompt(), graph, eos=3, **options)
+    prompts = [prompt()[0, :2], prompt()[1], prompt()[2, :3]]
+    listed = generate(made, prompts, graph, eos=3, **options)
+    for b, text in enumerate(listed):
+        ended = generate(made, prompt()[b], _alone(graph, b), eos=3, **options)
+        assert torch.equal(longest[b, : len(ended)], ended)
+        assert bool((longest[b, len(ended) :] == 3).all())
+        assert torch.equal(text, generate(made, prompts[b], _alone(graph, b), eos=3, **options))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("fresh_compiler")
 def test_a_compiled_model_writes_the_same():
@@ -409,6 +452,21 @@ def test_a_graph_that_reads_the_future_is_refused(name):
             "must have at least 11 nodes, one for each token",
         ),
         ({"graph": [CAUSAL] * 3}, GraphError, "2 layers need as many graphs"),
+        (
+            {"graph": ga.PerExample([CAUSAL] * 2)},
+            ShapeError,
+            r"a graph of 2 examples needs as many prompts, tokens \(..., 2, P\) or a list, got 3",
+        ),
+        (
+            {"graph": [ga.PerExample([CAUSAL] * 2), ga.PerExample([CAUSAL] * 3)]},
+            GraphError,
+            "layers must have as many examples, got graphs of 2 and 3",
+        ),
+        (
+            {"graph": ga.PerExample([CAUSAL, CAUSAL, graphs.causal(5)])},
+            GraphError,
+            r"the graph must have at least 11 nodes, .* got .*causal\(5\)",
+        ),
         ({"tokens": prompt()[:, :0]}, ShapeError, "P >= 1"),
     ],
 )

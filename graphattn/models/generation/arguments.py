@@ -55,7 +55,34 @@ def check_options(strategy: str, given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def prompt_of(model: Any, tokens: Any, number: int) -> Tensor:
+def prompts_of(model: Any, tokens: Any, number: int, num_examples: int) -> Tensor | list[Tensor]:
+    """The prompts as (B, P), or those of a list, each (P_i,).
+
+    Raises:
+        ShapeError: If they are not as many as the examples of the graph, which may be one for all.
+    """
+    if isinstance(tokens, list | tuple):
+        single = [_prompt_of(model, prompt, number) for prompt in tokens]
+        if any(len(prompt) != 1 for prompt in single):
+            raise ShapeError(
+                "a list of prompts must hold sequences (P_i,); pass several of one length as (B, P)"
+            )
+        _check_count(len(single), num_examples)
+        return [prompt[0] for prompt in single]
+    prompts = _prompt_of(model, tokens, number)
+    _check_count(tokens.shape[:-1][-1:].numel(), num_examples)
+    return prompts
+
+
+def _check_count(prompts: int, num_examples: int) -> None:
+    if num_examples not in (1, prompts):
+        raise ShapeError(
+            f"a graph of {num_examples} examples needs as many prompts, tokens "
+            f"(..., {num_examples}, P) or a list, got {prompts}"
+        )
+
+
+def _prompt_of(model: Any, tokens: Any, number: int) -> Tensor:
     """The prompt as (B, P)."""
     if (
         not isinstance(tokens, Tensor)

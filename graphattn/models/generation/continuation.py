@@ -12,7 +12,7 @@ from ...analyse.leaks import leaks
 from ...arguments import several
 from ...convert import from_mask
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
-from ...graph import AttentionGraph, PerHead
+from ...graph import AttentionGraph, PerExample, PerHead
 from ...graph.layers import Layer, Layers, layers_of
 from ...graph.like import GraphLike
 from ...graph.runs import row_lengths
@@ -144,6 +144,12 @@ class Continuation:
 def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int) -> tuple[Any, ...]:
     """The graph of each layer for tokens written one by one after a prompt, or a leak's error."""
     layers = _layers(model.graph, graph, length)
+    for layer in layers:
+        if isinstance(layer, PerExample):
+            raise GraphError(
+                f"a Continuation takes one graph for all its sequences, got {layer!r}; pass one of "
+                "its .graphs, or call generate"
+            )
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
     leak = leaks([_cut(layer, length) for layer in layers], place)
     if leak:
@@ -157,15 +163,41 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
 
 def _layers(own: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
     """The graph of each layer between the tokens of the whole sequence, or of a longer one."""
-    number = len(own)
+    given = _given(own, graph)
+    made = {id(layer): _whole(layer, length) for layer in given}
+    return layers_of([made[id(layer)] for layer in given], len(own))
+
+
+def _given(own: Any, graph: Layers | None) -> list[Any]:
+    """The graph of each layer as it came, or the model's own."""
     if graph is None:
         graph = own
     if isinstance(graph, Layer) or not isinstance(graph, Iterable):
-        given = [graph] * number
-    else:
-        given = several(graph, "graph", "must be a graph, or one for each layer")
-    made = {id(layer): _whole(layer, length) for layer in given}
-    return layers_of([made[id(layer)] for layer in given], number)
+        return [graph] * len(own)
+    return several(graph, "graph", "must be a graph, or one for each layer")
+
+
+def graphs_of_sequences(own: Any, graph: Layers | None) -> list[list[Any]]:
+    """The graphs of the layers for each sequence of a batch; one entry if all share them.
+
+    Raises:
+        GraphError: If two layers have other numbers of examples.
+    """
+    given = _given(own, graph)
+    numbers = {layer.num_examples for layer in given if isinstance(layer, PerExample)}
+    if len(numbers) > 1:
+        raise GraphError(
+            f"layers must have as many examples, got graphs of {min(numbers)} and {max(numbers)}"
+        )
+    columns = []
+    for example in range(max(numbers, default=1)):
+        column = []
+        for layer in given:
+            if isinstance(layer, PerExample):
+                layer = layer.graphs[example]
+            column.append(layer)
+        columns.append(column)
+    return columns
 
 
 def _whole(layer: Any, length: int) -> Any:

@@ -1,16 +1,17 @@
 """Generation: a prompt, a graph, a strategy."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ...arguments import whole, width
-from ...errors import ShapeError
 from ...graph.foreign_names import names_checked
 from ...graph.layers import Layers
-from .arguments import check_model, check_options, prompt_of
-from .continuation import Continuation
+from .arguments import check_model, check_options, prompts_of
+from .continuation import Continuation, graphs_of_sequences
 from .strategies import Sample, beam_search, likeliest, one_by_one
 
 
@@ -47,7 +48,9 @@ def generate(
             prefix language model. Prompts of several lengths are a list of (P_i,): those of one
             length run together, on the graph of their length.
         graph: The graph of the whole sequence, of at least P + ``max_new_tokens`` nodes: a graph, a
-            pattern, graphs per head, one for all layers or a list. The model's own by default.
+            pattern, graphs per head, one for all layers or a list; a :class:`PerExample` has one
+            for each prompt, whose count is the last leading dimension of ``tokens``, or the length
+            of their list. The model's own by default.
         max_new_tokens: Most tokens to generate.
         strategy: "greedy": the likeliest token each time. "beam": beam search by the sum of
             log-probabilities. "sample": random tokens.
@@ -104,10 +107,17 @@ def generate(
     else:
         end = whole(eos, "eos", 0)
 
-    def written(prompt: Tensor, batch: int, rows: list[int]) -> Tensor:
-        """The sequences ``rows`` of a batch, with prompts (B', P) of one length."""
-        write = Continuation(model, graph, prompt.shape[1], prompt.shape[1] + number, batch)
-        if len(rows) < batch:
+    graphs = graphs_of_sequences(model.graph, graph)
+    prompts = prompts_of(model, tokens, number, len(graphs))
+
+    def written(prompt: Tensor, rows: list[int]) -> Tensor:
+        """The sequences ``rows``, with prompts (B', P) of one length, along the same graphs."""
+        layers = graphs[0]
+        if rows:
+            layers = graphs[rows[0] % len(graphs)]
+        length = prompt.shape[1]
+        write = Continuation(model, layers, length, length + number, len(prompts))
+        if len(rows) < len(prompts):
             write.reorder(torch.tensor(rows, device=prompt.device))
         if strategy == "beam":
             return beam_search(write, prompt, number, end, **options)
@@ -115,21 +125,29 @@ def generate(
             return one_by_one(write, prompt, number, end, Sample(**options))
         return one_by_one(write, prompt, number, end, likeliest)
 
-    if not isinstance(tokens, list | tuple):
-        prompt = prompt_of(model, tokens, number)
-        logits = written(prompt, len(prompt), list(range(len(prompt))))
-        return logits.reshape(*tokens.shape[:-1], logits.shape[-1])
-    prompts = [prompt_of(model, prompt, number) for prompt in tokens]
-    if any(len(prompt) != 1 for prompt in prompts):
-        raise ShapeError(
-            "a list of prompts must hold sequences (P_i,); pass several of one length as (B, P)"
-        )
+    if isinstance(prompts, Tensor) and len(graphs) == 1:
+        text = written(prompts, list(range(len(prompts))))
+        return _as_passed(text, tokens)
+    together: dict[Any, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        layers = graphs[row % len(graphs)]
+        together.setdefault((len(prompt), *map(id, layers)), []).append(row)
     texts: dict[int, Tensor] = {}
-    for length in dict.fromkeys(prompt.shape[1] for prompt in prompts):
-        rows = [row for row, prompt in enumerate(prompts) if prompt.shape[1] == length]
-        logits = written(torch.cat([prompts[row] for row in rows]), len(prompts), rows)
-        texts.update(zip(rows, (_to_its_end(text, length, end) for text in logits), strict=True))
-    return [texts[row] for row in range(len(prompts))]
+    for rows in together.values():
+        prompt = torch.stack([prompts[row] for row in rows])
+        texts.update(zip(rows, written(prompt, rows), strict=True))
+    in_order = [texts[row] for row in range(len(prompts))]
+    if isinstance(prompts, Tensor):
+        text = pad_sequence(in_order, batch_first=True, padding_value=end or 0)
+        return _as_passed(text, tokens)
+    return [
+        _to_its_end(text, len(prompt), end) for text, prompt in zip(in_order, prompts, strict=True)
+    ]
+
+
+def _as_passed(text: Tensor, tokens: Any) -> Tensor:
+    """Sequences (B, P + n) as (..., P + n) for prompts (..., P)."""
+    return text.reshape(*tokens.shape[:-1], text.shape[-1])
 
 
 def _to_its_end(text: Tensor, prompt: int, eos: int | None) -> Tensor:
