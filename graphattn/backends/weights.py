@@ -82,7 +82,7 @@ class EdgeWeights(AsTensor):
             )
         if isinstance(graph, PerExample):
             heads = None
-            if isinstance(graph.side_by_side, PerHead):
+            if not graph.runs_apart and isinstance(graph.side_by_side, PerHead):
                 heads = graph.side_by_side
             return cls(graph.union(), alpha, heads, graph)
         if len(graph.of_heads) > 1:
@@ -91,13 +91,11 @@ class EdgeWeights(AsTensor):
 
     def present(self) -> Tensor:
         """bool (E, H): True where a head has an edge; all True if heads share a graph."""
-        there = torch.ones(self.alpha.shape[-2:], dtype=torch.bool, device=self.alpha.device)
-        if self.heads is not None:
-            target = self.graph.target
-            source = self.graph.source
-            for _, graph, first, last in self.heads.groups(self.alpha.shape[-1]):
-                there[:, first:last] = graph.contains(target, source).to(there.device).unsqueeze(-1)
-        return there
+        graphs: tuple[Any, ...] = (self.heads or self.graph,)
+        if self.examples is not None:
+            graphs = self.examples.of_examples
+        parts = [_present(graph, self.alpha.shape[-1]) for graph in graphs]
+        return torch.cat(parts).to(self.alpha.device)
 
     def __iter__(self) -> Iterator[Tensor]:
         yield self.graph.edge_index
@@ -237,3 +235,14 @@ class EdgeWeights(AsTensor):
         shape = "x".join(map(str, self.alpha.shape))
         dtype = str(self.alpha.dtype).removeprefix("torch.")
         return f"EdgeWeights({self.graph.name}: alpha {shape}, {dtype})"
+
+
+def _present(graph: Any, num_heads: int) -> Tensor:
+    """bool (E, H): True where a head has an edge of the union of a graph."""
+    union = graph.union()
+    there = torch.ones(union.num_edges, num_heads, dtype=torch.bool, device=union.device)
+    if len(graph.of_heads) > 1:
+        for _, own, first, last in graph.groups(num_heads):
+            has = own.contains(union.target, union.source)
+            there[:, first:last] = has.to(there.device).unsqueeze(-1)
+    return there

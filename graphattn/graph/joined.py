@@ -5,6 +5,7 @@ from itertools import accumulate
 from math import lcm
 from typing import Any
 
+from ..errors import GraphError
 from .graph import AttentionGraph, side_by_side
 from .per_head import PerHead
 
@@ -32,16 +33,21 @@ def joined(graphs: Iterable[Any], *, padded: bool = False) -> Joined:
         · · · · · ·
     """
     parts = list(graphs)
-    union = _blocks([part.union() for part in parts], padded)
+    union = in_blocks([part.union() for part in parts], padded)
     number = lcm(*(len(part.of_heads) for part in parts))
     if number == 1:
         return union
     heads = []
-    for part in parts:
+    for example, part in enumerate(parts):
+        if any(head.has_repeated_edges for head in part.of_heads):
+            raise GraphError(
+                f"beside graphs of heads, which are sets of edges, example {example} repeats some: "
+                f"{part!r}; drop them with graph | graph"
+            )
         share = number // len(part.of_heads)
         heads.append([head for head in part.of_heads for _ in range(share)])
     columns = list(zip(*heads, strict=True))
-    of_columns = {column: _blocks(list(column), padded) for column in dict.fromkeys(columns)}
+    of_columns = {column: in_blocks(list(column), padded) for column in dict.fromkeys(columns)}
     return PerHead(tuple(of_columns[column] for column in columns)).with_union(union)
 
 
@@ -55,7 +61,7 @@ def padded(graph: Joined, num_targets: int, num_sources: int) -> Joined:
     return of_each
 
 
-def _blocks(graphs: list[AttentionGraph], padded: bool) -> AttentionGraph:
+def in_blocks(graphs: list[AttentionGraph], padded: bool) -> AttentionGraph:
     """Graphs as the blocks of one, on its diagonal."""
     targets = [graph.num_targets for graph in graphs]
     sources = [graph.num_sources for graph in graphs]

@@ -17,7 +17,7 @@ from .graph import AttentionGraph
 from .graph_by_graph import GraphByGraph, without_examples
 from .images import Images
 from .immutable import Immutable
-from .joined import Joined, joined
+from .joined import Joined, in_blocks, joined
 from .like import GraphLike, Run
 from .listed import listed
 from .modes import constant_result, not_compiled, not_followed, without_modes
@@ -219,6 +219,10 @@ class PerExample(GraphLike, Immutable):
 
         Node ``b T + t`` is target ``t`` of example ``b``, and the sources are numbered alike.
         """
+        if self.runs_apart:
+            _join_unions(self)
+            union: AttentionGraph = self.made.union  # type: ignore[attr-defined]
+            return union
         return self.side_by_side.union()
 
     @property
@@ -297,8 +301,9 @@ class PerExample(GraphLike, Immutable):
     def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
         """The outputs of one call on all examples side by side.
 
-        A graph that all examples share takes the batch as it is, and ``backend="dense"`` runs graph
-        by graph, since a product of all pairs would join the examples.
+        A graph that all examples share takes the batch as it is. Two run graph by graph:
+        ``backend="dense"``, since a product of all pairs would join the examples, and repeated
+        edges beside graphs of heads, which are sets.
         """
         lead = inputs.query.shape[:-3]
         if not lead or lead[-1] != self.num_examples:
@@ -307,7 +312,7 @@ class PerExample(GraphLike, Immutable):
                 f"dimensions {tuple(lead)}, of which the last must be {self.num_examples}: "
                 "(..., examples, nodes, heads, width)"
             )
-        if self._calls.are_one or backend == "dense":
+        if self._calls.are_one or backend == "dense" or self.runs_apart:
             return self.graph_by_graph(run, inputs, backend, weights, lse)
         row = self._in_a_row(inputs)
         return self.of_union(self.side_by_side.attend(run, row, backend, weights, lse))
@@ -348,6 +353,16 @@ class PerExample(GraphLike, Immutable):
             score_bias=without_examples(inputs.score_bias),
             edge_attr=without_examples(inputs.edge_attr),
             blocks=blocks,
+        )
+
+    @property
+    def runs_apart(self) -> bool:
+        """True if a graph repeats edges and another is of heads: no one graph holds both."""
+        heads = [len(graph.of_heads) for graph in self._calls.graphs]
+        if max(heads) == 1 or len(heads) == 1:
+            return False
+        return any(
+            head.has_repeated_edges for graph in self._calls.graphs for head in graph.of_heads
         )
 
     @property
@@ -441,6 +456,13 @@ def _join(graphs: PerExample) -> None:
     if not hasattr(graphs.made, "joined"):
         made = without_modes(partial(joined, graphs._calls.of_examples, padded=True))
         graphs.made.joined = made  # type: ignore[attr-defined]
+
+
+@constant_result
+def _join_unions(graphs: PerExample) -> None:
+    if not hasattr(graphs.made, "union"):
+        unions = [graph.union() for graph in graphs._sized]
+        graphs.made.union = without_modes(partial(in_blocks, unions, True))  # type: ignore[attr-defined]
 
 
 @constant_result

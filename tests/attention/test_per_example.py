@@ -32,11 +32,17 @@ def _listed(edges: int, nodes: int) -> ga.AttentionGraph:
     return ga.from_edge_index(graph.edge_index[:, order], nodes, nodes)
 
 
+REPEATED = "repeated beside heads"
 MANY: dict[str, list[Any]] = {
     "of several sizes": [causal(7), sliding_window(5, 3, causal=False), causal(7), _listed(11, 6)],
     "rectangular": [cross(7, 5), _random(6, 11, 0.4), cross(3, 11)],
     "one for all": [_random(7, 7, 0.5)] * 3,
     "as many edges": [_listed(13, 7), _listed(13, 6), _listed(13, 7)],
+    REPEATED: [
+        ga.from_edge_index(torch.tensor([[0, 0, 3, 1], [1, 1, 2, 4]]), 5, 5, duplicates="keep"),
+        ga.PerHead((causal(7), full(7))),
+        _listed(11, 6),
+    ],
     "without edges": [_random(5, 7, 0.0), full(5), _random(7, 3, 0.3)],
     "of heads": [
         ga.PerHead((causal(7), full(7))),
@@ -103,8 +109,16 @@ def _padded(parts: list[Tensor], rows: int, dim: int, nothing: float) -> Tensor:
     return torch.stack(full_size, dim - 1)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", MANY)
+#: A product holds each pair once, and a call with biases and weights has a number of each copy.
+CALLS = [
+    (name, backend)
+    for name in MANY
+    for backend in BACKENDS
+    if (name, backend) not in ((REPEATED, "dense"), (REPEATED, "tiles"))
+]
+
+
+@pytest.mark.parametrize(("name", "backend"), CALLS)
 def test_a_call_is_that_of_each_example(name: str, backend: str) -> None:
     """Outputs, weights, lse and every gradient."""
     call = _call(name)
