@@ -1,6 +1,5 @@
 """Generation: a prompt, a graph, a strategy."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
