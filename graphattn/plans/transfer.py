@@ -9,6 +9,7 @@ import math
 import pickle
 from collections.abc import Callable, Hashable, Iterable
 from io import BytesIO
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -73,8 +74,9 @@ def derived(graph: AttentionGraph, keys: Iterable[Key]) -> Derived:
     results: Derived = {}
     for key in keys:
         if isinstance(key, tuple):
-            make, *arguments, _ = key
-            results[key] = make(graph, *(arguments[0] if arguments else ()))
+            make = key[0]
+            arguments = key[1:-1]
+            results[key] = make(graph, *chain(*arguments))
         else:
             getattr(graph, str(key))
             results[key] = graph._memo[key]
@@ -159,7 +161,9 @@ class _Packer(pickle.Pickler):
         moved: Derived = {}
         for key, result in self.plans(graph).items():
             stays = isinstance(key, tuple) and key[-1] != self.device
-            moved[key] = self._placed(result, "host") if stays else result
+            if stays:
+                result = self._placed(result, "host")
+            moved[key] = result
         return moved
 
     def _rule(self, edges: Edges) -> tuple[Any, ...]:
@@ -201,18 +205,33 @@ class _Unpacker(pickle.Unpickler):
         return _view(self.blocks[place], start, dtype, shape)
 
 
-def _view(block: Tensor, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+def _view(
+    block: Tensor,
+    start: int,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+) -> Tensor:
     size = math.prod(shape) * dtype.itemsize
     return block[start : start + size].view(dtype).view(shape)
 
 
-def _graph(edges: Edges, name: str, device: torch.device, plans: Derived) -> AttentionGraph:
+def _graph(
+    edges: Edges,
+    name: str,
+    device: torch.device,
+    plans: Derived,
+) -> AttentionGraph:
     graph = AttentionGraph(edges, name, device)
     graph._memo.update(plans)
     return graph
 
 
-def _listed(num_targets: int, num_sources: int, ends: Tensor, has_repeats: bool) -> Listed:
+def _listed(
+    num_targets: int,
+    num_sources: int,
+    ends: Tensor,
+    has_repeats: bool,
+) -> Listed:
     edges = Listed(num_targets, num_sources, ends)
     edges.has_repeats = has_repeats
     return edges

@@ -99,7 +99,12 @@ class _Wanted(NamedTuple):
     first: int
 
 
-def _chosen(points: Tensor, parts: list[_Wanted], first: int, outermost: bool) -> Tensor:
+def _chosen(
+    points: Tensor,
+    parts: list[_Wanted],
+    first: int,
+    outermost: bool,
+) -> Tensor:
     """The choices in all clouds, one after the other; ``first`` is the start if not outermost."""
     wanted = [part for part in parts if part.count]
     if not wanted:

@@ -32,21 +32,28 @@ def _choose(PLACE, POINT, START, CHOICE, LEAST, CHOSEN, N, AXES: tl.constexpr, B
             squared = tl.zeros((BLOCK,), tl.float64)
             for axis in range(0, AXES):
                 row = PLACE + axis * N.to(tl.int64) + first
-                difference = tl.load(row + j + e, mask=live, other=0.0) - tl.load(row + current)
+                place = tl.load(row + j + e, mask=live, other=0.0)
+                difference = place - tl.load(row + current)
                 squared += difference * difference
-            least = tl.minimum(tl.load(LEAST + first + j + e, mask=live, other=0.0), squared)
+            least = tl.load(LEAST + first + j + e, mask=live, other=0.0)
+            least = tl.minimum(least, squared)
             least = tl.where(j + e == current, -1.0, least)  # for good
             tl.store(LEAST + first + j + e, least, mask=live)
             least = tl.where(live, least, -2.0)
             largest = tl.max(least, 0)
-            place = j + tl.argmax(least, 0, tie_break_left=True)
-            farthest = tl.where(largest > best, place, farthest)
+            which = j + tl.argmax(least, 0, tie_break_left=True)
+            farthest = tl.where(largest > best, which, farthest)
             best = tl.maximum(largest, best)
         current = farthest
         tl.debug_barrier()  # LEAST is read again
 
 
-def choose(points: Tensor, sizes: list[int], counts: list[int], starts: Tensor) -> Tensor:
+def choose(
+    points: Tensor,
+    sizes: list[int],
+    counts: list[int],
+    starts: Tensor,
+) -> Tensor:
     """int64 (sum of counts,): choices of consecutive clouds, without waiting for the device.
 
     Args:
