@@ -22,7 +22,9 @@ class LoopSettings:
         seed: Seed of all that is drawn: the split, parameters, orders, changes, dropout.
         lr: Largest learning rate of AdamW.
         weight_decay: Weight decay of AdamW.
-        workers: Processes that load shapes changed in training.
+        workers: Processes that make batches: shapes changed in training, their graphs, and the plans
+            that a step needs of these (:mod:`graphattn.training.feeding`). Numbers do not depend on
+            it. Each holds two batches or three in shared memory.
         seconds: Time between two checkpoints inside an epoch; there is one at its end, too.
         device: Device of the model: "cpu", "cuda".
         amp: True for steps in bfloat16 where torch's autocast has it; parameters, losses and
