@@ -95,7 +95,7 @@ class _Wanted(NamedTuple):
     """A cloud, the number of points to choose in it, and its first point."""
 
     points: Tensor
-    count: int
+    number: int
     first: int
 
 
@@ -106,7 +106,7 @@ def _chosen(
     outermost: bool,
 ) -> Tensor:
     """The choices in all clouds, one after the other; ``first`` is the start if not outermost."""
-    wanted = [part for part in parts if part.count]
+    wanted = [part for part in parts if part.number]
     if not wanted:
         return torch.empty(0, dtype=torch.int64, device=points.device)
     choose = _on_device(points)
@@ -115,7 +115,8 @@ def _chosen(
         if outermost:
             starts = [_outermost(part.points) for part in parts]
         sizes = [len(part.points) for part in parts]
-        result: Tensor = choose(points, sizes, [part.count for part in parts], torch.stack(starts))
+        numbers = [part.number for part in parts]
+        result: Tensor = choose(points, sizes, numbers, torch.stack(starts))
         return result
     greedy = _by_blocks
     if points.is_cuda:
@@ -125,7 +126,7 @@ def _chosen(
         start = first
         if outermost:
             start = int(_outermost(part.points))
-        chosen.append(greedy(part.points, part.count, start) + part.first)
+        chosen.append(greedy(part.points, part.number, start) + part.first)
     return torch.cat(chosen)
 
 
