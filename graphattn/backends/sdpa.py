@@ -186,7 +186,11 @@ class _Product(NamedTuple):
         return (_in_four_dimensions(query, key, value, mask, self),)
 
     def definition(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
     ) -> tuple[Tensor]:
         """The same in plain operations, for second derivatives."""
         if self.dropout_p > 0.0:
@@ -197,7 +201,12 @@ class _Product(NamedTuple):
 
 
 def fused(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout_p: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask,
+    scale: float,
+    dropout_p: float = 0.0,
 ) -> Tensor:
     """SDPA, (..., H, T, D_v); differentiable any number of times."""
     query, scale = above_zero(query, scale)
@@ -254,7 +263,11 @@ def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bo
 
 
 def _in_four_dimensions(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, product: _Product
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    product: _Product,
 ) -> Tensor:
     """SDPA on (B, H, T, D).
 

@@ -123,7 +123,9 @@ def train(
     patience: Annotated[
         Optional[int], number("Epochs without a better one before the end; 0 waits.", 0)
     ] = None,
-    workers: Annotated[Optional[int], number("Processes that make batches and plans of their graphs.", 0)] = None,
+    workers: Annotated[
+        Optional[int], number("Processes that make batches and plans of their graphs.", 0)
+    ] = None,
     control: Annotated[
         Optional[str],
         typer.Option(

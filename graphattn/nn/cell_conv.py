@@ -43,7 +43,13 @@ class CellConv(nn.Module):
     """
 
     def __init__(
-        self, in_dim: int, out_dim: int, kernel: int = 3, *, axes: int = 3, bias: bool = True
+        self,
+        in_dim: int,
+        out_dim: int,
+        kernel: int = 3,
+        *,
+        axes: int = 3,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         size = (

@@ -120,7 +120,9 @@ def _chunks(edges: Edges, cut: Cut) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _columns(
-    edges: Edges, target: Tensor, block: Tensor
+    edges: Edges,
+    target: Tensor,
+    block: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The sources of each block, and its runs: column, columns, run, runs, edges."""
     (row, lo, hi), joint = _read(edges, target, block)
@@ -242,7 +244,10 @@ def _rank(place: Tensor, plain: Tensor) -> Tensor:
 
 
 def _cut(
-    twins: Tensor, labels: tuple[Tensor, Tensor], hubs: tuple[Tensor, Tensor], degree: Tensor
+    twins: Tensor,
+    labels: tuple[Tensor, Tensor],
+    hubs: tuple[Tensor, Tensor],
+    degree: Tensor,
 ) -> Cut:
     """Twins by group, then plain targets by label, then hubs in small blocks, by example."""
     place, label = labels

@@ -117,7 +117,10 @@ class _Packer(pickle.Pickler):
     """A pickler that leaves tensors out, and takes plans of graphs along."""
 
     def __init__(
-        self, file: BytesIO, plans: Callable[[AttentionGraph], Derived], device: torch.device
+        self,
+        file: BytesIO,
+        plans: Callable[[AttentionGraph], Derived],
+        device: torch.device,
     ) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.plans = plans

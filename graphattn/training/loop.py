@@ -72,12 +72,13 @@ class Training:
             self.share = (0, 1)
         else:
             self.share = (self.team.processes.rank, self.team.number)
-        self.batches = self.train.batches(
+        train = self.train  # a loader that held this object would keep its workers from ending
+        self.batches = train.batches(
             how.points,
             shuffle=True,
             seed=how.seed,
             share=self.share,
-            loader=lambda order: Feed(self.train, order, how.workers, how.device),
+            loader=lambda order: Feed(train, order, how.workers, how.device),
         )
         average = get_ema_multi_avg_fn(how.average)
         self.average: AveragedModel | None = None

@@ -42,7 +42,7 @@ class Shapes:
     def labels(self):
         return [data.y for data in self.shapes]
 
-    def batches(self, points, workers, **options):
+    def batches(self, points, **options):
         return PointBatches(
             self.shapes, points, sizes=[len(data.x) for data in self.shapes], **options
         )

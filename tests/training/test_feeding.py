@@ -1,5 +1,6 @@
 """Feeding: workers make the batches of a training and their plans; the numbers stay the same."""
 
+import gc
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.multiprocessing as mp
 from safetensors.torch import load_file
 from shape_folders import QUICK, labelled_points, two_classes
 
@@ -208,10 +210,13 @@ def test_a_run_with_workers_has_the_same_parameters_and_log(make, tmp_path, no_p
     folder = make(tmp_path / "shapes")
     how = {"epochs": 3, "points": 60, "control": False, "seconds": 0.0}
     runs = []
+    gc.disable()  # workers end with the training, not when Python looks for cycles
     for workers in (0, 2):
         run = tmp_path / str(workers)
         ga.training.train(folder, run, workers=workers, **how)
         runs.append((load_file(run / "model.safetensors"), (run / "log.jsonl").read_bytes()))
+    gc.enable()
+    assert not mp.active_children()
     (alone, log), (with_workers, same_log) = runs
     assert log == same_log
     assert all(torch.equal(alone[name], with_workers[name]) for name in alone)

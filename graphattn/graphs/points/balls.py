@@ -34,7 +34,10 @@ class Pairs(NamedTuple):
 
 
 def squared_distance(
-    points: Tensor, point: Tensor | slice, queries: Tensor, query: Tensor | int
+    points: Tensor,
+    point: Tensor | slice,
+    queries: Tensor,
+    query: Tensor | int,
 ) -> Tensor:
     """The squared distance of ``points[point]`` and ``queries[query]``, equal on all devices.
 
@@ -121,7 +124,11 @@ def _together(
 
 
 def _ordered(
-    pairs: Pairs, size: int, squared: Tensor | None, points: Tensor, queries: Tensor
+    pairs: Pairs,
+    size: int,
+    squared: Tensor | None,
+    points: Tensor,
+    queries: Tensor,
 ) -> Pairs:
     """The pairs in order, by one sort of integers that combine query, distance and point.
 

@@ -58,7 +58,10 @@ class CloudCache:
         self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def __call__(
-        self, pos: Tensor, batch: Tensor | None = None, names: Sequence[Hashable] | None = None
+        self,
+        pos: Tensor,
+        batch: Tensor | None = None,
+        names: Sequence[Hashable] | None = None,
     ) -> Any:
         """The graph of positions (N, d) in the clouds ``batch`` int64 (N,).
 

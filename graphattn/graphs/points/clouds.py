@@ -136,7 +136,10 @@ def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple
 
 
 def clouds(
-    points: Tensor, queries: Tensor | None, batch: Tensor | None, queries_batch: Tensor | None
+    points: Tensor,
+    queries: Tensor | None,
+    batch: Tensor | None,
+    queries_batch: Tensor | None,
 ) -> Iterator[Cloud]:
     """The clouds that have queries, in order; a missing number is an empty cloud."""
     if queries is None:

@@ -421,7 +421,10 @@ def _graphs(graph: Any, num_levels: int) -> list[tuple[Pattern | AttentionGraph,
 
 
 def _called(
-    recipes: tuple[Any, ...], pos: Tensor, batch: Tensor | None, faces: Tensor | None
+    recipes: tuple[Any, ...],
+    pos: Tensor,
+    batch: Tensor | None,
+    faces: Tensor | None,
 ) -> tuple[Any, ...]:
     """The graphs of recipes; graphs as they are."""
     graphs = []
