@@ -15,7 +15,7 @@ from .backends.request import Request
 from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
 from .backends.run import run
 from .backends.weights import EdgeWeights
-from .errors import OptionError
+from .errors import GraphError, OptionError
 from .graph import AttentionGraph, Chosen, Pattern, PerExample, PerHead
 from .graph.foreign_names import names_checked
 from .graph.like import need_fixed, sized
@@ -178,7 +178,11 @@ def explain(
     examples = 1
     if isinstance(graph, list | tuple):
         graph = as_examples(graph)
-    if isinstance(graph, PerExample) and not graph.is_open:
+    if isinstance(graph, PerExample):
+        if graph.is_open:
+            raise GraphError(
+                f"graph must have a size, got {graph!r}; give it one, graphs.at(num_nodes)"
+            )
         graph, examples = graph.as_run()
     need_fixed(graph, "graph must be an AttentionGraph")
     _check_options(options)

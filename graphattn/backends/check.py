@@ -85,8 +85,10 @@ def _check_of_edges(
     query = operands[0]
     if score_bias is not None:
         score_bias = _check_bias(graph.of_edges(score_bias), query, graph)
+        _check_copies("score_bias", score_bias, operands, graph)
     if edge_attr is not None:
         _check_storage("edge_attr", edge_attr, query)
+        _check_copies("edge_attr", edge_attr, operands, graph)
     if edge_weight is not None:
         _check_storage("edge_weight", edge_weight, query)
     return _common_lead(*operands, score_bias, edge_attr), score_bias
@@ -295,7 +297,26 @@ def _check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
         return score_bias.unsqueeze(-1)
     if shape[-2:] in ((E, 1), (E, heads)):
         return score_bias
+    shapes = f"({E},), ({E}, {heads}) or (..., {E}, {heads})"
+    of_one = graph.edges_of_each
+    if of_one is not None:
+        B = len(graph.of_examples)
+        shapes = f"({E},), ({E}, {heads}), (..., {E}, {heads}) or ({B}, {of_one}, {heads})"
     raise ShapeError(
-        f"score_bias must have shape ({E},), ({E}, {heads}) or (..., {E}, {heads}) for {E} edges "
-        f"and {heads} heads, in the graph's edge order; got {shape}"
+        f"score_bias must have shape {shapes} for {E} edges and {heads} heads, in the graph's edge "
+        f"order; got {shape}"
     )
+
+
+def _check_copies(name: str, x: Tensor, operands: tuple[Tensor, ...], graph: GraphLike) -> None:
+    """Refuse the edges of all examples once for each example, whose outputs would be B x B."""
+    B = len(graph.of_examples)
+    copies = x.shape[:-3]
+    if not copies or copies[-1] != B or graph.of_examples == (graph,):
+        return
+    if x.dim() - 2 > max(operand.dim() - 3 for operand in operands):
+        raise ShapeError(
+            f"{name} must hold the edges of example after example, (E, F), (..., {B}, E_b, F) of as "
+            f"many edges each, or (..., E, F) for leading dimensions before the {B} examples; got "
+            f"all {x.shape[-2]} edges for each of {B}"
+        )

@@ -75,9 +75,16 @@ def _of_batch(batch: Any, duplicates: str, name: str) -> PerExample:
         raise GraphError(
             f"data must be a PyG Batch for per_example=True, got a {type(batch).__name__}"
         )
+    try:
+        shapes = batch.to_data_list()
+    except RuntimeError:
+        raise GraphError(
+            "data must be a Batch of Batch.from_data_list, which keeps the shapes apart, got one "
+            "made otherwise; pass PerExample of a from_edge_index for each shape"
+        ) from None
     graphs = [
         from_pyg(shape, duplicates=duplicates, name=f"{name}[b={number}]")
-        for number, shape in enumerate(batch.to_data_list())
+        for number, shape in enumerate(shapes)
     ]
     return PerExample(tuple(graphs))
 

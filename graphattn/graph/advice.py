@@ -37,9 +37,9 @@ def advice(graph: Any) -> str | None:
     if remedy and type(graph).__module__.startswith("graphattn."):
         return remedy
     if isinstance(graph, list | tuple):
-        modules = [type(item).__module__ for item in graph]
-        if any(module.startswith("graphattn.graph.") for module in modules):
-            return _OF_MANY
+        of_list = _of_list(graph)
+        if of_list is not None:
+            return of_list
     modules = [kind.__module__ for kind in type(graph).__mro__]
     for home, way in _WAYS.items():
         if any(f"{module}.".startswith(f"{home}.") for module in modules):
@@ -58,6 +58,35 @@ def advice(graph: Any) -> str | None:
     is_bool = graph.dtype == torch.bool
     is_float = graph.is_floating_point()
     return _of_table(is_bool, is_float, tuple(graph.shape), "edge_index.long()")
+
+
+def _of_list(items: list[Any] | tuple[Any, ...]) -> str | None:
+    """Advice for a list; ``None`` if it may be an ``edge_index``, a row of sources and of targets."""
+    if len(items) == 0:
+        return "it is empty: pass a graph for each example of the batch"
+    first = items[0]
+    if isinstance(first, list | tuple) and any(map(_is_graph, first)):
+        return (
+            "a list has one graph for each example; models of graphattn.models take layers, of "
+            "which each may be a PerExample(graphs)"
+        )
+    if type(first).__name__ == "Relations" and _is_graph(first):
+        return "pass its .graph for each example: [relations.graph for relations in ...]"
+    if any(map(_is_graph, items)):
+        return _OF_MANY
+    if not isinstance(first, Tensor | np.ndarray) or first.ndim < 2:
+        return None
+    if str(first.dtype).endswith("bool"):
+        return "masks of the examples are one tensor (B, T, S): graphattn.from_mask(torch.stack(masks))"
+    return (
+        "make a graph of each edge_index: "
+        "[graphattn.from_edge_index(e, num_nodes=N) for e in edge_indices]"
+    )
+
+
+def _is_graph(value: Any) -> bool:
+    """True for what this package makes as a graph, or of graphs."""
+    return type(value).__module__.startswith("graphattn.graph.")
 
 
 def _of_table(is_bool: bool, is_float: bool, shape: tuple[int, ...], cast: str) -> str | None:

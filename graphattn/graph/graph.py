@@ -748,7 +748,7 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     Raises:
         GraphError: If the graphs are on different devices, or an item of the list is not a graph.
     """
-    if isinstance(graphs, AttentionGraph | dict):
+    if isinstance(graphs, GraphLike | dict):
         raise no_graph(graphs, "disjoint_union takes a list of graphs")
     graphs = several(graphs, "graphs", "must be a list of AttentionGraphs", GraphError)
     for graph in graphs:

@@ -1,16 +1,19 @@
 """What may be passed as a graph: the protocol that a call of attention asks of it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from ..errors import GraphError
 from ..operands import Inputs, Outputs
 from .advice import no_graph
 from .images import Images
 
 Pair = tuple[Tensor, Tensor]
+Class = TypeVar("Class", bound=type)
 #: Attention along edges: ``run(edges, inputs, backend, weights, lse)``.
 Run = Callable[[Any, Inputs, str, bool, bool], Outputs]
 
@@ -98,6 +101,11 @@ class GraphLike:
         """A tensor of edges (..., E, F) whose leading dimensions broadcast with those of nodes."""
         return x
 
+    @property
+    def edges_of_each(self) -> int | None:
+        """E_b, the number of edges of each example; ``None`` if they share a graph or differ."""
+        return None
+
     def at_edges(self, x: Tensor) -> Tensor:
         """Numbers (...) of examples at their edges, (..., 1) or (..., E)."""
         return x.unsqueeze(-1)
@@ -163,6 +171,23 @@ class GraphLike:
         where these are ``numbers()`` numbers and fewer.
         """
         return self, query(), keys(key, value)
+
+
+def of_one_list(made: Class) -> Class:
+    """A class decorator: its only argument is a list of graphs, and several graphs are refused."""
+    init = made.__init__  # type: ignore[misc]
+
+    @wraps(init)
+    def checked(self: Any, *graphs: Any, **named: Any) -> None:
+        if len(graphs) > 1:
+            raise GraphError(
+                f"{made.__name__} takes one list of graphs, got {len(graphs)} arguments; pass "
+                f"{made.__name__}([...])"
+            )
+        init(self, *graphs, **named)
+
+    made.__init__ = checked  # type: ignore[misc]
+    return made
 
 
 def need_fixed(graph: Any, argument: str) -> None:

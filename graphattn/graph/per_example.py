@@ -1,8 +1,9 @@
 """Graphs of examples: one call of attention whose examples read along different edges."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import lcm
 from operator import index
 from typing import Any
 
@@ -18,7 +19,7 @@ from .graph_by_graph import GraphByGraph, without_examples
 from .images import Images
 from .immutable import Immutable
 from .joined import Joined, in_blocks, joined
-from .like import GraphLike, Run
+from .like import GraphLike, Run, of_one_list
 from .listed import listed
 from .modes import constant_result, not_compiled, not_followed, without_modes
 from .pattern import Pattern, Shelf, cache_key
@@ -29,6 +30,7 @@ _SHOWN = 3  # graphs in the name
 
 
 @not_compiled
+@of_one_list
 @dataclass(frozen=True, eq=False, repr=False)
 class PerExample(GraphLike, Immutable):
     """A graph for each example of a batch, in order; a plain list of graphs is taken alike.
@@ -72,6 +74,11 @@ class PerExample(GraphLike, Immutable):
                 "PerExample takes a list of graphs, one for each example, got "
                 f"{type(self.graphs).__name__}; a graph that all examples share is passed as it is"
             )
+        if isinstance(self.graphs, Set | Mapping):
+            raise GraphError(
+                "PerExample takes a list of graphs in the order of the examples, got a "
+                f"{type(self.graphs).__name__}; pass list(graphs) in that order"
+            )
         expected = "must be a list of graphs, one for each example"
         graphs = tuple(several(self.graphs, "graphs", expected, GraphError))
         if not graphs:
@@ -100,6 +107,33 @@ class PerExample(GraphLike, Immutable):
     def made_by(self, *args: Any, **options: Any) -> "PerExample":
         """Itself: its graphs, not the batch, keep the calls that made them."""
         return self
+
+    def __len__(self) -> int:
+        """B, the number of examples."""
+        return len(self.graphs)
+
+    def __iter__(self) -> Iterator[Example]:
+        """The graphs of the examples, in order."""
+        return iter(self.graphs)
+
+    def __getitem__(self, number: int) -> Example:
+        """The graph of an example."""
+        return self.graphs[number]
+
+    def equals(self, other: Any) -> bool:
+        """True if each example has the same edges, in any order, heads and sizes included.
+
+        Raises:
+            GraphError: If ``other`` is no PerExample, or one is open.
+        """
+        if not isinstance(other, PerExample):
+            raise GraphError(f"equals compares with a PerExample, got {type(other).__name__}")
+        for graphs in (self, other):
+            if graphs.is_open:
+                raise GraphError(f"{graphs!r} has no size; compare graphs.at(num_nodes)")
+        if len(self) != len(other):
+            return False
+        return all(_same_edges(*pair) for pair in zip(self, other, strict=True))
 
     # --- sizes
 
@@ -142,6 +176,14 @@ class PerExample(GraphLike, Immutable):
     def edge_counts(self) -> list[int]:
         """E_b, the number of edges of each example."""
         return [graph.num_edges for graph in self._sized]
+
+    @property
+    def edges_of_each(self) -> int | None:
+        """E_b, if all examples have as many edges."""
+        counts = set(self.edge_counts)
+        if len(counts) != 1:
+            return None
+        return counts.pop()
 
     @property
     def name(self) -> str:
@@ -391,6 +433,16 @@ class PerExample(GraphLike, Immutable):
         return "\n".join(lines)
 
 
+def _same_edges(graph: Any, other: Any) -> bool:
+    """True if the heads of two graphs have the same edges."""
+    number = lcm(len(graph.of_heads), len(other.of_heads))
+    for head in range(number):
+        one = graph.of_heads[head * len(graph.of_heads) // number]
+        if not one.equals(other.of_heads[head * len(other.of_heads) // number]):
+            return False
+    return True
+
+
 def _then(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor], x: Tensor) -> Any:
     return second(first(x))
 
@@ -478,7 +530,10 @@ def _join_nodes(graphs: PerExample) -> None:
     graphs.made.of_whole = of_whole  # type: ignore[attr-defined]
 
 
-@not_followed
+@partial(
+    not_followed,
+    reason="a list of graphs is read outside of a compiled program: pass graphattn.PerExample(graphs)",
+)
 def as_examples(graph: Any) -> Any:
     """A list of graphs as graphs of examples; any other value as it is.
 

@@ -15,11 +15,12 @@ from ..operands import Inputs, Outputs, with_weights
 from .advice import no_graph
 from .graph import AttentionGraph
 from .immutable import Immutable
-from .like import GraphLike, Group, Run
+from .like import GraphLike, Group, Run, of_one_list
 from .modes import constant_result, not_compiled
 
 
 @not_compiled
+@of_one_list
 @dataclass(frozen=True, eq=False, repr=False)
 class PerHead(GraphLike, Immutable):
     """A graph for each head, or for each of n equal groups of heads, in order.
@@ -50,7 +51,7 @@ class PerHead(GraphLike, Immutable):
     _memo: dict[str | int, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.graphs, AttentionGraph) or not isinstance(self.graphs, Iterable):
+        if isinstance(self.graphs, GraphLike) or not isinstance(self.graphs, Iterable):
             raise GraphError(
                 f"PerHead takes a tuple of graphs, got {type(self.graphs).__name__}; one graph is "
                 "(graph,)"

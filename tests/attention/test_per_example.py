@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch
 
 import graphattn as ga
-from graphattn.errors import OptionError
+from graphattn.errors import OptionError, ShapeError
 from graphattn.graphs import causal, cross, full, sliding_window
 
 F64 = torch.float64
@@ -499,3 +500,104 @@ def test_graphs_of_examples_move_between_devices() -> None:
     moved = graphs.to("cpu")
     assert repr(moved) == repr(graphs)
     assert copy.deepcopy(graphs) is graphs
+
+
+# --- refusals
+
+
+EDGES = torch.tensor([[0, 1], [1, 2]])
+MASK = torch.ones(7, 7, dtype=torch.bool)
+WRONG: dict[str, tuple[Any, str]] = {
+    "an empty list": ([], "it is empty: pass a graph for each example"),
+    "edge indices": (
+        [EDGES, EDGES],
+        r"\[graphattn.from_edge_index\(e, num_nodes=N\) for e in edge_indices\]",
+    ),
+    "masks": ([MASK, MASK], r"from_mask\(torch.stack\(masks\)\)"),
+    "lists": ([[causal(7)], [full(7)]], "a list has one graph for each example"),
+    "relations": (
+        [ga.graphs.Relations(a=causal(7))] * 2,
+        "pass its .graph for each example",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_list_of_other_things_is_refused_with_advice(name: str) -> None:
+    graphs, message = WRONG[name]
+    layer = ga.nn.GraphAttention(8, 2)
+    x = torch.randn(2, 7, 2, 4)
+    with pytest.raises(ga.GraphError, match=message):
+        layer(x.flatten(-2), graphs)
+    with pytest.raises(ga.GraphError, match=message):
+        ga.attention(x, x, x, graphs)
+
+
+def test_lists_of_rows_are_still_an_edge_index() -> None:
+    layer = ga.nn.GraphAttention(8, 2)
+    x = torch.randn(2, 7, 8)
+    assert torch.equal(layer(x, EDGES.tolist()), layer(x, EDGES))
+
+
+def test_graphs_of_examples_are_one_ordered_list() -> None:
+    for graphs in ({causal(3), full(3)}, frozenset({causal(3)}), {0: causal(3)}):
+        with pytest.raises(ga.GraphError, match="in the order of the examples, got a"):
+            ga.PerExample(graphs)
+    for kind in (ga.PerExample, ga.PerHead):
+        with pytest.raises(ga.GraphError, match=r"takes one list of graphs, got 2 arguments"):
+            kind(causal(3), full(3))
+    with pytest.raises(ga.GraphError, match="PerHead takes a tuple of graphs, got PerExample"):
+        ga.PerHead(ga.PerExample([causal(3)]))
+    with pytest.raises(ga.GraphError, match="disjoint_union takes a list"):
+        ga.disjoint_union(ga.PerExample([causal(3)]))
+    assert len(ga.PerExample(graphs=[causal(3), full(2)])) == 2
+
+
+def test_graphs_of_examples_are_read_as_their_list() -> None:
+    first, second = causal(3), ga.PerHead((full(2), causal(2)))
+    graphs = ga.PerExample([first, second])
+    assert list(graphs) == [first, second]
+    assert graphs[1] is second
+    assert graphs[-2] is first
+    twice = ga.PerHead((full(2), full(2), causal(2), causal(2)))
+    same = ga.PerExample([ga.from_mask(first.mask()), twice])
+    assert graphs.equals(same)
+    assert not graphs.equals(ga.PerExample([first, full(2)]))
+    assert not graphs.equals(ga.PerExample([first]))
+    with pytest.raises(ga.GraphError, match=r"compare graphs\.at"):
+        graphs.equals(ga.PerExample([causal(...), second]))
+    with pytest.raises(ga.GraphError, match="compares with a PerExample, got AttentionGraph"):
+        graphs.equals(first)
+
+
+def test_a_bias_of_other_shapes_is_refused_with_those_of_examples() -> None:
+    x = torch.randn(2, 7, HEADS, 3)
+    same = [_listed(13, 7), _listed(13, 6)]
+    with pytest.raises(ShapeError, match=r"\(\.\.\., 26, 4\) or \(2, 13, 4\) for 26 edges"):
+        ga.attention(x, x, x, same, score_bias=torch.zeros(5, 4))
+    with pytest.raises(ShapeError, match="got all 26 edges for each of 2"):
+        ga.attention(x, x, x, same, score_bias=torch.zeros(2, 26, 4))
+    copies = ga.attention(x.expand(2, *x.shape), x, x, same, score_bias=torch.zeros(2, 26, 4))
+    assert copies.shape == (2, *x.shape)
+
+
+def test_masks_and_batches_that_are_not_of_examples_are_refused() -> None:
+    with pytest.raises(ga.GraphError, match=r"got a list of tensors; pass torch.stack\(masks\)"):
+        ga.from_mask([MASK, MASK])
+    batch = Batch(edge_index=EDGES, batch=torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ga.GraphError, match=r"must be a Batch of Batch.from_data_list"):
+        ga.from_pyg(batch, per_example=True)
+    with pytest.raises(ga.GraphError, match=r"ids must have shape \(N,\) or \(B, N\)"):
+        ga.graphs.documents(torch.zeros(2, 3, 4, dtype=torch.int64))
+    with pytest.raises(ga.GraphError, match=r"must have a size.*graphs.at\(num_nodes\)"):
+        ga.explain([full(...)] * 4)
+
+
+def test_a_list_is_read_outside_of_a_whole_program() -> None:
+    layer = ga.nn.GraphAttention(8, 2)
+    x = torch.randn(2, 7, 8)
+    graphs = [causal(7), full(4)]
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match=r"pass graphattn\.PerExample\(graphs\)"):
+        compiled(x, graphs)
+    torch.testing.assert_close(compiled(x, ga.PerExample(graphs)), layer(x, graphs))
