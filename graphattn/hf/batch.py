@@ -49,6 +49,8 @@ def graphs_of_batch(
     tokens = _tokens(frame, virtual, crosses=crosses)
     each = _each(_returned(slot, call, tokens.new), batch)
     may_be_new = takes_new(slot.given)
+    if not call.has_all:
+        _check_whole(each, tokens, crosses=crosses)
     fitted = {id(graph): _fitted(graph, tokens, crosses, may_be_new) for graph in each}
     pieces = list(frame.pieces)
     if frame.alike:
@@ -161,6 +163,19 @@ def _fitted(given: Any, tokens: Tokens, crosses: bool, may_be_new: bool) -> Grap
             f"sources, all tokens so far with padding; got {given!r}"
         )
     return sized(given, tokens.sources, targets)
+
+
+def _check_whole(graphs: list[Any], tokens: Tokens, *, crosses: bool) -> None:
+    """Refuse a graph of more tokens than the row has, such as that of another batch."""
+    for graph in graphs:
+        if graph.is_open or crosses:
+            continue
+        if graph.num_targets > tokens.total and graph.num_sources > tokens.sources:
+            raise GraphError(
+                f"the function of the batch must return graphs of the {tokens.total} tokens of a "
+                f"row, got {graph!r}; the first nodes of a larger graph are "
+                f"graph.subgraph(range({tokens.total}))"
+            )
 
 
 def _has_new_rows(graph: Any, tokens: Tokens) -> bool:

@@ -1,5 +1,7 @@
 """Prefix trees: each sequence of the row is what it would be alone."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, log_softmax
@@ -200,3 +202,27 @@ def test_logits_of_other_tokens_are_refused():
         tree.unflatten(torch.zeros(3))
     with pytest.raises(GraphError, match="loss needs a token with a label"):
         prefix_tree([[1], [2]]).loss(torch.zeros(1, 2, V))
+
+
+def test_a_row_needs_a_token():
+    with pytest.raises(GraphError, match="sequences must have at least one token, got none"):
+        prefix_tree([[], []])
+    assert prefix_tree([[], []], prompt_ids=[5, 6]).input_ids.tolist() == [[5, 6]]
+
+
+def test_a_batch_of_one_prompt_is_refused_with_its_row():
+    prompt = torch.tensor([[5, 6]])
+    with pytest.raises(GraphError, match=r"got \(1, 2\); pass prompt_ids\[0\]"):
+        prefix_tree([[7]], prompt_ids=prompt)
+    with pytest.raises(GraphError, match=r"must be one prompt \(P,\), got \(2, 2\); give prompts"):
+        prefix_tree([[7]], prompt_ids=prompt.expand(2, 2))
+
+
+def test_what_is_no_logits_of_the_vocabulary_is_refused():
+    tree = prefix_tree([[7, 8], [9]], prompt_ids=[5, 6])
+    for read in (tree.loss, tree.log_probs):
+        with pytest.raises(ShapeError, match="each token up to 9, got a vocabulary of 9"):
+            read(torch.randn(1, 5, 9))
+        with pytest.raises(ShapeError, match=r"got SimpleNamespace; pass output\.logits"):
+            read(SimpleNamespace(logits=torch.randn(1, 5, 10)))
+        read(torch.randn(1, 5, 10))

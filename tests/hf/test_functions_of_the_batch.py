@@ -213,3 +213,17 @@ def test_padding_is_cut_from_the_graphs(hidden):
         whole = model(ids[1:]).logits
     assert torch.allclose(padded[:1, kept], alone, rtol=0, atol=1e-12)
     assert torch.allclose(padded[1:], whole, rtol=0, atol=1e-12)
+
+
+def test_a_graph_of_a_larger_batch_is_refused():
+    model = tiny_model("llama")
+    stale = ga.graphs.prefix_tree([[9] * 13], prompt_ids=[5, 6])
+    ga.patch(model, lambda input_ids: stale.graph)
+    with pytest.raises(
+        GraphError, match=r"of the 11 tokens of a row, got .*subgraph\(range\(11\)\)"
+    ):
+        model(tokens(1))
+    ga.patch(model, lambda input_ids: stale.graph.subgraph(range(11)))
+    model(tokens(1))
+    ga.patch(model, lambda input_ids: ga.graphs.causal(...))
+    model(tokens(1))

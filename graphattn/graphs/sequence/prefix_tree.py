@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import chain
 from typing import Literal
 
@@ -80,7 +81,7 @@ class PrefixTree:
         Raises:
             ShapeError: If ``logits`` are not those of N tokens.
         """
-        flat = self._of_tokens(logits, "logits", 2)
+        flat = self._of_logits(logits)
         of_tokens = _log_probs(flat, self.parents.clamp(min=0), self.input_ids[0])
         return self.unflatten(of_tokens).masked_fill(~self.mask, 0)
 
@@ -96,7 +97,7 @@ class PrefixTree:
             ShapeError: If ``logits`` are not those of N tokens.
             GraphError: If no token is a label.
         """
-        flat = self._of_tokens(logits, "logits", 2)
+        flat = self._of_logits(logits)
         if not self.labels.numel():
             raise GraphError(
                 "loss needs a token with a label and one before it, got none; give longer sequences"
@@ -108,9 +109,29 @@ class PrefixTree:
         """The tree on another device."""
         return PrefixTree(*(getattr(self, field.name).to(device) for field in fields(self)))
 
+    @cached_property
+    def _largest(self) -> int:
+        """The largest token."""
+        return int(self.input_ids.max())
+
+    def _of_logits(self, logits: Tensor) -> Tensor:
+        """Logits (N, V) of every token."""
+        flat = self._of_tokens(logits, "logits", 2)
+        if flat.shape[-1] <= self._largest:
+            raise ShapeError(
+                f"logits must have a number for each token up to {self._largest}, got a vocabulary "
+                f"of {flat.shape[-1]}"
+            )
+        return flat
+
     def _of_tokens(self, values: Tensor, argument: str, least: int) -> Tensor:
         """Values (N, ...) of the tokens, without the batch of one row."""
         N = self.parents.numel()
+        if not isinstance(values, Tensor):
+            hint = ""
+            if hasattr(values, "logits"):
+                hint = "; pass output.logits"
+            raise ShapeError(f"{argument} must be a tensor, got {type(values).__name__}{hint}")
         if values.shape[:2] == (1, N) and values.dim() > least:
             return values[0]
         if values.shape[:1] == (N,) and values.dim() >= least:
@@ -195,9 +216,12 @@ def prefix_tree(
     device = rows[0].device
     prompt = rows[0][:0]
     if prompt_ids is not None:
+        _check_one_prompt(prompt_ids)
         prompt = _tokens(prompt_ids, "prompt_ids")
         if prompt.numel():
             device = prompt.device
+    if not prompt.numel() and not any(row.numel() for row in rows):
+        raise GraphError("sequences must have at least one token, got none")
     prompt = prompt.cpu()
     rows = [row.cpu() for row in rows]
     are_labels = [torch.ones_like(row, dtype=torch.bool) for row in rows]
@@ -307,6 +331,16 @@ def _tree(
         tokens[labels],
         parents[labels],
     )
+
+
+def _check_one_prompt(prompt_ids: object) -> None:
+    shape = getattr(prompt_ids, "shape", None)
+    if shape is None or len(shape) != 2:
+        return
+    hint = "give prompts that differ as parts of sequences, with labels of -100"
+    if shape[0] == 1:
+        hint = "pass prompt_ids[0]"
+    raise GraphError(f"prompt_ids must be one prompt (P,), got {tuple(shape)}; {hint}")
 
 
 def _tokens(values: object, argument: str) -> Tensor:
