@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ..arguments import check_flags, whole
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, PerExample
 from ..graph.algebra import join_cost, pulled
 from ..graph.forms import of_runs
-from ..graph.layers import Layers, unions
+from ..graph.layers import Layers, layers_of, unions
 from ..graph.runs import Runs
 from .walks import BUDGET
 
@@ -168,9 +168,20 @@ def _after(reached: Runs, num_targets: int, num_sources: int, number: int) -> At
 
 
 def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, ...]:
-    """The graph of each layer; where heads differ, the edges that some head has."""
+    """The graph of each layer; where heads differ, the edges that some head has.
+
+    Raises:
+        GraphError: If a layer has graphs of examples, whose nodes have numbers of their own.
+    """
+    given = layers_of(layers)
+    for number, layer in enumerate(given):
+        if isinstance(layer, PerExample):
+            raise GraphError(
+                f"layer {number} has a graph for each example, {layer!r}; ask about one of them, "
+                "graphs[b], or about all in one row of nodes, graphs.union()"
+            )
     graphs = []
-    for graph in unions(layers):
+    for graph in unions(given):
         if residual and graph.is_square:
             graph = graph.with_self_loops()
         graphs.append(graph)

@@ -79,6 +79,12 @@ def rollout(
     layers = [weights_in(weights) for weights in several(each, "weights_per_layer", expected)]
     if not layers:
         raise OptionError("rollout needs the weights of one layer or more, got none")
+    for layer in layers:
+        if getattr(layer, "examples", None) is not None:
+            raise ShapeError(
+                "rollout follows one graph through the layers, and these are weights of graphs of "
+                "examples; pass those of one, weights.of_example(b), for each layer"
+            )
     shares = _shares(residual, layers)
     _check_chain([layer.graph for layer in layers])
     reach = _mixed(layers[-1], shares[-1])

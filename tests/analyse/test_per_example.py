@@ -35,7 +35,7 @@ def test_layers_of_examples_are_asked_side_by_side() -> None:
         part = joint.subgraph(targets=nodes, sources=nodes)
         assert part.equals(graph @ window)
     assert joint.num_edges == sum((graph @ window).num_edges for graph in graphs.graphs)
-    assert int(receptive_field(graphs).sizes[0].max()) == 5
+    assert int(receptive_field(graphs.union()).sizes[0].max()) == 5
     both = flops([graphs, window], embed_dim=8, num_heads=2)
     alone = [flops([graph, window], embed_dim=8, num_heads=2) for graph in graphs.graphs]
     assert both.attention == sum(one.attention for one in alone)
@@ -65,3 +65,32 @@ def test_a_shard_is_of_the_union_of_the_examples() -> None:
     shard = ga.distributed.shard(graphs.union())
     y = shard.gather(layer(shard.scatter(x.flatten(0, 1)), shard)).unflatten(0, (2, 5))
     assert torch.equal(y, layer(x, graphs))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        receptive_field,
+        ga.analyse.path_counts,
+        ga.analyse.jacobian_bound,
+        ga.analyse.influence_distribution,
+        lambda layers, targets: ga.analyse.find_leaks(lambda x: x, torch.zeros(5, 2), layers),
+    ],
+)
+def test_a_question_about_targets_is_of_one_example(ask) -> None:
+    graphs = ga.PerExample([causal(5), full(5)])
+    message = r"layer 1 has a graph for each example, .*graphs\[b\], .*graphs\.union\(\)"
+    with pytest.raises(ga.GraphError, match=message):
+        ask([causal(5), graphs], [1])
+    ask([causal(5), graphs[0]], [1])
+
+
+def test_weights_of_graphs_of_examples_are_rolled_out_one_by_one() -> None:
+    x = torch.randn(2, 5, 2, 3)
+    graphs = ga.PerExample([causal(5), full(3)])
+    weights = ga.attention(x, x, x, graphs, return_weights=True).weights
+    shared = ga.attention(x[0], x[0], x[0], causal(5), return_weights=True).weights
+    for layers in ([weights, weights], [shared, weights]):
+        with pytest.raises(ga.errors.ShapeError, match=r"pass those of one, weights\.of_example"):
+            ga.viz.rollout(layers)
+    assert ga.viz.rollout([weights.of_example(0)] * 2).graph.num_targets == 5
