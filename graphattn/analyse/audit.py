@@ -4,7 +4,7 @@ from typing import Any
 
 from ..arguments import whole
 from ..errors import GraphError
-from ..graph import AttentionGraph, PerHead
+from ..graph import AttentionGraph, PerExample, PerHead
 from ..graph.advice import no_graph
 from .audit_heads import AuditOfHeads, audit_heads, is_of_heads
 from .audit_mask import BUDGET, Audit, audit_one, graph_of
@@ -40,6 +40,8 @@ def audit(
     """
     if not isinstance(expect, AttentionGraph | PerHead):
         raise no_graph(expect, "expect must be an AttentionGraph, the one that was meant")
+    if isinstance(mask, PerExample):
+        raise no_graph(mask, "mask must be of one example")
     budget = whole(budget, "budget", 1, GraphError)
     if isinstance(expect, PerHead) or is_of_heads(mask):
         return audit_heads(mask, expect, budget=budget)

@@ -23,7 +23,10 @@ def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> Any:
 
     Args:
         mask: (T, S), a tensor or an array; of the examples of a batch (B, T, S) or (B, 1, T, S),
-            as transformers makes it; of examples and heads (B, H, T, S).
+            as transformers makes it; of examples and heads (B, H, T, S). SDPA takes three dimensions
+            for (H, T, S): pass ``mask[None]``. The (B H, T, S) of ``nn.MultiheadAttention`` is
+            ``mask.view(B, H, T, S)``; its key padding mask (B, S) is
+            ``mask[:, None].expand(B, T, S)``, as a table of two dimensions is (T, S).
         kind: ``"bool"``: True at (t, s) means that ``t`` may read ``s``. ``"mha"``: True means that
             it may *not*, as in ``nn.MultiheadAttention``. ``"additive"``: floats that are added to
             the scores, 0 an edge, -inf none; so is the lowest number of the dtype, which

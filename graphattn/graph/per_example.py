@@ -37,7 +37,7 @@ class PerExample(GraphLike, Immutable):
 
     Tensors of nodes are (..., B, T, H, D): the last leading dimension is that of the examples, and
     others share the graphs. T and S are the largest of all graphs; an example of fewer nodes is
-    padded at its end by nodes without edges, whose outputs are 0.
+    padded at its end by nodes without edges, whose outputs of attention are 0.
 
     Tensors of edges (score biases, edge features, weights) hold the edges of example after example,
     each in the edge order of its graph: (..., E, H) with E = E_0 + ... + E_{B-1}, the order of

@@ -94,3 +94,13 @@ def test_weights_of_graphs_of_examples_are_rolled_out_one_by_one() -> None:
         with pytest.raises(ga.errors.ShapeError, match=r"pass those of one, weights\.of_example"):
             ga.viz.rollout(layers)
     assert ga.viz.rollout([weights.of_example(0)] * 2).graph.num_targets == 5
+
+
+def test_a_mask_is_audited_example_by_example() -> None:
+    graphs = ga.PerExample([causal(5), full(5)])
+    heads = ga.PerHead((causal(5), full(5)))
+    for expect in (causal(5), heads):
+        with pytest.raises(ga.GraphError, match="mask must be of one example, got PerExample"):
+            ga.audit(graphs, expect)
+    masks = torch.stack([graph.mask() for graph in graphs])[:, None]
+    assert all(ga.audit(masks[b, 0], graphs[b]).ok for b in range(len(graphs)))
