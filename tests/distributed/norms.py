@@ -39,6 +39,9 @@ class Shapes:
     def __len__(self):
         return len(self.shapes)
 
+    def __getitem__(self, number):
+        return self.shapes[number]
+
     def labels(self):
         return [data.y for data in self.shapes]
 
