@@ -3,6 +3,8 @@
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..arguments import flag
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerExample, need_graph
@@ -23,7 +25,8 @@ def from_pyg(
 
     Sizes come from the container (``num_nodes``, ``x``, ``pos``, ``sparse_size``), never from the
     largest index. Claims of an ``EdgeIndex`` about its order or symmetry are not used, so that
-    wrong ones do no harm. Features are not read.
+    wrong ones do no harm. Features are not read; of a cell that repeats, ``cell`` and ``offsets``
+    (E, d) of the edges are (see :class:`graphattn.shapes.AddEdges`).
 
     Args:
         data: The container.
@@ -57,7 +60,11 @@ def from_pyg(
     if isinstance(data, Data):
         edge_index = _indexed(data)
         return from_edge_index(
-            edge_index, num_nodes=_num_nodes(data), duplicates=duplicates, name=name
+            edge_index,
+            num_nodes=_num_nodes(data),
+            duplicates=duplicates,
+            name=name,
+            **_images(data),
         )
     if isinstance(data, EdgeIndex):
         return from_edge_index(data, duplicates=duplicates, name=name)
@@ -102,6 +109,17 @@ def _indexed(store: Any) -> Any:
     raise GraphError(f"data must have an edge_index (2, E){hint}")
 
 
+def _images(store: Any) -> dict[str, Any]:
+    """The offsets and the cells of a shape with both, or of a batch of such shapes."""
+    offsets = store.get("offsets")
+    cell = store.get("cell")
+    if offsets is None or cell is None:
+        return {}
+    if cell.dim() == 2:  # those of a Batch of plain Data are one below the other
+        cell = cell.unflatten(0, (-1, cell.shape[1]))
+    return {"offsets": offsets, "cell": cell, "batch": store.get("batch")}
+
+
 def _num_nodes(store: Any) -> int:
     with warnings.catch_warnings():  # PyG warns, and then uses the largest index plus one
         warnings.simplefilter("error", UserWarning)
@@ -116,6 +134,9 @@ def _num_nodes(store: Any) -> int:
 
 def to_pyg(graph: AttentionGraph) -> "Data":
     """A PyG ``Data`` with ``edge_index`` and ``num_nodes``, edges in the caller's order.
+
+    Of a graph in a cell that repeats it has ``offsets`` (E, d) and ``cell`` (d, d), too; of one in
+    several cells, ``cell`` (C, d, d) and ``batch`` (N,), the cell of each node.
 
     Raises:
         GraphError: If the graph is not square (see :func:`to_pyg_edge_index`), or its edges would
@@ -133,7 +154,18 @@ def to_pyg(graph: AttentionGraph) -> "Data":
             f"a Data needs one set of nodes, got {graph.num_sources} sources and "
             f"{graph.num_targets} targets; use to_pyg_edge_index"
         )
-    return Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
+    data = Data(edge_index=graph.edge_index, num_nodes=graph.num_nodes)
+    images = graph.images
+    if images is None:
+        return data
+    data.offsets = graph.offsets
+    data.cell = images.cells.clone()
+    if images.cell_of_edge is None:
+        data.cell = data.cell[0]
+    else:
+        data.batch = torch.zeros(graph.num_nodes, dtype=torch.int64, device=graph.device)
+        data.batch[graph.target] = images.cell_of_edge
+    return data
 
 
 def to_pyg_edge_index(graph: AttentionGraph) -> "EdgeIndex":

@@ -169,6 +169,27 @@ def checked_images(
         return None
     if cell is None:
         raise GraphError("offsets need the cell whose images they count, got none; pass cell=")
+    cells = checked_cell(cell, None)
+    number_of_edge = None
+    if cells.dim() == 3 and len(cells) > 1:
+        if batch is None:
+            raise GraphError(
+                f"{len(cells)} cells need batch, the number of the cell of each target, got none"
+            )
+        numbers = integers(batch, "batch", "(N,), the cell of each target", GraphError)
+        if numbers.shape != (num_targets,):
+            raise GraphError(
+                f"batch must name the cell of each of {num_targets} targets, got "
+                f"{tuple(numbers.shape)}"
+            )
+        number_of_edge = numbers.to(target.device)[target]
+    return images_of_edges(offsets, cell, number_of_edge, target)
+
+
+def images_of_edges(
+    offsets: object, cell: object, cell_of_edge: Tensor | None, target: Tensor
+) -> Images:
+    """Checked images of the edges into ``target`` (E,), on its device."""
     steps = integers(offsets, "offsets", "(E, d), lattice vectors of each edge", GraphError)
     cells = checked_cell(cell, None).detach().to(torch.float64)
     axes = cells.shape[-1]
@@ -186,21 +207,11 @@ def checked_images(
     cells = cells.to(target.device, copy=True)
     if cells.dim() == 2:
         cells = cells[None]
-    if len(cells) == 1:
+    if cell_of_edge is None or len(cells) == 1:
         return Images(steps, cells)
-    if batch is None:
-        raise GraphError(
-            f"{len(cells)} cells need batch, the number of the cell of each target, got none"
-        )
-    numbers = integers(batch, "batch", "(N,), the cell of each target", GraphError)
-    if numbers.shape != (num_targets,):
-        raise GraphError(
-            f"batch must name the cell of each of {num_targets} targets, got {tuple(numbers.shape)}"
-        )
+    numbers = integers(cell_of_edge, "batch", "the cell of each target", GraphError)
     outside = (numbers < 0) | (numbers >= len(cells))
-    if bool(outside.any()):
-        raise GraphError(
-            f"batch must be in [0, {len(cells)}), the number of cells, got "
-            f"{int(numbers[outside][0])}"
-        )
-    return Images(steps, cells, numbers.to(target.device)[target])
+    if numbers.shape != target.shape or bool(outside.any()):
+        bad = numbers[outside].tolist()[:1] or [tuple(numbers.shape)]
+        raise GraphError(f"batch must be in [0, {len(cells)}), the number of cells, got {bad[0]}")
+    return Images(steps, cells, numbers.to(target.device))

@@ -17,10 +17,14 @@ from ..arguments import positive, probability, real, whole
 from ..errors import OptionError, ShapeError
 from ..graph.modes import without_autocast
 from ..pyg import BaseTransform
+from .shape import LATTICE
 
 
 class _Linear(BaseTransform):
-    """A matrix for positions, its inverse transpose for normals; faces are reversed by a mirror."""
+    """A matrix for positions and the cell, its inverse transpose for normals.
+
+    Faces are reversed by a mirror.
+    """
 
     def matrix(self) -> Tensor:
         """(3, 3) float64, drawn anew at each call."""
@@ -43,6 +47,8 @@ class _Linear(BaseTransform):
                 )
         with without_autocast(pos.device.type):
             data.pos = pos @ matrix.to(pos).T
+            if data.get("cell") is not None:
+                data.cell = data.cell @ matrix.to(data.cell).T
         if normal is not None:
             data.normal = _turned(normal, matrix)
         mirrored = bool(torch.linalg.det(matrix) < 0)
@@ -185,7 +191,7 @@ def keep_rows(data: Any, keep: Tensor, apart: Sequence[str] = ()) -> None:
     """
     size = len(data.pos)
     for name, value in list(data.items()):
-        if name in apart or not _has_rows(value, size):
+        if name in (*apart, *LATTICE) or not _has_rows(value, size):
             continue
         if size > 1 or name == "pos":
             data[name] = value[keep]

@@ -5,6 +5,9 @@ from typing import Any
 
 from ..pyg import Data
 
+#: Names of what is about a whole shape in a cell that repeats.
+LATTICE = ("cell", "pbc")
+
 
 class Shape(Data):
     r"""A point cloud or a mesh, as :func:`~graphattn.load` returns it: a ``Data`` in every respect.
@@ -23,7 +26,9 @@ class Shape(Data):
         depths: Bits that were taken for properties of LAS, which does not say them:
             ``{"color": 8}``.
         **named: More tensors: ``pos`` (N, 3), ``face`` (3, F), ``normal``, ``color``, ``uv``,
-            ``y``, ...
+            ``y``, ... A crystal has ``cell`` (3, 3), lattice vectors as rows in the units of
+            ``pos``, and ``pbc`` (3,), the axes along which it repeats; a batch has them as (B, 3, 3)
+            and (B, 3).
     """
 
     notes: tuple[str, ...]
@@ -50,6 +55,8 @@ class Shape(Data):
             self[name] = value
 
     def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if key in LATTICE:
+            return None  # a new first axis: (B, 3, 3) and (B, 3)
         if key in self.__dict__["columns"]:
             return 0
         return super().__cat_dim__(key, value, *args, **kwargs)

@@ -21,6 +21,7 @@ from ..graphs.points.hierarchy import Level
 from ..nn import local_pca, mesh_elements, mesh_normals
 from ..pyg import Data
 from ..shapes.folder import plain_name
+from ..shapes.shape import LATTICE
 from .forest import local_features
 from .levels import redrawn, with_cells
 from .placing import placed, sampled
@@ -146,6 +147,11 @@ class Inputs:
         if self.normals == "faces" and "face" not in shape:
             raise LoaderError(
                 f"{name}: expected a mesh with faces, got points alone. Try: a model of points."
+            )
+        if bool(shape.get("pbc", torch.zeros(3)).any()):
+            raise LoaderError(
+                f"{name}: expected a shape that does not repeat, got pbc. Try: a model of your own "
+                "on ga.graphs.radius(pos, r, cell=cell), or set pbc to False."
             )
         if self.sample:
             shape = sampled(shape, self.sample)
@@ -304,7 +310,8 @@ def check_sample(sample: int, readout: str) -> None:
 
 def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
     """The tensors of a shape that have so many rows, by name."""
-    return {name: x for name, x in shape.items() if torch.is_tensor(x) and x.shape[:1] == (size,)}
+    tensors = {name: x for name, x in shape.items() if torch.is_tensor(x) and name not in LATTICE}
+    return {name: x for name, x in tensors.items() if x.shape[:1] == (size,)}
 
 
 def _own(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:

@@ -13,7 +13,8 @@ from ...errors import GraphAttnError, GraphError, LoaderError, OptionError
 from ..expression import METHODS, MOST_CALLS, SIGNS, Expression, function_of
 from ..forms import of_runs
 from ..graph import AttentionGraph
-from ..listed import INTEGERS, check_pairs, checked
+from ..images import Images, images_of_edges
+from ..listed import INTEGERS, Listed, check_pairs, checked
 from ..pattern import Pattern
 from ..per_example import PerExample
 from ..per_head import PerHead
@@ -26,7 +27,7 @@ from .write import FORMAT, LONGEST_NAME, LONGEST_TEXT, VERSION
 _MOST_GRAPHS = 1 << 16
 # kinds of graphs: required keys, and allowed keys
 _KINDS: tuple[tuple[set[str], set[str]], ...] = (
-    ({"edges", "sizes", "name"}, set()),
+    ({"edges", "sizes", "name"}, {"images"}),
     ({"runs", "sizes", "name"}, {"written", "device"}),
     ({"expression", "held"}, set()),
 )
@@ -132,7 +133,9 @@ class _Reader:
         )
         if "edges" in plain:
             index = self._tensor(plain["edges"])
-            edges = self._checked("edges", lambda: checked(index, T, S, "keep"))
+            edges: Listed = self._checked("edges", lambda: checked(index, T, S, "keep"))
+            if "images" in plain:
+                edges.images = self._images(plain["images"], edges)
             return AttentionGraph(edges, name, index.device)
         runs = self._runs(plain["runs"], T, S)
         expression = None
@@ -146,6 +149,20 @@ class _Reader:
         if device.type in ("cpu", "meta"):
             return graph
         return self._checked("device", lambda: graph.to(device))
+
+    def _images(self, plain: Any, edges: Listed) -> Images | None:
+        expected = "offsets (E, d), cells (C, d, d) and the cell of each edge, of several"
+        if not isinstance(plain, list) or len(plain) not in (2, 3):
+            raise self.fault(expected, plain)
+        offsets, cells, *numbers = map(self._tensor, plain)
+        if cells.dim() != 3 or (len(cells) > 1) != (len(numbers) == 1):
+            raise self.fault(expected, f"cells of shape {tuple(cells.shape)}")
+        cell_of_edge = None
+        if numbers:
+            cell_of_edge = numbers[0]
+        return self._checked(
+            "images", lambda: images_of_edges(offsets, cells, cell_of_edge, edges.target)
+        )
 
     def _runs(self, plain: Any, T: int, S: int) -> Runs:
         self._checked("sizes", lambda: check_pairs(T, S))

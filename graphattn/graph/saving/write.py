@@ -103,11 +103,18 @@ class _Writer:
         dtype = next(dtype for dtype in dtypes if max(sizes) <= torch.iinfo(dtype).max)
         name = "".join(c if c.isprintable() else " " for c in graph.name[:LONGEST_NAME])
         if not graph.is_rule:
-            return {
+            edges: dict[str, Any] = {
                 "edges": self._tensor(graph._listed().edge_index.to(dtype)),
                 "sizes": sizes,
                 "name": name,
             }
+            if graph.images is not None:
+                images = graph.images
+                parts = [images.offsets, images.cells]
+                if images.cell_of_edge is not None:
+                    parts.append(images.cell_of_edge)
+                edges["images"] = [self._tensor(part) for part in parts]
+            return edges
         stored = graph.edges.stored()
         if stored is None:
             raise GraphError(

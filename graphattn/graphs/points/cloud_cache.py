@@ -62,12 +62,16 @@ class CloudCache:
         pos: Tensor,
         batch: Tensor | None = None,
         names: Sequence[Hashable] | None = None,
+        *,
+        cell: Any = None,
+        pbc: Any = None,
     ) -> Any:
         """The graph of positions (N, d) in the clouds ``batch`` int64 (N,).
 
         Clouds are told apart by a hash of 128 bits, computed on their device; the host waits once
         for those of a batch. ``names`` takes its place: a name of each cloud that is never given to
-        other positions, such as a number in a data set.
+        other positions, such as a number in a data set. ``cell`` (B, d, d) and ``pbc`` (B, d) are
+        those of the clouds, or shared, as of :func:`~graphattn.graphs.radius`.
         """
         if stored(pos, "pos").dim() != 2:
             raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
@@ -85,20 +89,27 @@ class CloudCache:
             names = _hashes(pos.detach(), parts)
         if len(names) != len(parts):
             raise GraphError(f"names must be one for each of {len(parts)} clouds, got {len(names)}")
-        clouds = zip(names, pos.split(parts), strict=True)
-        graphs = [self._of(name, cloud) for name, cloud in clouds]
+        cells = [_of_cloud(cell, number, 3) for number in sizes]
+        flags = [_of_cloud(pbc, number, 2) for number in sizes]
+        clouds = zip(names, pos.split(parts), cells, flags, strict=True)
+        graphs = [self._of(*cloud) for cloud in clouds]
         if isinstance(self.recipe, HierarchyRecipe):
             return Hierarchy.join(graphs)
         if len(graphs) == 1:
             return graphs[0]
         return disjoint_union(graphs)
 
-    def _of(self, name: Hashable, cloud: Tensor) -> Any:
-        key = (name, cloud.shape, cloud.dtype, cloud.device)
+    def _of(self, name: Hashable, cloud: Tensor, cell: Any, pbc: Any) -> Any:
+        lattice = {}
+        if cell is not None or pbc is not None:
+            lattice = {"cell": cell, "pbc": pbc}
+        numbers = repr([_numbers(one) for one in lattice.values()])
+        key = (name, cloud.shape, cloud.dtype, cloud.device, numbers)
         kept = self._kept.pop(key, None)
         if kept is None:
             self.misses += 1
-            made = self.recipe(cloud.detach().clone())  # the caller may write to its tensor
+            # the caller may write to its tensor
+            made = self.recipe(cloud.detach().clone(), **lattice)
             kept = made, _bytes(made)
             self.num_bytes += kept[1]
         else:
@@ -125,6 +136,22 @@ def _hashes(pos: Tensor, sizes: list[int]) -> list[Hashable]:
         mixed_rows = mixed(mixed(words * factor) + mixed(place + factor)).sum(1)
         total[:, column].index_add_(0, owner, mixed_rows)
     return [tuple(row) for row in total.tolist()]
+
+
+def _of_cloud(given: Any, number: int, dims: int) -> Any:
+    """A cloud's own row of cells or of flags, or what all clouds share."""
+    if isinstance(given, Tensor) and given.dim() == dims:
+        return given[min(number, len(given) - 1)]
+    return given
+
+
+def _numbers(given: Any) -> Any:
+    """Numbers of a tensor or array as lists, of any type."""
+    if isinstance(given, Tensor):
+        given = given.detach().cpu()
+    if hasattr(given, "tolist"):
+        return given.tolist()
+    return given
 
 
 def _bytes(made: "AttentionGraph | Hierarchy") -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...convert.files._guard import Blob, PathLike, file_name, open_regular, read
 from ...convert.files._npy import open_archive, read_array, read_entries
+from ..shape import LATTICE
 from .parts import Parts
 from .raw import Raw, reads, writes
 from .words import worded
@@ -57,7 +58,7 @@ def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     points = {
         name: array
         for name, array in arrays.items()
-        if array.shape[:1] == (len(pos),) and name != "edge_index"
+        if array.shape[:1] == (len(pos),) and name not in ("edge_index", *LATTICE)
     }
     if len(pos) == 1 and "y" in points:
         del points["y"]  # of the shape

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ...errors import LoaderError
+from ..shape import LATTICE
 from .words import levels, narrow
 
 # that formats of typed columns hold
@@ -58,18 +59,25 @@ class Parts:
         if not self.lossy:
             raise LoaderError(f"{self.path}: expected {expected}, got {got}. Try: {fix}.")
 
-    def holds(self, *points: str, face: bool = False, faces: Collection[str] | None = ()) -> None:
-        """Refuse all but ``pos``, these tensors of points, and faces; ``None`` allows all."""
+    def holds(
+        self,
+        *points: str,
+        face: bool = False,
+        faces: Collection[str] | None = (),
+        whole: bool = False,
+    ) -> None:
+        """Refuse all but ``pos``, these tensors of points, and faces; ``None`` allows all, and
+        ``whole`` those of the shape itself.
+        """
         if points != ("...",):
             odd = [name for name in self.points if name not in ("pos", *points)]
         else:
             odd = []
         odd += [name for name in self.faces if faces is not None and name not in faces]
-        odd += [
-            *self.others,
-            *self.whole,
-            *(["face"] if self.face is not None and not face else []),
-        ]
+        if not whole:
+            odd += [*self.others, *self.whole]
+        if self.face is not None and not face:
+            odd.append("face")
         if odd:
             self.refuse(
                 f"a shape that {self.path[self.path.rfind('.') :]} can hold", ", ".join(odd)
@@ -229,7 +237,7 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 
 def _rows(name: str, values: np.ndarray, points: int, faces: int | None) -> int:
     """0: a row for each point; 1: for each face; 2: of something else; 3: of the shape itself."""
-    if values.ndim == 0 or name == "edge_index":
+    if values.ndim == 0 or name in ("edge_index", *LATTICE):
         return 3
     size = len(values)
     of_single_shape = name == "y" and points == 1

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from ...arguments import flag, text, whole
-from ...convert.files._guard import MAX_BYTES, PathLike, file_name, suffix
+from ...convert.files._guard import MAX_BYTES, PathLike, file_name, read, suffix
 from ...convert.saving import is_saved_graph, load_graph
 from ...errors import LoaderError
 from ..shape import Shape
 from .corners import OF_CORNERS, welded
+from .extxyz import frames
 from .polygons import check, fan
 from .raw import READERS, Raw
 from .text import ENDINGS as TEXT
@@ -62,6 +63,9 @@ def load(
             * .glb, .gltf (``pip install 'graphattn[mesh]'``): all meshes of the scene joined;
             * .pcd (ascii, binary, compressed), .las, .laz (``pip install 'graphattn[las]'``);
             * .xyz, .pts, .txt, .csv, .asc: a point on each line, names of columns on the first;
+            * .extxyz, and .xyz of atoms: extended XYZ of one frame (:func:`load_frames` for more),
+              .cif (``pip install 'graphattn[crystal]'``): ``z`` (N,), atomic numbers, ``cell`` (3,
+              3), ``pbc`` (3,), and what else the file has under ASE's names;
             * .npz with ``pos``, ``face``, ... under their names, .npy of shape (N, d);
             * .json, .safetensors: a graph, pattern, graphs of heads, relations or list of layers.
         columns: Names of the columns of a text file that has none: ``"x y z nx ny nz label"``.
@@ -107,6 +111,45 @@ def load(
     raw = read_raw(path, columns=columns, allow_nonfinite=allow_nonfinite, max_bytes=max_bytes)
     if flag(weld, "weld", LoaderError):
         raw = welded(raw)
+    return _shape_of(raw, path)
+
+
+def load_frames(
+    path: PathLike, *, allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES
+) -> list[Shape]:
+    """Every frame of an extended XYZ file: a trajectory, or a data set of structures.
+
+    Args:
+        path: A .extxyz or .xyz file.
+        allow_nonfinite: Accept NaN and infinite coordinates.
+        max_bytes: Refuse larger files.
+
+    Returns:
+        A :class:`~graphattn.shapes.Shape` for each frame: ``pos`` (N, 3), ``z`` (N,) atomic
+        numbers, ``cell`` (3, 3) with lattice vectors as rows, ``pbc`` (3,), and properties under
+        the file's names: ``forces`` (N, 3), ``energy`` (1,), ... Real numbers are float64; units
+        are those of the file, for ASE angstrom and eV.
+
+    Raises:
+        LoaderError: If the file is not whole and right.
+
+    Example:
+        >>> import pathlib, tempfile, torch
+        >>> from graphattn.shapes import Shape, save_frames
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "two.extxyz"
+        >>> atoms = Shape(pos=torch.rand(2, 3), z=torch.tensor([14, 14]), cell=3 * torch.eye(3))
+        >>> save_frames([atoms, atoms], path)
+        >>> load_frames(path)[1]
+        Shape(pos=[2, 3], z=[2], cell=[3, 3], pbc=[3])
+    """
+    flag(allow_nonfinite, "allow_nonfinite", LoaderError)
+    suffix(path, (".extxyz", ".xyz"), "load_frames")
+    blob = read(path, whole(max_bytes, "max_bytes", error=LoaderError))
+    return [_shape_of(_checked(raw, allow_nonfinite), path) for raw in frames(blob)]
+
+
+def _shape_of(raw: Raw, path: PathLike) -> Shape:
+    """The shape of a file's contents."""
     points = dict(raw.points)
     size = np.diff(raw.ptr)
     if raw.text:
@@ -160,7 +203,11 @@ def read_raw(
         raise LoaderError(
             f"columns: expected a text file, got {kind}. Try: columns='', the file names its own."
         )
-    raw = READERS[kind](path, allow_nonfinite, max_bytes, **named)
+    return _checked(READERS[kind](path, allow_nonfinite, max_bytes, **named), allow_nonfinite)
+
+
+def _checked(raw: Raw, allow_nonfinite: bool) -> Raw:
+    """The contents under the words of a shape, if they are right."""
     raw = replace(raw, points=worded(raw.points), faces=_worded_faces(raw.faces))
     edges = raw.others.get("edge_index", np.zeros(0))
     reserved = set(_TAKEN)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...convert.files._guard import Blob, PathLike, file_name, read, show
 from ...convert.files._text import clean, rows, unseparated
+from .extxyz import is_extxyz, one_frame
 from .parts import Parts
 from .raw import Raw, reads, writes
 from .words import worded
@@ -24,6 +25,8 @@ ENDINGS = (".xyz", ".pts", ".txt", ".csv", ".asc")
 def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: str = "") -> Raw:
     """Columns by their names; in a file without names x, y, z, and ``x`` (N, k) for the rest."""
     raw_blob = read(path, max_bytes)
+    if file_name(path).lower().endswith(".xyz") and not columns and is_extxyz(raw_blob.data):
+        return one_frame(raw_blob)
     blob = clean(raw_blob, "#")
     text, named = _names(blob, unseparated(blob), raw_blob.data)
     text = _without_count(text)

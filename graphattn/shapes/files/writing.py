@@ -1,8 +1,9 @@
 """A shape into a file."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, BinaryIO
 
-from ...arguments import flag
+from ...arguments import flag, several
 from ...convert.files._guard import PathLike, file_name, suffix
 from ...convert.files._replace import replace_file
 from ...convert.saving import is_saved_graph, save_graph
@@ -24,7 +25,7 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         path: Of a graph, a .json that people can read and compare, or a .safetensors
             (``pip install 'graphattn[hf]'``) for many listed edges. Of a shape, a name that ends in
             .ply (binary), .obj, .off, .stl (binary), .glb, .pcd (binary), .las, .laz, .xyz, .pts,
-            .txt, .csv, .npz or .npy. What :func:`load` reads from it are the same numbers, in a
+            .txt, .csv, .extxyz (atoms in a cell), .npz or .npy. What :func:`load` reads from it are the same numbers, in a
             type that holds them; but .las and .laz have coordinates as 32-bit integers of a scale,
             and round them. .npz keeps every tensor, .ply all that have a row for each point or
             face.
@@ -58,3 +59,30 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         )
     parts = parts_of(data, file_name(path), WIDTHS[kind], lossy)
     replace_file(path, lambda file: WRITERS[kind](file, parts))
+
+
+def save_frames(shapes: Iterable[Any], path: PathLike, *, lossy: bool = False) -> None:
+    """Write structures one after another as extended XYZ, which ASE and others read.
+
+    Args:
+        shapes: Shapes as of :func:`load_frames`; without ``z`` the species are X.
+        path: A name that ends in .extxyz; a file of that name is replaced once the new one is
+            whole.
+        lossy: Leave out tensors that the format has no place for.
+
+    Raises:
+        LoaderError: If the format cannot hold a tensor, or the file cannot be written.
+    """
+    flag(lossy, "lossy", LoaderError)
+    kind = suffix(path, (".extxyz",), "save_frames")
+    expected = "must be a list of shapes"
+    every = [
+        parts_of(shape, file_name(path), WIDTHS[kind], lossy)
+        for shape in several(shapes, "shapes", expected, LoaderError)
+    ]
+
+    def write(file: BinaryIO) -> None:
+        for parts in every:
+            WRITERS[kind](file, parts)
+
+    replace_file(path, write)
