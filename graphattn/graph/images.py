@@ -1,6 +1,7 @@
 """Images of sources in a cell that repeats: which copy of its source each edge reads."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,8 +124,9 @@ def checked_cell(
 ) -> Tensor:
     """Lattice vectors (d, d), or (C, d, d) of several cells, as real numbers; d is ``axes``."""
     expected = "must be lattice vectors as rows, (d, d), or (C, d, d) of several cells"
-    if hasattr(cell, "__array__") and not isinstance(cell, Tensor):
-        cell = np.array(cell)  # as an ASE Cell
+    if not isinstance(cell, Tensor):
+        with suppress(TypeError, ValueError):  # which the next line reports
+            cell = np.array(cell, np.float64)  # a list, an array, an ASE Cell
     vectors = table(cell, "cell", expected.removeprefix("must be "), error)
     kind = str(vectors.dtype).removeprefix("torch.")
     if vectors.dtype == torch.bool or vectors.is_complex():
