@@ -162,7 +162,12 @@ def _asked(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
 
 
 def packed(
-    sets: list[Nodes], graphs: list[Between], down: bool, camera: tuple[float, float], smooth: float
+    sets: list[Nodes],
+    graphs: list[Between],
+    down: bool,
+    camera: tuple[float, float],
+    smooth: float,
+    box: Array | None = None,
 ) -> dict[str, Any]:
     """All of it for the page.
 
@@ -172,6 +177,7 @@ def packed(
         down: True if the second axis runs downwards, as of a grid.
         camera: Elevation and azimuth of the eye at first, degrees.
         smooth: The largest angle of an edge that is no crease, degrees.
+        box: (sides, 2, d), both ends of each side of a cell that repeats.
     """
     edges = sum(each.graph.num_edges for each in graphs if each.graph is not None)
     size = sum(
@@ -187,13 +193,18 @@ def packed(
         turn = np.eye(3)
     else:
         turn = Camera(*camera, np.zeros(3), 1.0).turn
+    corners = []
+    if box is not None:
+        corners = [Nodes(box.reshape(-1, box.shape[2]))]
+    places = _in_unit_ball([*sets, *corners], down)
+    ends: list[float] = []
+    if box is not None:
+        ends = np.round(places[-1], 5).flatten().tolist()
     return {
         "flat": flat,
         "camera": camera,
-        "sets": [
-            _set(at, nodes, turn, smooth)
-            for at, nodes in zip(_in_unit_ball(sets, down), sets, strict=True)
-        ],
+        "sets": [_set(at, nodes, turn, smooth) for at, nodes in zip(places, sets, strict=False)],
+        "box": ends,
         "graphs": [_edges(each) for each in graphs],
     }
 

@@ -7,6 +7,7 @@ import torch
 
 from ..arguments import check_flags, real, several, shown, table
 from ..errors import OptionError, ShapeError
+from .box import box_of
 from .colours import Colouring, colouring, error_of, plainly, values_of
 from .creases import SMOOTH, checked_smooth
 from .layouts.pick import points_of
@@ -35,8 +36,8 @@ def plot_shape(
     """A point cloud or mesh, coloured by itself or a property, with prediction and error.
 
     Hidden points and faces are hidden, surfaces are shaded smoothly but for their creases, near
-    points are larger. Whole numbers (at most 64 different ones) are labels; other numbers amounts
-    on a scale, whose middle is 0 where they have both signs.
+    points are larger, and a shape with ``cell`` is in its box. Whole numbers (at most 64 different
+    ones) are labels; other numbers amounts on a scale, whose middle is 0 where they have both signs.
 
     Args:
         shape: PyG's ``Data`` with ``pos`` (N, 2) or (N, 3) and, of a mesh, ``face`` (3, F), as
@@ -73,7 +74,7 @@ def plot_shape(
     """
     check_flags(caption=caption)
     at, faces, panels = panels_of(shape, color, prediction, names)
-    place = points_of(at, faces)
+    place = points_of(at, faces, box_of(shape))
     if camera is not None:
         expected = "must be two numbers, elevation and azimuth in degrees"
         given = [real(angle, "camera") for angle in several(camera, "camera", expected)]

@@ -15,6 +15,7 @@ from ..convert.files._replace import save_page
 from ..errors import GraphError, OptionError
 from ..graph.graph import AttentionGraph
 from ..graphs.points.hierarchy import Hierarchy
+from .box import box_of
 from .choice import checked_targets
 from .creases import SMOOTH, checked_smooth
 from .layouts import Layout, layout_of
@@ -103,7 +104,7 @@ def to_html(
         if faces is None:
             faces = own
     if alone:
-        place: Layout = points_of(pos, faces)
+        place: Layout = points_of(pos, faces, box_of(shape))
         graphs = [Between(None)]
     elif isinstance(graph_or_weights, Hierarchy):
         if pos is None:
@@ -129,7 +130,10 @@ def to_html(
         camera = place.best_camera
     else:
         camera = (90.0, -90.0)
-    data = packed(sets, graphs, isinstance(place, Grid), camera, checked_smooth(smooth))
+    box = None
+    if isinstance(place, Points):
+        box = place.box
+    data = packed(sets, graphs, isinstance(place, Grid), camera, checked_smooth(smooth), box)
     data["target"] = -1
     if target is not None:
         if alone:

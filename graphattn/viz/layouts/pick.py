@@ -9,6 +9,7 @@ from ...arguments import one_of, several, shown, table
 from ...errors import GraphError, ShapeError
 from ...graph.graph import AttentionGraph
 from ...graph.runs import nonempty
+from ..box import box_of
 from ..choice import can_walk
 from .base import Array, Index, Layout
 from .grid import Grid
@@ -219,12 +220,26 @@ def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets:
         raise ShapeError(
             f"pos has {source_at.shape[1]} axes and queries {target_at.shape[1]}; they must agree"
         )
-    return _with_faces(source_at, target_at, faces)
+    place = _with_faces(source_at, target_at, faces)
+    place.box = _fitting(box_of(None, graph), place)
+    if place.box is not None and graph.images is not None:
+        leads = graph.images.offsets.any(0)
+        place.lattice = (graph.images.cells[0] * leads[:, None]).cpu().numpy()
+    return place
 
 
-def points_of(pos: torch.Tensor, faces: Any) -> Points:
-    """Points or a mesh without a graph."""
-    return _with_faces(_array(pos, len(pos), "pos"), None, faces)
+def points_of(pos: torch.Tensor, faces: Any, box: Array | None = None) -> Points:
+    """Points or a mesh without a graph, in the box of a cell that repeats."""
+    place = _with_faces(_array(pos, len(pos), "pos"), None, faces)
+    place.box = _fitting(box, place)
+    return place
+
+
+def _fitting(box: Array | None, place: Points) -> Array | None:
+    """A box with the axes of the points."""
+    if box is None or box.shape[2] != place.source_at.shape[1]:
+        return None
+    return box
 
 
 def _with_faces(source_at: Array, target_at: Array | None, faces: Any) -> Points:

@@ -19,6 +19,7 @@ _BESIDE, _ABOVE = 38.0, 55.0  # degrees: elevation of the eye, of what is flat a
 _BEYOND = 2.0
 _REACH = 0.06  # of the size of a mesh: how far from a node a long face has the colour of its weight
 _MARGIN = 0.03  # of the picture
+_SIDE = 0.9  # points: the width of a side of the cell
 # of so many points a few strays may make a picture so much larger: left out
 _MANY, _STRAY, _FAR = (
     1_000,
@@ -42,6 +43,8 @@ class Points(Layout):
     smooth = SMOOTH  # degrees; of the surface
     colours: Colouring | None = None  # of the nodes or faces; grey by default
     view: Camera | None = None  # of the last ``frame`` in space
+    box: Array | None = None  # (sides, 2, d) of a cell that repeats: both ends of each side
+    lattice: Array | None = None  # (d, d), its vectors; zeros where no edge leads to an image
 
     def __init__(
         self, source_at: Array, target_at: Array | None = None, faces: Index | None = None
@@ -68,6 +71,15 @@ class Points(Layout):
             return at
         return self.view(at)[:, :2]
 
+    def paths(self, source: Index, target: Index) -> Array:
+        """The line of each edge, (n, 2, d); in a cell that repeats from the nearest image."""
+        ends = super().paths(source, target)
+        if self.lattice is not None:
+            away = ends[:, 1] - ends[:, 0]
+            steps = np.rint(away @ np.linalg.pinv(self.lattice))
+            ends[:, 0] += steps @ self.lattice
+        return ends
+
     def paints(self, sources: int) -> bool:
         """True if values of sources are colours of places, since so many lines would overlap."""
         return self.faces is not None or sources > MOST_SOURCES
@@ -91,7 +103,11 @@ class Points(Layout):
             kept = np.arange(len(self.source_at))
         else:
             kept = np.flatnonzero(_within(self.source_at, near))
+        if near is None:
+            self._box(ax)
         self._object(ax, kept, near)
+        if self.lattice is not None and self.lattice.any():
+            sentences.append("A line that leaves the box leads to an image on its other side.")
         outside = int((~_between(self.flat(self.source_at[kept]), low, high)).sum())
         if outside:
             sentences.append(
@@ -148,6 +164,17 @@ class Points(Layout):
             ax, self.source_at, self.view, colours, self.drawn_faces, "surface", smooth=self.smooth
         )
 
+    def _box(self, ax: Any) -> None:
+        """The sides of the cell that repeats, under the points."""
+        if self.box is None:
+            return
+        from matplotlib.collections import LineCollection
+
+        ends = self.flat(self.box.reshape(-1, self.box.shape[2]))
+        lines = list(ends.reshape(-1, 2, 2))
+        drawn = LineCollection(lines, colors=EDGE, linewidths=_SIDE, zorder=0.8, gid="cell")
+        ax.add_collection(drawn)
+
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
         at = np.concatenate((self.source_at[sources], self.target_at[[target]]))
         low = at.min(0)
@@ -179,6 +206,8 @@ class Points(Layout):
             at = np.concatenate((self.source_at, self.target_at))
         else:
             at = self._drawn
+        if self.box is not None:
+            at = np.concatenate((at, self.box.reshape(-1, self.box.shape[2])))
         if self.is_3d:
             self.view = Camera.around(at, *self._camera(near))
         if near is not None:
@@ -224,7 +253,9 @@ class Points(Layout):
         """Elevation and azimuth, in degrees, that show all; higher above flat shapes."""
         if self.camera is not None:
             return self.camera
-        if len(self.source_at):
+        if self.box is not None:
+            sides = np.ptp(self.box.reshape(-1, 3), axis=0)
+        elif len(self.source_at):
             sides = np.ptp(self._drawn, axis=0)
         else:
             sides = np.ones(3)

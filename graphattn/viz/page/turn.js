@@ -55,6 +55,7 @@ async function sceneOf(data, sets, which) {
   return {
     ...graph,
     flat: data.flat,
+    box: Float32Array.from(data.box),
     camera: data.camera,
     sources: from.at.length / 3,
     targets: to.at.length / 3,
@@ -99,7 +100,8 @@ function startOf(scene) {
 
 /** The view nearer or farther, so that the nodes fill the picture; but for a few strays in a hundred. */
 function fitted(scene, view) {
-  const step = 3 * Math.max(1, Math.floor(scene.sources / 5000)), seen = project(scene.sourceAt, { ...view, zoom: 1, shift: [0, 0] });
+  const inside = scene.box.length ? scene.box : scene.sourceAt;
+  const step = 3 * Math.max(1, Math.floor(inside.length / 15000)), seen = project(inside, { ...view, zoom: 1, shift: [0, 0] });
   const [across, down] = [0, 1].map((axis) => {
     const places = [];
     for (let i = axis; i < seen.length; i += step) places.push(seen[i]);
@@ -211,9 +213,23 @@ function dot(pen, x, y, radius) {
   pen.stroke();
 }
 
+/** The sides of the cell that repeats, paler the farther they are. */
+function drawBox(pen, seen) {
+  pen.lineWidth = 1.2;
+  for (let i = 0; i < seen.length; i += 6) {
+    const grey = Math.round(160 - 50 * (seen[i + 2] + seen[i + 5]) / 2);
+    pen.strokeStyle = `rgb(${grey},${grey + 6},${grey + 14})`;
+    pen.beginPath();
+    pen.moveTo(seen[i], seen[i + 1]);
+    pen.lineTo(seen[i + 3], seen[i + 4]);
+    pen.stroke();
+  }
+}
+
 /** What is drawn over the object. */
 function draw(pen, scene, view, chosen) {
   pen.clearRect(0, 0, view.width, view.height);
+  drawBox(pen, project(scene.box, view));
   if (scene.targetAt !== scene.sourceAt && scene.targets <= MOST_SQUARES) drawTargets(pen, project(scene.targetAt, view));
   if (chosen.target >= 0 && scene.ptr.length > 1) drawChosen(pen, scene, view, chosen);
 }
