@@ -142,6 +142,8 @@ def to_networkx(
 ) -> "nx.DiGraph | nx.MultiDiGraph":
     """A networkx DiGraph with the same arrows, or a MultiDiGraph for repeated edges.
 
+    In a cell that repeats, edges have the attribute ``offset``.
+
     Args:
         graph: Any graph. If it is not square, source ``i`` is the node ``("s", i)`` with
             ``bipartite=0``, and target ``j`` is ``("t", j)`` with ``bipartite=1``.
@@ -188,5 +190,9 @@ def to_networkx(
     pairs = ((sources[s], targets[t]) for s, t in graph.edge_index.t().tolist())
     if arrows == "attends":
         pairs = ((target, source) for source, target in pairs)
-    G.add_edges_from(pairs)
+    if graph.offsets is None:
+        G.add_edges_from(pairs)
+        return G
+    for (start, end), offset in zip(pairs, graph.offsets.tolist(), strict=True):
+        G.add_edge(start, end, offset=tuple(offset))
     return G

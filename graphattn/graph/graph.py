@@ -344,7 +344,7 @@ class AttentionGraph(GraphLike, Operand):
         pairs = [edges.source + edges.target * edges.num_sources for edges in (here, there)]
         return torch.equal(self.images.keys(pairs[0]), other.images.keys(pairs[1]))
 
-    def _need_no_images(self, what: str) -> None:
+    def need_no_images(self, what: str) -> None:
         """Refuse what is about pairs, of which a cell that repeats has several edges."""
         if self.images is None:
             return
@@ -415,8 +415,8 @@ class AttentionGraph(GraphLike, Operand):
             raise no_graph(other, f"{sign} joins two AttentionGraphs")
         self._need_same_nodes(other, sign)
         if sign not in ("&", "-"):  # which choose among the edges of the first graph
-            self._need_no_images(sign)
-        other._need_no_images(f"{sign} (its second graph)")
+            self.need_no_images(sign)
+        other.need_no_images(f"{sign} (its second graph)")
         name = f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}"
         return self._made(make(self.edges, other.edges), name, sign, other)
 
@@ -434,7 +434,7 @@ class AttentionGraph(GraphLike, Operand):
 
     def __invert__(self) -> "AttentionGraph":
         """The pairs that are not edges."""
-        self._need_no_images("~")
+        self.need_no_images("~")
         return self._made(algebra.complement(self.edges), f"~{wrapped(self, '~')}", "~")
 
     def __matmul__(self, other: object) -> "AttentionGraph":
@@ -463,7 +463,7 @@ class AttentionGraph(GraphLike, Operand):
             GraphError: If ``k < 1`` or the graph is not square.
         """
         self._need_square("k_hop")
-        self._need_no_images("k_hop")
+        self.need_no_images("k_hop")
         whole(k, "k", 1, GraphError)
         reach = self.edges
         if not self.is_rule:

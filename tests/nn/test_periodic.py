@@ -246,6 +246,10 @@ def test_autocast_rounds_no_vector():
         (lambda: ~GRAPH, "~ is of pairs"),
         (lambda: GRAPH @ GRAPH, "@ is of pairs"),
         (lambda: GRAPH.k_hop(2), "k_hop is of pairs"),
+        (lambda: ga.graphs.block_sparse(GRAPH, 2), "block_sparse is of pairs"),
+        (lambda: ga.graphs.composite([[GRAPH]]), "composite is of pairs"),
+        (lambda: ga.graphs.degree_matched_random(GRAPH), "degree_matched_random is of pairs"),
+        (lambda: ga.graphs.line_graph(GRAPH, directed=False), "directed=False. is of pairs"),
         (lambda: ga.PerHead((GRAPH, GRAPH)), "PerHead holds sets of pairs"),
         (
             lambda: relative_positions(GRAPH, POS[:, :2]),
@@ -288,3 +292,20 @@ def test_a_graph_of_a_callers_offsets():
     ):
         with pytest.raises(GraphError, match=words):
             ga.from_edge_index(index, num_nodes=7, **options)
+
+
+def test_a_walk_to_another_image_is_no_way_back():
+    walks = ga.graphs.line_graph(GRAPH, non_backtracking=True)
+    offsets, first, last = GRAPH.offsets, walks.source, walks.target
+    back = GRAPH.source[first] == GRAPH.target[last]
+    assert bool(back.any())
+    assert bool((offsets[first] + offsets[last]).any(1)[back].all())
+    assert walks.num_edges == ga.graphs.line_graph(GRAPH).num_edges - GRAPH.num_edges
+
+
+def test_networkx_has_the_offset_of_each_edge():
+    G = ga.convert.to_networkx(GRAPH)
+    found = sorted((u, v, *data["offset"]) for u, v, data in G.edges(data=True))
+    ends = GRAPH.edge_index.T.tolist()
+    expected = [(*pair, *o) for pair, o in zip(ends, GRAPH.offsets.tolist(), strict=True)]
+    assert found == sorted(expected)

@@ -175,3 +175,12 @@ def test_changes_of_shapes_carry_the_cell():
 def test_a_format_without_cells_says_so(tmp_path):
     with pytest.raises(LoaderError, match="got cell of the shape itself"):
         ga.save(frame(4), tmp_path / "atoms.ply")
+
+
+def test_training_refuses_shapes_that_repeat(tmp_path):
+    for kind in ("a", "b"):
+        (tmp_path / "data" / kind).mkdir(parents=True)
+        for number in range(4):
+            ga.save(frame(40, number), tmp_path / "data" / kind / f"{number}.npz")
+    with pytest.raises(LoaderError, match="expected a shape that does not repeat, got pbc"):
+        ga.training.train(tmp_path / "data", out=tmp_path / "run", epochs=1)

@@ -51,6 +51,7 @@ def degree_matched_random(
         raise no_graph(graph, "graph must be an AttentionGraph")
     seed = whole(seed, "seed")
     one_of(keep, "keep", ("in", "both"))
+    graph.need_no_images("degree_matched_random")
     if graph.has_repeated_edges:
         raise GraphError(
             f"graph must not repeat edges, got {graph!r}; drop copies with graph | graph"

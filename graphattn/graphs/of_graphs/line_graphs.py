@@ -28,7 +28,8 @@ def line_graph(
         graph: A square graph. Node i is its i-th edge, in the order of ``graph.edge_index``.
         directed: ``False`` takes a symmetric graph as undirected: node i is the i-th edge with
             source <= target, and reads the edges that share an end with it, but not itself.
-        non_backtracking: ``u -> v`` does not read ``v -> u``.
+        non_backtracking: ``u -> v`` does not read ``v -> u``; in a cell that repeats, it reads an
+            edge from another image of v.
     Returns:
         Listed edges by target, then by source; the sum over the nodes of in-degree times
         out-degree.
@@ -69,6 +70,7 @@ def line_graph(
             raise GraphError(
                 "non_backtracking needs directed=True: an undirected edge has no reverse"
             )
+        graph.need_no_images("line_graph(directed=False)")
         if not graph.equals(graph.reverse()):
             raise GraphError(
                 f"directed=False needs a symmetric graph, got {graph!r}; join it with "
@@ -84,6 +86,9 @@ def line_graph(
         keep = reader != read
     elif non_backtracking:
         keep = source[read] != target[reader]
+        if graph.images is not None:  # a walk to another image of its start turns nowhere back
+            offsets = graph.images.offsets.cpu().numpy()
+            keep |= (offsets[read] + offsets[reader]).any(1)
     else:
         keep = np.ones(len(reader), dtype=bool)
     key = torch.sort(
