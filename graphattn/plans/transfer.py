@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.edges import Edges, Stored
+from ..graph.images import Images
 from ..graph.listed import Listed
 from .cache import CPU
 
@@ -151,7 +152,7 @@ class _Packer(pickle.Pickler):
             return _graph, (value.edges, value.name, _OnDevice(), self._plans_of(value))
         if isinstance(value, Listed):
             sizes = (value.num_targets, value.num_sources)
-            return _listed, (*sizes, value.ends, value.has_repeats)
+            return _listed, (*sizes, value.ends, value.has_repeats, value.images)
         if isinstance(value, Edges) and value.stored() is not None:
             return _rule, self._rule(value)
         if isinstance(value, _OnDevice):
@@ -234,9 +235,11 @@ def _listed(
     num_sources: int,
     ends: Tensor,
     has_repeats: bool,
+    images: Images | None,
 ) -> Listed:
     edges = Listed(num_targets, num_sources, ends)
     edges.has_repeats = has_repeats
+    edges.images = images
     return edges
 
 

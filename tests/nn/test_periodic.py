@@ -12,6 +12,7 @@ from graphattn.errors import GraphError, ShapeError
 from graphattn.graphs import knn, radius
 from graphattn.nn import edge_geometry, local_pca, relative_positions
 from graphattn.plans.edge_tensors import EdgeTensors
+from graphattn.plans.transfer import pack, unpack
 
 DOUBLE = torch.float64
 REACH = 2.3
@@ -179,6 +180,8 @@ def test_distances_and_angles_are_those_of_copies_in_space():
 def test_every_form_of_a_graph_carries_its_offsets(tmp_path):
     expected = relative_positions(GRAPH, POS)
     shard = ga.distributed.shard(GRAPH)
+    packed = pack(GRAPH, lambda graph: {})
+    blocks = packed.blocks(torch.device("cpu"))
     ga.save(GRAPH, tmp_path / "graph.json")
     torch.save(GRAPH, tmp_path / "graph.pt")
     for graph in (
@@ -192,6 +195,7 @@ def test_every_form_of_a_graph_carries_its_offsets(tmp_path):
         pickle.loads(pickle.dumps(GRAPH)),
         torch.load(tmp_path / "graph.pt", weights_only=True),
         ga.load(tmp_path / "graph.json"),
+        unpack(packed.data, blocks),
         ga.PerExample((GRAPH,)),
     ):
         assert torch.equal(relative_positions(graph, POS), expected)
