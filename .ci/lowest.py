@@ -17,7 +17,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("plot", "demo", "study", "mesh", "las", "train", "hf", "test")
+EXTRAS = ("plot", "demo", "study", "mesh", "las", "crystal", "train", "hf", "test")
 #: Tools of the tests, whose versions users do not meet.
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "ruff", "mypy", "setuptools", "sphinx")
 LEFT_OUT = ("pygeodesic",)  # a peer of some tests, of numpy 2 alone
