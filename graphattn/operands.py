@@ -24,12 +24,15 @@ def are_tracked(*tensors: Tensor | None) -> bool:
 
 
 class Block(NamedTuple):
-    """The edges of one of several graphs side by side."""
+    """Edges whose nodes have other numbers in their own graph, by offsets of all or of each (E,).
+
+    They are those of one of several graphs side by side, or a process's share of a graph.
+    """
 
     num_edges: int
     num_targets: int
-    first_target: int
-    first_source: int
+    target_offset: int | Tensor
+    source_offset: int | Tensor
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Inputs:
     cap_bias: bool = False  # True if softcap bounds the score with its bias
     # keyword arguments of normalize: "source" (E,), "edge_attr" (..., E, F)
     asks: tuple[str, ...] = ()
-    # graphs side by side, one after another, whose own numbers of nodes normalize reads
+    # edges of graphs, one after another, whose own numbers of nodes normalize reads
     blocks: tuple[Block, ...] = ()
 
     @property
@@ -108,8 +111,8 @@ class Inputs:
     ) -> Tensor:
         """The weights that ``normalize`` returns.
 
-        A caller's function may write to its indices, which are copies. Of graphs side by side it is
-        called one by one, with the numbers of nodes that each has alone.
+        A caller's function may write to its indices, which are copies. Of blocks it is called one
+        by one, with the numbers of nodes that each has in its own graph.
         """
         if not self.blocks:
             return self._weights(score, target.clone(), source, attr, targets)
@@ -117,8 +120,8 @@ class Inputs:
         first = 0
         for block in self.blocks:
             edges = slice(first, first + block.num_edges)
-            own_target = target[edges] - block.first_target
-            own_source = source[edges] - block.first_source
+            own_target = target[edges] - block.target_offset
+            own_source = source[edges] - block.source_offset
             of_edges = attr
             if attr is not None:
                 of_edges = attr[..., edges, :]

@@ -86,7 +86,8 @@ class Halo:
         by_parts = softmax_of_products and not weights and inputs.dropout_p == 0
         if not by_parts or not self.parts:
             keys, values = pair(self.of_sources(rows))
-            return run(self.local, replace(inputs, key=keys, value=values), weights, lse)
+            given = self.local.on_union(replace(inputs, key=keys, value=values))
+            return run(self.local, given, weights, lse)
         every = self.coming(rows)
         found = []
         for targets, edges in self.parts:

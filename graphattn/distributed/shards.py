@@ -197,7 +197,8 @@ class Shard(EdgeTensors):
     D), features (..., T_p, C). Biases and edge features are those of its edges,
     ``bias[shard.edges]``. Dropout of weights drops the edges that it drops in one process of the
     first process's seed, except by the plan ``heads`` and beside biases, edge features, or weights
-    that are returned.
+    that are returned. A layer's own ``normalize`` is called, by the plans ``halo`` and ``gather``,
+    with own edges and the whole graph's numbers of nodes.
 
     Attributes:
         report: The plan, what each process owns and receives, and the reasons against the other
@@ -259,7 +260,8 @@ class Shard(EdgeTensors):
             self._edges = halo.edges
             self._number = own.number
             self._plan = halo
-            self._sources = halo.sources
+            num_targets = self._every[0].by_owner.numel()
+            halo.local.numbers = (self.owned, halo.sources, num_targets)
             if report.plan == "stream":
                 self._plan = Stream(
                     halo.local, processes, self._every[1], own, halo.edges, parts[1]
@@ -309,9 +311,10 @@ class Shard(EdgeTensors):
             sizes = (every.by_owner.numel() for every in self._every)
             target = local.target
             source = local.source
-            if not isinstance(self._plan, Heads):
-                target = self.owned.to(self.device)[target]
-                source = self._sources.to(self.device)[source]
+            if local.numbers is not None:
+                targets, sources, _ = local.numbers
+                target = targets.to(self.device)[target]
+                source = sources.to(self.device)[source]
             edges = listed(target, source, *sizes)
             edges.grid = self._grid
             self._memo["of_whole"] = AttentionGraph(edges, "Shard", self.device)

@@ -88,7 +88,8 @@ class GraphAttention(EdgeAttention):
             "hard", "sparsemax", "sum", "none"; or any function
             ``normalize(score, target, num_targets)`` of edges, which may also take ``source`` (E,)
             and ``edge_attr`` (..., E, F) by these names; of a :class:`PerExample` each example's
-            edges apart, with the numbers of nodes that they have alone. Softmax and sink run on every backend, the
+            edges apart, with the numbers of nodes that they have alone, and of a shard its own
+            edges, with the numbers of the whole graph. Softmax and sink run on every backend, the
             others on ``edges`` (CPU) or edge by edge; with dot products sigmoid, sum and none on
             ``dense`` and ``tiles``, too. Sum and none of a dot product cost O(N) if targets read
             all sources, or all up to a last one (see :class:`FeatureScore`).

@@ -1,6 +1,7 @@
 """Edges as tensors: inputs of a compiled program, of which a graph would be a constant."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,8 +9,9 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
-from ..graph.like import GraphLike
+from ..graph.like import GraphLike, Run
 from ..graph.sort import Sorted, transposed
+from ..operands import Block, Inputs, Outputs
 from .grouped import EdgeLayout, by_source, by_target
 
 
@@ -50,6 +52,8 @@ class EdgeTensors(GraphLike):
     _named: Callable[[], Tensor] | None = None
     #: Makes of a process's seed that of all processes which share a graph.
     seed_of_all: Callable[[Tensor], Tensor] | None = None
+    #: Numbers in a larger graph of targets (T,) and of sources (S,), and how many targets it has.
+    numbers: tuple[Tensor, Tensor, int] | None = None
 
     def __init__(self, graph: AttentionGraph) -> None:
         """The edges of a graph, by target and by source."""
@@ -139,6 +143,29 @@ class EdgeTensors(GraphLike):
         if self.seed_of_all is None:
             return seed
         return self.seed_of_all(seed)
+
+    def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+        """The outputs of a call, by a call of ``run`` on these edges."""
+        return run(self, self.on_union(inputs), backend, weights, lse)
+
+    def on_union(self, inputs: Inputs) -> Inputs:
+        """The same call, whose normalisation reads the numbers of nodes in the larger graph."""
+        if self.numbers is None:
+            return inputs
+        if not inputs.reads_numbers:
+            return inputs
+        device = inputs.query.device
+        if ("block", device) not in self._memo:
+            targets, sources, num_targets = self.numbers
+            target = self.target.to(device)
+            source = self.source.to(device)
+            self._memo["block", device] = Block(
+                self.num_edges,
+                num_targets,
+                target - targets.to(device)[target],
+                source - sources.to(device)[source],
+            )
+        return replace(inputs, blocks=(self._memo["block", device],))
 
     def _listed(self) -> "EdgeTensors":
         return self

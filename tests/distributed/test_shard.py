@@ -59,8 +59,9 @@ def judge(rows):
 
 
 def test_two_processes_run_as_one():
-    rows = ranks.verdicts("forward.py layers.py norms.py levels.py", 2, "some")
+    rows = ranks.verdicts("forward.py layers.py norms.py levels.py numbering.py", 2, "some")
     assert sum(name.startswith("levels: ") for name in rows) == 12
+    assert sum(name.startswith("numbers: ") for name in rows) == 22
     assert sum("bitwise" in row for row in rows.values()) == 48
     told = [name for name in rows if name.startswith("three blocks, ") and "of heads" not in name]
     assert {name.rpartition(", ")[2] for name in told} == {
@@ -94,13 +95,23 @@ def test_two_processes_run_as_one():
 @pytest.mark.parametrize("processes", [1, 3, 4])
 def test_any_number_of_processes_runs_as_one(processes):
     rows = ranks.verdicts(
-        "forward.py layers.py levels.py", processes, timeout=1500, group_timeout=300
+        "forward.py layers.py levels.py numbering.py", processes, timeout=1500, group_timeout=300
     )
     assert len(rows) > 250
     refusals, _ = judge(rows)
     # refused by one process, too
     some = [row for name, row in refusals.items() if not name.startswith("weights")]
     assert all("nothing" in words for row in some for words in row["words"]) == (processes == 1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "other"), [("heads", "halo"), ("stream", "gather"), ("queries", "halo")]
+)
+def test_a_normalisation_that_may_read_numbers_is_refused_where_edges_are_cut(plan, other):
+    layer = ga.nn.GraphAttention(8, 2, normalize=lambda score, target, num_targets: score)
+    mine = shard(ga.graphs.causal(17), plan=plan, heads=2)
+    with pytest.raises(BackendError, match=f'plan="{plan}" cannot .* try plan="{other}"'):
+        layer(torch.randn(17, 8), mine)
 
 
 def test_one_process_owns_the_whole_graph():
