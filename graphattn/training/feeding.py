@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from ..errors import OptionError
+from ..errors import OptionError, ProcessError
 from ..graph import AttentionGraph
 from ..graphs import Hierarchy
 from ..kernels.row_work import cut, keep
@@ -100,7 +100,15 @@ class Feed:
             )
         with without_interrupts():  # Ctrl-C reaches workers, too, and is this process's to answer
             batches = iter(self.loader)
-        yield from batches
+        try:
+            yield from batches
+        except RuntimeError as error:
+            if "exited unexpectedly" not in str(error):  # torch's words of a worker that is gone
+                raise
+            raise ProcessError(
+                f"one of {self.workers} workers was killed while it made a batch, often because "
+                "memory ran out; take fewer workers or points a batch, and resume the run"
+            ) from error
 
     def _unpacked(self, made: Batch | Packed) -> Batch:
         """A batch on the device, which computes nothing before the copy has ended."""

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from shape_folders import QUICK, labelled_points, two_classes
 
 import graphattn as ga
-from graphattn.errors import OptionError
+from graphattn.errors import OptionError, ProcessError
 from graphattn.graph import AttentionGraph
 from graphattn.kernels import row_work
 from graphattn.plans.cache import CPU
@@ -100,6 +100,18 @@ def test_a_worker_gives_the_same_bits_as_none(name):
     for found, wanted in zip(with_worker, alone, strict=True):
         for a, b in zip(found, wanted, strict=True):
             assert (a is None and b is None) or torch.equal(a, b)
+
+
+def test_a_worker_that_is_killed_is_told_with_what_to_try():
+    _, batches = fed("unet", 1, sizes=(61,) * 40, points=61)
+    made = iter(batches)
+    next(made)
+    next(made)
+    for worker in mp.active_children():
+        worker.kill()
+        worker.join()
+    with pytest.raises(ProcessError, match=r"workers was killed.*resume"):
+        list(made)
 
 
 @pytest.mark.parametrize(
