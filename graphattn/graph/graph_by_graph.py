@@ -140,6 +140,13 @@ class GraphByGraph(Immutable):
 
 def _ranges(calls: GraphByGraph) -> list[Tensor]:
     """int64: the indices of the edges of each graph among those of example after example."""
+    if "ranges" not in calls._memo:
+        calls._memo["ranges"] = without_modes(partial(_make_ranges, calls))
+    ranges: list[Tensor] = calls._memo["ranges"]
+    return ranges
+
+
+def _make_ranges(calls: GraphByGraph) -> list[Tensor]:
     starts = [0, *accumulate(graph.num_edges for graph in calls.of_examples)]
     of_example = [torch.arange(first, last) for first, last in pairwise(starts)]
     return [torch.cat([of_example[example] for example in examples]) for examples in calls.examples]
@@ -147,9 +154,7 @@ def _ranges(calls: GraphByGraph) -> list[Tensor]:
 
 @constant_result  # in a tuple: torch.compile accepts a bare tensor from one call only
 def _of_graph(calls: GraphByGraph, number: int) -> tuple[Tensor]:
-    if "ranges" not in calls._memo:
-        calls._memo["ranges"] = without_modes(partial(_ranges, calls))
-    return (calls._memo["ranges"][number],)
+    return (_ranges(calls)[number],)
 
 
 @constant_result

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError, OptionError
-from ..graph import PerExample
 from ..graph.advice import no_graph
 from .frame import Frame, Piece
 from .given import NEW, is_graph, sized, takes_new
@@ -127,12 +126,9 @@ def _each(graphs: Any, batch: int) -> list[Any]:
     """The graph of each example."""
     if is_graph(graphs):
         return [graphs] * batch
-    if isinstance(graphs, PerExample):
-        each: list[Any] = list(graphs.graphs)
-    elif isinstance(graphs, Iterable) and not hasattr(graphs, "shape"):
+    each: list[Any] = [graphs]
+    if isinstance(graphs, Iterable) and not hasattr(graphs, "shape"):
         each = list(graphs)
-    else:
-        each = [graphs]
     for graph in each:
         if not is_graph(graph):
             raise no_graph(graph, "the function given to ga.patch must return a graph")
