@@ -30,7 +30,6 @@ from .vectors import (
     dot,
     from_edges,
     inner,
-    log,
     scale,
     slopes,
     softmax,
@@ -293,13 +292,9 @@ class Forward(_Targets):
         """The scores of a row become weights."""
         code = self.code
         start = self.buf.after(row.at)
-        with code.loop(0, self.heads) as h:
-            peak, total = softmax(start.after(h * row.places), row.places)
-            with code.when(self.lse.is_given):
-                level = peak + self.number(log(total))
-                self.of_node(self.lse, row)[h] = (total == 0.0).where(float("-inf"), level)
-        with code.when(self.alpha.is_given), self.each_number(row) as (i, h, place):
-            self.of_edge(self.alpha, row, i)[h] = start[place]
+        self.softmax_of_row(start, row, self.lse)
+        with code.when(self.alpha.is_given):
+            self.write_edges(self.alpha, row, start)
         with code.when(self.kept_weights.is_given):
             place = (self.b * self.edges + row.first) * self.heads
             to_edges(start, row.n, self.heads, self.kept_weights.after(place))
@@ -390,8 +385,8 @@ class BackwardTargets(_Targets):
             with code.when(self.grad_lse.is_given):
                 level.value = self.of_node(self.grad_lse, row)[h]
             slopes(weights, of_head, row.places, level.value - total)
-        with code.when(self.grad_bias.is_given), self.each_number(row) as (i, h, place):
-            self.of_edge(self.grad_bias, row, i)[h] = grad[place]
+        with code.when(self.grad_bias.is_given):
+            self.write_edges(self.grad_bias, row, grad)
         scale(grad, self.heads * row.places, self.number(self.scale))
         with code.when(self.softcap > 0.0), self.each_number(row) as (_, _, place):
             grad[place] = grad[place] * self.cap_slope[row.at + place]

@@ -6,7 +6,7 @@ from .code import Value, type_of, vector_type
 from .native import Function, Integer, Marks, Nodes, Sums
 from .node_rows import ROW
 from .rows_kernel import EdgeRow, RowsKernel, SummingKernel
-from .vectors import DOUBLE, log, softmax
+from .vectors import DOUBLE
 
 
 class EdgeSums(SummingKernel):
@@ -97,8 +97,7 @@ class EdgeProducts(RowsKernel):
                 self.other.after(row.first), row.n, self.edges - 1 - row.first, buf,
                 code.constant(1.0, kind), code.constant(0.0, kind),
             )  # fmt: skip
-            with self.each_number(row) as (i, h, place):
-                self.of_edge(self.out, row, i)[h] = buf[place]
+            self.write_edges(self.out, row, buf)
 
 
 class EdgeSoftmax(RowsKernel):
@@ -121,12 +120,8 @@ class EdgeSoftmax(RowsKernel):
                 buf.write(i, lowest)
             with self.each_number(row) as (i, h, place):
                 buf[place] = self.of_edge(self.score, row, i)[h]
-            with code.loop(0, self.heads) as h:
-                peak, total = softmax(buf.after(h * row.places), row.places)
-                level = peak + log(total).to(kind)
-                self.of_node(self.lse, row)[h] = (total == 0.0).where(float("-inf"), level)
-            with self.each_number(row) as (i, h, place):
-                self.of_edge(self.alpha, row, i)[h] = buf[place]
+            self.softmax_of_row(buf, row, self.lse)
+            self.write_edges(self.alpha, row, buf)
 
 
 class EdgeSoftmaxBackward(RowsKernel):

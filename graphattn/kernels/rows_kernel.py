@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from .code import LINE, Array, Value
+from .code import LINE, Array, Value, type_of
 from .native import Function, Indices, Integer, Kernel, Nodes, Places, Sums
 from .node_rows import ROW, padded
+from .vectors import log, softmax
 
 PIECE = 512  # edges summed before the sum joins the row's total
 SOON = 3  # rows between asking for a node and using it
@@ -101,6 +102,22 @@ class RowsKernel(Kernel):
     def of_node(self, x: Sums, row: EdgeRow) -> Sums:
         """The numbers of the row's node, of (B, T, H)."""
         return x.after((self.b * self.rows + row.node) * self.heads)
+
+    def write_edges(self, x: Sums, row: EdgeRow, start: Sums) -> None:
+        """The numbers of a row's edges from a buffer into ``x``, (B, E, H)."""
+        with self.each_number(row) as (i, h, place):
+            self.of_edge(x, row, i)[h] = start[place]
+
+    def softmax_of_row(self, start: Sums, row: EdgeRow, lse: Sums) -> None:
+        """The scores of a row in a buffer become weights; their log-sum-exp into ``lse``, if it is
+        given: -inf without edges.
+        """
+        code = self.code
+        with code.loop(0, self.heads) as h:
+            peak, total = softmax(start.after(h * row.places), row.places)
+            with code.when(lse.is_given):
+                level = peak + log(total).to(type_of(self.kinds.sums))
+                self.of_node(lse, row)[h] = (total == 0.0).where(float("-inf"), level)
 
 
 class SummingKernel(RowsKernel):
