@@ -119,6 +119,18 @@ CALLS = [
 ]
 
 
+def check_gradients(output, expected, operands):
+    """One gradient passed back through both gives the operands the same."""
+    towards = torch.randn_like(output)
+    pairs = zip(
+        torch.autograd.grad(output, operands, towards),
+        torch.autograd.grad(expected, operands, towards),
+        strict=True,
+    )
+    for grad, known in pairs:
+        torch.testing.assert_close(grad, known, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(("name", "backend"), CALLS)
 def test_a_call_is_that_of_each_example(name: str, backend: str) -> None:
     """Outputs, weights, lse and every gradient."""
@@ -168,14 +180,7 @@ def test_a_call_is_sdpa_with_a_mask_of_each_example(backend: str) -> None:
     ).transpose(-3, -2)
     output = ga.attention(*operands, [ga.from_mask(mask) for mask in masks], backend=backend)
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
-    towards = torch.randn_like(output)
-    pairs = zip(
-        torch.autograd.grad(output, operands, towards),
-        torch.autograd.grad(expected, operands, towards),
-        strict=True,
-    )
-    for grad, known in pairs:
-        torch.testing.assert_close(grad, known, rtol=0, atol=1e-12)
+    check_gradients(output, expected, operands)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -339,14 +344,7 @@ def test_a_compiled_call_is_exact(backend: str) -> None:
         expected = attend(*operands)
         output = torch.compile(attend, backend="aot_eager", fullgraph=True)(*operands)
         torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
-        towards = torch.randn_like(output)
-        pairs = zip(
-            torch.autograd.grad(output, operands, towards),
-            torch.autograd.grad(expected, operands, towards),
-            strict=True,
-        )
-        for grad, known in pairs:
-            torch.testing.assert_close(grad, known, rtol=0, atol=1e-12)
+        check_gradients(output, expected, operands)
 
 
 # --- refusals
