@@ -21,9 +21,10 @@ from typing import Any
 
 import torch
 from choice import choices
+from models import MODELS
 from pairs import PAIRS, times_of
 from peers import PEERS
-from processes import Remote
+from processes import Remote, hold_to_avx2
 from shapes import SHAPES, Shape
 
 from graphattn.bench.machine import heading, machine
@@ -75,6 +76,7 @@ AT_MOST: dict[str, tuple[float | None, float | None]] = {
     "1-ring": (1.2, None),
     "choice of 60, the worst over the best": (1.15, None),
 }
+GROUPS = {"pairs": PAIRS, "models": MODELS}
 Values = dict[str, dict[str, float]]  # of each figure, by mode
 
 
@@ -204,7 +206,8 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    what = f"shapes: {', '.join(SHAPES)}; or shapes, pairs, choice, goals; separated by commas"
+    groups = f"shapes, {', '.join(GROUPS)}, choice, goals"
+    what = f"shapes: {', '.join(SHAPES)}; or {groups}; separated by commas"
     found.add_argument("names", help=what)
     found.add_argument(
         "--sizes", default="", metavar="N,N,..", help="about how many nodes, for each shape in turn"
@@ -213,6 +216,9 @@ def parser() -> argparse.ArgumentParser:
         "--peers", default="", metavar="NAME,..", help=f"beside auto: {', '.join(PEERS)}"
     )
     found.add_argument("--device", default="cpu", help="cpu or cuda")
+    found.add_argument(
+        "--avx2", action="store_true", help="peers and ours do without AVX-512 on a CPU that has it"
+    )
     found.add_argument("--repeats", type=int, default=7, metavar="N", help="turns of each")
     found.add_argument(
         "--limit",
@@ -238,11 +244,13 @@ def main() -> int:
         ]
     names = [one for name in names for one in (SHAPES if name == "shapes" else [name])]
     for name in (*names, *peers):
-        if name not in (*SHAPES, "pairs", "choice", *PEERS):
+        if name not in (*SHAPES, *GROUPS, "choice", *PEERS):
             parser().error(
                 f"{name} is no shape and no peer; names are {', '.join(SHAPES)}, peers "
                 f"{', '.join(PEERS)}"
             )
+    if options.avx2:
+        hold_to_avx2()
     facts = machine(options.device)
     facts["stream_gb_per_s"] = stream_gb_per_s(options.device)
     print(
@@ -268,8 +276,8 @@ def main() -> int:
             save_page(options.json, json.dumps(content, indent=1) + "\n")
 
     for name in names:
-        if name == "pairs":
-            for pair, (about, make) in PAIRS.items():
+        if name in GROUPS:
+            for pair, (about, make) in GROUPS[name].items():
                 times = times_of(make(), max(21, options.repeats))
                 values[pair] = {FORWARD: times.ratio}
                 keep(f"{pair}: {times.ratio:.3g} ({about})", pair=pair, **times._asdict())

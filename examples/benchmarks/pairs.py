@@ -61,7 +61,7 @@ def times_of(calls: tuple[Call, Call], repeats: int) -> Times:
     return times
 
 
-def _step(forward: Callable[..., Tensor], *leaves: Tensor) -> Call:
+def step(forward: Callable[..., Tensor], *leaves: Tensor) -> Call:
     """Forward and backward, for the gradients of the leaves."""
     leaves = tuple(
         x if isinstance(x, nn.Parameter) else x.detach().requires_grad_() for x in leaves
@@ -126,14 +126,14 @@ def _token() -> tuple[Call, Call]:
 
 def _sigmoid() -> tuple[Call, Call]:
     graph, qkv = near_points(16_384, 16), _nodes()
-    return _step(partial(_along, graph, normalize=Sigmoid()), *qkv), _step(
+    return step(partial(_along, graph, normalize=Sigmoid()), *qkv), step(
         partial(_along, graph), *qkv
     )
 
 
 def _half() -> tuple[Call, Call]:
     graph = near_points(16_384, 16)
-    return _step(partial(_along, graph), *_nodes(torch.bfloat16)), _step(
+    return step(partial(_along, graph), *_nodes(torch.bfloat16)), step(
         partial(_along, graph), *_nodes()
     )
 
@@ -144,7 +144,7 @@ def _chunks() -> tuple[Call, Call]:
     def of_one(x: Tensor) -> Tensor:
         return _along(graph, *(part.unflatten(-1, (4, 32)) for part in x.chunk(3, -1)))
 
-    return _step(of_one, torch.cat([x.flatten(1) for x in qkv], -1)), _step(
+    return step(of_one, torch.cat([x.flatten(1) for x in qkv], -1)), step(
         partial(_along, graph), *qkv
     )
 
@@ -160,7 +160,7 @@ def _examples() -> tuple[Call, Call]:
         flat = [x.flatten(0, 1) for x in (query, key, value)]
         return _along(union, *flat).unflatten(0, (32, 512))
 
-    return _step(partial(_along, PerExample(graphs)), *qkv), _step(by_hand, *qkv)
+    return step(partial(_along, PerExample(graphs)), *qkv), step(by_hand, *qkv)
 
 
 def _masks(density: float) -> tuple[Call, Call]:
@@ -173,7 +173,7 @@ def _masks(density: float) -> tuple[Call, Call]:
         heads = [x.transpose(1, 2) for x in (query, key, value)]
         return nn.functional.scaled_dot_product_attention(*heads, attn_mask=masks[:, None])
 
-    return _step(partial(_along, from_mask(masks)), *qkv), _step(dense, *qkv)
+    return step(partial(_along, from_mask(masks)), *qkv), step(dense, *qkv)
 
 
 def _flex() -> tuple[Call, Call]:
@@ -214,7 +214,7 @@ def _layers(*scores: str) -> list[Call]:
         else:
             layer = GraphAttention(64, 4, edge_dim=3, score=score)
             forward = partial(lambda layer, x, *rest: layer(x, graph, edge_attr=offsets), layer)
-        calls.append(_step(forward, x, *layer.parameters()))
+        calls.append(step(forward, x, *layer.parameters()))
     return calls
 
 

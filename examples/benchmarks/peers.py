@@ -2,9 +2,12 @@
 libraries.
 """
 
+import os
 import re
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +21,17 @@ Forward = Callable[[], Tensor]
 
 
 class PyGCompiled(PyG):
-    """``TransformerConv`` under torch.compile."""
+    """``TransformerConv`` under torch.compile, in one of its modes."""
 
-    name = "PyG compiled"
     made: tuple[nn.Module, Callable[..., Tensor]] | None = None
+
+    def __init__(self, name: str = "PyG compiled", mode: str | None = None) -> None:
+        self.name, self.mode = name, mode
 
     def module(self, problem: Problem) -> tuple[nn.Module, Callable[..., Tensor]]:
         if self.made is None:
             conv, _ = super().module(problem)
-            self.made = conv, torch.compile(conv, dynamic=False)
+            self.made = conv, torch.compile(conv, dynamic=False, mode=self.mode)
         return self.made
 
 
@@ -38,13 +43,22 @@ def _gathered(query: Tensor, key: Tensor, value: Tensor, source: Tensor) -> Tens
     return (score.softmax(2).unsqueeze(-1) * value[:, source]).sum(2)
 
 
+class Gathered(nn.Module):
+    """The same as a module, as exporters take it."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, source: Tensor) -> Tensor:
+        return _gathered(query, key, value, source)
+
+
 class ByHand(Peer):
     """``k[idx]``, multiply, sum, softmax, ``v[idx]``, multiply, sum; torch.compile fuses what
     follows the gathers.
     """
 
-    name = "gather by hand"
     compiled: Callable[..., Tensor] | None = None
+
+    def __init__(self, name: str = "gather by hand", mode: str | None = None) -> None:
+        self.name, self.mode = name, mode
 
     def reasons_against(self, problem: Problem) -> list[str]:
         degree = problem.graph.in_degree
@@ -56,11 +70,156 @@ class ByHand(Peer):
         return x.clone().reshape(-1, *x.shape[-3:])
 
     def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+        source = self.sources(problem)
+        if self.compiled is None:
+            self.compiled = torch.compile(_gathered, dynamic=False, mode=self.mode)
+        return partial(self.compiled, query, key, value, source)
+
+    def sources(self, problem: Problem) -> Tensor:
+        """(T, k), the sources of each target."""
         graph = problem.graph
         order = torch.argsort(graph.target, stable=True)
-        source = graph.source[order].view(graph.num_targets, -1).to(problem.device)
-        call = self.compiled = self.compiled or torch.compile(_gathered, dynamic=False)
-        return lambda: call(query, key, value, source)
+        return graph.source[order].view(graph.num_targets, -1).to(problem.device)
+
+
+class OnnxRuntime(ByHand):
+    """The same, exported and run by ONNX Runtime, which has no backward."""
+
+    def modes(self, problem: Problem) -> tuple[str, ...]:
+        return (FORWARD,)
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        if find_spec("onnxruntime") is None:
+            return ["onnxruntime is not installed"]
+        if problem.device != "cpu":
+            return ["only on a CPU"]
+        return super().reasons_against(problem)
+
+    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+        import onnxruntime
+
+        inputs = (query, key, value, self.sources(problem))
+        program = torch.onnx.export(Gathered(), inputs, dynamo=True, verbose=False)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        model = program.model_proto.SerializeToString()
+        session = onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
+        names = [argument.name for argument in session.get_inputs()]
+        feed = dict(zip(names, (x.numpy() for x in inputs), strict=True))
+        return lambda: torch.from_numpy(session.run(None, feed)[0])
+
+
+class JAX(Peer):
+    """``jax.ops.segment_max`` and ``segment_sum`` over sorted edges, under ``jax.jit``."""
+
+    name = "JAX"
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        if find_spec("jax") is None:
+            return ["jax is not installed"]
+        if problem.device != "cpu":
+            return ["only on a CPU"]
+        return too_large("its (E, H, D) arrays", 8 * problem.edge_bytes, problem.device)
+
+    def lay_out(self, x: Tensor) -> Tensor:
+        return x.clone().reshape(-1, *x.shape[-2:])  # (B * N, H, D)
+
+    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+        if torch.get_num_threads() == 1:
+            os.sched_setaffinity(
+                0, list(os.sched_getaffinity(0))[:1]
+            )  # its pool has a thread a core
+        import jax
+
+        attend = self.attention(problem)
+        run = jax.jit(attend)
+        record = jax.jit(partial(jax.vjp, attend))
+        pull = jax.jit(lambda recorded, grad: recorded(grad))
+        leaves = (query, key, value)
+
+        def forward() -> Tensor:
+            if torch.is_grad_enabled():
+                return _OfJAX.apply(record, pull, *leaves)
+            return torch.from_dlpack(run(*map(_in_jax, leaves)))
+
+        return forward
+
+    def attention(self, problem: Problem) -> Callable[..., Any]:
+        """The function of query, key and value to be compiled."""
+        import jax
+        import jax.numpy as jnp
+
+        graph, scale = problem.graph, problem.head_dim**-0.5
+        order = torch.argsort(graph.target, stable=True)
+        source, target = (
+            jnp.asarray(_nodes_of_batch(nodes[order], size, problem.batch).numpy())
+            for nodes, size in (
+                (graph.source, graph.num_sources),
+                (graph.target, graph.num_targets),
+            )
+        )
+        size = problem.batch * graph.num_targets
+        segments = partial(dict, segment_ids=target, num_segments=size, indices_are_sorted=True)
+
+        def attend(query: Any, key: Any, value: Any) -> Any:
+            score = (query[target] * key[source]).sum(-1) * scale  # (E, H)
+            peak = jax.lax.stop_gradient(jax.ops.segment_max(score, **segments()))
+            weight = jnp.exp(score - peak[target])
+            total = jax.ops.segment_sum(weight, **segments())
+            mixed = jax.ops.segment_sum(weight[..., None] * value[source], **segments())
+            return mixed / jnp.maximum(total, 1e-30)[..., None]
+
+        return attend
+
+
+class JAXGather(JAX):
+    """``k[idx]``, ``v[idx]`` and einsums, under ``jax.jit``."""
+
+    name = "JAX gather"
+
+    def reasons_against(self, problem: Problem) -> list[str]:
+        return super().reasons_against(problem) or ByHand().reasons_against(problem)
+
+    def attention(self, problem: Problem) -> Callable[..., Any]:
+        import jax
+        import jax.numpy as jnp
+
+        sources = ByHand().sources(problem)
+        steps = torch.arange(problem.batch)[:, None, None] * problem.graph.num_sources
+        source = jnp.asarray((sources + steps).flatten(0, 1).numpy())  # (B * T, k)
+        scale = problem.head_dim**-0.5
+
+        def attend(query: Any, key: Any, value: Any) -> Any:
+            score = jnp.einsum("thd,tkhd->tkh", query, key[source]) * scale
+            return jnp.einsum("tkh,tkhd->thd", jax.nn.softmax(score, 1), value[source])
+
+        return attend
+
+
+class _OfJAX(torch.autograd.Function):
+    """A jitted function in torch's graph of gradients; memory is shared by DLPack."""
+
+    @staticmethod
+    def forward(ctx: Any, record: Any, pull: Any, *leaves: Tensor) -> Tensor:
+        output, ctx.recorded = record(*map(_in_jax, leaves))
+        ctx.pull = pull
+        return torch.from_dlpack(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        grads = ctx.pull(ctx.recorded, _in_jax(grad.contiguous()))
+        return None, None, *map(torch.from_dlpack, grads)
+
+
+def _in_jax(x: Tensor) -> Any:
+    import jax
+
+    return jax.dlpack.from_dlpack(x.detach())
+
+
+def _nodes_of_batch(nodes: Tensor, size: int, batch: int) -> Tensor:
+    """The nodes of edges of ``batch`` graphs side by side."""
+    return torch.cat([nodes + i * size for i in range(batch)])
 
 
 class DGL(Peer):
@@ -79,7 +238,7 @@ class DGL(Peer):
 
         graph = problem.graph
         source, target = (
-            torch.cat([nodes + i * size for i in range(problem.batch)]).to(problem.device)
+            _nodes_of_batch(nodes, size, problem.batch).to(problem.device)
             for nodes, size in (
                 (graph.source, graph.num_sources),
                 (graph.target, graph.num_targets),
@@ -177,5 +336,17 @@ class Swin(Peer):
         return forward
 
 
+_OTHERS = (
+    PyGCompiled(),
+    PyGCompiled("PyG max-autotune", "max-autotune"),
+    ByHand(),
+    ByHand("gather max-autotune", "max-autotune"),
+    OnnxRuntime("gather by ONNX Runtime"),
+    JAX(),
+    JAXGather(),
+    DGL(),
+    Flex(),
+    Swin(),
+)
 #: Every peer by name, those of ``graphattn bench`` first.
-PEERS = all_peers() | {peer.name: peer for peer in (PyGCompiled(), ByHand(), DGL(), Flex(), Swin())}
+PEERS = all_peers() | {peer.name: peer for peer in _OTHERS}

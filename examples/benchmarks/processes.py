@@ -21,6 +21,27 @@ from graphattn.bench.peers import Peer, Problem
 from graphattn.bench.timing import Contender
 
 SECONDS = 600.0  # for one answer, which may compile
+#: What makes each library take instructions of a CPU without AVX-512.
+AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+}
+
+
+def hold_to_avx2() -> None:
+    """This process, and those that it starts, do without AVX-512, where the CPU has it.
+
+    Code that a C++ compiler made from loops without intrinsics may still contain it.
+    """
+    from graphattn.kernels.native import Target
+
+    os.environ.update(AVX2)
+    host = Target.of_host()
+    kept = [word for word in host.features.split(",") if not word.startswith("+avx512")]
+    held = host._replace(cpu="x86-64-v3", features=",".join(kept))
+    Target.of_host = classmethod(lambda cls: held)  # type: ignore[method-assign,assignment]
 
 
 class Remote(Contender):
@@ -89,6 +110,8 @@ class Remote(Contender):
 def serve(descriptor: int) -> None:
     """The process: commands of the parent, until it goes away."""
     link = Connection(descriptor)
+    if all(os.environ.get(name) == value for name, value in AVX2.items()):
+        hold_to_avx2()
     contender = Contender(*pickle.loads(link.recv_bytes()))
     torch.set_num_threads(contender.threads)
     device = contender.problem.device

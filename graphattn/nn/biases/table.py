@@ -10,6 +10,17 @@ from ...kernels.modes import can_read_values
 from .constant import need_graph
 
 
+def rows_of(table: Tensor, index: Tensor) -> Tensor:
+    """Rows (..., H) of a table (V, H).
+
+    On a CPU the backward of ``index_select`` takes a third of the time of ``embedding``'s; on CUDA
+    only the latter's gives the same bits in every run.
+    """
+    if table.is_cuda:
+        return nn.functional.embedding(index, table)
+    return table.index_select(0, index.flatten()).unflatten(0, index.shape)
+
+
 class EdgeTable(nn.Module):
     r"""A row of a learned table for each edge: :math:`b_{ts} = \mathrm{weight}[a_{ts}]`.
 
@@ -74,7 +85,7 @@ class EdgeTable(nn.Module):
     def rows(self, values: Tensor) -> Tensor:
         """The rows (..., E, H) of values already checked to be in range."""
         try:
-            return nn.functional.embedding(values, self.weight)
+            return rows_of(self.weight, values)
         except IndexError:
             raise PositionIndexError(
                 f"values must be in [0, {self.weight.shape[0]}), the rows of the table"

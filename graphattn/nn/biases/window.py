@@ -12,7 +12,7 @@ from ...graph import AttentionGraph
 from ...graph.like import GraphLike
 from ...graphs.arguments import axes
 from .constant import need_graph, of_edges
-from .table import EdgeTable
+from .table import EdgeTable, rows_of
 
 Size = tuple[int, ...]
 
@@ -130,7 +130,7 @@ class SwinV2Bias(nn.Module):
             GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
         """
         places = _places(graph, self.window, size, next(self.mlp.parameters()).device)
-        return nn.functional.embedding(places, 16 * torch.sigmoid(self.mlp(self.coordinates())))
+        return rows_of(16 * torch.sigmoid(self.mlp(self.coordinates())), places)
 
     def coordinates(self) -> Tensor:
         """The network's input for each relative position, (prod(2 M - 1), axes)."""
