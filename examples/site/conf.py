@@ -45,7 +45,8 @@ napoleon_custom_sections = [("Source", "notes_style")]
 add_module_names = False
 python_use_unqualified_type_names = True
 toc_object_entries = False
-myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline", "substitution"]
+myst_substitutions = {"version": version}
 myst_heading_anchors = 4
 suppress_warnings = ["config.cache"]  # functions in sphinx_gallery_conf
 
