@@ -68,6 +68,17 @@ class MissingExtraError(GraphAttnError, ImportError):
     """Raised for a dependency that is not installed; the message names what to install."""
 
 
+class Interrupted(SystemExit):
+    """Raised where a signal ends a training; the status is 128 and the signal's number."""
+
+    def __init__(self, number: int, words: str) -> None:
+        super().__init__(128 + number)
+        self.words = words
+
+    def __str__(self) -> str:
+        return self.words
+
+
 def not_installed(error: ModuleNotFoundError) -> MissingExtraError | None:
     """The error for a missing package that this one requires; ``None`` if a module of ours is."""
     if error.name is None:

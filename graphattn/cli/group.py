@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from ..errors import BackendError, ExactnessError, GraphAttnError, not_installed
+from ..errors import BackendError, ExactnessError, GraphAttnError, Interrupted, not_installed
 from .output import CLOSED, document, one_line, say
 
 WRONG, UNEXPECTED, INTERRUPTED = 2, 70, 130  # 70 is EX_SOFTWARE of sysexits.h
@@ -36,10 +36,12 @@ class Group(TyperGroup):
             args = sys.argv[1:]
         words = list(args)
         extra["standalone_mode"] = False
-        wrong: Exception | None = None
+        wrong: Exception | Interrupted | None = None
         status = 0
         try:
             status = super().main(words, prog_name, *rest, **extra) or 0
+        except Interrupted as signal:
+            wrong = signal
         except SystemExit:  # stdout has no reader: the only exit that click takes by itself here
             status = CLOSED
         except Exception as error:
@@ -53,19 +55,22 @@ class Group(TyperGroup):
         sys.exit(status)
 
 
-def report(error: Exception, *, as_json: bool, debug: bool) -> int:
+def report(error: Exception | Interrupted, *, as_json: bool, debug: bool) -> int:
     """Print an error, and return its exit status."""
     if isinstance(error, BrokenPipeError):
         return CLOSED
     status, message = _described(error)
-    if status == INTERRUPTED:
+    is_interrupted = isinstance(error, Interrupted | typer.Abort)
+    if isinstance(error, Interrupted) and os.environ.get("RANK", "0") != "0":
+        return status  # the first process prints the same
+    if is_interrupted:
         line = message
     else:
         line = f"error: {message}"
     is_repeated = _is_in_summary(line) and status == WRONG and _is_set("LOCAL_RANK")
     if is_repeated and not _has_joined():
         return status  # the machine's first process prints the same
-    if debug and status != INTERRUPTED:
+    if debug and not is_interrupted:
         _aloud("".join(traceback.format_exception(error)).rstrip("\n"))
     try:
         if as_json:
@@ -108,7 +113,9 @@ def _aloud(line: str) -> None:
             say(line, sys.stderr)
 
 
-def _described(error: Exception) -> tuple[int, str]:
+def _described(error: Exception | Interrupted) -> tuple[int, str]:
+    if isinstance(error, Interrupted):
+        return int(str(error.code)), str(error)
     if isinstance(error, typer.Abort):
         return INTERRUPTED, "interrupted"
     if isinstance(error, BackendError | ExactnessError):  # with a reason on each line

@@ -3,6 +3,7 @@
 import json as words
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from ..errors import OptionError
+from ..errors import Interrupted, OptionError
 from .options import Debug, Json, number
 from .output import document, encodable, one_line, rendered, say, table, warnings_in_lines
 
@@ -22,11 +23,18 @@ def train(
         typer.Argument(metavar="FOLDER", help="Of shapes; with --resume where they are now."),
     ] = None,
     out: Annotated[
-        Optional[str], typer.Option(metavar="RUN", help="A new folder for everything that is made.")
+        Optional[str],
+        typer.Option(
+            metavar="RUN", help="A folder for everything that is made; a run in it goes on."
+        ),
     ] = None,
     resume: Annotated[
         Optional[str],
-        typer.Option(metavar="RUN", help="Go on with a run, to the same bits on one thread."),
+        typer.Option(
+            metavar="RUN",
+            help="Go on with a run, to the same bits on one thread; --epochs, --workers and "
+            "--device may be others.",
+        ),
     ] = None,
     task: Annotated[
         Optional[str],
@@ -162,6 +170,10 @@ def train(
         ),
     ] = None,
     device: Annotated[Optional[str], typer.Option(help="Where the model is: cpu, cuda.")] = None,
+    finish: Annotated[
+        bool,
+        typer.Option("--finish", help="Train no further: the best epoch so far, and its page."),
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -170,8 +182,9 @@ def train(
     FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz)
     of each point, which win over folders unless --task classify is given. A part is held out by
     --seed; its scores are printed, then those of the controls and the differences from them over
-    shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end --resume
-    goes on.
+    shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end the same
+    command goes on, or --resume; epochs, workers, processes and device may be others. SIGINT, SIGTERM
+    and SIGUSR1 end it after the step, with a state, and a status of 130, 143 or 138.
 
     Under torchrun each process computes on its shapes of every batch, and one writes. With --shard
     they share the points of every batch instead: for scans, uncut, that are too large for one
@@ -194,7 +207,7 @@ def train(
         _check_resumed(options, out)
         run = resume
         with warnings_in_lines(), _callback(json) as tell:
-            result = training.resume(run, folder, tell=tell, **options)
+            result = training.resume(run, folder, finish=finish, tell=tell, **options)
     else:
         if folder is not None:
             folder_of(folder)
@@ -202,15 +215,15 @@ def train(
             raise OptionError("train needs a FOLDER of shapes and --out RUN, or --resume RUN")
         run = out
         with warnings_in_lines(), _callback(json) as tell:
-            result = training.train(folder, run, tell=tell, **_parsed(options))
+            result = training.train(folder, run, finish=finish, tell=tell, **_parsed(options))
     is_first = os.environ.get("RANK", "0") == "0"
     if json and is_first:
         document({"command": "train", "run": run, **result.to_dict()})
 
 
 def _check_resumed(options: dict[str, Any], out: str | None) -> None:
-    """Refuse options that a run has stored; ``device`` may change."""
-    wrong = [name for name in options if name != "device"]
+    """Refuse options that a run has stored, but those that may change."""
+    wrong = [name for name in options if name not in ("device", "epochs", "workers")]
     if out is not None:
         wrong.append("out")
     if wrong:
@@ -337,7 +350,7 @@ def compare(
         cells = (
             one_line(row["run"]),
             row["model"],
-            str(row["epochs"]),
+            row["unfinished"] or str(row["epochs"]),
             f"{row['score']:.3f}",
             f"{row['shapes']:,}",
         )
@@ -404,13 +417,22 @@ def _object(text: str) -> dict[str, Any]:
 
 
 @contextmanager
+def _interrupts() -> Iterator[None]:
+    """Ctrl-C as other signals: with the command that goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(signal.SIGINT, str(error) or "interrupted") from None
+
+
+@contextmanager
 def _callback(json: bool) -> Iterator[Callable[[Any], None]]:
     """A callback that prints the messages of a run, with a bar on a terminal."""
     from ..training.progress import Pace, bars
 
     lines = (lambda text: None) if json else say
     pace = Pace()
-    with bars() as update:
+    with _interrupts(), bars() as update:
 
         def tell(progress: Any) -> None:
             if progress.phase in ("begin", "end"):

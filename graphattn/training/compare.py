@@ -20,9 +20,9 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
         runs: Folders of trained runs of one task.
 
     Returns:
-        For each ``run``, ``model``, ``reads``, ``epochs``, ``metric``, ``score``, ``shapes`` that
-        it shares with the first run, and their mean ``difference`` with its 95 % interval ``low``,
-        ``high``.
+        For each ``run``, ``model``, ``reads``, ``epochs``, ``unfinished`` ("3 of 10 epochs", or ""),
+        ``metric``, ``score``, ``shapes`` that it shares with the first run, and their mean
+        ``difference`` with its 95 % interval ``low``, ``high``.
 
     Raises:
         OptionError: If they are fewer than two, of different tasks or labels, or have held out
@@ -50,7 +50,8 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
             "model": run.model,
             "reads": ", ".join(run.inputs.features),
         }
-        row |= {"epochs": run.schedule.epochs, "metric": metric, "score": result["scores"][metric]}
+        row |= {"epochs": run.schedule.epochs, "unfinished": run.unfinished}
+        row |= {"metric": metric, "score": result["scores"][metric]}
         names = [
             name
             for name in result["each"]
@@ -104,7 +105,7 @@ def _result(path: Path) -> dict[str, Any]:
     if not (path / RESULT).is_file():
         raise LoaderError(
             f"{path}: expected a run that has ended, got none with {RESULT}. Try: graphattn train "
-            "--resume."
+            "--resume, with --finish for the best epoch so far."
         )
     told: dict[str, Any] = parsed(bytes(read(path / RESULT).data))
     if not isinstance(told, dict) or not isinstance(told.get("each"), dict):

@@ -31,6 +31,7 @@ from ..plans.transfer import Apart, Derived, Key, Packed, asked, derived, pack, 
 from ..pyg import Batch as Joined
 from ..shapes.batches import Draw, without_interrupts
 from .data import Prepared, joined
+from .signals import leave_to_parent
 
 _SHARED = "/dev/shm"  # memory that processes share, on Linux
 
@@ -163,6 +164,7 @@ class _Making(Dataset):
 
     def begin(self, worker: int) -> None:
         """Take this worker's share of the memory for shapes."""
+        leave_to_parent()
         self.data.share_memory(self.workers)
 
     def __getitem__(self, ordered: Ordered) -> Batch | Packed:

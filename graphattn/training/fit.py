@@ -23,17 +23,26 @@ from .standard import measure
 from .team import Team, own_points
 
 
-def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> Evaluation:
-    """Train what is not trained yet, and measure it on the held-out shapes; rank 0 writes."""
-    tell = tell if team.first else lambda progress: None
+def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team, finish: bool = False) -> Evaluation:
+    """Train what is not trained yet, and measure it on the held-out shapes; rank 0 writes.
+
+    With ``finish`` nothing is trained, and controls without a trained epoch are left out.
+    """
+    if not team.first:
+        tell = _silent
     tell(Progress("begin", 0.0, f"{shapes!r}\n{run.said}\n{reads(run, shapes)}"))
-    result, history = _trained(run, shapes, "training", tell, team)
+    if (run.path / RESULT).is_file() and not run.unfinished:
+        tell(Progress("begin", 0.0, f"{run.path} is finished; more --epochs go on"))
+    result, history = _trained(run, shapes, "training", tell, team, finish)
     tell(Progress("begin", 0.0, result.own))  # controls may take as long as the model
     for name in run.control:
-        tell(Progress("begin", 0.0, f"control: {SAID[name]}"))
         control = control_of(run, name, shapes)
-        team.first_does(control.save, unless=control.path / "run.json")
-        result.controls[name], _ = _trained(control, shapes, f"control {name}", tell, team)
+        if finish and not control.has_model():
+            result.notes.append(f"no control yet: {SAID[name]} has no trained epoch")
+            continue
+        tell(Progress("begin", 0.0, f"control: {SAID[name]}"))
+        team.first_does(control.save)
+        result.controls[name], _ = _trained(control, shapes, f"control {name}", tell, team, finish)
     unseen = unseen_classes(run, shapes)
     result.notes.extend([unseen] if unseen else [])
     result.notes.extend(notes(run, result))
@@ -48,8 +57,12 @@ def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> Evaluation:
     return result
 
 
+def _silent(progress: Progress) -> None:
+    """The reports of all processes but the first."""
+
+
 def _trained(
-    run: Run, shapes: ShapeFolder, phase: str, tell: Tell, team: Team
+    run: Run, shapes: ShapeFolder, phase: str, tell: Tell, team: Team, finish: bool
 ) -> tuple[Evaluation, list[dict[str, Any]]]:
     """Trained to the end, from where it was left; with its log."""
     number = {shapes.name(i): i for i in range(len(shapes))}
@@ -62,6 +75,9 @@ def _trained(
     history: list[dict[str, Any]] = []
     if run.model == "forest":
         model = _grown(run, train)
+    elif finish:
+        model = run.trained_model().to(run.schedule.device)
+        history = run.history()
     else:
         model, history = _learned(run, train, still["val"], phase, tell, team)
     team.first_does(lambda: run.save_model(model), unless=run.path / MODEL)
@@ -93,6 +109,8 @@ def _learned(
     if started:
         tell(Progress("begin", 0.0, started))
     if (run.path / CHECKPOINT).is_file():
+        if run.unfinished:
+            team.first_does(run.remove_results)
         training.load(*run.state(run.path / CHECKPOINT), run.path / CHECKPOINT)
     else:
         some = train.numbers[:: max(1, len(train) // 16)]

@@ -140,18 +140,30 @@ class Training:
     def run(self, folder: Path | None, tell: Tell, key: str = "") -> None:
         """Train to the end, and load the best parameters; ``folder`` gets states and log."""
         self.team.agree(key, self.model, self.batches.state_dict())
-        saved = time.monotonic()
         _write_log(folder, self.history)  # an end may have come between a state and its line
-        while not self._done():
+        with self.team.signals.steps():
+            self._epochs(folder, tell, key)
+        if len(self.history) < self.schedule.epochs:
+            tell(Progress("begin", 1.0, self._why()))
+        self.model.load_state_dict(self.best)
+
+    def _epochs(self, folder: Path | None, tell: Tell, key: str) -> None:
+        """All steps, with states after some of them and after each epoch."""
+        saved = time.monotonic()
+        while not self.schedule.ended(self.history):
             epoch = self.batches.epoch
             plan = self.batches.plan()
             num_batches = len(plan)
             for batch in self.batches:
                 position = self.batches.position
-                done = (epoch + position / num_batches) / self.schedule.epochs
+                share = 1 / num_batches / self.schedule.epochs
+                before = epoch / self.schedule.epochs + (position - 1) * share
                 shapes = len(plan[position - 1])
-                self.unread.append((self._step(batch, epoch, position, done, shapes), shapes))
-                tell(Progress(self.phase, done))
+                self.unread.append((self._step(batch, epoch, position, before, shapes), shapes))
+                tell(Progress(self.phase, before + share))
+                must_end = self.team.must_end(position % READ == 0 or position == num_batches)
+                if must_end and position < num_batches:
+                    self._end(folder, key, epoch, position)
                 is_due = time.monotonic() - saved > self.schedule.seconds
                 if len(self.unread) == READ:
                     self._read(epoch)
@@ -169,9 +181,19 @@ class Training:
                     self.phase, (epoch + 1) / self.schedule.epochs, said(line, self.task), line
                 )
             )
-        if len(self.history) < self.schedule.epochs:
-            tell(Progress("begin", 1.0, self._why()))
-        self.model.load_state_dict(self.best)
+            if self.team.must_end(True):
+                raise self.team.signals.error(f"after epoch {epoch + 1}")
+
+    def _end(self, folder: Path | None, key: str, epoch: int, position: int) -> None:
+        """Save the state after a step, and end in all processes."""
+        self._read(epoch)
+
+        def save() -> None:
+            if folder is not None:
+                self.save(folder / "checkpoint.safetensors", key)
+
+        self.team.first_does(save)  # the others wait: torchrun ends all when one has ended
+        raise self.team.signals.error(f"in epoch {epoch + 1} after batch {position}")
 
     def _why(self) -> str:
         """The reason for an end before the last epoch."""
@@ -185,14 +207,6 @@ class Training:
             f"{measure} of the "
             f"validation part, and of the next {how.patience} none has a better one (--patience)"
         )
-
-    def _done(self) -> bool:
-        epochs = len(self.history)
-        patience = self.schedule.patience
-        best = max((n for n, line in enumerate(self.history, 1) if line["best"]), default=0)
-        if epochs >= self.schedule.epochs:
-            return True
-        return 0 < patience <= epochs - best
 
     def _step(self, batch: Batch, epoch: int, position: int, done: float, shapes: int) -> Tensor:
         """The mean loss of a batch, whose step is queued on the device; nothing waits for it."""

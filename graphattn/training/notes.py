@@ -8,6 +8,7 @@ from ..shapes import ShapeFolder
 from .evaluation import Evaluation
 from .inputs import rows_of
 from .run import SAID, Run
+from .scenes import CELLS
 
 _FEW = 20  # labels of a class
 _LOW = 0.5  # R2 below which a model of short reach may be the reason
@@ -34,7 +35,7 @@ def scene_of(run: Run) -> str:
         up = f"{run.inputs.upward} is up (--up), "
     else:
         up = ""
-    if run.inputs.block:
+    if 0 < run.inputs.block < CELLS * run.inputs.grid:
         block = f", cut into blocks of {run.inputs.block:g}"
     else:
         block = ""
@@ -128,6 +129,9 @@ def notes(run: Run, result: Evaluation) -> list[str]:
     task = result.task
     scores = result.scores
     lines = [words for words in run.unlike_start() if "held out" in words]
+    unfinished = run.note_of_unfinished()
+    if unfinished:
+        lines.insert(0, unfinished)
     iou: dict[str, Any] = scores.get("iou", {})
     for name, value in iou.items():
         count = scores["labels"][name]

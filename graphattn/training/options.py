@@ -60,7 +60,8 @@ class LoopSettings:
 class Schedule(LoopSettings):
     """Settings of the loop of one run, as ``run.json`` stores them.
 
-    The learning rate of AdamW rises to ``lr`` for 15 % of the steps and falls to 0 along a cosine.
+    The learning rate of AdamW rises to ``lr`` for 15 % of the steps and falls along a cosine, to
+    almost 0 at the last.
     The other settings are those of :class:`LoopSettings`.
 
     Args:
@@ -79,8 +80,16 @@ class Schedule(LoopSettings):
         for name, least in _LEAST.items():
             whole(getattr(self, name), name, least)
 
+    def ended(self, history: Sequence[Mapping[str, Any]]) -> bool:
+        """True once the lines of a log are those of all epochs, or of too many without a better."""
+        epochs = len(history)
+        best = max((n for n, line in enumerate(history, 1) if line["best"]), default=0)
+        if epochs >= self.epochs:
+            return True
+        return 0 < self.patience <= epochs - best
+
     def rate(self, done: float) -> float:
-        """Learning rate after a share of all steps."""
+        """Learning rate of the step after a share of all steps."""
         if done < 0.15:
             return self.lr * (0.04 + 0.96 * (1 - math.cos(math.pi * done / 0.15)) / 2)
         return self.lr * (1 + math.cos(math.pi * min(1.0, (done - 0.15) / 0.85))) / 2

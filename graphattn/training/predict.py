@@ -73,6 +73,9 @@ def predict(
                 "rename it"
             )
     model = made.trained_model().to(made.schedule.device)
+    unfinished = made.note_of_unfinished()
+    if unfinished:
+        warnings.warn(f"{run} is {unfinished}", stacklevel=2)
     make_folder(folder)
     lines: list[dict[str, Any]] = []
     ranges = load_ranges(made.path)

@@ -41,17 +41,16 @@ class Pace:
         self._began: dict[str, tuple[float, float]] = {}
 
     def left(self, name: str, done: float) -> str:
-        """Minutes and seconds until ``done`` is 1: "12:05 left".
+        """Minutes and seconds until ``done`` is 1: "12:05 left"; unknown at the first question.
 
         Example:
             >>> pace = Pace()
             >>> pace.left("reading", 0.0), pace.left("reading", 1.0)
-            ('0:00 left', '0:00 left')
+            ('time left unknown', '0:00 left')
         """
         now = time.monotonic()
         start, first = self._began.setdefault(name, (now, done))
-        if done > first:
-            seconds = int((now - start) / (done - first) * (1 - done))
-        else:
-            seconds = 0
+        if done <= first:
+            return "time left unknown"
+        seconds = int((now - start) / (done - first) * (1 - done))
         return f"{seconds // 60}:{seconds % 60:02} left"

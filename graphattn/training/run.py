@@ -1,6 +1,7 @@
 """A run: a folder with the settings of a training and its results."""
 
 import hashlib
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -153,15 +154,21 @@ class Run:
 
     def save(self) -> None:
         """Write ``run.json``; the folder is made."""
-        if (self.path / "run.json").exists():
-            raise OptionError(f"out: {self.path} holds a run; resume it, or name another folder")
         make_folder(self.path)
+        self.write()
+
+    def write(self) -> None:
+        """Write ``run.json``."""
+        save_page(self.path / "run.json", written(self.record(), indent=1))
+
+    def record(self) -> dict[str, Any]:
+        """The contents of ``run.json``, as JSON has them."""
         told = {
             name: value
             for name, value in vars(self).items()
             if name not in ("path", "task", "inputs", "schedule")
         }
-        told |= {
+        return told | {
             "folder": str(self.folder.resolve()),
             "task": {"name": self.task.name, **asdict(self.task)},
             "inputs": asdict(self.inputs),
@@ -169,7 +176,39 @@ class Run:
             "depths": {name: asdict(depth) for name, depth in self.depths.items()},
             "versions": {name: version_of(name) for name in ("graphattn", "torch", "numpy")},
         }
-        save_page(self.path / "run.json", written(told, indent=1))
+
+    def history(self) -> list[dict[str, Any]]:
+        """The lines of the log, an epoch each; none before the first has ended."""
+        if not (self.path / LOG).is_file():
+            return []
+        lines = (self.path / LOG).read_text(encoding="utf-8").splitlines(keepends=True)
+        # a killed process of an older version may have left half of one
+        return [parsed(line.encode()) for line in lines if line.endswith("\n")]
+
+    @property
+    def unfinished(self) -> str:
+        """Epochs of a run that has not ended, such as "3 of 10 epochs"; "" of one that has."""
+        if self.model == "forest":
+            return ""  # grown at once
+        history = self.history()
+        if self.schedule.ended(history):
+            return ""
+        return f"{len(history)} of {self.schedule.epochs} epochs"
+
+    def note_of_unfinished(self) -> str:
+        """A note for readers of the results of a run that has not ended; "" of one that has."""
+        words = self.unfinished
+        if not words:
+            return ""
+        return (
+            f"unfinished: {words} are trained; go on with: "
+            f"graphattn train --resume {shlex.quote(str(self.path))}"
+        )
+
+    def remove_results(self) -> None:
+        """Remove what an earlier end has written, before training goes on."""
+        for name in (MODEL, RESULT, REPORT):
+            (self.path / name).unlink(missing_ok=True)
 
     @staticmethod
     def load(path: PathLike) -> "Run":
@@ -301,6 +340,10 @@ class Run:
             )
         fill(model, tensors, path)
         return model.eval()
+
+    def has_model(self) -> bool:
+        """True once there is a trained model: of an epoch that has ended, or a forest."""
+        return (self.path / MODEL).is_file() or bool(self.history())
 
     def check(self, data: Any, name: str) -> None:
         """Refuse a shape of which the run's inputs make other features than its model reads."""

@@ -1,6 +1,9 @@
 """Processes of ``torchrun`` that train one model: each has shapes of every batch, rank 0 writes."""
 
 import os
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +19,11 @@ from ..errors import GraphAttnError, ProcessError
 from ..graph.runs import hashed
 from ..graphs import Hierarchy
 from ..versions import VERSION
+from .signals import Signals
+
+LATE = 10.0  # seconds until the first process says for how many it waits
+TIMEOUT = 1800.0  # seconds in which all must have come, as in a group of torch on gloo
+_AGAIN = 0.05  # seconds between two looks
 
 
 class Team:
@@ -25,31 +33,39 @@ class Team:
         processes: Their group.
         first: True in the process that writes and speaks.
         number: How many they are.
+        signals: Sent to this process.
+        ends: Of all processes, steps at which a signal had been sent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Signals | None = None) -> None:
+        self.signals = signals or Signals()
+        self.ends = torch.zeros(())
         self.processes = Processes()
         self.first = self.processes.rank == 0
         self.number = self.processes.number
 
-    def first_does(self, act: Callable[[], object], unless: Path | None = None) -> None:
+    def first_does(self, act: Callable[[], Any], unless: Path | None = None) -> Any:
         """Let the first process do what one must do, unless a file is there; all go on after it.
 
+        Returns:
+            In all processes what the first one's ``act`` returned.
         Raises:
             ProcessError: In the others, if it could not, with its words.
         """
         error = None
+        result = None
         if self.first:
             try:
                 if unless is None or not unless.is_file():
-                    act()
+                    result = act()
             except GraphAttnError as raised:
                 error = raised
-        words = self.processes.told(error and str(error))[0]
+        words, result = self.processes.told((error and str(error), result))[0]
         if error is not None:
             raise error
         if words is not None:
             raise ProcessError(f"process 0: {words}")
+        return result
 
     def agree(self, key: str, model: nn.Module, position: Any) -> None:
         """Refuse processes of another run, other parameters, another position or version.
@@ -73,19 +89,33 @@ class Team:
     def add_up(self, model: nn.Module, loss: Tensor, mass: Tensor) -> Tensor:
         """Mean loss of a batch from its shares, weighted by ``mass``; sets the gradients.
 
-        Gradients are those of ``loss * mass``.
+        Gradients are those of ``loss * mass``. Signals travel along: all end after the same step.
         """
         params = [p for p in model.parameters() if p.requires_grad]
-        facts = torch.stack((loss.detach() * mass, mass))
+        is_sent = torch.full_like(mass, bool(self.signals.number))
+        facts = torch.stack((loss.detach() * mass, mass, is_sent))
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
         wide = torch.promote_types(facts.dtype, torch.float32)
         every = torch.cat([x.to(wide).flatten() for x in (facts, *grads)])
         every = self.processes.sum(every).to(every.device)
-        (total, mass), *parts = every.split([2, *(p.numel() for p in params)])
+        (total, mass, is_sent), *parts = every.split([3, *(p.numel() for p in params)])
+        self.ends = self.ends.to(is_sent) + is_sent
         mass = mass.where(mass > 0, 1)
         for p, grad in zip(params, parts, strict=True):
             p.grad = (grad / mass).view_as(p).to(p.dtype)
         return total / mass
+
+    def must_end(self, reads: bool) -> bool:
+        """True in all processes once a signal was sent to one of them.
+
+        Args:
+            reads: True to wait for the device for that, at the same steps in all processes.
+        """
+        if self.number == 1:
+            return self.signals.number > 0
+        if self.ends.is_cuda and not reads:
+            return False
+        return bool(self.ends)
 
 
 def own_points(shape: Hierarchy, readout: str) -> tuple[Hierarchy, Shard, Shard]:
@@ -97,16 +127,73 @@ def own_points(shape: Hierarchy, readout: str) -> tuple[Hierarchy, Shard, Shard]
     return shape, points, answers
 
 
+def _join(backend: str) -> None:
+    """Join the processes of a launcher, and name the number of those that are late."""
+    if "MASTER_ADDR" not in os.environ:  # torch names what is missing
+        dist.init_process_group(backend)
+        return
+    rank = int(os.environ["RANK"])
+    number = int(os.environ["WORLD_SIZE"])
+    host = os.environ["MASTER_ADDR"]
+    port = int(os.environ["MASTER_PORT"])
+    late = threading.Timer(LATE, _say, (f"waiting for process 0 at {host}:{port}",))
+    late.daemon = True
+    late.start()
+    try:
+        store = dist.TCPStore(
+            host,
+            port,
+            is_master=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+    finally:
+        late.cancel()
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    shared = dist.PrefixStore(f"graphattn/{attempt}", store)
+    _wait_for_all(shared, rank, number)
+    dist.init_process_group(backend, store=shared, rank=rank, world_size=number)
+
+
+def _wait_for_all(store: dist.Store, rank: int, number: int) -> None:
+    """Wait until all processes have come; after some seconds the first one says how many have not.
+
+    Raises:
+        ProcessError: If one does not come within torch's timeout of a group.
+    """
+    began = time.monotonic()
+    said = LATE
+    missing = number - store.add("come", 1)
+    while missing > 0:
+        waited = time.monotonic() - began
+        if waited > TIMEOUT:
+            raise ProcessError(
+                f"{missing} of {number} processes did not come in {TIMEOUT:g} s; see their own "
+                "errors, and start all of them"
+            )
+        if rank == 0 and waited > said:
+            _say(f"waiting for {missing} of {number} processes")
+            said += 6 * LATE
+        time.sleep(_AGAIN)
+        missing = number - store.add("come", 0)
+
+
+def _say(words: str) -> None:
+    """A line on stderr, if there is one."""
+    if sys.stderr is not None:
+        print(words, file=sys.stderr, flush=True)
+
+
 @contextmanager
-def team(device: str) -> Iterator[Team]:
+def team(device: str, signals: Signals | None = None) -> Iterator[Team]:
     """The processes that a launcher started, joined if they are not yet, or this one alone."""
     many = os.environ.get("WORLD_SIZE", "1") not in ("", "1")
     joins = many and not dist.is_initialized()
     if many and device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if joins:
-        dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
-    yield Team()
+        _join("nccl" if device.startswith("cuda") else "gloo")
+    yield Team(signals)
     if joins:  # after an error the others may never answer
         dist.barrier()
         dist.destroy_process_group()

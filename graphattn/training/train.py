@@ -1,7 +1,7 @@
 """Train a model on a folder of shapes, and resume a run."""
 
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from ..convert.files._guard import PathLike
 from ..errors import OptionError
 from .checkpoint import safetensors
 from .chosen import check_labels
+from .continued import changed, continued
 from .data import same_files
 from .evaluation import Evaluation
 from .fit import fit
@@ -19,25 +20,34 @@ from .options import Options
 from .ranges import RANGES
 from .resolve import resolve
 from .run import CHECKPOINT, Run
-from .team import team
+from .signals import signals
+from .team import Team, team
 
 
 def train(
     folder: PathLike,
     out: PathLike,
     *,
+    finish: bool = False,
     tell: Tell | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     **options: Any,
 ) -> Evaluation:
     """Train on a folder of shapes, measure on those held out, and write everything into ``out``.
 
+    Where ``out`` holds a run of these settings and files, it goes on, so that a command that is
+    repeated (``torchrun --max-restarts``, ``sbatch --requeue``) begins or continues; ``epochs``,
+    ``patience``, ``workers``, ``device`` and the number of processes may be others. SIGINT, SIGTERM
+    and SIGUSR1 end it after the step, with a state, unless the caller handles them; a second signal
+    ends it at once.
+
     Under ``torchrun`` every process computes on its shapes of each batch, or with ``shard`` on its
     points, and rank 0 writes and reports.
 
     Args:
         folder: Folder of shapes, as :class:`graphattn.shapes.ShapeFolder` reads it.
-        out: A new folder for the run.
+        out: The folder of the run, which is made.
+        finish: True to train no further: the best epoch so far is measured, and its page written.
         tell: Called with a :class:`Progress` after every batch.
         on_epoch: Called with the line of the log at the end of every epoch of the model and of its
             controls: ``phase``, ``epoch``, ``loss``, ``val_loss``, ``val_miou``, ... The folder has
@@ -49,7 +59,9 @@ def train(
 
     Raises:
         LoaderError: With the file that is wrong, or that cannot be written.
-        OptionError: If ``out`` holds a run already, or an option cannot be.
+        OptionError: If ``out`` holds a run of other settings, or an option cannot be.
+        Interrupted: If a signal ended it, a ``SystemExit`` with status 128 and the signal's number;
+            ``KeyboardInterrupt`` for SIGINT.
 
     Example:
         >>> import tempfile, torch, graphattn as ga
@@ -68,18 +80,19 @@ def train(
     progress = _callback(tell, on_epoch)
     settings = Options.of(options)
     shapes = settings.shapes(folder)
-    run = resolve(settings, shapes, out)
-    with team(run.schedule.device) as processes, ExitStack() as lock:
+    new = resolve(settings, shapes, out)
+    is_new = not (new.path / "run.json").exists()
+    with _together(new) as (processes, lock):
 
-        def begin() -> None:
-            lock.enter_context(run.alone())
-            run.save()
+        def begin() -> Run:
+            lock.enter_context(new.alone())
+            return continued(new)
 
-        processes.first_does(begin)
+        run = processes.first_does(begin)
         try:
-            return fit(run, shapes, progress, processes)
-        except OptionError:  # a batch that does not fit: the next try may name this folder
-            if processes.first:
+            return fit(run, shapes, progress, processes, finish)
+        except OptionError:  # a batch that does not fit: the next try may have other options
+            if processes.first and is_new:
                 _discard(run)
             raise
 
@@ -89,6 +102,9 @@ def resume(
     folder: PathLike | None = None,
     *,
     device: str | None = None,
+    epochs: int | None = None,
+    workers: int | None = None,
+    finish: bool = False,
     tell: Tell | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Evaluation:
@@ -100,8 +116,9 @@ def resume(
     Args:
         out: The folder of the run.
         folder: Folder of the shapes, if they have moved.
-        device: Device of the model from now on; by default that of the run.
-        tell, on_epoch: As in :func:`train`.
+        device, epochs, workers: Device of the model, largest number of epochs and processes that
+            make batches from now on; by default those of the run.
+        finish, tell, on_epoch: As in :func:`train`.
 
     Raises:
         LoaderError: If a file has changed since training began, or ``out`` holds no run.
@@ -109,17 +126,39 @@ def resume(
     safetensors()
     progress = _callback(tell, on_epoch)
     run = Run.load(out)
+    how = run.schedule
     if device is not None:
-        run = replace(run, schedule=replace(run.schedule, device=device))
+        how = replace(how, device=device)
+    if epochs is not None:
+        how = replace(how, epochs=epochs)
+    if workers is not None:
+        how = replace(how, workers=workers)
+    run = replace(run, schedule=how)
     device_here(run.schedule.device, numbers=True)
     if folder is None:
         folder = run.folder
     shapes = run.shapes(folder)
     same_files(shapes, run.files)
     check_labels(shapes, run.task.readout, run.inputs.elements)
-    with team(run.schedule.device) as processes, ExitStack() as lock:
-        processes.first_does(lambda: lock.enter_context(run.alone()))
-        return fit(run, shapes, progress, processes)
+    with _together(run) as (processes, lock):
+
+        def begin() -> None:
+            lock.enter_context(run.alone())
+            changed(run)
+
+        processes.first_does(begin)
+        return fit(run, shapes, progress, processes, finish)
+
+
+@contextmanager
+def _together(run: Run) -> Iterator[tuple[Team, ExitStack]]:
+    """The processes that train a run, which signals end after a step, and locks of the first."""
+    with (
+        signals(run.path) as sent,
+        team(run.schedule.device, sent) as processes,
+        ExitStack() as lock,
+    ):
+        yield processes, lock
 
 
 def _callback(tell: Tell | None, on_epoch: Callable[[dict[str, Any]], None] | None) -> Tell:

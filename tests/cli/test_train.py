@@ -1,12 +1,15 @@
 """``graphattn train``, ``evaluate`` and ``predict``: each task from its folder to its files."""
 
+import os
 import re
 import shlex
+import signal
 
 import pytest
 from shape_folders import labelled_points, measured_meshes, two_classes
 
 import graphattn as ga
+from graphattn.training.loop import Training
 
 TASKS = {
     "classify": (two_classes, '{"widths": [8, 8], "num_heads": 2}', "accuracy", "of shapes right"),
@@ -63,12 +66,13 @@ def test_resume_takes_what_the_run_says(shell, tmp_path):
     run = tmp_path / "run"
     two_classes(tmp_path / "shapes")
     shell(f"train {tmp_path / 'shapes'} --out {run} --epochs 1 --no-control --model perceptron")
-    assert "--epochs is for a new one" in shell.error(f"train --resume {run} --epochs 3")
+    assert "--lr is for a new one" in shell.error(f"train --resume {run} --lr 3")
     assert "--out RUN, or --resume RUN" in shell.error(f"train {tmp_path / 'shapes'}")
     for out in ("", f"--out {tmp_path / 'r'}"):
         words = "nofolder: expected a folder of shapes, got one that does not exist"
         assert words in shell.error(f"train {tmp_path / 'nofolder'} {out}")
-    assert "holds a run" in shell.error(f"train {tmp_path / 'shapes'} --out {run}")
+    differs = shell.error(f"train {tmp_path / 'shapes'} --out {run} --no-control")
+    assert "holds a run that differs: model is perceptron there, unet here" in differs
     assert "must be a JSON object" in shell.error(
         f"train {tmp_path / 'shapes'} --out r --model-options 3"
     )
@@ -100,3 +104,27 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
     done = shell(f"predict {tmp_path / '1'} {folder / '0.ply'} --out {tmp_path / 'out'}")
     assert done.stdout.endswith(f"-> {tmp_path / 'out' / '0.ply'}\n")
     assert "upper part" in (tmp_path / "out" / "0.csv").read_text()
+
+
+def test_an_interrupted_command_says_how_it_goes_on(shell, tmp_path, monkeypatch):
+    folder, run = two_classes(tmp_path / "shapes"), tmp_path / "a run"
+    command = f"train {folder} --out {shlex.quote(str(run))} --no-control --model perceptron"
+    loop = Training._step
+    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 138)):
+
+        def step(self, *words, number=number):
+            os.kill(os.getpid(), number)
+            return loop(self, *words)
+
+        monkeypatch.setattr(Training, "_step", step)
+        done = shell(f"{command} --points 100 --epochs 1")
+        assert done.exit_code == status, done.output
+        said = f"interrupted by {number.name} in epoch 1 after batch"
+        assert done.stderr.splitlines()[-1].startswith(said)
+        assert done.stderr.endswith(f"go on with: graphattn train --resume '{run}'\n")
+    monkeypatch.undo()
+    monkeypatch.setattr("graphattn.training.fit.save_report", lambda *args: None)
+    assert "--lr is for a new one" in shell.error(f"train --resume '{run}' --lr 3")
+    told = shell.json(f"{command} --points 100 --epochs 1")
+    assert told["scores"]["shapes"] == 4
+    assert "is finished" in shell(f"{command} --points 100 --epochs 1").stdout

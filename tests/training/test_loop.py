@@ -89,6 +89,22 @@ def test_a_full_disk_loses_nothing_that_was_written(whole, tmp_path, monkeypatch
     assert contents(full) == wanted
 
 
+def test_every_step_has_a_rate_above_zero(classes, tmp_path, monkeypatch):
+    shares = []
+    rate = ga.training.Schedule.rate
+
+    def recorded(self, done):
+        shares.append(done)
+        return rate(self, done)
+
+    monkeypatch.setattr(ga.training.Schedule, "rate", recorded)
+    how = {"epochs": 2, "points": 90, "control": False, "model": "perceptron"}
+    ga.training.train(classes, tmp_path / "run", **how)
+    assert shares == pytest.approx([step / len(shares) for step in range(len(shares))])
+    schedule = ga.training.Run.load(tmp_path / "run").schedule
+    assert rate(schedule, shares[-1]) > 1e-3 * schedule.lr
+
+
 @pytest.mark.slow
 def test_training_stops_when_validation_does_not_improve(classes, tmp_path):
     how = {**HOW, "epochs": 9, "patience": 2, "augment": (), "lr": 1e-30}

@@ -33,7 +33,7 @@ def test_time_left_is_by_the_pace_of_each_piece_since_it_went_on(monkeypatch):
     # other threads have theirs
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     pace = progress.Pace()
-    assert pace.left("training", 0.5) == "0:00 left"  # it was resumed there
+    assert pace.left("training", 0.5) == "time left unknown"  # it was resumed there
     assert pace.left("training", 0.6) == "2:00 left"
-    assert pace.left("control", 0.0) == "0:00 left"
+    assert pace.left("control", 0.0) == "time left unknown"
     assert pace.left("control", 0.1) == "9:00 left"

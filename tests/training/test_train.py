@@ -28,7 +28,7 @@ def test_a_run_says_what_it_was_made_of(classes, tmp_path):
 def test_a_run_is_not_written_over(classes, tmp_path):
     ga.training.train(classes, tmp_path / "run", **QUICK)
     before = (tmp_path / "run" / "run.json").read_bytes()
-    with pytest.raises(OptionError, match="holds a run; resume it"):
+    with pytest.raises(OptionError, match="holds a run that differs: seed is 0 there, 1 here"):
         ga.training.train(classes, tmp_path / "run", seed=1, **QUICK)
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 

@@ -1,0 +1,96 @@
+"""The run of a folder in which the same command was started before."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..errors import OptionError
+from .run import Run
+from .schema import parsed, written
+
+#: Settings of the loop that may be others when a run goes on; patience follows the epochs.
+MAY_CHANGE = ("epochs", "patience", "workers", "device", "seconds")
+_MOST = 8  # differences that are named
+_LONG = 40  # letters of a value that is quoted
+
+
+def continued(run: Run) -> Run:
+    """The run that goes on in the folder of this one, which is written if none is there.
+
+    Raises:
+        OptionError: If that run has other settings or files, with what differs.
+    """
+    if not (run.path / "run.json").exists():
+        run.save()
+        return run
+    before = Run.load(run.path)
+    differences = list(_differences(run, before))
+    if differences:
+        words = "; ".join(differences[:_MOST])
+        if len(differences) > _MOST:
+            words += f"; and {len(differences) - _MOST:,} more"
+        raise OptionError(
+            f"out: {run.path} holds a run that differs: {words}; name another folder, or give "
+            "the same options"
+        )
+    return changed(
+        replace(before, folder=run.folder),
+        **{name: getattr(run.schedule, name) for name in MAY_CHANGE},
+    )
+
+
+def changed(run: Run, **schedule: Any) -> Run:
+    """The run with some settings of its loop changed, in its folder, too."""
+    new = replace(run, schedule=replace(run.schedule, **schedule))
+    if new.schedule != Run.load(run.path).schedule:
+        new.write()
+    return new
+
+
+def _differences(run: Run, before: Run) -> Iterator[str]:
+    """Settings and files of two runs that differ, in words."""
+    here = _settings(run)
+    there = _settings(before)
+    for name in dict.fromkeys((*there, *here)):
+        if here.get(name) == there.get(name):
+            continue
+        if name.startswith("split ") and here["seed"] != there["seed"]:
+            continue  # it is drawn by the seed
+        if name.startswith("files "):
+            yield f"{name.removeprefix('files ')} has changed"
+            continue
+        words = [_quoted(settings.get(name)) for settings in (there, here)]
+        if words[0] == words[1]:
+            yield name
+        else:
+            yield f"{name} is {words[0]} there, {words[1]} here"
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Settings by name, as a file holds them, without what may change or follows from others."""
+    record: dict[str, Any] = parsed(written(run.record()).encode())
+    settings: dict[str, Any] = {}
+    for name, value in record.items():
+        if name in ("folder", "versions", "said", "features"):
+            continue
+        if not isinstance(value, dict):
+            settings[name] = value
+            continue
+        for key, inner in value.items():
+            if name == "files":
+                settings[f"files {key}"] = inner
+            elif name != "schedule":
+                settings[f"{name} {key}"] = inner
+            elif key not in MAY_CHANGE:
+                settings[key] = inner
+    return settings
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, list) and len(str(value)) > _LONG:
+        return f"{len(value):,} others"
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "none"
+    if value is None or value == "":
+        return "none"
+    return str(value)[:_LONG]

@@ -1,0 +1,121 @@
+"""A command that is repeated begins or continues a run, and what differs is named."""
+
+import json
+
+import pytest
+from shape_folders import QUICK, cloud, two_classes
+
+import graphattn as ga
+from graphattn.errors import LoaderError, OptionError
+from graphattn.training import Run
+from graphattn.training.checkpoint import load_state
+
+
+class Leave(Exception):
+    """An end of a training that no signal announces."""
+
+
+def leave_at(share):
+    def tell(progress):
+        if progress.phase == "training" and progress.done >= share:
+            raise Leave
+
+    return tell
+
+
+def begun(words):
+    """A callback, and the words that a run begins with, which it fills."""
+    return lambda progress: words.append(progress.words) if progress.phase == "begin" else None
+
+
+HOW = {**QUICK, "epochs": 3, "points": 100, "seconds": 0.0, "model": "perceptron"}
+HOW.pop("model_options")
+RESULTS = ("model.safetensors", "checkpoint.safetensors", "log.jsonl", "result.json")
+
+
+def contents(run):
+    return {name: (run / name).read_bytes() for name in RESULTS}
+
+
+def test_the_same_command_goes_on_to_the_same_bits(classes, tmp_path):
+    ga.training.train(classes, tmp_path / "whole", **HOW)
+    run = tmp_path / "run"
+    for share in (0.0, 0.75):
+        with pytest.raises(Leave):
+            ga.training.train(classes, run, tell=leave_at(share), **HOW)
+        assert not (run / "model.safetensors").exists()
+    assert load_state(run / "checkpoint.safetensors")[1]["batches"]["epoch"] == 2
+    ga.training.train(classes, run, **HOW | {"seconds": 30.0})
+    assert contents(run) == contents(tmp_path / "whole")
+
+
+def test_what_differs_from_the_run_is_named_and_nothing_is_written(classes, tmp_path):
+    run = tmp_path / "run"
+    ga.training.train(classes, run, **HOW)
+    before = contents(run) | {"run.json": (run / "run.json").read_bytes()}
+    for other, words in (
+        ({"lr": 0.02}, "lr is 0.003 there, 0.02 here"),
+        ({"seed": 4}, "seed is 0 there, 4 here"),
+        ({"control": ["forest"]}, "control is none there, forest here"),
+        ({"augment": ["jitter", "drop"]}, "augment is rotation there, jitter,drop here"),
+        ({"points": 70, "amp": True}, "amp is False there, True here; points is 100 there, 70"),
+    ):
+        with pytest.raises(OptionError, match=rf"out: .*run holds a run that differs: .*{words}"):
+            ga.training.train(classes, run, **HOW | other)
+    ga.save(cloud(0.3, 2), classes / "flat" / "2.ply")
+    with pytest.raises(OptionError, match=r"differs: flat/2.ply has changed; name another folder"):
+        ga.training.train(classes, run, **HOW)
+    assert before == contents(run) | {"run.json": (run / "run.json").read_bytes()}
+
+
+def test_a_finished_run_says_so_and_more_epochs_go_on(classes, tmp_path):
+    run = tmp_path / "run"
+    how = HOW | {"control": ["perceptron"], "model": "pct", "epochs": 1}
+    ga.training.train(classes, run, **how)
+    words = []
+    ga.training.train(classes, run, tell=begun(words), **how)
+    assert f"{run} is finished; more --epochs go on" in words
+    words.clear()
+    ga.training.train(classes, run, tell=begun(words), **how | {"epochs": 2})
+    assert not any("is finished" in word for word in words)
+    for folder in (run, run / "perceptron"):
+        assert len((folder / "log.jsonl").read_text().splitlines()) == 2
+        assert Run.load(folder).schedule.epochs == 2
+    ga.training.resume(run, epochs=3, workers=0)
+    assert len((run / "log.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_run_that_has_not_ended_is_marked_where_it_is_read(classes, tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(LoaderError, match=r"expected a trained model, got none yet"):
+        ga.training.train(classes, tmp_path / "none", finish=True, **HOW)
+    how = HOW | {"control": ["forest"], "model": "pct"}
+    with pytest.raises(Leave):
+        ga.training.train(classes, run, tell=leave_at(0.9), **how)
+    words = f"unfinished: 2 of 3 epochs are trained; go on with: graphattn train --resume {run}"
+    assert ga.training.evaluate(run).notes[0] == words
+    with pytest.warns(UserWarning, match="run is unfinished: 2 of 3 epochs are trained"):
+        ga.training.predict(run, [classes / "flat" / "0.ply"], tmp_path / "out")
+    ga.training.train(classes, tmp_path / "other", **HOW | {"seed": 0})
+    with pytest.raises(LoaderError, match=r"expected a run that has ended.* with --finish"):
+        ga.training.compare([run, tmp_path / "other"])
+
+    ga.training.train(classes, run, finish=True, **how)
+    told = json.loads((run / "result.json").read_text())
+    assert {"no control yet: a random forest has no trained epoch", words} <= set(told["notes"])
+    assert len((run / "log.jsonl").read_text().splitlines()) == 2
+    rows = ga.training.compare([run, tmp_path / "other"])
+    assert [row["unfinished"] for row in rows] == ["2 of 3 epochs", ""]
+
+    ga.training.resume(run)  # it goes on from its state, and what was finished makes room
+    ga.training.train(classes, tmp_path / "whole", **how)
+    assert contents(run) == contents(tmp_path / "whole")
+
+
+@pytest.mark.slow  # it draws the page
+def test_a_page_says_that_its_run_is_unfinished(tmp_path):
+    folder = two_classes(tmp_path / "shapes")
+    with pytest.raises(Leave):
+        ga.training.train(folder, tmp_path / "run", tell=leave_at(0.9), **HOW)
+    ga.training.resume(tmp_path / "run", finish=True)
+    assert "unfinished: 2 of 3 epochs are trained" in (tmp_path / "run" / "report.html").read_text()
