@@ -11,13 +11,22 @@ from .output import document, say, step
 from .what import item
 
 _MOST = 100_000  # processes
+_OF_A_MACHINE = 8  # GPUs
 
 
 def scale(
     what: What,
     processes: Annotated[
-        str, typer.Option(metavar="N,N,..", help="Numbers of processes, each in turn.")
-    ] = "1,8,64",
+        Optional[str],
+        typer.Option(
+            metavar="N,N,..", help="Numbers of processes, each in turn.", show_default="1,8,64"
+        ),
+    ] = None,
+    gpus: Annotated[
+        Optional[int], number("GPUs that there are, for a launch line in place of --processes.")
+    ] = None,
+    memory: Annotated[float, number("Gigabytes of a GPU, for --gpus.", 1e-3)] = 80,
+    layers: Annotated[int, number("Blocks of the model, for --gpus.")] = 12,
     width: Annotated[int, number("Heads times width of a head.")] = 1024,
     heads: Annotated[Optional[int], number("Heads of the query; by default of width 64.")] = None,
     kv_heads: Annotated[
@@ -39,6 +48,9 @@ def scale(
     plan of exchange, and the bytes of a layer's forward, counted; times are these divided by the
     rates given. Nothing is measured.
 
+    With --gpus it answers with a number of processes, their partition, plan and memory, and the
+    launch line, for the number whose steps are shortest of those that fit.
+
     \b
       graphattn scale 'grid_neighbourhood((512, 512), 13)' --processes 8,64,1000
     """
@@ -47,7 +59,10 @@ def scale(
     from ..distributed.paper import on_paper, times
     from ..distributed.plans import Rows
 
-    numbers = _numbers(processes)
+    if gpus is None:
+        numbers = _numbers(processes or "1,8,64")
+    else:
+        numbers = _up_to(gpus, processes)
     if heads is None:
         heads = max(1, width // 64)
     if width % heads:
@@ -66,11 +81,17 @@ def scale(
         with step(f"counting rows of {P} processes"):
             reports.append(on_paper(graph, P, rows, partition=partition, pos=pos))
     each = [(report, times(report, bandwidth, teraflops)) for report in reports]
+    answer = None
+    if gpus is not None:
+        answer = _answer(each, memory, layers)
     if json:
         plans: list[dict[str, Any]] = [
             {**r.to_dict(), "milliseconds": t._asdict()} for r, t in each
         ]
-        document({**head("scale", subject), "plans": plans})
+        told = {**head("scale", subject), "plans": plans}
+        if answer is not None:
+            told["answer"] = answer
+        document(told)
         return
     say(f"{graph!r}")
     say(
@@ -121,7 +142,66 @@ def scale(
         f"times: at {bandwidth:g} GB/s and {teraflops:g} TFLOP/s, a layer's forward; the backward "
         "sends as much again"
     )
+    if answer is not None:
+        say(
+            f"\n{answer['processes']:,} of {gpus:,} GPUs: partition {answer['partition']}, plan "
+            f"{answer['plan']}, {answer['bytes'] / 1e9:,.3g} GB of {memory:g} GB a process\n"
+            f"assumed: {layers} blocks of width {width} (--layers, --width, --heads) in "
+            f"{dtype.value}, trained with AdamW in float32, {_OF_A_MACHINE} GPUs a machine\n"
+            f"{answer['launch']}"
+        )
     say_notes(subject.notes)
+
+
+def _up_to(gpus: int, processes: str | None) -> list[int]:
+    """The powers of two up to a number of GPUs, and that number."""
+    if processes is not None:
+        raise OptionError("--gpus chooses the number of processes; leave out --processes")
+    if gpus > _MOST:
+        raise OptionError(f"--gpus must be at most {_MOST:,}, got {gpus:,}")
+    return sorted({gpus, *(1 << power for power in range(gpus.bit_length()))})
+
+
+def _answer(each: list[tuple[Any, Any]], gigabytes: float, layers: int) -> dict[str, Any]:
+    """The plan whose steps are shortest, of those that fit into the memory of a GPU.
+
+    Raises:
+        OptionError: If none fits.
+    """
+    from ..distributed.paper import memory
+
+    sizes = [memory(report, layers) for report, _ in each]
+    fit = [number for number, size in enumerate(sizes) if size <= gigabytes * 1e9]
+    if not fit:
+        least = min(sizes)
+        raise OptionError(
+            f"--memory: a process holds {least / 1e9:,.3g} GB at least, got {gigabytes:g}; take "
+            "more --gpus, or fewer --layers"
+        )
+    best = min(fit, key=lambda number: sum(each[number][1]))
+    report = each[best][0]
+    number = report.counts.processes
+    return {
+        "processes": number,
+        "partition": report.partition,
+        "plan": report.plan,
+        "bytes": sizes[best],
+        "launch": _launch(number),
+    }
+
+
+def _launch(processes: int) -> str:
+    """The line that starts so many processes."""
+    if processes == 1:
+        return "python train.py"
+    if processes <= _OF_A_MACHINE:
+        return f"torchrun --standalone --nproc_per_node {processes} train.py"
+    if processes % _OF_A_MACHINE:
+        return f"srun --ntasks {processes} python train.py"
+    return (
+        f"torchrun --nnodes {processes // _OF_A_MACHINE} --nproc_per_node {_OF_A_MACHINE} "
+        "--rdzv_backend c10d --rdzv_endpoint HOST:29500 train.py"
+    )
 
 
 def _numbers(processes: str) -> list[int]:

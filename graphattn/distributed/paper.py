@@ -94,6 +94,21 @@ def times(report: Report, gigabytes: float, teraflops: float) -> Times:
     return Times(int(report.bytes_per_layer.max()) / gigabytes / 1e6, operations / teraflops / 1e9)
 
 
+def memory(report: Report, layers: int) -> int:
+    """Bytes that the fullest process holds in a training step of a stack of blocks.
+
+    A block of width C keeps 17 values of C for each own node (Korthikanti et al. 2022, 34 bytes in
+    16 bits, less the scores), keys and values that it receives, and 12 C^2 parameters with their
+    gradient and AdamW's moments in float32. Edges are two indices, once for all blocks.
+    """
+    rows = report.rows
+    width = (rows.heads or 0) * rows.head_dim
+    own = 17 * width * rows.dtype.itemsize * report.counts.targets
+    of_blocks = layers * int((own + report.bytes_per_layer).max())
+    parameters = layers * 12 * width**2 * 16
+    return of_blocks + parameters + 16 * int(report.edges.max())
+
+
 def _slices(nodes: int, processes: int) -> tuple[IdsOf, Tensor]:
     ranges = [contiguous_range(nodes, process, processes) for process in range(processes)]
     return lambda process: torch.arange(*ranges[process]), torch.tensor(

@@ -61,3 +61,25 @@ def test_what_is_no_plan_is_refused(shell, words, said):
     done = shell(f"scale 'cross(8, 9)' {words}")
     assert done.exit_code == 2
     assert re.search(said, done.stderr)
+
+
+def test_a_number_of_gpus_is_answered_with_a_launch_line(shell):
+    # 17 values of the width, keys and values received, parameters with AdamW's, edges
+    grid = "'grid_neighbourhood((256, 256), 5)'"
+    told = shell.json(f"scale {grid} --gpus 6 --memory 3 --layers 3 --width 128")
+    assert [len(plan["targets"]) for plan in told["plans"]] == [1, 2, 4, 6]
+    answer = told["answer"]
+    assert (answer["processes"], answer["plan"], answer["partition"]) == (1, "halo", "rcb")
+    own = 256 * 256
+    edges = told["plans"][0]["edges"][0]
+    assert answer["bytes"] == 3 * 17 * 128 * 2 * own + 3 * 12 * 128**2 * 16 + 16 * edges
+    assert answer["launch"] == "python train.py"
+    line = shell(
+        f"scale {grid} --gpus 16 --memory 0.4 --layers 3 --width 128 --bandwidth 5e4"
+    ).stdout
+    assert re.search(r"\n16 of 16 GPUs: partition rcb, plan halo, 0.\d+ GB of 0.4 GB a pro", line)
+    assert "assumed: 3 blocks of width 128 (--layers, --width, --heads) in bfloat16" in line
+    assert "\ntorchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d" in line
+    small = f"scale {grid} --gpus 2 --memory 0.01 --layers 3"
+    assert re.search(r"--memory: a process holds .* GB at least, got 0.01", shell.error(small))
+    assert "leave out --processes" in shell.error(f"scale {grid} --gpus 2 --processes 2")
