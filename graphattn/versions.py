@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 
 def version_of(package: str) -> str | None:
