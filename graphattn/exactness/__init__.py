@@ -3,5 +3,6 @@
 from .engine import assert_exact as assert_exact
 from .engine import verify as verify
 from .report import Report as Report
+from .symmetry.report import SymmetryReport as SymmetryReport
 from .twins import DenseGraphAttention as DenseGraphAttention
 from .twins import dense_attention as dense_attention

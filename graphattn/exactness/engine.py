@@ -21,12 +21,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import torch
+from torch import Tensor
 
 from ..backends.device import free_bytes
-from ..errors import ExactnessError
+from ..errors import ExactnessError, OptionError
 from ..graph import AttentionGraph, PerHead
 from ..graph.modes import without_autocast
 from ..nn import GraphAttention
@@ -37,21 +38,63 @@ from .operator import FORWARD_ONLY, CallableSubject, with_layout
 from .pieces import EVERYTHING, Piece, all_pieces, sample
 from .probe import threads
 from .report import Check, Report, Row
+from .symmetry.report import SymmetryReport
+
+DTYPES = (torch.float64, torch.float32)
+#: Defaults of the arguments that only a verification of backends has.
+_OF_BACKENDS = (DTYPES, None, 256, True, None)
 
 
+@overload
+def verify(
+    subject: Callable[..., Any],
+    graph: Any = None,
+    *,
+    symmetry: str | Sequence[str],
+    pos: Tensor,
+    cell: Tensor | None = None,
+    pbc: Any = None,
+    output: Any = "scalars",
+    vectors: Sequence[str] = (),
+    tolerance: float | None = None,
+    seed: int = 0,
+    **inputs: Any,
+) -> SymmetryReport: ...
+
+
+@overload
 def verify(
     subject: AttentionGraph | PerHead | GraphAttention | Callable[..., Any],
     graph: AttentionGraph | None = None,
     *,
-    dtypes: Sequence[torch.dtype] = (torch.float64, torch.float32),
+    dtypes: Sequence[torch.dtype] = DTYPES,
     backends: Sequence[str] | None = None,
     at_most: int | None = 256,
     gradients: bool = True,
     seed: int = 0,
     progress: Progress | None = None,
+    symmetry: None = None,
     **options: Any,
-) -> Report:
+) -> Report: ...
+
+
+def verify(
+    subject: AttentionGraph | PerHead | GraphAttention | Callable[..., Any],
+    graph: Any = None,
+    *,
+    dtypes: Sequence[torch.dtype] = DTYPES,
+    backends: Sequence[str] | None = None,
+    at_most: int | None = 256,
+    gradients: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+    symmetry: str | Sequence[str] | None = None,
+    **options: Any,
+) -> Report | SymmetryReport:
     """Measure how far each backend is from dense masked softmax attention, forward and backward.
+
+    With ``symmetry`` and ``pos``, instead: how far a model's output is from what symmetries of
+    points promise, and which input breaks it (the last arguments below).
 
     The judge is a dense twin in float64 that shares no code with the backends; the code under test
     always runs the whole graph. What is compared depends on the pairs that the twin must compute,
@@ -101,9 +144,27 @@ def verify(
             in :func:`graphattn.explain`, ``scale``, ``softcap``. The default is 4 heads on 2; a
             function that does not take grouped heads gets 3 on 3, and the report says that their
             grouping was not tested.
+        symmetry: Names of symmetries, or "all": "rotations", "reflections", "translations",
+            "permutations", "cells" (lattice vectors added to atoms, other vectors of the lattice, a
+            doubled cell). ``subject`` is then any model, a PyG one or a function, called with what
+            its signature names among ``pos``, ``cell``, ``graph``, ``edge_index`` and ``options``;
+            ``graph`` a graph, whose edges move along, or a recipe or function of ``pos`` (and
+            ``cell``, ``batch``), which makes them anew after each move, or None. The options are
+            inputs by name, whose rows of nodes or edges permute along, and these:
+
+            * ``pos``: (N, d) positions, in float64 unless the model is of float32.
+            * ``cell``, ``pbc``: lattice vectors (d, d) as rows, which turn with ``pos``, and the
+              axes along which they repeat, by default all.
+            * ``output``: the kind of output, or kinds of several in a list or dict, None for one
+              that is not checked: "scalars" (N, ...) and "vectors" (N, ..., d) of nodes, which turn
+              along, as forces do; "points", which move along, too; "scalar" and "vector" of the
+              whole structure.
+            * ``vectors``: names of inputs (..., d) that turn with ``pos``: normals, velocities.
+            * ``tolerance``: the largest difference, over the output's size, that is taken for
+              rounding: 1e-10 in float64, 1e-4 in float32.
 
     Returns:
-        A :class:`Report`; print it.
+        A :class:`Report`; print it. With ``symmetry`` a :class:`SymmetryReport`.
 
     Raises:
         OptionError: If an argument has no meaning for the subject.
@@ -114,7 +175,22 @@ def verify(
         >>> import graphattn as ga
         >>> verify(ga.graphs.causal(7)).ok
         True
+        >>> def energy(pos):
+        ...     return torch.pdist(pos).sum() + pos[:, 2].sum()
+        >>> atoms = torch.randn(9, 3, dtype=torch.float64)
+        >>> report = verify(energy, pos=atoms, symmetry="translations", output="scalar")
+        >>> report.causes[0].input
+        'pos[:, 2]'
     """
+    if symmetry is not None:
+        from .symmetry.engine import verify_symmetry  # only where it is asked for
+
+        if (dtypes, backends, at_most, gradients, progress) != _OF_BACKENDS:
+            raise OptionError(
+                "dtypes, backends, at_most, gradients and progress are of backends, not of a "
+                "symmetry; leave them out"
+            )
+        return verify_symmetry(subject, graph, symmetry=symmetry, seed=seed, **options)
     request = verification(
         subject, graph, dtypes, backends, at_most, gradients, seed, progress, options
     )
@@ -222,7 +298,7 @@ def _report(
     )
 
 
-def assert_exact(subject: Any, graph: AttentionGraph | None = None, **arguments: Any) -> Report:
+def assert_exact(subject: Any, graph: Any = None, **arguments: Any) -> Any:
     """:func:`verify`, and an :class:`graphattn.errors.ExactnessError` unless the report is ok.
 
     The report is the error's message. On a graph too large to compare whole it asserts what

@@ -1,0 +1,252 @@
+"""Input validation for ``verify(symmetry=...)``: the structure and the model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...arguments import floats, positive, several, shown, whole
+from ...errors import GraphError, OptionError, ShapeError
+from ...graph import AttentionGraph, Pattern
+from ...graph.images import checked_cell
+from .measure import BOUNDS
+from .model import Model, check_kinds
+from .structure import Builder, Structure
+
+SYMMETRIES = ("rotations", "reflections", "translations", "permutations", "cells")
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """The checked arguments.
+
+    Args:
+        model: The model.
+        structure: What it is run on.
+        symmetries: Names of the symmetries.
+        periodic: Axes along which the cell repeats.
+        bound: The largest error that is taken for rounding.
+        seed: Of the random moves.
+    """
+
+    model: Model
+    structure: Structure
+    symmetries: tuple[str, ...]
+    periodic: tuple[int, ...]
+    bound: float
+    seed: int
+
+
+def question(
+    subject: Any,
+    graph: Any,
+    symmetry: Any,
+    pos: Any,
+    cell: Any,
+    pbc: Any,
+    output: Any,
+    vectors: Any,
+    tolerance: Any,
+    seed: Any,
+    inputs: Mapping[str, Any],
+) -> Question:
+    """The arguments of ``verify``, checked."""
+    if not callable(subject) or isinstance(subject, type):
+        raise OptionError(
+            f"subject must be a model, verify(model, graph, ...), got {shown(subject)}"
+        )
+    check_kinds(output)
+    model = Model(subject, output)
+    pos = floats(pos, "pos", "(N, d) of positions", 2).detach()
+    if pos.dim() != 2 or 0 in pos.shape:
+        raise ShapeError(f"pos must be (N, d) of at least one point, got {tuple(pos.shape)}")
+    if pos.dtype not in BOUNDS:
+        raise ShapeError(f"pos must be float64 or float32, got {shown(pos)}; pass pos.double()")
+    if not bool(pos.isfinite().all()):
+        raise ShapeError("pos must be finite, got NaN or infinite positions")
+    symmetries = _symmetries(symmetry, pos.shape[1], cell)
+    if cell is not None:
+        cell = checked_cell(cell, pos.shape[1], OptionError).detach().to(pos)
+    periodic = _periodic(pbc, pos.shape[1], cell)
+    edges, build = _edges(graph, pos, cell, inputs)
+    if "cells" in symmetries:
+        _check_one_cell(cell, inputs, periodic)
+    of = {name: _of(name, x, len(pos), edges) for name, x in inputs.items()}
+    _check_edges(of, build)
+    inputs = {name: _detached(x) for name, x in inputs.items()}
+    turning = _vectors(vectors, inputs, pos.shape[1])
+    structure = Structure(pos, cell, edges, inputs, of, turning, build).with_coordinates()
+    model.check(structure)
+    _check_dtype(subject, pos)
+    if tolerance is None:
+        bound = BOUNDS[pos.dtype]
+    else:
+        bound = positive(tolerance, "tolerance")
+    return Question(model, structure, symmetries, periodic, bound, whole(seed, "seed"))
+
+
+def _detached(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return x.detach()
+    return x
+
+
+def _symmetries(symmetry: Any, axes: int, cell: Any) -> tuple[str, ...]:
+    """Names of symmetries; "all" is all that the structure has."""
+    if symmetry == "all":
+        return tuple(
+            name
+            for name in SYMMETRIES
+            if (name != "cells" or cell is not None) and (name != "rotations" or axes > 1)
+        )
+    names = [symmetry]
+    if not isinstance(symmetry, str):
+        names = several(symmetry, "symmetry", f"must name some of {', '.join(SYMMETRIES)}")
+    for name in names:
+        if not isinstance(name, str) or name not in SYMMETRIES:
+            expected = ", ".join(SYMMETRIES)
+            raise OptionError(f'symmetry must be "all" or among {expected}, got {shown(name)}')
+    if not names:
+        raise OptionError("symmetry must name at least one symmetry, got none")
+    if "rotations" in names and axes == 1:
+        raise OptionError("rotations need positions of at least 2 axes, got 1; check reflections")
+    return tuple(dict.fromkeys(names))
+
+
+def _periodic(pbc: Any, axes: int, cell: Any) -> tuple[int, ...]:
+    """The axes along which the cell repeats, by default all."""
+    if cell is None:
+        if pbc is not None:
+            raise OptionError("pbc needs cell, the lattice vectors of the periodic axes, got none")
+        return ()
+    if pbc is None:
+        return tuple(range(axes))
+    flags = torch.as_tensor(pbc).reshape(-1)
+    if flags.numel() == 1:
+        flags = flags.expand(axes)
+    if flags.dtype != torch.bool or flags.numel() != axes:
+        raise OptionError(f"pbc must be True or False for each of {axes} axes, got {shown(pbc)}")
+    return tuple(torch.nonzero(flags).flatten().tolist())
+
+
+def _check_one_cell(cell: Any, inputs: Mapping[str, Any], periodic: tuple[int, ...]) -> None:
+    """Refuse the symmetry of cells without one cell of one structure."""
+    if cell is None:
+        raise OptionError("cells need cell, the lattice vectors as rows, got none")
+    if cell.dim() == 3 and len(cell) != 1:
+        raise OptionError(f"cells are checked on one structure, got {len(cell)} cells")
+    if inputs.get("batch") is not None:
+        raise OptionError("cells are checked on one structure, got batch; leave it out")
+    if not periodic:
+        raise OptionError("cells need an axis that repeats, got none in pbc")
+
+
+def _edges(
+    graph: Any, pos: Tensor, cell: Any, inputs: Mapping[str, Any]
+) -> tuple[AttentionGraph | None, Builder | None]:
+    """The edges, and what makes them anew after a move; ``None`` if they are fixed."""
+    if graph is None:
+        return None, None
+    if isinstance(graph, AttentionGraph):
+        if not graph.is_square or graph.num_nodes != len(pos):
+            raise GraphError(
+                f"graph must be of the {len(pos)} points of pos, got {graph.num_sources} sources "
+                f"and {graph.num_targets} targets"
+            )
+        return graph.materialise(), None
+    builder = _builder(graph)
+    edges = builder(pos, cell, inputs.get("batch"))
+    return edges, builder
+
+
+def _builder(graph: Any) -> Builder:
+    """What makes edges of positions: a recipe, or a function of positions and maybe of a cell."""
+    if isinstance(graph, Pattern):
+        return lambda pos, cell, batch: _recipe(graph, pos, cell, batch)
+    if not callable(graph):
+        raise GraphError(
+            "graph must be an AttentionGraph, a recipe such as ga.graphs.knn(..., k=8), or a "
+            f"function of pos, got {shown(graph)}"
+        )
+    maker = Model(graph, "scalar")
+
+    def build(pos: Tensor, cell: Tensor | None, batch: Tensor | None) -> AttentionGraph:
+        given = {"cell": cell, "batch": batch}
+        known = {name: x for name, x in given.items() if x is not None and maker.takes(name)}
+        try:
+            maker.signature.bind(pos, **known)
+        except TypeError as why:
+            names = ", ".join(("pos", *known))
+            raise GraphError(f"graph must be a function graph({names}): {why}") from None
+        edges = graph(pos, **known)
+        if not isinstance(edges, AttentionGraph):
+            raise GraphError(f"graph(pos) must give an AttentionGraph, got {shown(edges)}")
+        return edges.materialise()
+
+    return build
+
+
+def _recipe(
+    recipe: Pattern, pos: Tensor, cell: Tensor | None, batch: Tensor | None
+) -> AttentionGraph:
+    if cell is None:
+        return recipe(pos, batch).materialise()
+    return recipe(pos, batch, cell=cell).materialise()
+
+
+def _of(name: str, x: Any, num_nodes: int, graph: AttentionGraph | None) -> str:
+    """What the rows of an input are of: nodes, edges, or no rows that move."""
+    if name in ("graph", "edge_index"):
+        raise OptionError(f"{name} is made of the graph; pass it after the model")
+    if not isinstance(x, Tensor) or x.dim() == 0:
+        return "whole"
+    if len(x) == num_nodes:
+        return "nodes"
+    if graph is not None and len(x) == graph.num_edges:
+        return "edges"
+    return "whole"
+
+
+def _check_edges(of: Mapping[str, str], build: Builder | None) -> None:
+    """Refuse inputs of edges that are made anew."""
+    if build is None:
+        return
+    for name, kind in of.items():
+        if kind == "edges":
+            raise OptionError(
+                f"{name} has a row for each edge, and graph makes the edges anew after each move; "
+                f"pass the graph of pos, or make {name} in the model"
+            )
+
+
+def _vectors(vectors: Any, inputs: Mapping[str, Any], axes: int) -> frozenset[str]:
+    """Names of the inputs that turn with the points."""
+    if isinstance(vectors, str):
+        vectors = (vectors,)
+    names = several(vectors, "vectors", "must be names of inputs")
+    for name in names:
+        x = inputs.get(name)
+        if not isinstance(x, Tensor):
+            known = ", ".join(inputs) or "none"
+            raise OptionError(f"vectors must name inputs ({known}), got {shown(name)}")
+        if not x.is_floating_point() or x.shape[-1:] != (axes,):
+            raise ShapeError(
+                f"{name} must be floating point and end in {axes} axes to turn with pos, got "
+                f"{shown(x)}"
+            )
+    return frozenset(names)
+
+
+def _check_dtype(subject: Any, pos: Tensor) -> None:
+    """Refuse parameters of another dtype than the positions."""
+    parameters: Sequence[Tensor] = ()
+    if isinstance(subject, nn.Module):
+        parameters = [x for x in subject.parameters() if x.is_floating_point()]
+    for x in parameters:
+        if x.dtype != pos.dtype:
+            raise ShapeError(
+                f"pos must have the dtype of the model, {x.dtype}, got {pos.dtype}; verify "
+                "model.double() on pos.double(), where a break is told from rounding"
+            )

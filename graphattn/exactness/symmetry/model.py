@@ -1,0 +1,155 @@
+"""A model that is called with what its signature names."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...arguments import shown
+from ...errors import OptionError, ShapeError
+from .moves import KINDS, OF_NODES, TURNING
+from .structure import Structure
+
+Outputs = dict[str, Tensor]
+"""Checked outputs by name."""
+
+
+class Model:
+    """The model under test.
+
+    Args:
+        function: A module or a function.
+        output: Kind of its output, or kinds of several: a list, or a dict by name.
+    """
+
+    def __init__(self, function: Callable[..., Any], output: Any) -> None:
+        self.function = function
+        self.output = output
+        self.kinds = {name: kind for name, kind in named(output).items() if kind is not None}
+        called = function
+        if isinstance(function, nn.Module):
+            called = function.forward
+        self.signature = inspect.signature(called)
+
+    @property
+    def takes_any(self) -> bool:
+        """True if it has a ``**kwargs``."""
+        kinds = [parameter.kind for parameter in self.signature.parameters.values()]
+        return inspect.Parameter.VAR_KEYWORD in kinds
+
+    @property
+    def name(self) -> str:
+        """The class of a module, or the name of a function."""
+        if isinstance(self.function, nn.Module):
+            return type(self.function).__name__
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def takes(self, name: str) -> bool:
+        """True if its signature has this name."""
+        return name in self.signature.parameters
+
+    def check(self, structure: Structure) -> None:
+        """Refuse inputs that it does not take, and missing ones."""
+        known = self._named(structure)
+        words = ", ".join(self.signature.parameters) or "nothing"
+        for name in structure.inputs:
+            if not self.takes(name) and not self.takes_any:
+                raise OptionError(
+                    f"{name} must be an argument of the model, which takes {words}; wrap it: "
+                    f"lambda pos, {name}: model(...)"
+                )
+        for name, parameter in self.signature.parameters.items():
+            is_named = parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+            if is_named and parameter.default is parameter.empty and name not in known:
+                remedy = f"pass {name}=, or wrap it: lambda pos: model(...)"
+                if name in ("graph", "edge_index"):
+                    remedy = "pass the graph after the model"
+                raise OptionError(f"the model needs {name}, got none; {remedy}")
+
+    def _named(self, structure: Structure) -> dict[str, Any]:
+        """All that a model may name."""
+        known: dict[str, Any] = {**structure.inputs, "pos": structure.pos}
+        if structure.cell is not None:
+            known["cell"] = structure.cell
+        if structure.graph is not None:
+            known["graph"] = structure.graph
+            known["edge_index"] = structure.graph.edge_index
+        return known
+
+    def raw(self, structure: Structure) -> Any:
+        """The model's own result."""
+        known = self._named(structure)
+        passed = []
+        named_ones = {}
+        for name, parameter in self.signature.parameters.items():
+            if name not in known:
+                continue
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                passed.append(known[name])
+            else:
+                named_ones[name] = known[name]
+        if self.takes_any:
+            named_ones.update(structure.inputs)
+        with torch.enable_grad():
+            return self.function(*passed, **named_ones)
+
+    def run(self, structure: Structure) -> Outputs:
+        """The outputs that are checked, detached, float64."""
+        return self.checked(self.raw(structure), structure)
+
+    def checked(self, result: Any, structure: Structure) -> Outputs:
+        """Outputs of the kinds that were named, by name."""
+        outputs = named(result)
+        if isinstance(self.output, str) and len(outputs) > 1:
+            raise OptionError(
+                f"output must name a kind for each of {len(outputs)} outputs, got "
+                f"{shown(self.output)}; pass a list, with None for one that is not checked"
+            )
+        missing = [name for name in self.kinds if name not in outputs]
+        if missing:
+            raise OptionError(
+                f"output names {missing[0]}, and the model gives {', '.join(outputs) or 'nothing'}"
+            )
+        return {
+            name: self._one(name, kind, outputs[name], structure)
+            for name, kind in self.kinds.items()
+        }
+
+    def _one(self, name: str, kind: str, x: Any, structure: Structure) -> Tensor:
+        if not isinstance(x, Tensor) or x.is_complex():
+            raise ShapeError(
+                f"{name} of the model must be a tensor of real numbers, got {shown(x)}"
+            )
+        shape = tuple(x.shape)
+        if kind in OF_NODES and shape[:1] != (structure.num_nodes,):
+            raise ShapeError(
+                f'{name} must have {structure.num_nodes} rows as output="{kind}", got {shape}; '
+                'numbers of the whole structure are output="scalar"'
+            )
+        if kind in TURNING and shape[-1:] != (structure.axes,):
+            raise ShapeError(
+                f'{name} must end in {structure.axes} axes as output="{kind}", got {shape}; '
+                "return x.transpose(-1, -2) if the axes come earlier"
+            )
+        return x.detach().double()
+
+
+def named(outputs: Any) -> dict[str, Any]:
+    """Outputs, or their kinds, by name: a dict, a list, or one."""
+    if isinstance(outputs, dict):
+        return dict(outputs)
+    if isinstance(outputs, Sequence) and not isinstance(outputs, str):
+        return {f"output[{index}]": x for index, x in enumerate(outputs)}
+    return {"output": outputs}
+
+
+def check_kinds(output: Any) -> None:
+    """Refuse kinds of outputs that are none."""
+    kinds = named(output).values()
+    for kind in kinds:
+        if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
+            raise OptionError(f"output must be one of {', '.join(KINDS)}, got {shown(kind)}")
+    if all(kind is None for kind in kinds):
+        raise OptionError("output must name the kind of at least one output, got none")

@@ -1,0 +1,143 @@
+"""The report of symmetries, as a value that prints."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SymmetryRow:
+    """One output under one kind of move: the relative difference and the bound it is held to.
+
+    Args:
+        symmetry: "rotations", "reflections", "translations", "permutations" or "cells".
+        case: The moves, in words.
+        output: Name of the output.
+        error: The largest difference from what the symmetry promises, over the output's size.
+        bound: The largest error that is taken for rounding.
+        raised: The error that the model raised on a moved structure; empty if none.
+    """
+
+    symmetry: str
+    case: str
+    output: str
+    error: float
+    bound: float
+    raised: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if the error is within its bound; NaN is not."""
+        return self.error <= self.bound
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What breaks symmetries.
+
+    Args:
+        symmetries: The symmetries that it breaks.
+        kind: "coordinates", "directions", "frames", "ties", "features", "output", "graph", "order",
+            "handedness", "cell", "chance" or "unknown".
+        input: The input that it comes by, as Python writes it: ``pos[:, 2]``.
+        words: The explanation, and what to try.
+    """
+
+    symmetries: tuple[str, ...]
+    kind: str
+    input: str
+    words: str
+
+
+@dataclass(frozen=True)
+class SymmetryReport:
+    """The result of :func:`graphattn.verify` with ``symmetry``; print it, or ask ``.ok``.
+
+    Args:
+        subject: The model's name.
+        structure: What it was run on, in words.
+        rows: The errors.
+        causes: What explains those beyond their bounds.
+        notes: What the reader should know about how it was measured.
+    """
+
+    subject: str
+    structure: str
+    rows: tuple[SymmetryRow, ...]
+    causes: tuple[Cause, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True if every symmetry that was asked for holds on this structure."""
+        return bool(self.rows) and all(row.ok for row in self.rows)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    @property
+    def worst(self) -> SymmetryRow | None:
+        """The row with the largest error in terms of its bound."""
+        return max(self.rows, key=lambda row: _order(row.error / row.bound), default=None)
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The symmetries that do not hold."""
+        return tuple(dict.fromkeys(row.symmetry for row in self.rows if not row.ok))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values that ``json.dumps`` takes."""
+        return {
+            "ok": self.ok,
+            "subject": self.subject,
+            "structure": self.structure,
+            "rows": [
+                {**row.__dict__, "error": _json(row.error), "ok": row.ok} for row in self.rows
+            ],
+            "causes": [
+                {**cause.__dict__, "symmetries": list(cause.symmetries)} for cause in self.causes
+            ],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"symmetry of {self.subject}", f"  on {self.structure}", ""]
+        width = max(len("output"), *(len(row.output) for row in self.rows))
+        lines.append(f"{'':<47}{'output':<{width}}  {'':<6}   error   limit")
+        for row in self.rows:
+            verdict = "BROKEN"
+            if row.ok:
+                verdict = "ok"
+            what = f"{row.symmetry:<13} {row.case}"
+            line = (
+                f"{what:<47}{row.output:<{width}}  {verdict:<6} {row.error:7.1e} {row.bound:7.1e}"
+            )
+            lines.append(line)
+            if row.raised:
+                lines.append(f"    raised {row.raised}")
+        lines += [
+            "error: the largest difference from what the symmetry promises, over the output's"
+        ]
+        lines += ["size", ""]
+        lines += [f"note: {note}" for note in self.notes]
+        for cause in self.causes:
+            lines.append(f"{', '.join(cause.symmetries)}: {cause.input}")
+            lines += [f"    {part}" for part in cause.words.split("; ")]
+        failed = sum(not row.ok for row in self.rows)
+        if failed:
+            lines.append(f"NOT SYMMETRIC: {failed} of {len(self.rows)} checks fail")
+        else:
+            lines.append(f"SYMMETRIC: all {len(self.rows)} checks hold")
+        return "\n".join(lines)
+
+
+def _order(ratio: float) -> float:
+    """The ratio, with NaN above all."""
+    if ratio == ratio:
+        return ratio
+    return float("inf")
+
+
+def _json(number: float) -> float | str:
+    if number - number == 0:
+        return number
+    return str(number)

@@ -1,0 +1,459 @@
+"""``verify(symmetry=...)``: symmetric models pass, and what breaks another is named."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import LSTMAggregation, PointNetConv, PPFConv
+from torch_geometric.nn.models.schnet import SchNet
+
+import graphattn as ga
+from graphattn.errors import ExactnessError, GraphError, OptionError, ShapeError
+
+N = 13
+CELL = torch.tensor([[3.1, 0.2, 0.0], [-0.4, 2.9, 0.3], [0.1, 0.5, 3.3]], dtype=torch.float64)
+MOTIONS = ("rotations", "reflections", "translations")
+
+
+def points(number=N, axes=3, seed=0):
+    return torch.randn(
+        number, axes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
+
+
+def lattice(side=3):
+    return torch.cartesian_prod(*[torch.arange(side, dtype=torch.float64)] * 3)
+
+
+def near(graph, pos):
+    """Numbers of nodes, of distances alone."""
+    d = ga.nn.edge_geometry(graph, pos, features=("distance",))
+    return pos.new_zeros(len(pos)).index_add(0, graph.target, torch.exp(-d[:, 0]))
+
+
+def causes(report):
+    """Kind and input of each cause, by symmetry."""
+    return {name: (cause.kind, cause.input) for cause in report.causes for name in cause.symmetries}
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+@pytest.mark.parametrize("graph", [ga.graphs.knn(..., k=4), lambda pos: ga.graphs.radius(pos, 1.7)])
+def test_a_model_of_distances_holds_all(graph, axes):
+    report = ga.verify(near, graph, pos=points(axes=axes), symmetry="all")
+    assert report.ok
+    assert report.causes == ()
+    assert {row.symmetry for row in report.rows} == {*MOTIONS, "permutations"}
+    assert "SYMMETRIC" in str(report)
+    assert json.loads(json.dumps(report.to_dict()))["ok"]
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("pbc", [(True, True, True), (True, False, True)])
+def test_a_crystal_holds_all_through_several_images(fixed, pbc):
+    pos = points(5) * 2
+    graph = ga.graphs.radius(..., r=3.5, pbc=pbc)
+    if fixed:
+        graph = graph(pos, cell=CELL)
+        assert graph.has_repeated_edges
+    report = ga.verify(near, graph, pos=pos, cell=CELL, pbc=pbc, symmetry="all")
+    assert report.ok
+    cases = {row.case for row in report.rows if row.symmetry == "cells"}
+    assert len(cases) == 3
+
+
+@pytest.mark.parametrize("weight", [1e-8, 0.3])
+def test_a_planted_absolute_coordinate_is_named(weight):
+    def planted(graph, pos):
+        return near(graph, pos) + weight * pos[:, 1]
+
+    report = ga.verify(planted, ga.graphs.knn(..., k=5), pos=points(), symmetry="all")
+    assert report.broken == MOTIONS
+    assert causes(report)["translations"] == ("coordinates", "pos[:, 1]")
+    assert causes(report)["rotations"] == ("directions", "pos[:, 1]")
+    broken = [row.error for row in report.rows if row.symmetry == "translations"]
+    assert 0.1 * weight < broken[0] < 20 * weight
+
+
+def test_coordinates_among_features_are_named():
+    pos = points()
+    x = torch.cat((points(axes=2, seed=1), 3 * pos), 1)
+
+    def model(x, graph, pos):
+        return near(graph, pos) * torch.sigmoid(x).sum(1)
+
+    report = ga.verify(model, ga.graphs.knn(pos, 4), pos=pos, x=x, symmetry="all")
+    assert {cause.input for cause in report.causes} == {"x[:, 2:5]"}
+    assert report.broken == MOTIONS
+    assert "x[:, 2:5] are coordinates" in report.notes[0]
+    centred = torch.cat((points(axes=2, seed=1), pos - pos.mean(0)), 1)
+    report = ga.verify(model, ga.graphs.knn(pos, 4), pos=pos, x=centred, symmetry="all")
+    assert report.broken == ("rotations", "reflections")
+
+
+def test_labels_that_happen_to_follow_an_axis_are_no_coordinates():
+    pos = lattice(2)
+    kind = pos[:, :1].clone()
+
+    def model(x, graph, pos):
+        return near(graph, pos) * (1 + x[:, 0])
+
+    assert ga.verify(model, ga.graphs.full(8), pos=pos, x=kind, symmetry="all").ok
+
+
+def test_vectors_of_edges_are_vectors_of_a_name():
+    pos = points()
+    graph = ga.graphs.knn(pos, 4)
+    vectors = ga.nn.relative_positions(graph, pos)
+
+    def model(edge_attr, graph, pos):
+        length = edge_attr.norm(dim=1)
+        return pos.new_zeros(len(pos)).index_add(0, graph.target, torch.exp(-length))
+
+    options = {"pos": pos, "symmetry": "all", "edge_attr": vectors}
+    assert ga.verify(model, graph, vectors=["edge_attr"], **options).ok
+
+    def first(edge_attr, graph, pos):
+        return pos.new_zeros(len(pos)).index_add(0, graph.target, torch.exp(edge_attr[:, 0]))
+
+    report = ga.verify(first, graph, **options)
+    assert report.broken == ("rotations", "reflections")
+    assert causes(report)["rotations"] == ("features", "edge_attr[:, 0:3]")
+
+
+def test_an_input_that_turns_is_found():
+    pos = points()
+    velocity = points(seed=2)
+
+    def model(v, graph, pos):
+        d = ga.nn.relative_positions(graph, pos)
+        along = (d * v[graph.source, -3:]).sum(1)
+        return pos.new_zeros(len(pos)).index_add(0, graph.target, torch.tanh(along))
+
+    graph = ga.graphs.knn(pos, 4)
+    options = {"pos": pos, "symmetry": ["rotations", "reflections"]}
+    assert ga.verify(model, graph, v=velocity, vectors="v", **options).ok
+    report = ga.verify(model, graph, v=velocity, **options)
+    assert causes(report)["rotations"] == ("features", "v")
+    assert 'vectors=("v",)' in str(report)
+    wide = torch.cat((points(axes=2, seed=3), velocity), 1)
+    report = ga.verify(model, graph, v=wide, **options)
+    assert causes(report)["rotations"] == ("features", "v[:, 2:5]")
+
+
+def test_components_of_a_vector_input_are_found():
+    def model(v, graph, pos):
+        return near(graph, pos) + v[:, 0] ** 2
+
+    report = ga.verify(
+        model, ga.graphs.knn(points(), 4), pos=points(), v=points(seed=3), vectors="v",
+        symmetry="rotations",
+    )  # fmt: skip
+    assert causes(report)["rotations"] == ("directions", "v")
+
+
+def forces(graph, pos):
+    pos = pos.detach().requires_grad_()
+    return torch.autograd.grad(near(graph, pos).sum(), pos)[0]
+
+
+def test_outputs_have_kinds():
+    def model(graph, pos):
+        energy = near(graph, pos)
+        push = forces(graph, pos)
+        return {
+            "energy": energy.sum(),
+            "atoms": energy,
+            "forces": push,
+            "moved": pos + push,
+            "dipole": (energy[:, None] * (pos - pos.mean(0))).mean(0),
+            "order": torch.arange(len(pos)),
+        }
+
+    kinds = {
+        "energy": "scalar",
+        "atoms": "scalars",
+        "forces": "vectors",
+        "moved": "points",
+        "dipole": "vector",
+        "order": None,
+    }
+    recipe = ga.graphs.knn(..., k=4)
+    assert ga.verify(model, recipe, pos=points(), symmetry="all", output=kinds).ok
+    report = ga.verify(forces, recipe, pos=points(), symmetry="rotations")
+    assert causes(report)["rotations"] == ("output", "output")
+    assert 'output="vectors"' in str(report)
+    report = ga.verify(near, recipe, pos=points(), symmetry="permutations", output="scalar")
+    assert 'output="scalars"' in report.causes[0].words
+
+
+def test_ties_among_neighbours_are_named():
+    def middle(graph, pos):
+        shift = pos[graph.source] - pos[graph.target]
+        return pos.new_zeros(len(pos), 3).index_add(0, graph.target, shift).norm(dim=1)
+
+    report = ga.verify(middle, ga.graphs.knn(..., k=4), pos=lattice(), symmetry="permutations")
+    assert causes(report)["permutations"] == ("ties", "graph")
+    assert "edges are others" in str(report)
+
+    def inside(pos):
+        return middle(ga.graphs.knn(pos, 4), pos)
+
+    report = ga.verify(inside, pos=lattice(), symmetry="permutations")
+    assert causes(report)["permutations"] == ("ties", "pos")
+
+
+def test_a_builder_that_reads_coordinates_is_named():
+    def boxes(pos):
+        return ga.graphs.radius(pos * torch.tensor([1.0, 1.0, 3.0], dtype=pos.dtype), 2.0)
+
+    report = ga.verify(near, boxes, pos=points(), symmetry="all")
+    assert report.broken == ("rotations", "reflections")
+    assert causes(report)["rotations"] == ("graph", "graph")
+
+
+def test_frames_with_a_sign_of_chance_are_named():
+    def model(pos):
+        centred = pos - pos.mean(0)
+        _, axes = torch.linalg.eigh(centred.T @ centred)
+        flip = axes.gather(0, axes.abs().argmax(0)[None]).sign()
+        return torch.tanh(centred @ (axes * flip)).sum(1)
+
+    report = ga.verify(model, pos=points(seed=4), symmetry=["rotations", "translations"])
+    assert report.broken == ("rotations",)
+    assert causes(report)["rotations"] == ("frames", "pos")
+
+
+def test_handedness_is_named():
+    def model(graph, pos):
+        d = ga.nn.relative_positions(graph, pos).reshape(len(pos), 4, 3)
+        return torch.linalg.det(d[:, :3])
+
+    report = ga.verify(model, ga.graphs.knn(..., k=4), pos=points(), symmetry=MOTIONS)
+    assert report.broken == ("reflections",)
+    assert causes(report)["reflections"] == ("handedness", "pos")
+    assert "changes its sign" in str(report)
+    with_one = ga.verify(
+        lambda graph, pos: near(graph, pos) + model(graph, pos),
+        ga.graphs.knn(..., k=4),
+        pos=points(),
+        symmetry="reflections",
+    )
+    assert "mirror image" in str(with_one)
+
+
+def test_chance_is_named_before_all_else():
+    layer = nn.Dropout()
+    report = ga.verify(
+        lambda graph, pos: layer(near(graph, pos)),
+        ga.graphs.knn(..., k=4),
+        pos=points(),
+        symmetry="all",
+    )
+    assert [cause.kind for cause in report.causes] == ["chance"]
+    assert "eval()" in str(report)
+
+
+def test_the_order_of_nodes_and_of_edges_is_told_apart():
+    graph = ga.graphs.knn(points(), 4)
+
+    def nodes(graph, pos):
+        return near(graph, pos) * torch.arange(len(pos))
+
+    report = ga.verify(nodes, graph, pos=points(), symmetry="permutations")
+    assert causes(report)["permutations"] == ("order", "nodes")
+    aggregate = LSTMAggregation(1, 1).double()
+
+    def edges(edge_index, pos):
+        source, target = edge_index
+        length = (pos[source] - pos[target]).norm(dim=1, keepdim=True)
+        order = torch.argsort(target, stable=True)
+        return aggregate(length[order], target[order], dim_size=len(pos))
+
+    report = ga.verify(edges, graph, pos=points(), symmetry="permutations")
+    assert causes(report)["permutations"] == ("order", "edge_index")
+
+
+def test_mistakes_with_cells_are_told_apart():
+    pos = points(5) * 2
+    graph = ga.graphs.radius(..., r=2.5)
+
+    def without_images(graph, pos):
+        d = (pos[graph.source] - pos[graph.target]).norm(dim=1)
+        return pos.new_zeros(len(pos)).index_add(0, graph.target, torch.exp(-d))
+
+    options = {"pos": pos, "cell": CELL, "symmetry": "cells"}
+    report = ga.verify(without_images, graph, **options)
+    assert ("cell", "pos") in [(cause.kind, cause.input) for cause in report.causes]
+    report = ga.verify(near, lambda pos: ga.graphs.radius(pos, 2.5), **options)
+    assert causes(report)["cells"] == ("graph", "graph")
+    report = ga.verify(lambda graph, pos, cell: near(graph, pos) + cell[0, 0], graph, **options)
+    assert "cell" in [cause.input for cause in report.causes]
+    report = ga.verify(lambda graph, pos: near(graph, pos) / len(pos), graph, **options)
+    assert [cause.input for cause in report.causes] == ["size of the cell"]
+    total = ga.verify(lambda graph, pos: near(graph, pos).sum(), graph, output="scalar", **options)
+    mean = ga.verify(lambda graph, pos: near(graph, pos).mean(), graph, output="scalar", **options)
+    assert total.ok
+    assert mean.ok
+
+
+def test_the_cell_turns_with_the_positions():
+    """Left as it was, it breaks any model (equiformer_v2, issue 5)."""
+    graph = ga.graphs.radius(..., r=2.5)
+    pos = points(5) * 2
+    assert ga.verify(near, graph, pos=pos, cell=CELL, symmetry="rotations").ok
+    kept = ga.verify(
+        near,
+        lambda pos: ga.graphs.radius(pos, 2.5, cell=CELL),
+        pos=pos,
+        cell=CELL,
+        symmetry="rotations",
+    )
+    assert causes(kept)["rotations"] == ("graph", "graph")
+
+
+def test_forces_that_vanish_by_symmetry_are_measured_beside_those_of_moved_points():
+    cell = 3 * torch.eye(3, dtype=torch.float64)
+    recipe = ga.graphs.radius(..., r=1.2)
+    assert ga.verify(forces, recipe, pos=lattice(), cell=cell, symmetry="all", output="vectors").ok
+
+
+def test_clouds_of_a_batch_stay_sorted():
+    def model(batch, graph, pos):
+        assert bool((batch[1:] >= batch[:-1]).all())
+        return pos.new_zeros(2).index_add(0, batch, near(graph, pos))
+
+    batch = torch.tensor([0] * 6 + [1] * 7)
+    assert ga.verify(
+        model, ga.graphs.knn(..., k=3), pos=points(), batch=batch, symmetry="all", output="scalar"
+    ).ok
+
+
+def test_crystals_of_a_batch_turn_and_permute():
+    cells = torch.stack((CELL, CELL * 1.3))
+    pos = points(11) * 2
+    batch = torch.tensor([0] * 4 + [1] * 7)
+    graph = ga.graphs.radius(pos, 2.3, batch=batch, cell=cells)
+    report = ga.verify(
+        lambda graph, pos, batch: near(graph, pos),
+        graph,
+        pos=pos,
+        cell=cells,
+        batch=batch,
+        symmetry=[*MOTIONS, "permutations"],
+    )
+    assert report.ok
+    with pytest.raises(OptionError, match="on one structure, got 2 cells"):
+        ga.verify(near, graph, pos=pos, cell=cells, symmetry="cells")
+
+
+def test_half_the_precision_is_said():
+    report = ga.verify(near, ga.graphs.knn(..., k=4), pos=points().float(), symmetry="all")
+    assert report.ok
+    assert report.rows[0].bound == 1e-4
+    assert "model.double()" in str(report)
+    assert ga.verify(lambda pos: pos.norm() * 0 + 1, pos=points(), symmetry="rotations",
+                     output="scalar").notes  # fmt: skip
+
+
+def test_a_model_that_raises_on_a_moved_structure_is_reported():
+    def model(graph, pos):
+        if len(pos) > 5:
+            raise RuntimeError("five atoms only")
+        return near(graph, pos)
+
+    report = ga.verify(
+        model, ga.graphs.radius(..., r=2.5), pos=points(5) * 2, cell=CELL, symmetry="cells"
+    )
+    assert not report.ok
+    assert "five atoms only" in str(report)
+    with pytest.raises(ExactnessError, match="NOT SYMMETRIC"):
+        ga.assert_exact(
+            model, ga.graphs.radius(..., r=2.5), pos=points(5) * 2, cell=CELL, symmetry="cells"
+        )
+
+
+# --- models of PyG
+
+
+def all_pairs(pos, batch):
+    edge_index = ga.graphs.full(len(pos)).without_self_loops().edge_index
+    return edge_index, (pos[edge_index[0]] - pos[edge_index[1]]).norm(dim=1)
+
+
+def test_schnet_of_pyg_is_symmetric():
+    torch.manual_seed(0)
+    model = SchNet(
+        hidden_channels=8, num_filters=8, num_interactions=2, num_gaussians=7,
+        interaction_graph=all_pairs,
+    ).double()  # fmt: skip
+    z = torch.randint(1, 9, (N,), generator=torch.Generator().manual_seed(1))
+    report = ga.verify(model, pos=points(), z=z, symmetry="all", output="scalar")
+    assert report.ok
+    assert report.worst.error < 1e-12
+    assert report.subject == "SchNet"
+
+
+def test_ppf_conv_of_pyg_is_symmetric_and_pointnet_is_not():
+    torch.manual_seed(0)
+    normal = nn.functional.normalize(points(seed=5), dim=1)
+    x = points(axes=4, seed=6)
+    graph = ga.graphs.knn(points(), 4)
+    options = {"pos": points(), "x": x, "symmetry": "all"}
+    ppf = PPFConv(nn.Linear(8, 5)).double()
+    assert ga.verify(ppf, graph, normal=normal, vectors=["normal"], **options).ok
+    report = ga.verify(ppf, graph, normal=normal, **options)
+    assert causes(report)["rotations"] == ("features", "normal")
+    report = ga.verify(PointNetConv(nn.Linear(7, 5)).double(), graph, **options)
+    assert report.broken == ("rotations", "reflections")
+    assert causes(report)["rotations"] == ("directions", "pos")
+
+
+# --- arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"symmetry": "spins"}, OptionError, 'symmetry must be "all" or among rotations'),
+        ({"symmetry": []}, OptionError, "at least one symmetry"),
+        ({"symmetry": "cells"}, OptionError, "cells need cell"),
+        ({"pos": None}, ShapeError, "pos must be a tensor"),
+        ({"pos": torch.zeros(3)}, ShapeError, "pos must be floating point"),
+        ({"pos": torch.zeros(3, 2).half()}, ShapeError, "float64 or float32"),
+        ({"pos": torch.full((3, 2), torch.nan)}, ShapeError, "finite"),
+        ({"pos": torch.zeros(3, 1), "symmetry": "rotations"}, OptionError, "at least 2 axes"),
+        ({"pbc": True}, OptionError, "pbc needs cell"),
+        ({"output": "energy"}, OptionError, "output must be one of scalar"),
+        ({"output": "vectors"}, ShapeError, "must end in 3 axes"),
+        ({"output": ["scalars", "vectors"]}, OptionError, "output names output"),
+        ({"vectors": ["v"]}, OptionError, "vectors must name inputs"),
+        ({"z": torch.zeros(N)}, OptionError, "z must be an argument of the model"),
+        ({"backends": ["edges"]}, OptionError, "backends, at_most"),
+        ({"graph": ga.graphs.full(5)}, GraphError, "of the 13 points"),
+        ({"graph": "knn"}, GraphError, "a recipe"),
+        ({"graph": None}, OptionError, "the model needs graph"),
+        ({"tolerance": 0.0}, OptionError, "tolerance must be"),
+        ({"cell": torch.eye(2)}, OptionError, "as many axes"),
+    ],
+)
+def test_arguments_are_checked(options, error, words):
+    options = {"pos": points(), "symmetry": "translations", **options}
+    graph = options.pop("graph", ga.graphs.knn(points(), 4))
+    with pytest.raises(error, match=words):
+        ga.verify(near, graph, **options)
+
+
+def test_parameters_have_the_dtype_of_positions():
+    model = PointNetConv(nn.Linear(3, 5))
+    with pytest.raises(ShapeError, match=r"model\.double"):
+        ga.verify(model, ga.graphs.full(N), pos=points(), x=None, symmetry="all")
+
+
+def test_edges_made_anew_have_no_inputs():
+    graph = ga.graphs.knn(..., k=4)
+    with pytest.raises(OptionError, match="makes the edges anew"):
+        ga.verify(
+            lambda e, graph, pos: near(graph, pos), graph, pos=points(), e=torch.zeros(N * 4),
+            symmetry="all",
+        )  # fmt: skip
