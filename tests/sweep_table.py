@@ -165,6 +165,12 @@ LAYERS: dict[str, Callable[[Any], Any]] = {
         nn.TransformerBlock(WIDTH, HEADS, 11),
         lambda block, graph: block(FEATURES[: graph.num_targets], graph),
     ),
+    "EquivariantAttention": _with(
+        nn.EquivariantAttention(WIDTH, HEADS, cutoff=1.0),
+        lambda layer, graph: layer(
+            FEATURES[: graph.num_targets], graph, POINTS[: graph.num_targets]
+        ),
+    ),
     "FeatureScore": _layer(score=nn.FeatureScore(), normalize="sum"),
     "PositiveFeatures": _layer(
         score=nn.FeatureScore(nn.PositiveFeatures(HEAD_DIM, 7)), normalize="sum"

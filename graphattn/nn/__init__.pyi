@@ -13,6 +13,7 @@ from .biases.window import SwinV2Bias as SwinV2Bias
 from .blocks import TransformerBlock as TransformerBlock
 from .cache import KeyValueCache as KeyValueCache
 from .cell_conv import CellConv as CellConv
+from .equivariant import EquivariantAttention as EquivariantAttention
 from .feed_forward import DropPath as DropPath
 from .feed_forward import FeedForward as FeedForward
 from .feed_forward import MixtureOfExperts as MixtureOfExperts
