@@ -19,6 +19,7 @@ from .balls import within
 from .clouds import Cloud, clouds, coordinates, device_of, parts
 from .nearest import nearest, self_first
 from .periodic import Cells, Crowd, Near, checked_cells, nearest_images, within_images
+from .small_cells import Found, together
 
 
 @sizable
@@ -243,6 +244,11 @@ def radius(
 
     if lattices is not None:
         found = []
+        if queries is None and most is None and points.device.type == "cpu":
+            small = together(lattices, searched, points, reach, loops=include_self)
+            if small is not None:
+                refuse_more(small.target.numel())
+                return with_images(small, lattices, size, device_of(pos), name)
         for cloud, crowd in crowds(lattices, points, query_points, searched):
             for near in within_images(crowd, reach, loops=include_self):
                 if most is not None:
@@ -329,11 +335,21 @@ def graph_of_images(
         edges.append((near.query + cloud.query, near.point + cloud.point))
         offsets.append(crowd.offsets(near))
         numbers.append(torch.full_like(near.query, cloud.number))
-    target, source = (torch.cat(parts).to(device) for parts in zip(*edges, strict=True))
+    target, source = (torch.cat(parts) for parts in zip(*edges, strict=True))
+    of_edges = Found(target, source, torch.cat(offsets), torch.cat(numbers))
+    return with_images(of_edges, lattices, size, device, name)
+
+
+def with_images(
+    found: Found, lattices: Cells, size: tuple[int, int], device: torch.device, name: str
+) -> AttentionGraph:
+    """The graph of edges with offsets."""
+    target = found.target.to(device)
+    source = found.source.to(device)
     cell_of_edge = None
     if len(lattices.cells) > 1:
-        cell_of_edge = torch.cat(numbers).to(device)
-    images = Images(torch.cat(offsets).to(device), lattices.cells.to(device), cell_of_edge)
+        cell_of_edge = found.cloud.to(device)
+    images = Images(found.offsets.to(device), lattices.cells.to(device), cell_of_edge)
     same = (target[1:] == target[:-1]) & (source[1:] == source[:-1])
     repeats = bool(same.any())
     return AttentionGraph(

@@ -23,8 +23,8 @@ from .candidates import ALL_PAIRS, TREE_SLACK, from_cells, from_tree, surely_few
 from .clouds import Cloud
 from .nearest import nearest, self_first
 
-_FLAT = 1e-7  # height of a cell to the length of its vector, below which it is singular
-_SLACK = 1 + 1e-9  # far above the rounding of any place in the cell
+SINGULAR = 1e-7  # height of a cell to the length of its vector, below which it is singular
+SLACK = 1 + 1e-9  # far above the rounding of any place in the cell
 _ROUNDING = 2.0**-46  # of places in the cell, to the size of those given
 _BITS = 62
 _TABLE_BITS = 12  # codes of steps, of which each is decoded once
@@ -55,7 +55,7 @@ class Lattice:
             return
         directions = vectors / lengths[:, None]
         values = torch.linalg.svdvals(directions)
-        if float(values[-1]) < _FLAT:
+        if float(values[-1]) < SINGULAR:
             raise GraphError(
                 "cell must have independent vectors along its periodic axes, got a singular one: "
                 f"{vectors.tolist()}"
@@ -280,7 +280,7 @@ class Crowd:
 
     def _home(self, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The cell of each place (n, P), its coordinates there, and the place moved to the cell."""
-        fraction = place @ self.inverse
+        fraction = in_units(place, self.inverse[None])
         cell = fraction.floor()
         steps = cell.to(torch.int64)
         return steps, fraction - cell, place - self.lattice.along(steps)
@@ -294,7 +294,7 @@ class Crowd:
         point = torch.arange(len(self.points), device=device)
         steps = torch.empty(len(point), 0, dtype=torch.int64, device=device)
         margin = self.inverse.norm(dim=0)
-        margin *= (reach + self.rounding) * _SLACK
+        margin *= (reach + self.rounding) * SLACK
         low = self.query_fraction.amin(0) - margin
         high = self.query_fraction.amax(0) + margin
         lowest = self.point_fraction.amin(0)
@@ -379,6 +379,17 @@ class Crowd:
         start = torch.cumsum(counts, 0) - counts
         rank = torch.arange(len(order), device=order.device) - start[near.query]
         return torch.sort(order[rank < most]).values
+
+
+def in_units(place: Tensor, inverse: Tensor) -> Tensor:
+    """Positions (n, d) in units of periodic vectors (n, P), by ``inverse`` (1 or n, d, P).
+
+    Summed axis by axis: a cloud alone has the bits that it has in a batch.
+    """
+    total = place[:, 0, None] * inverse[:, 0]
+    for axis in range(1, place.shape[1]):
+        total = total + place[:, axis, None] * inverse[:, axis]
+    return total
 
 
 def _leads(steps: Tensor) -> Tensor:
@@ -513,7 +524,7 @@ def _closest(crowd: Crowd, copies: Copies, rows: Tensor, count: int) -> tuple[Te
         squared = crowd.measured(point, query[:, None], shifts, copy)
         squared, order = torch.sort(squared, dim=1, stable=True)
         copy = torch.gather(copy, 1, order)
-        within = squared[:, count - 1].sqrt() * _SLACK
+        within = squared[:, count - 1].sqrt() * SLACK
         within += crowd.rounding
         decided = squared[:, -1].sqrt() > within
         if many == len(copies.point):
