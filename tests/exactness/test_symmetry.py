@@ -318,6 +318,24 @@ def test_forces_that_vanish_by_symmetry_are_measured_beside_those_of_moved_point
     assert ga.verify(forces, recipe, pos=lattice(), cell=cell, symmetry="all", output="vectors").ok
 
 
+def test_a_model_may_change_what_it_gets():
+    pos = points()
+
+    def model(graph, pos, x):
+        pos.requires_grad_()
+        x += 1
+        (slope,) = torch.autograd.grad(near(graph, pos).sum(), pos)
+        return slope * x
+
+    x = torch.ones(N, 1, dtype=torch.float64)
+    report = ga.verify(
+        model, ga.graphs.knn(..., k=4), pos=pos, x=x, symmetry="all", output="vectors"
+    )
+    assert report.ok
+    assert bool((x == 1).all())
+    assert not pos.requires_grad
+
+
 def test_clouds_of_a_batch_stay_sorted():
     def model(batch, graph, pos):
         assert bool((batch[1:] >= batch[:-1]).all())

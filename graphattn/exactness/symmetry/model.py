@@ -80,7 +80,7 @@ class Model:
 
     def raw(self, structure: Structure) -> Any:
         """The model's own result."""
-        known = self._named(structure)
+        known = {name: _fresh(x) for name, x in self._named(structure).items()}
         passed = []
         named_ones = {}
         for name, parameter in self.signature.parameters.items():
@@ -91,7 +91,7 @@ class Model:
             else:
                 named_ones[name] = known[name]
         if self.takes_any:
-            named_ones.update(structure.inputs)
+            named_ones.update({name: known[name] for name in structure.inputs})
         with torch.enable_grad():
             return self.function(*passed, **named_ones)
 
@@ -134,6 +134,13 @@ class Model:
                 "return x.transpose(-1, -2) if the axes come earlier"
             )
         return x.detach().double()
+
+
+def _fresh(x: Any) -> Any:
+    """A copy of a tensor, which the model may change or differentiate by."""
+    if isinstance(x, Tensor):
+        return x.detach().clone()
+    return x
 
 
 def named(outputs: Any) -> dict[str, Any]:
