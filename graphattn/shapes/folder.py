@@ -205,13 +205,16 @@ class ShapeFolder(Dataset):
 
     def present(self, numbers: Iterable[int]) -> np.ndarray:
         """Classes of which some shapes have labels, (shapes, classes) of bool."""
+        return self.counts(numbers) > 0
+
+    def counts(self, numbers: Iterable[int]) -> np.ndarray:
+        """Labels of each class in some shapes, (shapes, classes)."""
         rows = [
-            torch.bincount(self.labels[n] + 1, minlength=len(self.classes) + 1)[1:] > 0
-            for n in numbers
+            torch.bincount(self.labels[n] + 1, minlength=len(self.classes) + 1)[1:] for n in numbers
         ]
         if rows:
             return torch.stack(rows).numpy()
-        return np.zeros((0, len(self.classes)), bool)
+        return np.zeros((0, len(self.classes)), np.int64)
 
     def classes_here(self) -> list[str]:
         """Classes that anything has: names of LAS stand for values that no point may have."""

@@ -11,6 +11,8 @@ from ..arguments import real, whole
 from ..convert.files._replace import save_page
 from ..errors import LoaderError
 
+_ORDERS = 16  # that are drawn of scenes, of which the one with the most equal parts is taken
+
 
 class Splits(dict[str, Subset]):
     """Parts of a folder by name, which can be written down and said."""
@@ -63,6 +65,8 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
             sizes[part] = min(max(round(share * len(order)), 1), left - 1)
             left -= sizes[part]
         if folder.task == "segment":
+            orders = [order, *(draw.permutation(order).tolist() for _ in range(_ORDERS - 1))]
+            order = _most_equal(folder, orders, list(sizes.values()))
             order = _with_classes(order, list(sizes.values()), folder.present(order))
         at = 0
         for part, many in sizes.items():
@@ -91,6 +95,26 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
         {name: sorted(numbers) for name, numbers in parts.items()},
         text or "all to train on",
     )
+
+
+def _most_equal(folder: Any, orders: list[list[int]], sizes: list[int]) -> list[int]:
+    """The order whose parts lack the fewest classes and have the most equal shares of each.
+
+    The first of several alike.
+    """
+    count = folder.counts(orders[0])
+    total = count.sum(0)
+    row = {number: at for at, number in enumerate(orders[0])}
+    ends = np.cumsum([0, *sizes, len(orders[0]) - sum(sizes)])
+
+    def unequal(order: list[int]) -> tuple[int, float]:
+        own = count[[row[number] for number in order]]
+        parts = np.stack([own[a:b].sum(0) for a, b in pairwise(ends)])[:, total > 0]
+        share = parts / total[total > 0]
+        wanted = np.diff(ends)[:, None] / len(order)
+        return int((parts == 0).sum()), round(float(abs(share - wanted).sum()), 9)
+
+    return min(orders, key=unequal)
 
 
 def _with_classes(order: list[int], sizes: list[int], present: np.ndarray) -> list[int]:

@@ -57,3 +57,27 @@ def test_a_part_that_the_folder_gives_stays_as_it_is(tmp_path):
     scenes(tmp_path / "val", [[0]])
     folder = ShapeFolder(tmp_path)
     assert [folder.name(number) for number in folder.split()["val"].indices] == ["val/00.ply"]
+
+
+def unequal(folder, parts):
+    """Sum of the differences of each part's share of a class from its share of the files."""
+    total = folder.counts(range(len(folder))).sum(0)
+    shares = [folder.counts(part.indices).sum(0) / total for part in parts.values()]
+    sizes = [len(part) / len(folder) for part in parts.values()]
+    return sum(float(abs(share - size).sum()) for share, size in zip(shares, sizes, strict=True))
+
+
+def test_parts_have_classes_in_more_equal_shares_than_one_draw_gives(tmp_path):
+    """Of 19 tiles each has every class; two hold most labels of class 1, and two of class 2."""
+    few = [[0] * 9 + [1, 2]] * 15
+    folder = scenes(tmp_path, [*few, *[[0, 2] + [1] * 9] * 2, *[[0, 1] + [2] * 9] * 2])
+    gained = []
+    for seed in range(6):
+        order = np.random.default_rng(seed).permutation(range(19)).tolist()
+        once = {
+            name: torch.utils.data.Subset(folder, part)
+            for name, part in (("test", order[:4]), ("val", order[4:6]), ("train", order[6:]))
+        }
+        gained.append(unequal(folder, once) - unequal(folder, folder.split(seed=seed)))
+    assert min(gained) >= 0
+    assert sum(gained) > 0.3
