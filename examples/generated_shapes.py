@@ -699,9 +699,79 @@ def scenes(folder: str | Path, *, each: int = 40, test: int = 0, seed: int = 0) 
         save(points, Path(folder) / part / f"{index:03}.ply", **more)
 
 
+def tile(r: Generator) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Points (n, 3) in metres, and dimensions of LAS (n,), of an airborne scan of 20 m x 20 m.
+
+    Ground (2), low (3) and medium (4) vegetation below 2 % each, trees (5) and a house (6).
+    """
+    tilt, phase = r.uniform(-0.1, 0.1, 2), r.uniform(0, TURN, 2)
+
+    def ground(xy: np.ndarray) -> np.ndarray:
+        waves = np.sin(xy[:, 0] / 7 + phase[0]) * np.sin(xy[:, 1] / 5 + phase[1])
+        return xy @ tilt + 0.3 * waves
+
+    size = int(r.integers(1500, 4701))
+    flat = np.c_[r.uniform(0, 20, (size, 2)), np.zeros(size)]
+    clouds = [(flat, 2)]
+    for kind, share, high in (
+        (3, 0.012, (0.2, 0.6)),
+        (4, 0.015, (0.8, 2.0)),
+        (5, 0.3, (4.0, 12.0)),
+    ):
+        plants = int(r.integers(2, 6))
+        for _ in range(plants):
+            many = int(share * size * r.uniform(0.7, 1.3) / plants)
+            top, place = r.uniform(*high), np.append(r.uniform(2, 18, 2), 0.0)
+            crown = r.normal(size=(many, 3)) * [0.3 * top, 0.3 * top, 0.17 * top]
+            crown[:, 2] = (crown[:, 2] + 0.66 * top).clip(0.05)
+            clouds.append((crown + place, kind))
+    if r.random() < 0.7:  # a house with a roof of two sides, and some points of its walls
+        sides, eaves, ridge = r.uniform(5, 9, 2), r.uniform(2.5, 5), r.uniform(0.5, 2)
+        many = int(0.15 * size)
+        across = r.uniform(-0.5, 0.5, (many, 2))
+        wall = r.random(many) < 0.1
+        across[wall, 0] = r.choice([-0.5, 0.5], wall.sum())
+        up = eaves + ridge * (1 - 2 * abs(across[:, 0]))
+        up[wall] = r.uniform(0.2, eaves, wall.sum())
+        clouds.append((np.c_[across * sides, up] + [*r.uniform(5, 15, 2), 0.0], 6))
+    points = np.concatenate([p for p, _ in clouds])
+    label = np.repeat([k for _, k in clouds], [len(p) for p, _ in clouds])
+    height = points[:, 2].copy()
+    points[:, 2] += ground(points[:, :2])
+    returns = np.where(label == 5, r.integers(1, 5, len(points)), 1)
+    usual = np.array([0, 0, 0.5, 0.45, 0.4, 0.35, 0.55])[label]
+    # what stands above a point of the ground hides it
+    roofs = np.c_[points[label == 6][:, :2], height[label == 6]]
+    hidden = np.zeros(len(points), bool)
+    if len(roofs):
+        low, far = roofs[:, :2].min(0), roofs[:, :2].max(0)
+        hidden = (label < 5) & ((points[:, :2] > low) & (points[:, :2] < far)).all(1)
+    seen = ~hidden
+    more = {
+        "classification": label.astype(np.uint8),
+        "intensity": (60_000 * (usual + 0.15 * r.normal(size=len(points))).clip(0, 1)).astype(
+            np.uint16
+        ),
+        "number_of_returns": returns.astype(np.uint8),
+        "return_number": r.integers(1, returns + 1).astype(np.uint8),
+    }
+    points = points + 0.03 * r.normal(size=points.shape)
+    return points[seen], {name: values[seen] for name, values in more.items()}
+
+
+def tiles(folder: str | Path, *, each: int = 8, test: int = 0, seed: int = 0) -> None:
+    """Airborne scans of 2 to 7 thousand points as .las, with the classes 2 to 6 of LAS."""
+    draw = default_rng((seed, 105))
+    for index in range(each + test):
+        points, dimensions = tile(draw)
+        part = "" if not test else "train" if index < each else "test"
+        more = {name: torch.from_numpy(values) for name, values in dimensions.items()}
+        save(points, Path(folder) / part / f"{index:03}.las", **more)
+
+
 FOLDERS = {
     made.__name__: made
-    for made in (classes, others, parts, curvature, relief, geodesic, heat, defects, scenes)
+    for made in (classes, others, parts, curvature, relief, geodesic, heat, defects, scenes, tiles)
 }
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from ..arguments import flag, integers, whole
+from ..arguments import flag, integers, shown, whole
 from ..errors import OptionError
 from ..pyg import DataLoader
 
@@ -57,6 +57,8 @@ class PointBatches:
         share: (process, number of processes) that share each batch: every so many-th of its shapes;
             the first one where it has none for this process.
         loader: What makes batches of their shapes, in place of PyG's ``DataLoader``.
+        chances: (len(dataset),) how often a shape is drawn beside the others; an epoch then draws as
+            many shapes as there are, some of them several times. By default each is there once.
 
     Iterating is one epoch, from its first batch; one that was left early is not gone on with. Only
     after ``load_state_dict(state_dict())`` the next one begins behind the last batch.
@@ -80,6 +82,7 @@ class PointBatches:
         sizes: Tensor | list[int] | None = None,
         share: tuple[int, int] = (0, 1),
         loader: Loader | None = None,
+        chances: Tensor | None = None,
     ) -> None:
         self.points = whole(points, "points", 1)
         self.seed = whole(seed, "seed", 0)
@@ -105,6 +108,9 @@ class PointBatches:
             raise OptionError(
                 f"sizes must be {len(self._numbers)} numbers, at least one, got {len(self._sizes)}"
             )
+        self._chances = chances
+        if chances is not None:
+            check_chances(chances, len(self._numbers))
         big = int(self._sizes.argmax())
         if int(self._sizes[big]) > self.points:
             if hasattr(self.dataset, "name"):
@@ -127,7 +133,9 @@ class PointBatches:
     def plan(self) -> list[list[Draw]]:
         """The shapes of each batch of this epoch."""
         draw = torch.Generator().manual_seed(mixed(self.seed, self.epoch))
-        if self.shuffle:
+        if self._chances is not None:
+            order = _drawn(self._chances, draw)
+        elif self.shuffle:
             order = torch.randperm(len(self._sizes), generator=draw)
         else:
             order = torch.arange(len(self._sizes))
@@ -201,7 +209,32 @@ class PointBatches:
         told = torch.cat(
             (self._sizes, self._numbers, torch.tensor([self.points, self.shuffle, self.seed]))
         )
-        return zlib.crc32(told.numpy().tobytes())
+        number = zlib.crc32(told.numpy().tobytes())
+        if self._chances is None:
+            return number
+        return zlib.crc32(self._chances.double().numpy().tobytes(), number)
+
+
+def check_chances(chances: Tensor, size: int) -> None:
+    """Refuse chances that are not ``size`` finite numbers above 0."""
+    expected = f"chances must be {size} finite numbers above 0"
+    if not torch.is_tensor(chances) or chances.shape != (size,):
+        raise OptionError(f"{expected}, got {shown(chances)}")
+    wrong = ~torch.isfinite(chances) | (chances <= 0)
+    if wrong.any():
+        raise OptionError(f"{expected}, got {float(chances[wrong][0])}")
+
+
+def _drawn(chances: Tensor, draw: torch.Generator) -> Tensor:
+    """As many numbers as there are chances, each about as often as it says, in random order.
+
+    A number is drawn its expected number of times, rounded up or down (systematic sampling).
+    """
+    size = len(chances)
+    ends = (chances.double() / chances.double().sum() * size).cumsum(0)
+    marks = torch.arange(size) + torch.rand((), generator=draw, dtype=torch.float64)
+    order = torch.searchsorted(ends, marks, right=True).clamp(max=size - 1)
+    return order[torch.randperm(size, generator=draw)]
 
 
 def _called(method: "WeakMethod[Callable[[], list[list[Draw]]]]") -> list[list[Draw]]:

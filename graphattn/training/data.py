@@ -25,6 +25,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "drop": lambda: RandomDrop(0.3),
     "jitter": lambda: RandomJitter(0.005),
 }
+_LEAST_DRAWN, _MOST_DRAWN = 0.5, 4.0  # chances of a block beside that of a usual one
 _KEPT = 2 << 30  # bytes of shapes that stay in memory
 
 
@@ -121,6 +122,17 @@ class Prepared(Dataset):
     def name(self, index: int) -> str:
         """The file of a shape."""
         return str(self.folder.name(self.numbers[index]))
+
+    def chances(self, weights: tuple[float, ...]) -> Tensor | None:
+        """How often each scene or block is drawn: the mean weight of its labels, from 1/2 to 4.
+
+        ``None`` where classes have no weights, and of shapes that are no scenes: each once.
+        """
+        if not (weights and self.inputs.grid):
+            return None
+        weight = torch.tensor(weights, dtype=torch.float64)
+        means = [weight[label[label >= 0]].sum() / max(1, len(label)) for label in self.labels()]
+        return torch.stack(means).clamp(_LEAST_DRAWN, _MOST_DRAWN)
 
     def labels(self) -> list[Tensor]:
         """``y`` of each shape."""

@@ -25,6 +25,10 @@ _UNET_OF_SCENES = {
     "depths": [1, 1, 1, 1],
     "edges": ["offset", "distance", "alignment"],
 }
+#: Properties of points that are read where files have them.
+_READ = ("color", "intensity", "return_number", "number_of_returns")
+#: Models that read what a forest reads of scenes.
+_NETWORKS = ("unet", "best")
 #: Relative signals, and the properties of files that they are made of.
 _SIGNALS = {"color": "color", "normals": "normal"}
 
@@ -105,7 +109,7 @@ def _of_files(
     if not elements:
         # in the order of the file; PyG's keys() has none
         names = [name for name, _ in shape.items()]
-        features += tuple(n for n in names if plain_name(n) in ("color", "intensity"))
+        features += tuple(n for n in names if plain_name(n) in _READ)
     normals = inputs.normals
     if "normals" in signals:
         normals = "normal"
@@ -230,12 +234,9 @@ def _side_of_blocks(options: Options, side: float) -> float:
 def _of_cells(inputs: Inputs, model: str) -> Inputs:
     """Inputs in units of the cells that a scene is thinned to."""
     features = inputs.features
-    upright: tuple[str, ...] = ()
-    if inputs.upward:
-        upright = ("upright",)
-    if model == "unet":
-        usual = MODELS[model].of_nodes.features
-        features = (*upright, "spread", *(word for word in features if word not in usual))
+    if model in _NETWORKS:
+        usual = MODELS["best"].of_nodes.features
+        features = ("local", *(word for word in features if word not in usual))
         graph = (_NEAR,) * (len(_LEVELS) + 1)
         inputs = replace(inputs, scale=inputs.grid, ratio=(), cell=_LEVELS, graph=graph)
     elif inputs.cell:
@@ -252,7 +253,7 @@ def options_of(model: str, inputs: Inputs) -> dict[str, Any]:
     if model == "mesh-unet":
         levels = len(inputs.graph)
         options = {"widths": [32] * levels, "depths": [1] * (levels - 1) + [2]}
-    elif model == "unet" and inputs.grid:
+    elif model in _NETWORKS and inputs.grid:
         options = dict(_UNET_OF_SCENES)
     if inputs.signals:
         options["signals"] = 3 * len(inputs.signals)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..arguments import whole
 from ..convert.files._guard import PathLike
 from ..shapes import ShapeFolder
+from .best import Best
 from .chosen import check_labels, labelled
 from .data import Prepared, digests, same_files
 from .evaluation import Evaluation
@@ -35,9 +36,11 @@ def evaluated(
     labels = [shapes.labels[number] for number in numbers]
     scores = task.scores(task.predictions(torch.cat(answers)), torch.cat(labels))
     names = [shapes.name(number) for number in numbers]
-    return Evaluation(
-        task, part, scores, names, Prepared(shapes, numbers, run.inputs), answers, labels
-    )
+    data = Prepared(shapes, numbers, run.inputs)
+    choice: dict[str, Any] = {}
+    if isinstance(model, Best):
+        choice = model.choice()
+    return Evaluation(task, part, scores, names, data, answers, labels, choice=choice)
 
 
 def votes_of(

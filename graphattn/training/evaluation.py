@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .best import said
 from .data import Prepared
 from .difference import Difference, difference
 from .run import SAID
@@ -24,6 +25,8 @@ class Evaluation:
         answers: Of each shape: probabilities or numbers, of its points or its own.
         labels: Of each shape.
         controls: Of what was trained beside the model, by name.
+        choice: Of the model "best" the name of the part that answers, the scores on the validation
+            part by which it was chosen, and its margin; else empty.
         notes: What a reader of the scores should know: classes that are never found, a model that
             reads too little.
     """
@@ -36,6 +39,7 @@ class Evaluation:
     answers: list[Tensor] = field(repr=False)
     labels: list[Tensor] = field(repr=False)
     controls: dict[str, "Evaluation"] = field(default_factory=dict)
+    choice: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def over(self, control: str) -> Difference:
@@ -69,6 +73,7 @@ class Evaluation:
             "classes": list(self.task.classes),
             "each": each,
             "controls": beside,
+            "choice": self.choice,
             "notes": self.notes,
         }
 
@@ -86,6 +91,8 @@ class Evaluation:
         }
         known = self.data.folder.classes_here()
         lines = [f"{where[self.part]}: {self.task.said(self.scores)}"]
+        if self.choice:
+            lines.append(f"  {said(self.choice)}")
         return "\n".join(
             [*lines, *(f"  {line}" for line in self.task.by_class(self.scores, known))]
         )

@@ -6,6 +6,7 @@ from torch import nn
 
 from ..convert.files._replace import save_page
 from ..shapes import ShapeFolder
+from .best import Best
 from .budget import foretold
 from .controls import control_of
 from .data import Prepared, joined
@@ -80,6 +81,8 @@ def _trained(
         history = run.history()
     else:
         model, history = _learned(run, train, still["val"], phase, tell, team)
+    if isinstance(model, Best):
+        model = _chosen(model, run, still)
     team.first_does(lambda: run.save_model(model), unless=run.path / MODEL)
     where = next(name for name in ("test", "val", "train") if parts[name])
     return evaluated(model, run, shapes, parts[where], where, like=train), history
@@ -94,11 +97,23 @@ def _grown(run: Run, train: Prepared) -> nn.Module:
     )
 
 
+def _chosen(model: Best, run: Run, still: dict[str, Prepared]) -> nn.Module:
+    """The network with a forest beside it, and the choice between them; or all of it, read."""
+    if (run.path / MODEL).is_file():
+        return run.trained_model().to(run.schedule.device)
+    how = run.schedule
+    model.forest.fit(run.task, still["train"].batches(how.points), how.seed)
+    model.to(how.device).choose(run.task, still["val"], how)
+    return model
+
+
 def _learned(
     run: Run, train: Prepared, val: Prepared, phase: str, tell: Tell, team: Team
 ) -> tuple[nn.Module, list[dict[str, Any]]]:
     """A model in the parameters of its best epoch, with its log."""
     model, started = run.first_model()
+    if isinstance(model, Best):
+        model.only_network()
     training = Training(model, run.task, run.schedule, train, val, phase, team)
     size = sum(p.numel() for p in training.model.parameters())
     tell(

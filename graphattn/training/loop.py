@@ -79,6 +79,7 @@ class Training:
             seed=how.seed,
             share=self.share,
             loader=lambda order: Feed(train, order, how.workers, how.device),
+            chances=train.chances(self.task.weights),
         )
         average = get_ema_multi_avg_fn(how.average)
         self.average: AveragedModel | None = None

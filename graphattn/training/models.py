@@ -21,6 +21,7 @@ from ..models import (
     UNet,
 )
 from ..models.levels import of_clouds
+from .best import Best
 from .forest import Forest
 from .inputs import Inputs
 from .levels import OnCells
@@ -144,18 +145,24 @@ def _cubes(side: float) -> str:
     return f"voxel_windows(..., {side}), voxel_windows(..., {side}, shift={side / 2})"
 
 
+_UNET = Preset(
+    UNet,
+    {"widths": [32, 32], "depths": [0, 2], "edges": ["distance", "alignment"], "edge_dim": 8},
+    {
+        "widths": [32, 32, 32],
+        "depths": [0, 1, 2],
+        "edges": ["distance", "alignment"],
+        "edge_dim": 8,
+    },
+    Inputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
+    _NODES,
+)
 MODELS = {
-    "unet": Preset(
-        UNet,
-        {"widths": [32, 32], "depths": [0, 2], "edges": ["distance", "alignment"], "edge_dim": 8},
-        {
-            "widths": [32, 32, 32],
-            "depths": [0, 1, 2],
-            "edges": ["distance", "alignment"],
-            "edge_dim": 8,
-        },
-        Inputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
-        _NODES,
+    "unet": _UNET,
+    "best": _UNET._replace(
+        make=Best,
+        of_shape=replace(_UNET.of_shape, features=(*_INVARIANT, "local")),
+        of_nodes=replace(_UNET.of_nodes, features=(*_INVARIANT, "local")),
     ),
     "point-transformer": _same(PointTransformer, _THREE, _TURNED, "rotation"),
     "point-transformer-v2": _same(

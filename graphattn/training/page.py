@@ -11,6 +11,7 @@ import torch
 from ..convert.files._replace import save_page
 from ..graph.html import image
 from ..viz import png
+from .best import said
 from .charts import curves, summary
 from .colours import of_classes
 from .elements import TOKEN
@@ -42,11 +43,16 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
     task = run.task
     escape = html.escape
     metric = {"accuracy": "of shapes right", "miou": "mean IoU", "r2": "R<sup>2</sup>"}[task.metric]
-    scores = f"<div><b>{_number(task.metric, result.scores)}</b>{metric}, {escape(run.model)}</div>"
+    name = run.model
+    beside = ""
+    if result.choice:
+        name += f": {result.choice['name']}"
+        beside = f"<p>Of the network, the forest and both, {escape(said(result.choice))}.</p>"
+    scores = f"<div><b>{_number(task.metric, result.scores)}</b>{metric}, {escape(name)}</div>"
     for name, one in result.controls.items():
         scores += f'<div class="other"><b>{_number(task.metric, one.scores)}</b>{SAID[name]}</div>'
     unit = f"mean over {len(result.names):,} shapes and its 95 % interval; {escape(task.per_shape)}"
-    beside = "".join(
+    beside += "".join(
         f"<p>The model scores {result.over(name).said} than {SAID[name]} ({unit}).</p>"
         for name in result.controls
     )

@@ -19,7 +19,7 @@ from .scenes import prepared
 from .tasks import TASKS, Task
 
 #: Models in which a point reads others than its neighbours, or none.
-_WITHOUT_NEIGHBOURS = ("perceptron", "pct", "forest")
+_WITHOUT_NEIGHBOURS = ("perceptron", "pct", "forest", "best")
 
 
 def resolve(options: Options, shapes: ShapeFolder, out: PathLike) -> Run:

@@ -36,8 +36,8 @@ def standardized(model: nn.Module) -> nn.Module:
     readers = [part.perceptron for part in model.modules() if isinstance(part, EdgeEncoder)]
     readers += [
         part
-        for name, part in model.named_children()
-        if name == "embedding" and isinstance(part, Perceptron)
+        for name, part in model.named_modules()
+        if name in ("embedding", "network.embedding") and isinstance(part, Perceptron)
     ]
     for reader in readers:
         reader.first = Standard(reader.first)

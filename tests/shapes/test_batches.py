@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter
 
 import graphattn as ga
-from graphattn.errors import GraphAttnError
+from graphattn.errors import GraphAttnError, OptionError
 from graphattn.shapes import (
     AddEdges,
     KeepFarthest,
@@ -273,3 +273,28 @@ def test_workers_end_with_their_batches():
     del batches
     worker.join(10)
     assert worker.exitcode is not None
+
+
+def test_shapes_are_drawn_about_as_often_as_their_chances_say():
+    shapes = [ga.shapes.Shape(pos=torch.rand(3, 3)) for _ in range(7)]
+    chances = torch.tensor([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 4.0])
+    batches = PointBatches(shapes, 6, sizes=[3] * 7, seed=11, chances=chances)
+    counts = torch.zeros(7)
+    for epoch in range(40):
+        batches.epoch = epoch
+        numbers = [number for batch in batches.plan() for number in batch]
+        assert len(numbers) == 7
+        assert numbers.count(6) == 4
+        counts += torch.bincount(torch.tensor(numbers), minlength=7)
+    torch.testing.assert_close(counts / 40, chances, rtol=0.4, atol=0)
+    with pytest.raises(OptionError, match="state must be of the same shapes"):
+        PointBatches(shapes, 6, sizes=[3] * 7, seed=11).load_state_dict(batches.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("chances", "got"),
+    [(torch.ones(5), r"got a Tensor \(5,\)"), (torch.tensor([1, 1, 0.0]), "got 0.0"), ([1], "got")],
+)
+def test_chances_are_one_number_above_0_for_each_shape(chances, got):
+    with pytest.raises(OptionError, match=f"chances must be 3 finite numbers above 0, {got}"):
+        PointBatches(list(range(3)), 6, sizes=[3] * 3, chances=chances)

@@ -101,6 +101,7 @@ def test_what_a_model_does_not_do_is_refused(parts, classes, tmp_path):
     assert {
         *SMALL,
         "unet",
+        "best",
         "mesh",
         "mesh-unet",
         "pct",

@@ -12,8 +12,11 @@ import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
 from graphattn.shapes import Shape
 from graphattn.training import Run, budget
+from graphattn.training.controls import control_of
 from graphattn.training.data import Prepared
 from graphattn.training.inputs import Inputs
+from graphattn.training.options import Options
+from graphattn.training.resolve import resolve
 from graphattn.training.scenes import Scenes, _blocks, above_ground, block_of, grid_of
 
 PLAIN = {"epochs": 2, "control": False, "model_options": {"widths": [8] * 4, "num_heads": 2}}
@@ -133,7 +136,7 @@ def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
     result = ga.training.train(
         folder, tmp_path / "run", up="z", grid=1.0, block=10.0, tell=tell, **PLAIN
     )
-    assert "reads above_ground, upright, spread, intensity" in "\n".join(said)
+    assert "reads above_ground, local, intensity" in "\n".join(said)
     assert re.search(
         r"a batch: up to [\d,]+ points, [\d,]+ edges, about \d+ MB; all epochs: about ",
         "\n".join(said),
@@ -287,3 +290,36 @@ def test_tiles_of_las_are_scenes_whatever_their_size(tmp_path, no_page):
     assert (tiles.upward, tiles.grid > 0) == ("z", True)
     assert "z is up (--up)" in words["tiles"]
     assert (objects.upward, objects.grid) == ("", 0)
+
+
+def test_blocks_with_rare_classes_are_drawn_more_often():
+    labels = [torch.zeros(60), torch.cat((torch.zeros(50), torch.ones(10))), torch.ones(40) - 2]
+    shapes = Listed(
+        Shape(pos=slope(len(y), 17.0, seed)[0], y=y.long()) for seed, y in enumerate(labels)
+    )
+    inputs = Inputs(("constant",), upward="z", grid=0.01)
+    data = Prepared(Scenes(shapes, [0, 1, 2], inputs), [0, 1, 2], inputs)
+    chances = data.chances((0.9, 5.0))
+    assert chances.tolist() == pytest.approx([0.9, (50 * 0.9 + 10 * 5) / 60, 0.5])
+    assert data.chances(()) is None
+    whole = Prepared(Scenes(shapes, [0], inputs), [0], Inputs(("constant",)))
+    assert whole.chances((0.9, 5.0)) is None
+
+
+def test_a_network_of_scenes_reads_what_the_forest_reads(tmp_path):
+    (tmp_path / "tiles").mkdir()
+    for number in range(4):
+        pos, roof = slope(300, 20.0, number)
+        more = {
+            "classification": (2 + 4 * roof).to(torch.uint8),
+            "intensity": (500 * roof).to(torch.uint16),
+            "return_number": torch.ones(300, dtype=torch.uint8),
+            "number_of_returns": torch.ones(300, dtype=torch.uint8),
+        }
+        ga.save(Shape(pos=pos, **more), tmp_path / "tiles" / f"{number}.las")
+    folder = ga.shapes.ShapeFolder(tmp_path / "tiles")
+    run = resolve(Options(), folder, tmp_path / "run")
+    forest = control_of(run, "forest", folder)
+    assert {"above_ground", "local", "intensity", "return_number"} <= set(run.inputs.features)
+    assert set(run.inputs.features) == set(forest.inputs.features)
+    assert run.features == forest.features

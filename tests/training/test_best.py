@@ -1,0 +1,152 @@
+"""The model "best": a network and a forest, of which the validation part chooses."""
+
+import json
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn.graphs import Hierarchy
+from graphattn.graphs.points.hierarchy import Level
+from graphattn.shapes import Shape
+from graphattn.training import Run
+from graphattn.training.best import SHARES, Best, said
+from graphattn.training.tasks import TASKS
+
+HOW = {"model": "best", "epochs": 1, "model_options": {"widths": [8] * 4, "trees": 5}}
+
+
+def roofs(folder, many=5, size=300):
+    """Scans of which points above 3 are roofs."""
+    folder.mkdir()
+    draw = torch.Generator().manual_seed(3)
+    for number in range(many):
+        pos = torch.rand(size, 3, generator=draw) * torch.tensor([17.0, 17, 0.2])
+        roof = (pos[:, :2] - 8).abs().amax(1) < 3
+        pos[:, 2] += 4 * roof
+        ga.save(Shape(pos=pos, label=roof.int()), folder / f"{number}.ply")
+    return folder
+
+
+class Answers(torch.nn.Module):
+    """A member of a Best with a fixed output."""
+
+    def __init__(self, output):
+        super().__init__()
+        self.output = output
+
+    def forward(self, x, shape):
+        return self.output
+
+
+class Labelled:
+    """A validation part of one shape with labels, in the place of Prepared."""
+
+    def __init__(self, y):
+        self.y = y
+
+    def __len__(self):
+        return len(self.y)
+
+    def labels(self):
+        return [self.y]
+
+
+def planted(network, forest):
+    model = Best(3, 2, widths=(8, 8), trees=1)
+    model.network = Answers(network)
+    model.forest = Answers(forest)
+    return model
+
+
+def test_answers_are_those_of_the_share():
+    network, forest = torch.randn(5, 2), torch.randn(5, 2).log_softmax(-1)
+    model = planted(network, forest)
+    x, shape = torch.zeros(5, 3), Hierarchy((Level(torch.zeros(5, 3), None, ()),))
+    assert torch.equal(model(x, shape), network)
+    model.share.fill_(1)
+    assert torch.equal(model(x, shape), forest)
+    model.share.fill_(0.5)
+    mean = (network.softmax(-1) + forest.softmax(-1)) / 2
+    torch.testing.assert_close(model(x, shape).softmax(-1), mean)
+
+
+@pytest.mark.parametrize("chosen", SHARES)
+def test_the_candidate_with_the_best_score_is_chosen_with_its_margin(chosen, monkeypatch):
+    y = torch.tensor([0, 0, 1, 1, 1, 0, 1])
+    right = torch.nn.functional.one_hot(y, 2).double()
+    shares = dict(zip(SHARES, SHARES.values(), strict=True))
+
+    def answers(model, task, val, schedule):
+        flipped = right.clone()
+        if float(model.share) != shares[chosen]:
+            flipped[2] = flipped[2].flip(0)
+        return [flipped], 0.0
+
+    monkeypatch.setattr("graphattn.training.best.answers_of", answers)
+    model = Best(3, 2, widths=(8, 8))
+    model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(y), None)
+    choice = model.choice()
+    assert choice["name"] == chosen
+    assert choice["validation"][chosen] == 1
+    assert choice["margin"] == pytest.approx(1 - (3 / 4 + 3 / 4) / 2)
+    assert said(choice).startswith(f"{chosen} answers, by a margin of 0.250 on the validation part")
+
+
+def test_without_a_validation_part_both_answer():
+    model = Best(3, 2, widths=(8, 8))
+    model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(torch.zeros(0)), None)
+    assert float(model.share) == 0.5
+    assert said(model.choice()) == "the mean of both answers, as no validation part chooses"
+
+
+@pytest.mark.slow
+def test_a_run_says_what_answers_and_is_read_again(tmp_path):
+    texts = []
+    folder = roofs(tmp_path / "scans")
+    result = ga.training.train(
+        folder,
+        tmp_path / "run",
+        grid=1.0,
+        control=("forest",),
+        tell=lambda progress: texts.append(progress.words),
+        **HOW,
+    )
+    line = said(result.choice)
+    assert line in "\n".join(texts)
+    assert line in str(result)
+    assert line in (tmp_path / "run" / "report.html").read_text()
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["choice"] == result.choice
+    run = Run.load(tmp_path / "run")
+    model = run.trained_model()
+    assert model.choice() == result.choice
+    # both read what the control reads, and its trees are as many
+    control = Run.load(tmp_path / "run" / "forest")
+    assert set(control.inputs.features) == set(run.inputs.features)
+    assert len(model.forest.root) == 5
+    again = ga.training.evaluate(tmp_path / "run")
+    assert (again.scores, again.choice) == (result.scores, result.choice)
+    (line,) = ga.training.predict(tmp_path / "run", [folder / "1.ply"], tmp_path / "out")
+    assert line["points"] == 300
+
+
+@pytest.mark.parametrize("task", ["classify", "regress"])
+def test_shapes_have_a_best_model_too(task, tmp_path, no_page):
+    draw = torch.Generator().manual_seed(5)
+    names = []
+    for number in range(12):
+        high = 0.1 + 2 * (number % 2)
+        pos = torch.rand(40, 3, generator=draw) * torch.tensor([1.0, 1.0, high])
+        name = f"{'flat' if high < 1 else 'tall'}/{number}.ply"
+        (tmp_path / "shapes" / name).parent.mkdir(parents=True, exist_ok=True)
+        ga.save(Shape(pos=pos), tmp_path / "shapes" / name)
+        names.append(f"{name},{high}")
+    if task == "regress":
+        (tmp_path / "shapes" / "labels.csv").write_text("file,label\n" + "\n".join(names))
+    how = {**HOW, "model_options": {"widths": [8, 8], "trees": 9}, "control": False}
+    result = ga.training.train(tmp_path / "shapes", tmp_path / "run", task=task, val=0.3, **how)
+    assert result.choice["name"] in SHARES
+    assert said(result.choice) in str(result)
+    assert result.choice["validation"]["the forest"] > 0.7
+    again = ga.training.resume(tmp_path / "run")
+    assert (again.scores, again.choice) == (result.scores, result.choice)
