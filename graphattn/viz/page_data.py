@@ -288,10 +288,8 @@ def _in_unit_ball(sets: list[Nodes], down: bool) -> list[Array]:
 
 
 def _legend(colours: Colouring, named: bool) -> str:
-    """Labels or a scale in HTML, after their name where the page has no list of names."""
-    words = "".join(
-        f'<i style="background:{shade}"></i>{escape(name)}' for name, shade in colours.labels[:16]
-    )
+    """Labels to switch on and off, or a scale, in HTML; after their name if the page lists none."""
+    words = "".join(_switch(name, shade) for name, shade in colours.labels[:16])
     if len(colours.labels) > 16:
         words += f" and {len(colours.labels) - 16} more"
     if colours.scale is not None:
@@ -300,6 +298,13 @@ def _legend(colours: Colouring, named: bool) -> str:
         words = f'{low:.3g}<i class="scale" style="background:{ramp}"></i>{high:.3g}'
     name = f"{escape(colours.name)}: " * bool(named and colours.name and words)
     return name + words + "".join(f" {escape(remark)}" for remark in colours.remarks)
+
+
+def _switch(name: str, shade: str) -> str:
+    """A box to tick for a label, whose value is its colour in bytes."""
+    value = [int(shade[at : at + 2], 16) for at in (1, 3, 5)]
+    box = f'<input type="checkbox" checked value="{value}">'
+    return f'<label>{box}<i style="background:{shade}"></i>{escape(name)}</label>'
 
 
 def _packed(array: np.ndarray, dtype: str) -> str:

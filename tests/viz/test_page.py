@@ -48,6 +48,10 @@ function choose(id, value) {
   part.value = value;
   part.dispatchEvent(new Event(id === "target" ? "input" : "change"));
 }
+function tick(ticked) {
+  document.querySelectorAll("#legend input").forEach((box, i) => { box.checked = ticked[i]; });
+  document.querySelector("#legend input").dispatchEvent(new Event("change", { bubbles: true }));
+}
 async function session() {
   await started;
   const box = picture.getBoundingClientRect(), [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
@@ -69,7 +73,10 @@ async function session() {
   }
   told.other = await look(() => choose("color", 1));
   told.legend = document.getElementById("legend").textContent;
+  told.hidden = [];
+  for (const ticked of [[false, true], [false, false], [true, true]]) told.hidden.push(await look(() => tick(ticked)));
   told.level = await look(() => choose("which", 1));
+  told.some = await look(() => tick([false, true]));
   told.graph = document.getElementById("which").selectedOptions[0].text;
   return told;
 }
@@ -112,5 +119,11 @@ def test_the_page_draws_turns_picks_and_switches(tmp_path):
     assert re.match(r"Target \d+ reads 5 sources", told["picked"])
     assert told["other"][1] > 0.5 * told["other"][0]  # labels are blue and orange
     assert told["legend"] == "leftright"
+    right, none, every = told["hidden"]  # of faces: those of which no corner is of a hidden class
+    assert right[0] > 1.5 * right[2]
+    assert 0 < right[3] < 0.8 * told["other"][3]
+    assert none[3] == 0
+    assert every == told["other"]
+    assert 0 < told["some"][3] < told["level"][3]  # of points
     assert told["graph"].startswith("level 1")
     assert 0 < told["level"][3] != told["other"][3]

@@ -382,3 +382,13 @@ def test_without_weights_there_is_no_choice_of_head(tmp_path):
 def test_refusals(tmp_path, make, error, words):
     with pytest.raises(error, match=words):
         make(tmp_path / "page.html")
+
+
+def test_a_label_is_switched_by_its_colour(tmp_path):
+    pos = cloud(7)
+    shape = Data(pos=pos, y=torch.arange(7) % 2)
+    path = to_html(shape, tmp_path / "page.html", names=["<roof>", "tree"])
+    (colours,) = data_of(path)["sets"][0]["colors"]
+    boxes = re.findall(r'<input type="checkbox" checked value="(.*?)">', colours["legend"])
+    assert [json.loads(value) for value in boxes] == colours["palette"]
+    assert "&lt;roof&gt;</label>" in colours["legend"]

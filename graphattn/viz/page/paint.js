@@ -95,6 +95,32 @@ function fewOf(at, index) {
   return Uint32Array.from(kept);
 }
 
+/**
+ * What is drawn of `verticesOf` where some nodes, or faces with `own` colours, are hidden: points, or the corners of the
+ * faces of which no corner is hidden.
+ */
+function indexWithout(held, hidden, own) {
+  if (held.index === null) {
+    const shown = [];
+    for (let i = 0; i < hidden.length; i++) if (!hidden[i]) shown.push(i);
+    return Uint32Array.from(shown);
+  }
+  const kept = [];
+  for (let f = 0; f < held.index.length; f += 3) {
+    const corners = held.index.subarray(f, f + 3);
+    if (!(own ? hidden[f / 3] : corners.some((v) => hidden[held.node[v]]))) kept.push(...corners);
+  }
+  return Uint32Array.from(kept);
+}
+
+/** True for each node, or face, whose colour is one of some bytes of red, green and blue. */
+function ofColours(rgb, colours) {
+  const wanted = new Set(colours.map(([r, g, b]) => (r << 16) + (g << 8) + b));
+  const found = new Uint8Array(rgb.length / 3);
+  for (let i = 0; i < found.length; i++) found[i] = wanted.has((rgb[3 * i] << 16) + (rgb[3 * i + 1] << 8) + rgb[3 * i + 2]);
+  return found;
+}
+
 /** Whether the browser draws without a graphics card. */
 function isSoftware() {
   const gl = document.createElement("canvas").getContext("webgl2");
@@ -102,7 +128,7 @@ function isSoftware() {
   return Boolean(info) && /swiftshader|llvmpipe|software/i.test(gl.getParameter(info.UNMASKED_RENDERER_WEBGL));
 }
 
-/** A painter on a canvas: `show(set)`, `tint(rgb)`, `draw(view, sharp, moving)`; `null` where there is no WebGL 2. */
+/** A painter on a canvas: `show(set)`, `tint(rgb)`, `hide(nodes)`, `draw(view, sharp, moving)`; `null` where there is no WebGL 2. */
 function painterOf(canvas) {
   const gl = canvas.getContext("webgl2", { antialias: !isSoftware() });
   if (!gl) return null;
@@ -136,10 +162,21 @@ function painterOf(canvas) {
     fill(places, 0, held.at, 3, gl.FLOAT, false);
     held.few = fewOf(held.at, held.index);
     held.seen = held.slow = null;
+    held.shown = held.index;
     list(some, held.few);
-    list(corners, held.index);
+    list(corners, held.shown);
     if (held.normal === null) gl.disableVertexAttribArray(1);
     else fill(normals, 1, held.normal, 3, gl.BYTE, true);
+  }
+
+  /** Draw all but the hidden nodes, or faces with `own` colours; a few of them do not stand for those that are left. */
+  function hide(hidden, own) {
+    const isPart = hidden.some(Boolean);
+    held.few = isPart ? null : fewOf(held.at, held.index);
+    held.seen = held.slow = null;
+    held.shown = isPart ? indexWithout(held, hidden, own) : held.index;
+    list(some, held.few);
+    list(corners, held.shown);
   }
 
   function list(buffer, index) {
@@ -152,7 +189,7 @@ function painterOf(canvas) {
   function drawParts(few, timed) {
     const start = performance.now();
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
-    const kind = held.index ? gl.TRIANGLES : gl.POINTS, index = few ? held.few : held.index;
+    const kind = held.index ? gl.TRIANGLES : gl.POINTS, index = few ? held.few : held.shown;
     if (index) {
       gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, few ? some : corners);
       gl.drawElements(kind, index.length, gl.UNSIGNED_INT, 0);
@@ -189,5 +226,5 @@ function painterOf(canvas) {
     return first;
   }
 
-  return { show, tint, draw };
+  return { show, tint, hide, draw };
 }

@@ -286,7 +286,7 @@ async function start() {
   const which = document.getElementById("which"), color = document.getElementById("color");
   const canvas = document.getElementById("picture"), words = document.getElementById("words");
   const asked = document.getElementById("target"), head = document.getElementById("head");
-  const relative = document.getElementById("relative");
+  const relative = document.getElementById("relative"), legend = document.getElementById("legend");
   const pen = canvas.getContext("2d");
   let scene = await sceneOf(data, sets, 0), waiting = false;
   let view = startOf(scene);
@@ -338,7 +338,16 @@ async function start() {
       painter.show(set, own);
       painter.tint(chosen.painted ? heatOf(scene, chosen) : shown.rgb, own);
     }
-    document.getElementById("legend").innerHTML = chosen.painted ? "" : shown.legend;
+    legend.innerHTML = chosen.painted ? "" : shown.legend;
+    redraw();
+  }
+
+  /** Hide the labels that are not ticked. */
+  function showLabels() {
+    const shown = sets[scene.from].colors[Number(color.value) || 0];
+    const boxes = [...legend.querySelectorAll("input")].filter((box) => !box.checked);
+    const hidden = ofColours(shown.rgb, boxes.map((box) => JSON.parse(box.value)));
+    if (painter) painter.hide(hidden, shown.rgb.length !== sets[scene.from].at.length);
     redraw();
   }
 
@@ -439,6 +448,7 @@ async function start() {
 
   which.addEventListener("change", () => showGraph(Number(which.value)));
   color.addEventListener("change", showColor);
+  legend.addEventListener("change", showLabels);
   data.graphs.forEach((graph, i) => which.add(new Option(graph.name, i)));
   document.querySelectorAll(".several").forEach((part) => { part.hidden = data.graphs.length < 2; });
   document.querySelectorAll(".reads").forEach((part) => { part.hidden = data.graphs[0].name === null; });
