@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -250,7 +251,7 @@ class _Look:
             notes = [" or ".join(names), *edges]
         if notes:
             return "; ".join(notes)
-        return UNEXPLAINED
+        return self._not_finite() or UNEXPLAINED
 
     def _mistakes(self) -> tuple[tuple[str, ...], list[str]]:
         """The known mistakes about the graph, and all others, that give this output.
@@ -430,10 +431,23 @@ class _Look:
         if rows.numel() == 0:
             return False
         apart = self._apart(rows, self.scene.problem.finish(answer.output))
+        if not isfinite(apart):  # a NaN is as far from every answer
+            return False
         right = self._apart(rows, self.right)
         if self.dtype == torch.float64 and apart <= _SHARE * right:  # an epsilon
             return True
         return apart <= self.tolerance < right
+
+    def _not_finite(self) -> str | None:
+        """The number of targets with edges whose output is NaN or infinite."""
+        output = self.output.movedim(self.axis, 0).flatten(1)
+        spoilt = int((~output.isfinite().all(1) & (self.degree > 0)).sum())
+        if spoilt == 0:
+            return None
+        return (
+            f"{spoilt:,} of the targets with edges {_are(spoilt)} NaN or infinite, as where a mask's "
+            "-inf is in embeddings, keys or values, not in scores (find_nonfinite names the nodes)"
+        )
 
     def _empty_rows(self) -> str | None:
         """The mistake at targets without an edge, if all others are right."""

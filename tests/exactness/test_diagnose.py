@@ -246,6 +246,23 @@ def test_a_layer_on_the_wrong_graph_is_diagnosed(monkeypatch):
     assert "rows swapped" in diagnosis(GraphAttention(12, 3), RANDOM)
 
 
+def test_outputs_that_are_not_finite_are_explained_by_no_other_mistake():
+    def masked_embeddings(query, key, value):
+        """The mask's -inf in keys and values of the sources that nobody may read."""
+        hidden = ~there[:, None, None]
+        key = key.masked_fill(hidden, -torch.inf)
+        return attend(query, key, value.masked_fill(hidden, -torch.inf), everything)
+
+    there = torch.arange(11) < 7
+    everything = torch.ones(13, 11, dtype=torch.bool)
+    graph = AttentionGraph(forms.of_mask(there.expand(13, 11)), "padding")
+    result = diagnosis(masked_embeddings, graph)
+    assert result.endswith(
+        "; 13 of the targets with edges are NaN or infinite, as where a mask's -inf is in "
+        "embeddings, keys or values, not in scores (find_nonfinite names the nodes)"
+    )
+
+
 def test_a_simple_mistake_is_not_joined_by_a_rare_one():
     """A causal graph made symmetric is the full one: no mask is what happened."""
     result = diagnosis(with_mask(torch.ones(13, 13, dtype=torch.bool)), GRAPHS["causal"]())
