@@ -123,6 +123,125 @@ def test_source_e_lost_a_root_the_factor_is_one_over_the_root_of_the_width_of_a_
     assert (found - wrong).abs().max() > 1e-2
 
 
+def scaled_scores(query, key):
+    """(H, T, S) of queries (T, H, D) and keys (S, H, D)."""
+    return torch.einsum("thd,shd->hts", query, key) * query.shape[-1] ** -0.5
+
+
+def test_softmax_over_axis_one_goes_over_queries_where_there_is_an_axis_of_heads():
+    def one_head(query, key, value):
+        weights = torch.softmax(scaled_scores(query, key)[0], 1)
+        return (weights @ value[:, 0])[:, None]
+
+    def three_heads(query, key, value):
+        weights = torch.softmax(scaled_scores(query, key), 1)
+        return torch.einsum("hts,shd->thd", weights, value)
+
+    graph = graphs.cross(7, 11)
+    assert ga.verify(one_head, graph, heads=1).ok
+    report = ga.verify(three_heads, graph, heads=3)
+    assert not report.ok
+    assert "softmax over the wrong axis: over targets" in report.diagnosis
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_norm_of_the_branch_alone_is_neither_post_norm_nor_pre_norm(first):
+    """Its branch has the size of a norm, however little attention gives (Swin V2 wants that)."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(12, 3, 20, 0.0, norm_first=first, batch_first=True)
+    with torch.no_grad():
+        layer.self_attn.out_proj.weight.mul_(0.1)
+        block, x = TransformerBlock.from_torch(layer.eval()), torch.randn(7, 12)
+        expected, graph = layer(x[None])[0], graphs.full(7)
+        torch.testing.assert_close(block(x, graph), expected, atol=1e-5, rtol=1e-5)
+        attended = block.attention_norm(block.attention(x, graph))
+        said = x + attended
+        said = said + block.feed_forward_norm(block.feed_forward(said))
+    assert attended.norm(dim=1).min() > 3  # sqrt(12), less what epsilon takes
+    assert (said - expected).abs().max() > 0.5
+
+
+def test_minus_infinity_hides_a_source_in_its_scores_and_spoils_all_in_its_embedding():
+    layer, x, hidden = GraphAttention(8, 2), torch.randn(6, 8), torch.arange(6) >= 4
+    assert layer(x.masked_fill(hidden[:, None], -torch.inf), graphs.full(6)).isnan().all()
+    query, key, value = torch.randn(3, 6, 2, 4)
+    bias = torch.zeros(6, 6).masked_fill(hidden, -torch.inf).view(36, 1)
+    found = ga.attention(query, key, value, graphs.full(6), score_bias=bias)
+    readable = graphs.full(6).subgraph(sources=range(4))
+    torch.testing.assert_close(found, ga.attention(query, key[:4], value[:4], readable))
+    spoilt = key.masked_fill(hidden[:, None, None], -torch.inf)
+    nodes = ga.nn.find_nonfinite(query, spoilt, value, graphs.full(6))
+    assert [(node.what, node.number, node.spoils) for node in nodes] == [
+        ("key", 4, 6),
+        ("key", 5, 6),
+    ]
+
+
+def test_a_product_with_the_transpose_fits_only_if_there_are_as_many_tokens_as_channels():
+    x = torch.randn(7, 5).double()
+    weights = torch.softmax(x @ x.T, -1)
+    torch.testing.assert_close(
+        ga.attention(*[x[:, None]] * 3, graphs.full(7), scale=1.0)[:, 0], weights @ x
+    )
+    torch.testing.assert_close((weights @ x).T, x.T @ weights.T)  # Y^T is that
+    with pytest.raises(RuntimeError, match="7x7 and 5x7"):
+        weights @ x.T
+
+    def square(query, key, value):
+        product = scaled_scores(query, key)[0].softmax(-1) @ value[:, 0].T
+        return product.T[:, None]
+
+    report = ga.verify(square, graphs.full(7), heads=1, head_dim=7, value_dim=7)
+    assert not report.ok
+
+
+def test_a_cosine_is_a_dot_product_only_of_unit_vectors():
+    def cosines(query, key, value):
+        query, key = (nn.functional.normalize(x, dim=-1) for x in (query, key))
+        weights = torch.softmax(scaled_scores(query, key), -1)
+        return torch.einsum("hts,shd->thd", weights, value)
+
+    graph = graphs.cross(7, 11)
+    report = ga.verify(cosines, graph, heads=3)
+    assert not report.ok
+    assert "cosines in place of products" in report.diagnosis
+    query, key, value = torch.randn(3, 7, 2, 4).double()
+    unit = [nn.functional.normalize(x, dim=-1) for x in (query, key)]
+    expected = ga.attention(*unit, value, graphs.full(7))
+    torch.testing.assert_close(cosines(query, key, value), expected)
+    torch.testing.assert_close(cosines(2 * query, key / 3, value), expected)
+
+
+def test_a_projection_takes_the_width_of_the_model_to_that_of_a_head():
+    layer = GraphAttention(12, 3)
+    assert layer.q_proj.weight.T.shape == (12, 3 * 4)
+    with pytest.raises(ShapeError, match=r"x must have shape \(\.\.\., T, 12\), got \(7, 4\)"):
+        layer(torch.randn(7, 4), graphs.full(7))
+
+
+def test_the_next_sentence_need_not_be_entailed_nor_the_entailed_one_be_next():
+    """BERT's second task is the first of the two; each sentence entails itself and is not next."""
+    facts = [{"rain"}, {"rain", "wet"}, {"sun"}, {"rain"}]  # of four sentences
+    pairs = [(first, second) for first in range(4) for second in range(4)]
+    is_next = {pair for pair in pairs if pair[1] == pair[0] + 1}
+    entailed = {pair for pair in pairs if facts[pair[1]] <= facts[pair[0]]}
+    assert is_next - entailed == {(0, 1), (1, 2), (2, 3)}
+    assert {(1, 0), (1, 3), (0, 3)} <= entailed - is_next
+
+
+@pytest.mark.parametrize(("channels", "heads"), [(12, 3), (20, 5)])
+def test_the_weights_between_tokens_are_no_parameters_and_the_projections_are(channels, heads):
+    layer = GraphAttention(channels, heads)
+    assert sum(p.numel() for p in layer.parameters()) == 4 * channels * (channels + 1)
+    sizes = {tuple(p.shape) for p in layer.parameters()}
+    assert sizes == {(channels, channels), (channels,)}  # no N x N
+    weights = [
+        layer(x, graphs.full(7), return_weights=True)[1].dense()
+        for x in torch.randn(2, 7, channels)
+    ]
+    assert (weights[0] - weights[1]).abs().max() > 1e-3
+
+
 def test_more_beams_may_end_in_a_text_that_is_less_likely():
     """Source C wants that a beam's score be at least greedy's; often it is, and nothing makes it
     so.
