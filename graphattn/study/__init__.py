@@ -9,7 +9,7 @@ from .comparison import Training as Training
 from .data import Data as Data
 from .data import Sample as Sample
 from .network import Model as Model
-from .own import Own as CustomModel  # noqa: F401, as renaming it in own.py would change the keys of stored trials
+from .own import CustomModel as CustomModel
 from .plan import Study as Study
 from .report import Report as Report
 from .report import report as report

@@ -19,7 +19,10 @@ def brief(results: Results) -> list[str]:
     several = [name for name in names if len({getattr(row, name) for row in results.rows}) > 1]
     for row in results.rows[:_FEW]:
         words = ", ".join(_word(row, name) for name in several)
-        lines.append(f"{words}: {row.metric} {row.interval}")
+        line = f"{words}: {row.metric} {row.interval}"
+        if row.prediction["kind"] != "shuffled" and row.scores:
+            line += f"; {results.fit(row).word}"
+        lines.append(line)
     more = len(results.rows) - _FEW
     if more > 0:
         return [*lines, f"and {more} more rows"]

@@ -15,7 +15,7 @@ from .controls import everything, is_structured, permuted
 from .data import Data
 from .fitting import Reading, loss_of, scaled
 from .network import Network
-from .own import Own, OwnNetwork, network_of
+from .own import CustomModel, CustomNetwork, network_of
 from .trial import train
 
 _STEPS, _SAMPLES, BOUND, _MOVED = 3, 5, 1e-9, 0.1
@@ -28,7 +28,7 @@ def check(comparison: Comparison) -> dict[str, Any]:
         ControlError: If one does not hold.
     """
     result: dict[str, Any] = {}
-    if isinstance(comparison.model, Own):
+    if isinstance(comparison.model, CustomModel):
         result["the same training twice: bit for bit"] = _repeats(comparison)
     some = next(iter(comparison.graphs.values()))
     if not comparison.data.causal:
@@ -42,7 +42,7 @@ def check(comparison: Comparison) -> dict[str, Any]:
                     comparison, graphs, positions
                 )
             break
-    if isinstance(comparison.model, Own):
+    if isinstance(comparison.model, CustomModel):
         name, graphs = next(iter(comparison.graphs.items()))
         result[f"{name}: nodes in reach are read, and no others"] = _reads_its_graph_alone(
             comparison, name, graphs
@@ -106,9 +106,9 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
     """
     data = comparison.data
     model = comparison.model
-    assert isinstance(model, Own)
+    assert isinstance(model, CustomModel)
     torch.manual_seed(0)
-    network = OwnNetwork(model, data, comparison.readout, comparison.token).double().eval()
+    network = CustomNetwork(model, data, comparison.readout, comparison.token).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(_MOVED * torch.randn_like(parameter))
@@ -239,7 +239,7 @@ def _moved(data: Data, at: Tensor) -> Data:
 
 
 def _outputs(
-    network: Network | OwnNetwork, data: Data, graphs: Graphs, places: Tensor, order: Tensor
+    network: Network | CustomNetwork, data: Data, graphs: Graphs, places: Tensor, order: Tensor
 ) -> list[Tensor]:
     """Logits of a few samples in the order of before, and the gradients of all parameters."""
     read = Reading(data, graphs)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import flag, real, text, whole
+from ..arguments import flag, one_of, real, text, whole
 from ..errors import OptionError
+from .collapse import groups_of, share_difference, share_test
 from .statistics import EXACT, LEVEL, Interval, effect_size, holm, interval, least_p, sign_flip
 
 KEPT, BROKEN, NOT_DECIDED, SAME, OPPOSITE = (
@@ -19,6 +20,10 @@ KEPT, BROKEN, NOT_DECIDED, SAME, OPPOSITE = (
     "opposite sign",
 )
 NOT_MEASURED = "not measured"
+NOT_FITTED = "did not fit"
+COLLAPSED = "runs collapsed"
+SCORE, FITTING, SOLVING = "score", "fitting", "solving"
+"""What a claim is about: the mean score, or the share of runs that fit or that solve."""
 #: All that is said of a claim, and when.
 VERDICTS = {
     KEPT: f"p < {LEVEL:g}, and all of the interval is as claimed",
@@ -28,6 +33,9 @@ VERDICTS = {
     "was claimed late; the mean is on the side claimed",
     OPPOSITE: "not judged, and the mean is on the other side",
     NOT_MEASURED: "no seed of both arms has ended",
+    NOT_FITTED: "not judged, as an arm did not fit its training examples, so that scores compare a "
+    "budget and no graphs",
+    COLLAPSED: "not judged, as runs fall into two groups, so that a mean says little of either",
 }
 
 
@@ -46,6 +54,8 @@ class Claim:
         because: The reason.
         budget: Number of the budget of both arms in the comparison; the last one by default.
         worse_positions: Positions of ``worse``, if they differ.
+        of: "score"; or "fitting" or "solving", the share of runs that name .95 of their training
+            examples, or of what was held out, rightly, by an exact test.
     """
 
     better: str
@@ -58,6 +68,7 @@ class Claim:
     because: str = ""
     budget: int | None = None
     worse_positions: str | None = None
+    of: str = SCORE
 
     def __post_init__(self) -> None:
         for name in ("better", "worse", "because"):
@@ -73,6 +84,12 @@ class Claim:
             raise OptionError(
                 f"margin must be at least 0 where two are claimed to be equal, got {self.margin}"
             )
+        one_of(self.of, "of", (SCORE, FITTING, SOLVING))
+        if self.of != SCORE and (self.equal or self.margin):
+            raise OptionError(
+                f"of {self.of!r} compares shares of runs without a margin; leave out margin and "
+                "equal"
+            )
         if self.better == self.worse and self.worse_positions in (None, self.positions):
             raise OptionError(
                 f"better and worse must be two, got {self.better!r} twice; or give worse_positions"
@@ -85,6 +102,8 @@ class Claim:
         else:
             sign = ">"
             within = f" by more than {self.margin:g}" * (self.margin != 0)
+        if self.of != SCORE:
+            within = f" in {self.of}"
         where = []
         if self.comparison:
             where.append(self.comparison)
@@ -138,6 +157,45 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Shares:
+    """Runs of two arms that fit, or that solve.
+
+    Args:
+        hits: Of the better arm.
+        runs: All of it.
+        other_hits: Of the worse arm.
+        other_runs: All of it.
+        verb: "fitted" or "solved".
+    """
+
+    hits: int
+    runs: int
+    other_hits: int
+    other_runs: int
+    verb: str = "fitted"
+
+    @property
+    def p(self) -> float:
+        """Two-sided p of Fisher's exact test."""
+        return share_test(self.hits, self.runs, self.other_hits, self.other_runs)
+
+    @property
+    def least_p(self) -> float:
+        """Its p if all runs of one arm do and none of the other."""
+        return share_test(self.runs, self.runs, 0, self.other_runs)
+
+    @property
+    def difference(self) -> Interval:
+        """Difference of the shares."""
+        counts = (self.hits, self.runs, self.other_hits, self.other_runs)
+        return Interval(*share_difference(*counts), min(self.runs, self.other_runs))
+
+    def __str__(self) -> str:
+        one = f"{self.hits} of {self.runs} runs"
+        return f"{self.verb} {one} and {self.other_hits} of {self.other_runs}"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The result of a claim.
 
@@ -183,18 +241,24 @@ def judged(
     late: Sequence[str] = (),
     bounds: Sequence[tuple[float, float] | None] = (),
     withdrawn: int = 0,
+    shares: Sequence[Shares | None] = (),
 ) -> list[Verdict]:
     """Verdicts from the paired differences of each claim, one for each seed.
 
     Corrected for all claims made beforehand, those ``withdrawn`` after looking too. Of claims made
     ``late``, and of those whose p could not be below the level, only the sign. ``bounds`` of each
-    difference.
+    difference; ``shares`` of claims about fitting or solving.
     """
+    counts = shares or [None] * len(claims)
     early = [i for i, claim in enumerate(claims) if str(claim) not in late]
     p = []
     least = []
     for i in early:
-        if pairs[i]:
+        of_shares = counts[i]
+        if of_shares is not None:
+            p.append(of_shares.p)
+            least.append(of_shares.least_p)
+        elif pairs[i]:
             p.append(claims[i].p(pairs[i]))
             least.append(least_p(len(pairs[i])))
         else:
@@ -204,7 +268,25 @@ def judged(
     adjusted = zip(early, holm(p + unknown), holm(least + unknown), strict=False)
     tested = {i: of_claim for i, of_claim, best in adjusted if best < LEVEL}
     limits = bounds or [None] * len(pairs)
-    return [_judged(claim, pairs[i], limits[i], tested.get(i)) for i, claim in enumerate(claims)]
+    verdicts = []
+    for i, claim in enumerate(claims):
+        of_shares = counts[i]
+        if of_shares is None:
+            verdicts.append(_judged(claim, pairs[i], limits[i], tested.get(i)))
+        else:
+            verdicts.append(_judged_of_shares(claim, of_shares, tested.get(i)))
+    return verdicts
+
+
+def _judged_of_shares(claim: Claim, shares: "Shares", p: float | None) -> Verdict:
+    difference = shares.difference
+    if p is None:
+        verdict = claim.sign(difference)
+    elif p < LEVEL:
+        verdict = claim.judged(difference)
+    else:
+        verdict = NOT_DECIDED
+    return Verdict(str(claim), difference, None, p, verdict, (str(shares),))
 
 
 def _judged(
@@ -214,6 +296,9 @@ def _judged(
         return Verdict(str(claim), None, None, None, NOT_MEASURED)
     difference = interval(pairs, bounds)
     effect = effect_size(pairs)
+    groups = groups_of(pairs)
+    if groups is not None and p is not None:
+        return Verdict(str(claim), difference, None, p, COLLAPSED, (f"differences: {groups}",))
     if p is None:
         verdict = claim.sign(difference)
     elif p < LEVEL:

@@ -17,7 +17,7 @@ from .arms import Graphs, graphs_of
 from .controls import CONTROLS, alone, everything, is_structured, permuted, reads_later, rewired
 from .data import Data
 from .network import POSITIONS, READOUTS, Model
-from .own import Own, network_of
+from .own import CustomModel, network_of
 from .records import as_json
 
 METRICS = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
@@ -135,7 +135,7 @@ class Comparison:
     arms: dict[str, Any]
     data: Data
     readout: str = "mean"
-    model: Model | Own = field(default_factory=Model)
+    model: Model | CustomModel = field(default_factory=Model)
     training: Training = field(default_factory=Training)
     budgets: Sequence[Budget] = (Budget(),)
     positions: Sequence[str] = ("none",)
@@ -171,7 +171,7 @@ class Comparison:
                 f"readout {self.readout!r} does not fit targets of {asked}: "
                 f"{self.data.targets.shape}"
             )
-        if isinstance(self.model, Own) and self.positions == OWN_POSITIONS:
+        if isinstance(self.model, CustomModel) and self.positions == OWN_POSITIONS:
             self.positions = ("none",)
         self.positions = _words(self.positions, "positions", POSITIONS)
         self.controls = _words(self.controls, "controls", CONTROLS)
@@ -190,13 +190,13 @@ class Comparison:
             )
         one_of(self.metric, "metric", tuple(METRICS))
         self._check_model()
-        if isinstance(self.model, Own):
+        if isinstance(self.model, CustomModel):
             self.positions = (OWN_POSITIONS,)
         check_data(
             self.data,
             self.readout,
             self.token,
-            None if isinstance(self.model, Own) else torch.float32,
+            None if isinstance(self.model, CustomModel) else torch.float32,
         )
         self._check_budgets()
         with torch.random.fork_rng(devices=[]):
@@ -224,12 +224,12 @@ class Comparison:
         }
 
     def _check_model(self) -> None:
-        if not isinstance(self.model, Model | Own):
+        if not isinstance(self.model, Model | CustomModel):
             raise OptionError(
                 "model must be study.Model(...), or study.CustomModel(make, layers=L) for a module "
                 f"of your own; got {shown(self.model)}"
             )
-        if isinstance(self.model, Own) and self.positions != ("none",):
+        if isinstance(self.model, CustomModel) and self.positions != ("none",):
             raise OptionError(
                 "positions must be 'none' with study.CustomModel, which is given places; got "
                 f"{self.positions}"

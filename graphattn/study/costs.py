@@ -23,7 +23,7 @@ from .comparison import Comparison, Trial
 from .data import Data
 from .fitting import Reading, fit
 from .network import Network
-from .own import Own, OwnNetwork, network_of
+from .own import CustomModel, CustomNetwork, network_of
 
 _ROUNDS, _STEPS, _SAMPLES = 5, 10, 64
 _READ, _WRITTEN = (
@@ -62,7 +62,7 @@ def operations(comparison: Comparison, graphs: Graphs) -> float:
     Raises:
         OptionError: If a module calls operators that are not torch's, and have no formula there.
     """
-    if isinstance(comparison.model, Own):
+    if isinstance(comparison.model, CustomModel):
         return _of_calls(comparison, graphs)
     model = comparison.model
     stacks = graphs.possible().some(_SAMPLES)
@@ -165,7 +165,7 @@ class _Clock(Reading):
         super().__init__(data, graphs)
         self.begun: list[float] = []
 
-    def __call__(self, network: Network | OwnNetwork, chosen: Tensor) -> Tensor:
+    def __call__(self, network: Network | CustomNetwork, chosen: Tensor) -> Tensor:
         self.begun.append(time.process_time())
         return super().__call__(network, chosen)
 

@@ -11,10 +11,11 @@ from .arms import Graphs
 from .comparison import Comparison, Trial
 from .data import NOT_ASKED, Data
 from .network import Network, union
-from .own import OwnNetwork, network_of
+from .own import CustomNetwork, network_of
 
 _MEMORY = 0.2  # share of the latest loss in the running mean
 _AT_ONCE = 128  # samples of an evaluation
+_POINTS = 20  # of a curve, at most
 
 
 class Reading:
@@ -26,7 +27,7 @@ class Reading:
         self.places = torch.arange(data.num_nodes)
         self.pos = scaled(data)
 
-    def __call__(self, network: Network | OwnNetwork, chosen: Tensor) -> Tensor:
+    def __call__(self, network: Network | CustomNetwork, chosen: Tensor) -> Tensor:
         """Logits of some samples."""
         return network(self.data.inputs[chosen], *self.given(chosen))
 
@@ -69,7 +70,7 @@ def loss_of(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def optimizer_of(
-    network: Network | OwnNetwork, training: Any, steps: int
+    network: Network | CustomNetwork, training: Any, steps: int
 ) -> tuple[torch.optim.Optimizer, Any]:
     """AdamW, tables with a rate of their own, and its schedule."""
     tables = list(network.tables.parameters())
@@ -98,12 +99,50 @@ def optimizer_of(
 class Fit:
     """A model that was trained with one rate."""
 
-    network: Network | OwnNetwork
+    network: Network | CustomNetwork
     rate: float
     initial: str
     loss: float
     steps: int
     capped: bool
+    curve: list[list[float]]
+
+
+class Curve:
+    """Loss and accuracy of training batches: means over as many stretches as a curve has points."""
+
+    def __init__(self, steps: int) -> None:
+        self.stretch = -(-steps // _POINTS)
+        self.points: list[list[float]] = []
+        self.loss = 0.0
+        self.right = 0.0
+        self.batches = 0
+
+    def add(self, step: int, loss: float, right: float) -> None:
+        """Take a batch in, and end a stretch with its last batch."""
+        self.loss += loss
+        self.right += right
+        self.batches += 1
+        if step % self.stretch == 0:
+            self.end(step)
+
+    def end(self, step: int) -> list[list[float]]:
+        """All points, ``[step, loss, accuracy]``, with one of the batches since the last."""
+        if self.batches:
+            loss = self.loss / self.batches
+            right = self.right / self.batches
+            self.points.append([step, round(loss, 5), round(right, 4)])
+            self.loss = 0.0
+            self.right = 0.0
+            self.batches = 0
+        return self.points
+
+
+def share_right(logits: Tensor, targets: Tensor) -> float:
+    """The share of answers that are right, of those asked."""
+    asked = targets != NOT_ASKED
+    right = (logits.argmax(-1) == targets) & asked
+    return float(right.sum()) / max(1, int(asked.sum()))
 
 
 def fit(
@@ -121,9 +160,11 @@ def fit(
     parameters = list(network.parameters())
     mean = math.nan
     steps = 0
+    curve = Curve(trial.steps)
     for steps in range(1, trial.steps + 1):
         chosen = seen[torch.randint(len(seen), (training.batch,), generator=random)]
-        loss = loss_of(read(network, chosen), targets[chosen])
+        logits = read(network, chosen)
+        loss = loss_of(logits, targets[chosen])
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, training.clip)
@@ -134,15 +175,15 @@ def fit(
             mean = latest
         else:
             mean = mean + _MEMORY * (latest - mean)
+        curve.add(steps, latest, share_right(logits.detach(), targets[chosen]))
         if training.stop is not None and mean <= training.stop:
             break
-    return Fit(
-        network, rate, initial, mean, steps, training.stop is not None and not mean <= training.stop
-    )
+    capped = training.stop is not None and not mean <= training.stop
+    return Fit(network, rate, initial, mean, steps, capped, curve.end(steps))
 
 
 def scored(
-    network: Network | OwnNetwork, read: Reading, targets: Tensor, held: Tensor
+    network: Network | CustomNetwork, read: Reading, targets: Tensor, held: Tensor
 ) -> dict[str, Any]:
     """Accuracy and bits per answer on what was held out, and how many answers there were."""
     right = nats = asked = 0.0

@@ -16,6 +16,7 @@ from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from .data import Data
 from .network import Model, Network, Readout
+from .syntax import syntax_of
 
 # their versions are in a trial's key, or their code is
 _VERSIONED = (
@@ -26,7 +27,7 @@ _VERSIONED = (
 
 
 @dataclass(frozen=True)
-class Own:
+class CustomModel:
     """A custom model: a function that makes its module, and the number of layers that read a graph.
 
     The module is called as ``module(inputs, graphs, places, pos)`` and returns the logits of all
@@ -93,7 +94,7 @@ class Own:
     def described(self, data: Data) -> dict[str, Any]:
         """The description of a model, on which a trial's key depends.
 
-        The source of ``make`` and of its modules, and their state after seed 0; not the source of
+        The statements of ``make`` and of its modules, and their state after seed 0; not those of
         what they call.
 
         Raises:
@@ -101,11 +102,13 @@ class Own:
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            network = OwnNetwork(self, data, "mean", 0)
+            network = CustomNetwork(self, data, "mean", 0)
         make = getattr(self.make, "func", self.make)  # of a functools.partial
         told = {make, *(type(module) for module in network.module.modules())}
         sources = sorted(
-            source_of(each) for each in told if str(each.__module__).split(".")[0] not in _VERSIONED
+            syntax_of(source_of(each))
+            for each in told
+            if str(each.__module__).split(".")[0] not in _VERSIONED
         )
         digest = hashlib.sha256(
             "\n".join([*sources, str(network.module), network.digest()]).encode()
@@ -125,10 +128,10 @@ def source_of(code: Any) -> str:
         ) from None
 
 
-class OwnNetwork(Readout):
+class CustomNetwork(Readout):
     """A user's module, and the readout of its logits."""
 
-    def __init__(self, own: Own, data: Data, readout: str, token: int) -> None:
+    def __init__(self, own: CustomModel, data: Data, readout: str, token: int) -> None:
         super().__init__(readout, token, "none")
         self.module = own.module(data)
         self.layers = own.layers
@@ -176,9 +179,9 @@ class OwnNetwork(Readout):
 
 
 def network_of(
-    model: Model | Own, data: Data, readout: str, positions: str, token: int = 0
-) -> Network | OwnNetwork:
+    model: Model | CustomModel, data: Data, readout: str, positions: str, token: int = 0
+) -> Network | CustomNetwork:
     """A new network, of the random state that there is."""
-    if isinstance(model, Own):
-        return OwnNetwork(model, data, readout, token)
+    if isinstance(model, CustomModel):
+        return CustomNetwork(model, data, readout, token)
     return Network(model, data, readout, positions, token)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figure
 from .comparison import METRICS
+from .fits import UNFIT
 from .results import Results, Row
 
 if TYPE_CHECKING:
@@ -162,7 +163,8 @@ def _curves(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "
             bars = [[_half(i.mean, i.low) for i in found], [_half(i.high, i.mean) for i in found]]
             line = {**style, "markersize": 4.5, "linewidth": 1.3, "capsize": 2, "elinewidth": 0.8}
             at = [value * 1.02 ** (beside - len(styles) / 2) for value in x]
-            ax.errorbar(at, y, yerr=bars, label=verbatim(name), **line)
+            label = _with_fit(results, verbatim(name), mine[-1])
+            ax.errorbar(at, y, yerr=bars, label=label, **line)
         _reference_lines(about, ax.axhline)
         ax.set_xscale("log")
         ticks = sorted({row.examples or _all_examples(results, row) for row in rows})
@@ -238,7 +240,7 @@ def _rows(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Fi
         for y, row in enumerate(rows):
             _row(ax, y, row, styles[row.arm])
         _reference_lines(about, ax.axvline)
-        names = [verbatim(name_among(rows, row)) for row in rows]
+        names = [_with_fit(results, verbatim(name_among(rows, row)), row) for row in rows]
         ax.set_yticks(
             range(len(rows)), [] if number % across != 1 % across and names == left else names
         )
@@ -251,6 +253,13 @@ def _rows(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Fi
         figure, list(handles.values()), list(handles), sheet._replace(columns=min(3, sheet.columns))
     )
     return figure
+
+
+def _with_fit(results: Results, name: str, row: Row) -> str:
+    """The name of an arm, and that it did not fit."""
+    if row.prediction["kind"] != "shuffled" and results.fit(row).failed:
+        return f"{name} ({UNFIT})"
+    return name
 
 
 def name_among(rows: list[Row], row: Row) -> str:

@@ -18,7 +18,7 @@ from .controls import everything
 from .costs import operations
 from .data import NOT_ASKED, Data
 from .network import Model
-from .own import Own
+from .own import CustomModel
 
 Layers = tuple[AttentionGraph, ...]
 _SAMPLES = 64  # of which homophily is counted
@@ -36,7 +36,7 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     graphs = graphs.possible()
     samples = [_of_layers(comparison, layers) for layers in graphs.some()]
     mean = {key: _mean([sample[key] for sample in samples]) for key in samples[0]}
-    if isinstance(comparison.model, Own):
+    if isinstance(comparison.model, CustomModel):
         with suppress(OptionError):  # operators that cannot be counted
             mean["operations"] = operations(comparison, graphs)
     share, law = _reached(comparison, graphs)
@@ -132,8 +132,8 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
     }
 
 
-def _operations(model: Model | Own, stack: list[AttentionGraph]) -> int | None:
-    if isinstance(model, Own):
+def _operations(model: Model | CustomModel, stack: list[AttentionGraph]) -> int | None:
+    if isinstance(model, CustomModel):
         return None
     return flops(stack, model.width, model.heads, hidden=model.hidden).total
 
@@ -221,7 +221,7 @@ def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:
     Every node reads all, or only itself, and the readout is their mean. A user's module is given
     places, and may read them.
     """
-    if comparison.readout != "mean" or isinstance(comparison.model, Own):
+    if comparison.readout != "mean" or isinstance(comparison.model, CustomModel):
         return False
     each = dict.fromkeys(graphs.layers + graphs.each)
     return all(

@@ -12,7 +12,7 @@ from .comparison import Comparison
 from .controls import everything
 from .fitting import Reading, scored
 from .network import Network
-from .own import OwnNetwork
+from .own import CustomNetwork
 
 _SAMPLES = 32
 
@@ -20,7 +20,7 @@ _SAMPLES = 32
 def probed(
     comparison: Comparison,
     graphs: Graphs,
-    network: Network | OwnNetwork,
+    network: Network | CustomNetwork,
     held: Tensor,
     *,
     along_full: bool,

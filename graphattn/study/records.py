@@ -46,6 +46,13 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _is_curve(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(point, list) and len(point) == 3 and all(map(_is_probe, point))
+        for point in value
+    )
+
+
 #: What a value of a line must be, and how to tell.
 _MUST: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(
@@ -62,6 +69,11 @@ _MUST: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "bits": ("0 or more", lambda value: value is None or _is_number(value, 0)),
     "cpu_s": ("seconds", lambda value: _is_number(value, 0)),
     "rate": ("a learning rate", lambda value: _is_number(value, 0)),
+    "train_accuracy": (
+        "from 0 to 1",
+        lambda value: value is None or _is_number(value, 0, 1),
+    ),
+    "curve": ("points of a step, a loss and an accuracy", _is_curve),
     "validation": ("scores by rate", lambda value: isinstance(value, dict)),
     "probes": (
         "numbers by name",

@@ -96,7 +96,9 @@ class Report(Results):
             if row.interval is not None:
                 line |= vars(row.interval)
             _, effect = self.beside_all_pairs(row)
+            fit = self.fit(row)
             line |= {"scores": row.scores, "effect": None, "probes": self.probes(row)}
+            line |= {"fit": {**vars(fit), "failed": fit.failed, "unknown": fit.unknown}}
             if effect is not None:
                 line["effect"] = vars(effect)
             rows.append(line)

@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 
 from ..errors import ControlError, OptionError
-from .claims import Claim, Verdict, judged
+from .claims import (
+    COLLAPSED,
+    NOT_FITTED,
+    NOT_MEASURED,
+    SCORE,
+    SOLVING,
+    Claim,
+    Shares,
+    Verdict,
+    judged,
+)
+from .collapse import groups_of
+from .fits import TOO_OLD, Fit, fit_of
 from .page import Block
 from .records import MOST_SEEDS, Records
 from .statistics import DIFFERENCES, SHARES, Interval, effect_size, interval
@@ -212,6 +224,19 @@ class Results:
         """
         return one["state"] != "failed" and one["accuracy"] is not None and one["bits"] is not None
 
+    def fit(self, row: Row) -> Fit:
+        """What an arm reached on its training examples, by run."""
+        about = self.plan["comparisons"][row.comparison]
+        runs = []
+        for trial, record in self.ended.get(_group(vars(row)), []):
+            if not self._has_number(record):
+                continue
+            ceiling = None
+            if row.prediction["ceiling"] is not None:
+                ceiling = self._ceiling(row.prediction, trial)
+            runs.append((record, ceiling))
+        return fit_of(runs, row.metric, about.get("guess_nats", math.inf))
+
     def probes(self, row: Row) -> dict[str, list[float]]:
         """Measurements in a row's trained models, means over trials: per layer or one number."""
         trials = [one["probes"] for one in self.records_of(row) if one.get("probes")]
@@ -308,17 +333,81 @@ class Results:
     def verdicts(self) -> list[Verdict]:
         """What became of each claim."""
         rows = [self.rows_of(claim) for claim in self.claims]
+        shares = [self._shares(claim, *pair) for claim, pair in zip(self.claims, rows, strict=True)]
         verdicts = judged(
             self.claims,
             [self.differences(better, worse) for better, worse in rows],
             self.late,
             [_bounds(better) for better, _ in rows],
             len(self.withdrawn),
+            shares,
         )
         return [
-            replace(verdict, remarks=self._remarks(claim, *pair))
+            self._qualified(claim, pair, verdict)
             for claim, pair, verdict in zip(self.claims, rows, verdicts, strict=True)
         ]
+
+    def _shares(self, claim: Claim, one: Row, other: Row) -> Shares | None:
+        """Runs that fit or solve, of a claim about them whose arms have runs."""
+        if claim.of == SCORE:
+            return None
+        fits = (self.fit(one), self.fit(other))
+        if not all(fit.runs for fit in fits):
+            return None
+        counts = [fit.count(claim.of == SOLVING) for fit in fits]
+        if claim.of == SOLVING:
+            verb = "solved"
+        else:
+            verb = "fitted"
+        return Shares(counts[0], fits[0].runs, counts[1], fits[1].runs, verb)
+
+    def _qualified(self, claim: Claim, rows: tuple[Row, Row], verdict: Verdict) -> Verdict:
+        """A verdict with remarks; none where an arm did not fit, or where its runs collapsed."""
+        remarks = (*verdict.remarks, *self._remarks(claim, *rows))
+        measured = all(row.scores for row in rows)
+        if claim.of != SCORE or verdict.verdict == NOT_MEASURED or not measured:
+            return replace(verdict, remarks=remarks)
+        fits = [self.fit(row) for row in rows]
+        if any(fit.failed for fit in fits):
+            words = self._unfit(rows, fits)
+            return replace(verdict, verdict=NOT_FITTED, remarks=(words, *remarks))
+        groups = [groups_of([*row.scores.values()]) for row in rows]
+        for row, found in zip(rows, groups, strict=True):
+            if found is not None:
+                remarks = (*remarks, f"{row.arm}: {found}")
+        if any(found is not None for found in groups):
+            solved = Shares(
+                fits[0].count(solved=True),
+                fits[0].runs,
+                fits[1].count(solved=True),
+                fits[1].runs,
+                "solved",
+            )
+            remarks = (*remarks, f"{solved}, p {solved.p:.3g}")
+            if verdict.p is not None:
+                verdict = replace(verdict, verdict=COLLAPSED, effect=None)
+        unknown = [row.arm for row, fit in zip(rows, fits, strict=True) if fit.unknown]
+        if unknown:
+            remarks = (*remarks, f"fit of {' and '.join(unknown)} unknown: {TOO_OLD}")
+        return replace(verdict, remarks=remarks)
+
+    def _unfit(self, rows: tuple[Row, Row], fits: list[Fit]) -> str:
+        """The arms that did not fit, and at which budget, in words."""
+        about = self.plan["comparisons"][rows[0].comparison]
+        if rows[0].budget == len(about["budgets"]) - 1:
+            budget = "the largest budget tried"
+        else:
+            budget = f"{rows[0].steps:,} batches"
+        failed = []
+        others = []
+        for row, fit in zip(rows, fits, strict=True):
+            if fit.failed:
+                failed.append(f"{row.arm} did not fit at {budget}")
+            elif fit.unknown:
+                others.append(f"of {row.arm} it is not known")
+            else:
+                others.append(f"{row.arm} did ({fit.word})")
+        return "; ".join(failed + others)
 
     def rows_of(self, claim: Claim) -> tuple[Row, Row]:
         """The rows of its better and of its worse arm."""

@@ -19,7 +19,7 @@ from .claims import Claim, check_significance
 from .comparison import Comparison, Training, Trial
 from .data import Data
 from .network import Model
-from .own import Own
+from .own import CustomModel
 from .plan import Study, planned
 from .pool import cores, run_all
 from .records import (
@@ -53,7 +53,7 @@ def run(
     budgets: Any = None,
     seeds: int = 5,
     out: Any,
-    model: Model | Own | None = None,
+    model: Model | CustomModel | None = None,
     training: Training | None = None,
     claims: Sequence[Claim] = (),
     name: str = "study",
@@ -188,7 +188,9 @@ def _warn(told: list[str], folder: Path) -> None:
 def _processes(study: Study, processes: int | None) -> int:
     """The number of processes; none by default where others could not import a custom model."""
     here = [
-        c.name for c in study.comparisons if isinstance(c.model, Own) and not c.model.can_travel
+        c.name
+        for c in study.comparisons
+        if isinstance(c.model, CustomModel) and not c.model.can_travel
     ]
     if processes is None:
         if here:

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from math import isclose
 from typing import Any
 
-from .claims import VERDICTS
+from .claims import SCORE, VERDICTS
+from .collapse import RULE, unseen
+from .fits import CLASSES
 from .markdown import code, verbatim
 from .page import Block, Figure, Page, Section, Table
 from .pilot import power
@@ -37,6 +39,9 @@ def page_of(results: Results, cautions: list[str]) -> Page:
     budgets = _budgets(results)
     if budgets:
         sections.append(Section("Budgets", budgets))
+    fits = _fits(results)
+    if fits:
+        sections.append(Section("Did the arms fit?", fits))
     sections.append(Section("Measured", [Figure("Scores of every arm"), *_measured(results)]))
     if results.claims and not results.is_pilot:
         sections.append(Section("Claims", _claims(results)))
@@ -277,6 +282,40 @@ def _cells(results: Results, row: Row, score: str) -> dict[str, str]:
     }
 
 
+def _fits(results: Results) -> list[Block]:
+    """What every arm reached on its training examples, and the class of its runs."""
+    rows = []
+    for row in results.rows:
+        fit = results.fit(row)
+        if row.prediction["kind"] == "shuffled" or fit.runs == 0:
+            continue
+        guess = results.plan["comparisons"][row.comparison].get("guess_nats")
+        rows.append(
+            [
+                _named(results, row.comparison, row.arm),
+                row.positions,
+                _examples(row.examples),
+                _steps(results, row),
+                _formatted(fit.accuracy, ".3f"),
+                f"{_formatted(fit.loss, '.3g')} ({_formatted(guess, '.3g')})",
+                _formatted(fit.steps, ",.0f"),
+                fit.word,
+            ]
+        )
+    if not rows:
+        return []
+    head = ["arm", "positions", "examples", "steps", "accuracy in training"]
+    head += ["last loss, nats (a guess)", "steps to fit", "runs"]
+    rules = "; ".join(f"*{word}*: {rule}" for word, rule in CLASSES.items())
+    note = (
+        f"The class of a run is the first that applies: {rules}. An arm did not fit if more of its "
+        "runs did not than did; a claim about its score is then not judged. *Steps to fit*: the "
+        "median of the batches after which training batches had that accuracy, of runs that did. "
+        "The curves of loss and accuracy are in trials.jsonl."
+    )
+    return [Table(head, rows), note]
+
+
 def _or_dash(found: Interval | None) -> str:
     if found is None:
         return "-"
@@ -394,7 +433,7 @@ def _claims(results: Results) -> list[Block]:
                 _or_dash(verdict.difference),
                 _effect(verdict.effect),
                 _formatted(verdict.p, ".3g"),
-                ", ".join((verdict.verdict, *verdict.remarks)),
+                verbatim(", ".join((verdict.verdict, *verdict.remarks))),
             ]
         )
     used = {verdict.verdict for verdict in results.verdicts}
@@ -406,6 +445,19 @@ def _claims(results: Results) -> list[Block]:
     )
     if results.late:
         note += " *Late*: both arms had been measured when it was claimed."
+    shares = any(claim.of != SCORE for claim in results.claims)
+    if shares:
+        note += (
+            " p of fitting and solving: Fisher's exact test of shares of runs; the interval is "
+            "Newcombe's."
+        )
+    seeds = results.plan["seeds"]
+    note += (
+        f" {RULE} Of these, and of fewer than 3 seeds, no interval is given. Where none of {seeds} "
+        f"runs collapsed, up to {unseen(seeds):.0%} may (95 %): a verdict on scores is about runs "
+        "that do not. Intervals are of training: of seeds, which draw the start, the batches and, "
+        "unless the data holds out the same for all, the test set."
+    )
     head = ["claim", "because", "seeds", "difference [95 %]", "g_z [95 %]", "p", "verdict"]
     return [Table(head, rows), note]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arguments import number, positive, whole
 from ..errors import OptionError
+from .collapse import groups_of
 
 LEVEL = 0.05
 """Probability of an error that a verdict allows, of all claims together."""
@@ -33,7 +34,7 @@ class Interval:
 
     Args:
         mean: Of the seeds.
-        low: Lower end; NaN of fewer than 3 seeds.
+        low: Lower end; NaN of fewer than 3 seeds, and of runs that fall into two groups.
         high: Upper end.
         seeds: How many.
     """
@@ -52,7 +53,8 @@ class Interval:
 def interval(values: Sequence[float], bounds: tuple[float, float] | None = None) -> Interval:
     """Mean and 95 % interval, by :func:`graphattn.training.difference.limits`.
 
-    Of fewer than 3 seeds the mean alone.
+    Of fewer than 3 seeds the mean alone, and of runs that fall into two groups
+    (:func:`graphattn.study.collapse.groups_of`), of which no such interval covers the mean.
 
     Example:
         >>> print(interval([0.1, 0.2, 0.3]))
@@ -62,7 +64,7 @@ def interval(values: Sequence[float], bounds: tuple[float, float] | None = None)
 
     mean = float(np.mean(values))
     n = len(values)
-    if n >= SHOWN:
+    if n >= SHOWN and groups_of(values) is None:
         low, high = limits(values, bounds)
     else:
         low = math.nan

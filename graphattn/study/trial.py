@@ -12,6 +12,7 @@ from .fitting import Reading, fit, scored
 from .probes import probed
 
 _VALIDATION = 0.2  # share of the training examples by which one of several rates is chosen
+_READ_AGAIN = 1_024  # training examples, at most, on which accuracy in training is measured
 
 
 def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any]:
@@ -30,22 +31,28 @@ def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any
         targets[seen] = targets[seen[order]]
     read = Reading(data, graphs)
     if len(rates) == 1:
-        best = fit(comparison, read, trial, seen, targets, rates[0])
+        trained_on = seen
+        best = fit(comparison, read, trial, trained_on, targets, rates[0])
         tried = {}
     else:
         cut = len(seen) - max(1, round(_VALIDATION * len(seen)))
-        fits = [fit(comparison, read, trial, seen[:cut], targets, rate) for rate in rates]
+        trained_on = seen[:cut]
+        fits = [fit(comparison, read, trial, trained_on, targets, rate) for rate in rates]
         found = [scored(one.network, read, targets, seen[cut:]) for one in fits]
         best = fits[max(range(len(fits)), key=lambda i: goodness(found[i], comparison.metric))]
         tried = {
             f"{one.rate:g}": told[comparison.metric] for one, told in zip(fits, found, strict=True)
         }
     parameters, of_positions = best.network.parameters_apart()
+    fitted = scored(best.network, read, targets, trained_on[:_READ_AGAIN])
     return {
         "state": "capped" if best.capped else "done",
         **scored(best.network, read, data.targets, held),
         "probes": probed(comparison, graphs, best.network, held, along_full=trial.kind == "arm"),
+        "train_accuracy": fitted["accuracy"],
+        "train_bits": fitted["bits"],
         "loss": best.loss,
+        "curve": best.curve,
         "steps_taken": best.steps,
         "rate": best.rate,
         "validation": tried,

@@ -7,9 +7,10 @@ from pathlib import Path
 from ..versions import version_of
 from .comparison import Budget, Comparison, Trial, short_hash
 from .costs import measured
+from .syntax import syntax_of
 
 _CODE = ("data.py", "network.py", "own.py", "fitting.py", "trial.py")
-"""Code that a result depends on, beside versions."""
+"""Code that a result depends on, beside versions: its statements, whatever their layout."""
 _PACKAGES = ("graphattn", "torch", "llvmlite")
 
 
@@ -50,6 +51,8 @@ def trials_of(comparison: Comparison, seeds: int, first: int = 0) -> Iterator[Tr
 
 
 def _versions() -> list[str | None]:
-    """Of the packages that compute, and of the code that trains."""
-    code = b"".join((Path(__file__).parent / name).read_bytes() for name in _CODE)
-    return [*(version_of(name) for name in _PACKAGES), hashlib.sha256(code).hexdigest()]
+    """Of the packages that compute, and of the code that trains, as :func:`syntax_of` has it."""
+    folder = Path(__file__).parent
+    code = "\n".join(syntax_of((folder / name).read_text(encoding="utf-8")) for name in _CODE)
+    digest = hashlib.sha256(code.encode()).hexdigest()
+    return [*(version_of(name) for name in _PACKAGES), digest]

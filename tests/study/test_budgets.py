@@ -221,7 +221,7 @@ def test_every_rate_is_tried_and_the_test_is_not_looked_at(monkeypatch):
     found = trial.train(about, about.graphs[one.arm], one)
     fifth = round(0.2 * len(seen))
     assert asked[:2] == [set(seen[-fifth:].tolist())] * 2
-    assert asked[2:3] == [set(held.tolist())]
+    assert asked[2:4] == [set(seen[:-fifth].tolist()), set(held.tolist())]
     assert (found["rate"], set(found["validation"])) == (3e-2, {"1e-09", "0.03"})
     targets = about.data.targets.clone()
     targets[held] = (targets[held] + 1) % 3

@@ -1,6 +1,7 @@
 """Intervals, tests and corrections against scipy and against every case by hand."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from scipy import stats
 
 from graphattn.errors import OptionError
 from graphattn.study.claims import (
+    COLLAPSED,
     NOT_DECIDED,
     OPPOSITE,
     SAME,
@@ -45,6 +47,8 @@ def test_an_interval_of_shares_near_their_bound_covers_what_it_says():
     """Of accuracies of mean .95 and deviation .05; the t interval covers 89 %."""
     random = np.random.default_rng(0)
     found = [interval(x, (0, 1)) for x in random.beta(0.95 * 18, 0.05 * 18, (1000, 5)).tolist()]
+    found = [one for one in found if not math.isnan(one.low)]
+    assert len(found) > 950
     assert np.mean([one.low <= 0.95 <= one.high for one in found]) == pytest.approx(0.93, abs=0.025)
 
 
@@ -122,7 +126,7 @@ def test_of_ten_claims_of_nothing_none_is_judged_in_95_families_of_100(seeds):
     for family in some:
         found = judged(claims, families[family].tolist())
         assert {one.verdict for one in found} <= set(
-            VERDICTS if wrong[family] else {NOT_DECIDED, SAME, OPPOSITE}
+            VERDICTS if wrong[family] else {NOT_DECIDED, SAME, OPPOSITE, COLLAPSED}
         )
         if 10 * 2 / 2**seeds < 0.05:
             assert [one.p for one in found] == pytest.approx(holm(p[family]))
@@ -169,7 +173,7 @@ def test_significance_from_few_seeds_is_refused():
 def test_an_interval_of_two_seeds_is_not_given():
     """Of 0 and 1 it would be from -5.85 to 6.85."""
     assert str(interval([0.0, 1.0])) == "0.500 (2 seeds)"
-    assert str(interval([0.0, 0.0, 0.3])).startswith("0.100 [")
+    assert str(interval([0.0, 0.1, 0.2])).startswith("0.100 [")
 
 
 def test_an_effect_size_is_hedges_g_with_the_interval_of_the_noncentral_t():

@@ -1,0 +1,135 @@
+"""Runs that fall into two groups: a rule that finds them, and what may be said of them instead."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+GAP = 0.1
+"""Least distance of two groups of scores, in units of the score."""
+_RATIOS = {3: 81.0, 4: 10.3, 5: 4.8, 6: 3.1, 7: 2.3, 8: 1.8, 9: 1.5}
+_RATIO = 1.3  # from 10 seeds on
+RULE = (
+    f"Runs count as collapsed where the widest gap between their sorted scores is {GAP:g} or more, "
+    "and wider than each of the two groups beside it by a factor that one normal sample in 50 "
+    f"exceeds ({_RATIOS[5]:g} of 5 seeds, {_RATIOS[6]:g} of 6, {_RATIO:g} of 10 and more)."
+)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Two groups of runs.
+
+    Args:
+        low: Scores below the gap, sorted.
+        high: Scores above it.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def __str__(self) -> str:
+        runs = len(self.low) + len(self.high)
+        low = float(np.mean(self.low))
+        high = float(np.mean(self.high))
+        return f"{len(self.low)} of {runs} runs about {low:.3f}, {len(self.high)} about {high:.3f}"
+
+
+def groups_of(scores: Sequence[float]) -> Groups | None:
+    """The groups that scores fall into, by :data:`RULE`; None where they are one.
+
+    Example:
+        >>> print(groups_of([0.98, 0.13, 0.99, 0.98, 0.98, 0.99]))
+        1 of 6 runs about 0.130, 5 about 0.984
+        >>> groups_of([0.98, 0.93, 0.99, 0.98, 0.98, 0.99])
+    """
+    x = sorted(scores)
+    if len(x) < min(_RATIOS) or not all(map(math.isfinite, x)):
+        return None
+    gaps = np.diff(x)
+    cut = int(gaps.argmax()) + 1
+    low = x[:cut]
+    high = x[cut:]
+    widest = max(low[-1] - low[0], high[-1] - high[0])
+    gap = float(gaps[cut - 1])
+    if gap < GAP or gap <= _RATIOS.get(len(x), _RATIO) * widest:
+        return None
+    return Groups(tuple(low), tuple(high))
+
+
+def unseen(seeds: int) -> float:
+    """The largest share of runs that may collapse, at 95 %, where none of so many did.
+
+    Example:
+        >>> round(unseen(10), 2)
+        0.26
+    """
+    return 1 - float(0.05 ** (1 / seeds))
+
+
+def median_interval(scores: Sequence[float]) -> tuple[float, float]:
+    """A 95 % interval of the median by order statistics, whatever the distribution is.
+
+    NaN of fewer than 6, of which no interval covers so much.
+
+    Source: Conover 1999, "Practical Nonparametric Statistics", by ``scipy.stats.quantile_test``.
+    """
+    from scipy.stats import quantile_test
+
+    found = quantile_test(list(scores)).confidence_interval(0.95)
+    return float(found.low), float(found.high)
+
+
+def interquartile_mean(strata: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """The mean of the middle half of all runs, and its 95 % interval by a stratified bootstrap.
+
+    Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
+    Precipice"; by ``scipy.stats.bootstrap``.
+    """
+    from scipy.stats import bootstrap, trim_mean
+
+    arrays = [np.asarray(scores, dtype=float) for scores in strata]
+
+    def middle(*parts: np.ndarray, axis: int = -1) -> np.ndarray:
+        return np.asarray(trim_mean(np.concatenate(parts, axis=axis), 0.25, axis=axis))
+
+    mean = float(middle(*arrays))
+    if all(float(np.ptp(x)) == 0 for x in arrays):
+        return mean, mean, mean
+    random = np.random.default_rng(0)
+    found = bootstrap(arrays, middle, n_resamples=2_000, method="percentile", rng=random)
+    return mean, float(found.confidence_interval.low), float(found.confidence_interval.high)
+
+
+def share_test(hits: int, runs: int, other_hits: int, other_runs: int) -> float:
+    """Two-sided p of Fisher's exact test of two shares of runs.
+
+    Example:
+        >>> round(share_test(5, 5, 0, 5), 4)
+        0.0079
+    """
+    from scipy.stats import fisher_exact
+
+    table = [[hits, runs - hits], [other_hits, other_runs - other_hits]]
+    return float(fisher_exact(table).pvalue)
+
+
+def share_difference(
+    hits: int, runs: int, other_hits: int, other_runs: int
+) -> tuple[float, float, float]:
+    """The difference of two shares and its 95 % interval, from those of Wilson.
+
+    Source: Newcombe 1998, "Interval Estimation for the Difference Between Independent Proportions",
+    method 10.
+    """
+    from scipy.stats import binomtest
+
+    one = binomtest(hits, runs).proportion_ci(method="wilson")
+    other = binomtest(other_hits, other_runs).proportion_ci(method="wilson")
+    share = hits / runs
+    other_share = other_hits / other_runs
+    below = math.hypot(share - one.low, other.high - other_share)
+    above = math.hypot(one.high - share, other_share - other.low)
+    difference = share - other_share
+    return difference, difference - below, difference + above

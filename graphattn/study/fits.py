@@ -1,0 +1,155 @@
+"""Fits of arms: an arm that did not fit its own training examples has not been compared."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+LEVEL = 0.95
+"""Accuracy from which a run counts as fitted (on its training examples), and as solved (held out)."""
+GUESS = 0.95
+"""Share of the cross-entropy of a guess above which nothing was learned."""
+CANNOT = "cannot"
+UNFIT = "did not fit"
+FITTED = "fitted, did not generalise"
+SOLVED = "solved"
+UNKNOWN = "fit unknown"
+LEARNED = "learned"
+#: The class of a run, and its rule; the first that applies.
+CLASSES = {
+    CANNOT: f"a law gives a ceiling below {LEVEL:g}",
+    SOLVED: f"accuracy of {LEVEL:g} or more on what was held out",
+    FITTED: f"accuracy of {LEVEL:g} or more on its training examples, and less on what was held "
+    "out",
+    UNFIT: f"less on its training examples; of bits, {GUESS:g} or more of the loss of a guess",
+    LEARNED: "of bits, less than that: no level is known from which it fits",
+    UNKNOWN: "trained before fits were recorded, and the loss that was does not tell",
+}
+TOO_OLD = "trained before fits were recorded"
+
+
+def fitted(record: dict[str, Any], guess_nats: float) -> bool | None:
+    """True if a trial names its training examples rightly; None where that cannot be told.
+
+    Older trials have their last training loss alone. A wrong answer costs ln 2 nats or more, so
+    that a loss of at most ``.05 ln 2`` leaves .95 right; and a loss near that of a guess is one.
+    """
+    if "train_accuracy" in record:
+        accuracy = record["train_accuracy"]
+        return accuracy is not None and accuracy >= LEVEL
+    loss = record.get("loss")
+    if loss is None:
+        return None
+    if loss <= (1 - LEVEL) * math.log(2):
+        return True
+    if loss >= GUESS * guess_nats:
+        return False
+    return None
+
+
+def class_of(record: dict[str, Any], ceiling: float | None, metric: str, guess_nats: float) -> str:
+    """The class of a run that has a number: the first of :data:`CLASSES` that applies."""
+    if ceiling is not None and ceiling < LEVEL:
+        return CANNOT
+    if metric == "bits":
+        if _training_nats(record) >= GUESS * guess_nats:
+            return UNFIT
+        return LEARNED
+    if record["accuracy"] >= LEVEL:
+        return SOLVED
+    of_training = fitted(record, guess_nats)
+    if of_training is None:
+        return UNKNOWN
+    if of_training:
+        return FITTED
+    return UNFIT
+
+
+def _training_nats(record: dict[str, Any]) -> float:
+    """Loss on training examples at the end; a guess's or worse where it is no number."""
+    if record.get("train_bits") is not None:
+        return float(record["train_bits"]) * math.log(2)
+    if record.get("loss") is not None:
+        return float(record["loss"])
+    return math.inf
+
+
+def steps_to_fit(record: dict[str, Any]) -> int | None:
+    """Batches after which a stretch of the training curve had the level; None if it never did."""
+    for step, _, accuracy in record.get("curve", []):
+        if accuracy is not None and accuracy >= LEVEL:
+            return int(step)
+    return None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The runs of an arm at one budget.
+
+    Args:
+        classes: Numbers of runs by class.
+        accuracy: Mean accuracy on training examples; None where it was not recorded.
+        loss: Mean training loss at the end, in nats.
+        steps: Median of the batches until a run fitted, of those that did; None of none.
+    """
+
+    classes: dict[str, int]
+    accuracy: float | None
+    loss: float | None
+    steps: float | None
+
+    @property
+    def runs(self) -> int:
+        """Runs with a number."""
+        return sum(self.classes.values())
+
+    def count(self, solved: bool = False) -> int:
+        """Runs that solved; or that fitted, solved or not."""
+        hits = self.classes.get(SOLVED, 0)
+        if solved:
+            return hits
+        return hits + self.classes.get(FITTED, 0)
+
+    @property
+    def word(self) -> str:
+        """The class of all runs, or how many have which."""
+        if len(self.classes) == 1:
+            return next(iter(self.classes))
+        return ", ".join(f"{word} ({count})" for word, count in self.classes.items())
+
+    @property
+    def failed(self) -> bool:
+        """True if fewer than half of the runs of known fit did; of those that a law bounds, never."""
+        unfit = self.classes.get(UNFIT, 0)
+        known = self.runs - self.classes.get(UNKNOWN, 0) - self.classes.get(CANNOT, 0)
+        return 2 * unfit > known
+
+    @property
+    def unknown(self) -> bool:
+        """True if the fit of half of the runs or more is not known."""
+        return 2 * self.classes.get(UNKNOWN, 0) >= max(1, self.runs)
+
+
+def fit_of(
+    records: list[tuple[dict[str, Any], float | None]], metric: str, guess_nats: float
+) -> Fit:
+    """The fit of runs, each given with its ceiling."""
+    found = Counter(class_of(record, ceiling, metric, guess_nats) for record, ceiling in records)
+    told = [one for one, _ in records]
+    accuracies = [one["train_accuracy"] for one in told if one.get("train_accuracy") is not None]
+    losses = [one["loss"] for one in told if one.get("loss") is not None]
+    steps = [step for one in told if (step := steps_to_fit(one)) is not None]
+    return Fit(
+        {word: found[word] for word in CLASSES if found[word]},
+        _or_none(fmean, accuracies),
+        _or_none(fmean, losses),
+        _or_none(median, steps),
+    )
+
+
+def _or_none(of: Callable[[Any], float], values: list[Any]) -> float | None:
+    if values:
+        return of(values)
+    return None
