@@ -6,8 +6,10 @@ their form.
 
 import ast
 import json
+import re
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import layout
@@ -148,3 +150,21 @@ def test_the_page_to_play_with_draws_the_librarys_masks():
         assert ga.analyse.reach([graph.with_self_loops()] * 3).mask().tolist() == reach, line
         assert (leak is None) == ga.leaks([graph] * 3).ok, line
         assert edges == graph.num_edges, line
+
+
+def test_the_reference_is_of_the_names_that_the_package_writes_down(tmp_path):
+    """Read from the sources, as type checkers do, and from the pages as they are laid out."""
+    layout.reference(layout.Layout(tmp_path))
+    package = Path(ga.__file__).parent
+    for room in layout.rooms():
+        folder = package / room.removeprefix("graphattn").lstrip(".")
+        stub = folder / "__init__.pyi"
+        tree = ast.parse((stub if stub.exists() else folder / "__init__.py").read_text())
+        imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+        names = {alias.asname for node in imports for alias in node.names}
+        names = {name for name in names if name and not name.startswith("_")}
+        names = {name for name in names if callable(getattr(import_module(room), name))}
+        page = (tmp_path / "reference" / f"{room}.rst").read_text()
+        shown = {line.strip() for line in page.splitlines() if re.fullmatch(r"   \w+", line)}
+        shown |= set(re.findall(r":py:obj:`graphattn\.(\w+)`", page))
+        assert shown == names, room
