@@ -18,6 +18,7 @@ from ..errors import Interrupted
 GRACE = 20.0
 #: Seconds in which a signal counts once: a terminal and torchrun, or SLURM and torchrun, both send.
 _TOGETHER = 1.0
+_DONE = b"\0"  # no signal has this number
 _NAMES = ("SIGINT", "SIGTERM", "SIGUSR1")
 _FREE = (signal.SIG_DFL, signal.default_int_handler)  # handlers of nobody's own
 
@@ -83,7 +84,7 @@ class Signals:
                 if not select.select([end], [], [], left)[0]:
                     self._exit(f"without a step's end in {GRACE:g} s, so its last state stands")
                 number = end.recv(1)
-                if not number:
+                if number == _DONE:
                     return
                 if number[0] not in taken:
                     continue
@@ -122,12 +123,21 @@ def signals(run: Path) -> Iterator[Signals]:
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
-        start.close()  # ends the thread
+        start.send(_DONE)  # workers hold copies of the socket, so that closing it says nothing
+        start.close()
 
 
 def leave_to_parent() -> None:
     """Let a worker outlive signals to all processes of a job: its parent ends it after a step."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
+    if not hasattr(signal, "sigwaitinfo"):  # Windows, macOS
         return
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+    threading.Thread(target=_end_by_parent, daemon=True).start()
+
+
+def _end_by_parent() -> None:
+    """End a worker at SIGTERM of its parent, who joins it then, and of nobody else."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)

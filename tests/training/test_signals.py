@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import fresh_python
 import pytest
@@ -11,6 +14,7 @@ import torch
 import graphattn as ga
 from graphattn.distributed.exchange import Processes
 from graphattn.errors import Interrupted
+from graphattn.training import signals
 from graphattn.training.checkpoint import load_state
 from graphattn.training.team import Team
 
@@ -131,3 +135,28 @@ def test_one_process_of_three_was_sent_a_signal_and_all_end_after_the_step(monke
         assert team.must_end(True) == (team is teams[1])  # the last one's sum is of all
     for team in teams:
         assert team.signals.error("after a step").code == 143
+
+
+JOB = """
+import sys, graphattn as ga
+ga.training.train(*sys.argv[1:], epochs=4000, patience=0, points=90, workers=2, control=False,
+    model="perceptron")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_a_signal_to_all_processes_of_a_job_leaves_workers_to_their_parent(name, classes, tmp_path):
+    run = tmp_path / "run"
+    words = [sys.executable, "-c", JOB, str(classes), str(run)]
+    job = subprocess.Popen(words, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 200
+    while not (run / "log.jsonl").is_file() or not (run / "log.jsonl").stat().st_size:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.killpg(job.pid, getattr(signal, name))
+    error = job.communicate(timeout=signals.GRACE - 2)[1]  # or workers hold up the end
+    assert job.returncode == 128 + getattr(signal, name), error
+    assert load_state(run / "checkpoint.safetensors")[1]["batches"]["epoch"] > 0
+    with pytest.raises(ProcessLookupError):
+        os.killpg(job.pid, 0)  # no worker is left
