@@ -68,6 +68,7 @@ def test_what_differs_from_the_run_is_named_and_nothing_is_written(classes, tmp_
     assert before == contents(run) | {"run.json": (run / "run.json").read_bytes()}
 
 
+@pytest.mark.slow
 def test_a_finished_run_says_so_and_more_epochs_go_on(classes, tmp_path):
     run = tmp_path / "run"
     how = HOW | {"control": ["perceptron"], "model": "pct", "epochs": 1}
