@@ -141,9 +141,12 @@ def notes(run: Run, result: Evaluation) -> list[str]:
     for name in result.controls:
         over = result.over(name)
         if over.is_negative:
-            lines.append(
+            words = (
                 f"{SAID[name]} scores more than {run.model}, by {over.said.removesuffix(' less')}"
             )
+            if name == "forest" and run.model != "best":
+                words += "; --model best answers by the better of a network and a forest"
+            lines.append(words)
     regresses_points = (run.model, task.name, task.readout) == ("mesh", "regress", "node")
     if regresses_points and scores["r2"] < _LOW:
         layers = run.options.get("num_layers", 2)

@@ -3,6 +3,7 @@ found, a short reach.
 """
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from shape_folders import labelled_points, measured_meshes
 
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
+from graphattn.training.difference import Difference
+from graphattn.training.notes import notes
 from graphattn.training.tasks import Segment
 from graphattn.viz.colours import error_of
 
@@ -258,3 +261,17 @@ def test_classes_of_las_that_no_point_has_are_not_listed(tmp_path, no_page):
     )
     assert "vegetation" not in result.own
     assert "never classified" not in result.own
+
+
+@pytest.mark.parametrize(("model", "hint"), [("unet", True), ("best", False)])
+def test_a_network_that_loses_to_the_forest_names_the_better_of_both(model, hint):
+    run = SimpleNamespace(model=model, unlike_start=lambda: [], options={})
+    result = SimpleNamespace(
+        task=SimpleNamespace(name="segment", readout="node"),
+        scores={},
+        controls={"forest": None},
+        over=lambda name: Difference(-0.2, -0.3, -0.1, 7),
+    )
+    (line,) = notes(run, result)
+    assert line.startswith(f"a random forest scores more than {model}, by +0.200 [")
+    assert ("--model best answers by the better of a network and a forest" in line) is hint
