@@ -242,7 +242,9 @@ def _of_cells(inputs: Inputs, model: str) -> Inputs:
     elif inputs.cell:
         cell = tuple(10 * side for side in inputs.cell)
         inputs = replace(inputs, scale=inputs.grid, cell=cell)
-    if inputs.upward:
+    if inputs.upward and features[0] == "local":  # in the order of a control, whose trees are equal
+        features = ("local", "above_ground", *features[1:])
+    elif inputs.upward:
         features = ("above_ground", *features)
     return replace(inputs, features=features)
 

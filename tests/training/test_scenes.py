@@ -136,7 +136,7 @@ def test_a_run_on_scenes_predicts_every_point_in_its_place(tmp_path, no_page):
     result = ga.training.train(
         folder, tmp_path / "run", up="z", grid=1.0, block=10.0, tell=tell, **PLAIN
     )
-    assert "reads above_ground, local, intensity" in "\n".join(said)
+    assert "reads local, above_ground, intensity" in "\n".join(said)
     assert re.search(
         r"a batch: up to [\d,]+ points, [\d,]+ edges, about \d+ MB; all epochs: about ",
         "\n".join(said),
@@ -321,5 +321,5 @@ def test_a_network_of_scenes_reads_what_the_forest_reads(tmp_path):
     run = resolve(Options(), folder, tmp_path / "run")
     forest = control_of(run, "forest", folder)
     assert {"above_ground", "local", "intensity", "return_number"} <= set(run.inputs.features)
-    assert set(run.inputs.features) == set(forest.inputs.features)
+    assert run.inputs.features == forest.inputs.features
     assert run.features == forest.features
