@@ -61,8 +61,8 @@ def train(
         typer.Option(
             help="unet, point-transformer (also -v2, -v3), litept, stratified-transformer, "
             "swin3d, pct, mesh, "
-            "mesh-unet, encode-process-decode, perceptron, forest, or best, the one of unet and forest "
-            "(or both) that wins on the validation part; by default unet, which reads nearest "
+            "mesh-unet, encode-process-decode, perceptron, forest, or best, the one of unet and "
+            "forest (or both) that wins on the validation part; by default unet, which reads nearest "
             "points; "
             "mesh-unet, which reads along edges and between some vertices of all of it, for "
             "numbers at vertices."

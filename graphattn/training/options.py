@@ -111,8 +111,8 @@ class Options(LoopSettings):
         names: Names of the classes of points, in the order of their values without those ignored.
         model: Name of a model; "best" trains "unet" and grows a forest on the same features, and
             answers by the one with the better score on the validation part, or by the mean of
-            both (:mod:`graphattn.training.best`). By default "unet", or "mesh-unet" to regress a number for each
-            vertex of meshes: along its edges, and between some vertices of all of it.
+            both (:mod:`graphattn.training.best`). By default "unet", or "mesh-unet" to regress a
+            number for each vertex of meshes: along its edges, and between some vertices of all of it.
         graph: Expression of a recipe, such as ``"radius(..., 0.2)"``, for all levels of the
             hierarchy, or one for each with ``;`` between them; by default the model's.
         features: Features of the points, words of :class:`Inputs`; by default the model's, and the
