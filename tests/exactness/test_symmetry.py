@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import LSTMAggregation, PointNetConv, PPFConv
+from torch_geometric.nn import LSTMAggregation, MessagePassing, PointNetConv, PPFConv
+from torch_geometric.nn.models import dimenet, visnet
 from torch_geometric.nn.models.schnet import SchNet
 
 import graphattn as ga
@@ -370,8 +371,17 @@ def test_half_the_precision_is_said():
     assert report.ok
     assert report.rows[0].bound == 1e-4
     assert "model.double()" in str(report)
-    assert ga.verify(lambda pos: pos.norm() * 0 + 1, pos=points(), symmetry="rotations",
-                     output="scalar").notes  # fmt: skip
+
+
+def test_an_output_that_ignores_positions_is_not_passed():
+    """As that of a DimeNet++ at its start, whose last matrix is 0."""
+    report = ga.verify(lambda pos: pos.norm() * 0, pos=points(), symmetry="all", output="scalar")
+    assert not report.ok
+    assert "NOTHING TESTED" in str(report)
+    steps = ga.verify(
+        lambda pos: torch.pdist(pos).sum().round(), pos=points(), symmetry="all", output="scalar"
+    )
+    assert steps.ok
 
 
 def test_a_model_that_raises_on_a_moved_structure_is_reported():
@@ -410,6 +420,86 @@ def test_schnet_of_pyg_is_symmetric():
     assert report.ok
     assert report.worst.error < 1e-12
     assert report.subject == "SchNet"
+
+
+@pytest.fixture
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def radius_graph(pos, r, batch=None, loop=False, max_num_neighbors=32, **options):
+    """What PyG takes from torch_cluster, which need not be installed."""
+    return ga.graphs.radius(pos.detach(), r, batch=batch, include_self=loop).edge_index
+
+
+def triplets(edge_index, num_nodes):
+    """Pairs of edges k -> j -> i, which PyG takes from torch_sparse."""
+    source, target = edge_index
+    meet = (target[:, None] == source) & (source[:, None] != target)
+    first, second = torch.nonzero(meet).unbind(1)
+    k, j, i = source[first], source[second], target[second]
+    return target, source, i, j, k, first, second
+
+
+def test_vectors_and_forces_of_visnet_of_pyg_turn(double, monkeypatch):
+    monkeypatch.setattr(visnet, "radius_graph", radius_graph)
+    torch.manual_seed(0)
+    model = visnet.ViSNet(
+        num_heads=2, num_layers=2, hidden_channels=8, num_rbf=6, cutoff=3.0, derivative=True
+    )
+    z = torch.randint(1, 9, (N,), generator=torch.Generator().manual_seed(1))
+    batch = torch.zeros(N, dtype=torch.int64)
+    options = {"pos": points(), "z": z, "batch": batch, "symmetry": "all"}
+    assert ga.verify(model, output=["scalar", "vectors"], **options).ok
+    report = ga.verify(model, output=["scalar", "scalars"], **options)
+    assert causes(report)["rotations"] == ("output", "output[1]")
+
+
+def test_angles_of_dimenet_of_pyg_are_invariant(double, monkeypatch):
+    monkeypatch.setattr(dimenet, "radius_graph", radius_graph)
+    monkeypatch.setattr(dimenet, "triplets", triplets)
+    torch.manual_seed(0)
+    options = {"hidden_channels": 8, "out_channels": 1, "num_blocks": 1, "int_emb_size": 4}
+    options |= {"basis_emb_size": 4, "out_emb_channels": 8, "num_spherical": 2, "num_radial": 3}
+    model = dimenet.DimeNetPlusPlus(cutoff=3.0, output_initializer="glorot_orthogonal", **options)
+    z = torch.randint(1, 9, (N,), generator=torch.Generator().manual_seed(1))
+    assert ga.verify(model, pos=points(), z=z, symmetry="all", output="scalar").ok
+
+
+class Egnn(MessagePassing):
+    """Equations 3 to 6 of Satorras et al. 2021; ``mistaken`` adds a vector, not its length."""
+
+    def __init__(self, mistaken=False):
+        super().__init__(aggr="sum")
+        self.mistaken = mistaken
+        self.edge = nn.Sequential(nn.Linear(9 + 3 * mistaken, 7), nn.SiLU())
+        self.gate = nn.Linear(7, 1)
+        self.node = nn.Linear(11, 4)
+
+    def forward(self, x, pos, edge_index):
+        total = self.propagate(edge_index, x=x, pos=pos, size=(len(x), len(x)))
+        return self.node(torch.cat((x, total[:, 3:]), 1)), pos + total[:, :3]
+
+    def message(self, x_i, x_j, pos_i, pos_j):
+        away = pos_i - pos_j
+        invariants = [x_i, x_j, away.square().sum(1, keepdim=True)]
+        if self.mistaken:
+            invariants.append(away)
+        m = self.edge(torch.cat(invariants, 1))
+        return torch.cat((away * self.gate(m), m), 1)
+
+
+def test_coordinates_of_an_egnn_turn_and_move():
+    torch.manual_seed(0)
+    graph = ga.graphs.knn(points(), 4)
+    options = {"pos": points(), "x": points(axes=4, seed=6), "symmetry": "all"}
+    options |= {"output": ["scalars", "points"]}
+    assert ga.verify(Egnn().double(), graph, **options).ok
+    report = ga.verify(Egnn(mistaken=True).double(), graph, **options)
+    assert report.broken == ("rotations", "reflections")
+    assert causes(report)["rotations"] == ("directions", "pos")
 
 
 def test_ppf_conv_of_pyg_is_symmetric_and_pointnet_is_not():

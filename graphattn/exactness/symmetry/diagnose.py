@@ -4,7 +4,6 @@ A cause is named where the symmetry holds without it: with columns of features l
 input that turns along, an output of another kind, edges that move along, points without ties.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -113,25 +112,28 @@ class _Case:
             return []
         found = []
         for name, kind in self.trials.model.kinds.items():
-            if all(self._errors(move, None)[name] <= self.trials.bound for move in self.moves):
+            if self._is(name, kind):
                 continue
             shape = self.trials.base[name].shape
-            for other in (*OF_NODES, *KINDS):
-                if other == kind or not _fits(other, shape, self.structure):
-                    continue
-                if all(self._errors(move, other)[name] <= self.trials.bound for move in self.moves):
+            others = [other for other in (*OF_NODES, *KINDS) if _fits(other, shape, self.structure)]
+            for other in others:
+                if self._is(name, other):
                     what = KINDS[other].partition(":")[0]
-                    found.append(
-                        ("output", name, f'{self.symmetry} hold for output="{other}"; {what}')
-                    )
+                    words = f'{self.symmetry} hold for output="{other}"; {what}'
+                    found.append(("output", name, words))
                     break
         return found
 
-    def _errors(self, move: Move, kind: str | None) -> dict[str, float]:
-        try:
-            return self.trials.errors(move, kind=kind)
-        except Exception:  # of the model's code
-            return dict.fromkeys(self.trials.base, math.inf)
+    def _is(self, name: str, kind: str) -> bool:
+        """True if an output is of a kind under all moves; a model that raises is not."""
+        for move in self.moves:
+            try:
+                error = self.trials.errors(move, kinds={name: kind})[name]
+            except Exception:  # of the model's code, on a structure that it may not take
+                return False
+            if not error <= self.trials.bound:
+                return False
+        return True
 
     def _edges(self) -> list[Explanation]:
         """Edges that the builder makes otherwise on the moved points."""

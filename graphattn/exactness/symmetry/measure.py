@@ -1,6 +1,6 @@
 """Differences between the output on a moved structure and the moved output."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import torch
@@ -40,9 +40,8 @@ class Trials:
     def _nudged(self) -> Structure:
         """The structure with its points moved a little, each at random."""
         pos = self.structure.pos
-        noise = torch.randn(pos.shape, generator=generator(self.seed + 60), dtype=torch.float64)
-        step = NUDGE * self.structure.spread * noise
-        return replace(self.structure, pos=pos + step.to(pos)).settled()
+        step = NUDGE * self.structure.spread * self._noise(pos)
+        return replace(self.structure, pos=pos + step).settled()
 
     def _size(self, name: str) -> float:
         """The largest number of an output, or of its change where symmetry makes it vanish."""
@@ -56,10 +55,28 @@ class Trials:
                 largest = max(largest, float(x.abs().amax()))
         return largest or 1.0
 
-    @property
     def depends_on_pos(self) -> bool:
-        """True if some output changes when points are moved a little."""
-        return any(not torch.equal(self.base[name], self.near[name]) for name in self.base)
+        """True if some output changes when points are moved, a little, or far with other vectors."""
+        if self._differs(self.near):
+            return True
+        structure = self.structure
+        inputs = dict(structure.inputs)
+        for name in structure.vectors:
+            inputs[name] = inputs[name] + self._noise(inputs[name])
+        far = structure.pos + structure.spread * self._noise(structure.pos)
+        try:
+            return self._differs(
+                self.model.run(replace(structure, pos=far, inputs=inputs).settled())
+            )
+        except Exception:  # of the model's code, on points that it does not take
+            return True
+
+    def _noise(self, x: Tensor) -> Tensor:
+        noise = torch.randn(x.shape, generator=generator(self.seed + 60), dtype=torch.float64)
+        return noise.to(x)
+
+    def _differs(self, outputs: Outputs) -> bool:
+        return any(not torch.equal(self.base[name], outputs[name]) for name in outputs)
 
     def repeats(self) -> float:
         """The largest relative difference between two runs on the same structure."""
@@ -68,14 +85,17 @@ class Trials:
         return max(errors)
 
     def errors(
-        self, move: Move, structure: Structure | None = None, kind: str | None = None
+        self,
+        move: Move,
+        structure: Structure | None = None,
+        kinds: Mapping[str, str] | None = None,
     ) -> dict[str, float]:
         """Relative errors of the outputs under a move.
 
         Args:
             move: The move.
             structure: The structure that is moved, in place of the one that came.
-            kind: A kind of output in place of those that were named.
+            kinds: Kinds of some outputs in place of those that were named.
         """
         before = self.base
         if structure is None:
@@ -83,24 +103,21 @@ class Trials:
         else:
             before = self.model.run(structure)
         after = self.model.run(move.moved(structure).settled())
-        return {name: self._error(move, structure, name, before, after, kind) for name in before}
+        of = {**self.model.kinds, **(kinds or {})}
+        return {
+            name: self._error(move, structure, of[name], x, after[name]) / self.sizes[name]
+            for name, x in before.items()
+        }
 
     def _error(
-        self,
-        move: Move,
-        structure: Structure,
-        name: str,
-        before: Outputs,
-        after: Outputs,
-        kind: str | None,
+        self, move: Move, structure: Structure, kind: str, before: Tensor, after: Tensor
     ) -> float:
-        if kind is None:
-            kind = self.model.kinds[name]
-        expected = move.expected(structure, kind, before[name])
-        error = _apart(after[name], expected)
+        """The largest difference of an output from what it should be."""
+        expected = move.expected(structure, kind, before)
+        error = _apart(after, expected)
         if isinstance(move, Double) and kind == "scalar":  # a mean over nodes, or a sum
-            error = min(error, _apart(after[name], 2 * expected))
-        return error / self.sizes[name]
+            error = min(error, _apart(after, 2 * expected))
+        return error
 
     def holds(self, moves: Iterable[Move], structure: Structure | None = None) -> bool:
         """True if all outputs are within the bound under all moves; a model that raises is not."""
