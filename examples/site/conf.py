@@ -9,6 +9,8 @@ import graphattn
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+from formulas import not_enumerated  # noqa: E402 beside this file
+
 project, author = "graphattn", "the graphattn authors"
 copyright = "the graphattn authors, MIT"
 release = version = graphattn.__version__
@@ -96,3 +98,12 @@ sphinx_gallery_conf = {
     "matplotlib_animations": False,
 }
 warnings.filterwarnings("ignore")
+
+
+def setup(app):
+    """Docstrings as Napoleon is to read them, which runs at priority 500."""
+
+    def process(app, what, name, obj, options, lines):
+        lines[:] = not_enumerated("\n".join(lines)).splitlines()
+
+    app.connect("autodoc-process-docstring", process, priority=400)

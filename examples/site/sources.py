@@ -11,9 +11,10 @@ from pydoc import locate
 
 import layout
 from docutils.frontend import get_default_settings
-from docutils.nodes import literal
+from docutils.nodes import enumerated_list, field_body, literal
 from docutils.parsers.rst import Parser, roles
 from docutils.utils import new_document
+from formulas import not_enumerated
 from markdown_it import MarkdownIt
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
@@ -130,9 +131,12 @@ def wrong(texts: dict[str, str]) -> list[str]:
     found = []
     for name, text in texts.items():
         settings.warning_stream = io.StringIO()
-        parser.parse(
-            str(GoogleDocstring(text, config, what="function")), new_document(name, settings)
-        )
+        document = new_document(name, settings)
+        parser.parse(str(GoogleDocstring(not_enumerated(text), config, what="function")), document)
+        lists = [
+            each for each in document.findall(field_body) if any(each.findall(enumerated_list))
+        ]
+        found += [f"{name}: {each.astext()!r} is an enumerated list" for each in lists]
         found += settings.warning_stream.getvalue().splitlines()
         for path in re.findall(r":(?:attr|class|data|func|meth|mod):`~?(graphattn[\w.]*)`", text):
             found += [] if locate(path) else [f"{name}: there is no {path}"]

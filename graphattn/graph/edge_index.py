@@ -27,7 +27,7 @@ def from_edge_index(
 ) -> AttentionGraph:
     r"""A graph from its edges, one by one, in the caller's order.
 
-    .. math:: \mathcal{N}(t) = \{ s : (s, t) \text{ is a column of } \texttt{edge\_index} \}
+    .. math:: \mathcal{N}(t) = \{ s : (s, t) \text{ is a column} \}
 
     Args:
         edge_index: (2, E) of integers: row 0 sources, row 1 targets (also when E = 2). It is

@@ -34,8 +34,8 @@ class TransformerBlock(nn.Module):
     r"""Attention and a feed-forward, each with a residual: an encoder's layer on a full graph, a
     decoder's on a causal one.
 
-    .. math:: x \leftarrow x + f(\mathrm{norm}(x)) \text{ (norm\_first)}, \qquad
-              x \leftarrow \mathrm{norm}(x + f(x)) \text{ (else)}
+    .. math:: x \leftarrow x + f(\mathrm{norm}(x)) \text{ (pre-norm)}, \qquad
+              x \leftarrow \mathrm{norm}(x + f(x)) \text{ (post-norm)}
 
     Args:
         embed_dim: C.

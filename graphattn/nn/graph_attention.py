@@ -53,7 +53,7 @@ _DEFAULTS = ("both", False, ())
 class GraphAttention(EdgeAttention):
     r"""Multi-head attention in which target ``t`` reads the sources ``s`` with an edge ``s -> t``.
 
-    .. math:: y_t = W_o \, \big\Vert_h \sum_{s \in \mathcal{N}(t)} \alpha^h_{ts} \, (W_v x_s + W_e a_{ts}), \qquad
+    .. math:: y_t = W_o \, \Vert_h \sum_{s \in \mathcal{N}(t)} \alpha^h_{ts} \, (W_v x_s + W_e a_{ts}), \qquad
               \alpha^h_{ts} = \mathrm{softmax}_s \, \langle W_q x_t, W_k x_s + W_e a_{ts} \rangle / \sqrt{D}
 
     The same layer is an encoder's on a full graph, a decoder's on a causal one, cross-attention on

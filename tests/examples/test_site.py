@@ -12,6 +12,7 @@ import subprocess
 from importlib import import_module
 from pathlib import Path
 
+import formulas
 import layout
 import links
 import pytest
@@ -168,3 +169,32 @@ def test_the_reference_is_of_the_names_that_the_package_writes_down(tmp_path):
         shown = {line.strip() for line in page.splitlines() if re.fullmatch(r"   \w+", line)}
         shown |= set(re.findall(r":py:obj:`graphattn\.(\w+)`", page))
         assert shown == names, room
+
+
+def test_a_long_formula_breaks_at_wide_spaces_and_relations_outside_brackets():
+    tex = r"y_t = \sum_{s = 1} f(a \quad b), \qquad \alpha_{ts} = \mathrm{softmax}_s \, \langle q, k \rangle"
+    parts = formulas.pieces(tex)
+    assert "".join(parts) == tex
+    assert [part.split()[0] for part in parts] == ["y_t", "=", r"\alpha_{ts}", "="]
+    assert formulas.pieces("a = b") == ["a = b"]
+
+
+def test_tex_that_a_converter_left_is_named():
+    mathml = r'<math alttext="\ok"><mi>\arg</mi><mi>max</mi><mtext> (norm\_first)</mtext></math>'
+    assert formulas.unknown(mathml) == ["\\arg", "\\_"]
+    assert formulas.unknown("<math><mi>&#x02016;</mi></math>") == []
+
+
+def test_no_formula_of_a_docstring_stays_tex():
+    """As `make docs` says of each page; skipped where the converter is not installed."""
+    convert = pytest.importorskip("latex2mathml.converter").convert
+    for name, text in sources.docstrings().items():
+        for tex in re.findall(r":math:`([^`]*)`", text):
+            left = [formulas.unknown(convert(piece)) for piece in formulas.pieces(tex)]
+            assert not any(left), name
+
+
+def test_a_letter_that_describes_an_argument_is_no_list():
+    text = "A layer.\n\nArgs:\n    num_heads: H.\n    dim: C. It is even.\n"
+    assert sources.wrong({"made": text}) == []
+    assert formulas.not_enumerated("    H: C. x\n1. a list\n") == "    H: \\C. x\n1. a list\n"

@@ -27,7 +27,7 @@ def farthest_points(
 ) -> Tensor:
     r"""Farthest point sampling: each point is the farthest from all chosen before it.
 
-    .. math:: s_{i + 1} = \arg\max_{s} \min_{j \le i} \|p_s - p_{s_j}\|^2
+    .. math:: s_{i + 1} = \operatorname{argmax}_{s} \min_{j \le i} \|p_s - p_{s_j}\|^2
 
     Distances are compared in float64; of equally far points the lowest index wins, and no point is
     chosen twice. The points are the same on the CPU and on the GPU.

@@ -288,7 +288,7 @@ def _highest(scores: Tensor, k: int) -> Tensor:
 def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
     r"""A target reads the sources in its cluster, that of the centroid of highest product.
 
-    .. math:: \mathcal{N}(t) = \{ s : r(x_s) = r(x_t) \}, \quad r(x) = \arg\max_c \langle x, \mu_c \rangle
+    .. math:: \mathcal{N}(t) = \{ s : r(x_s) = r(x_t) \}, \quad r(x) = \operatorname{argmax}_c \langle x, \mu_c \rangle
 
     With ``...`` for the features it is a pattern: each example and head routes its queries and keys
     in every call, and a target reads the keys in the cluster of its query:
