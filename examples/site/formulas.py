@@ -42,4 +42,4 @@ def unknown(mathml: str) -> list[str]:
 def not_enumerated(docstring: str) -> str:
     """The docstring, in which no description such as that of ``num_heads: H.`` begins a list."""
     number = r"(?:[A-Za-z]|[0-9]+|[ivxlcdm]+|[IVXLCDM]+)[.)](?:\s|$)"
-    return re.sub(rf"(?m)^( +\w+: )(?={number})", r"\1\\", docstring)
+    return re.sub(rf"(?m)(^ +\w+: |\A)(?={number})", r"\1\\", docstring)

@@ -197,4 +197,5 @@ def test_no_formula_of_a_docstring_stays_tex():
 def test_a_letter_that_describes_an_argument_is_no_list():
     text = "A layer.\n\nArgs:\n    num_heads: H.\n    dim: C. It is even.\n"
     assert sources.wrong({"made": text}) == []
+    assert formulas.not_enumerated("T.") == r"\T."  # a property's
     assert formulas.not_enumerated("    H: C. x\n1. a list\n") == "    H: \\C. x\n1. a list\n"
