@@ -77,4 +77,4 @@ axes[0].set(title="likeness of all pairs", xlabel="caption", ylabel="picture")
 for axis, number in zip(axes[1:], order[:5].tolist(), strict=True):
     axis.imshow(shown[number].permute(1, 2, 0).clamp(max=1))
     said = " ".join(NAMES.split()[word] for word in captions[scores[number].argmax()])
-    axis.set(title=said + (" (wrong)" * (not right[number])), xticks=(), yticks=())
+    axis.set_title(said + "\n(wrong)" * (not right[number]), fontsize=8)
