@@ -71,7 +71,7 @@ class Leaks:
             )
         counted = [f"{count:,} in layer {i}" for i, count in enumerate(self.edges) if count]
         if counted:
-            lines.append(f"  edges into the past: {', '.join(counted)}")
+            lines.append(f"  edges from a later source: {', '.join(counted)}")
         return "\n".join(lines)
 
 
@@ -105,7 +105,7 @@ def leaks(
         >>> print(leaks([causal(8), sliding_window(8, window=3, causal=False)]))
         leak: 0 depends on 1, which is 1 later
           layer 1: 1 -> 0
-          edges into the past: 7 in layer 1
+          edges from a later source: 7 in layer 1
     """
     check_flags(residual=residual)
     given = layers_of(layers)

@@ -307,6 +307,8 @@ class AttentionGraph(GraphLike, Operand):
     def equals(self, other: "AttentionGraph") -> bool:
         """True for the same sizes and edges, in any storage and order; copies count.
 
+        Of a periodic graph, offsets and cell count too.
+
         Raises:
             GraphError: If ``other`` is not a graph; the message says how to make one. If the graphs
                 are rules of too many intervals of sources to walk over in minutes.

@@ -79,7 +79,8 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     modules = attention_modules(model)
     if not hasattr(model, "config"):
         raise OptionError(
-            f"model must be a model of transformers, got {type(model).__name__}; pass the one in it"
+            f"model must be a model of transformers, got {type(model).__name__}; pass the one in "
+            "it, or replace an nn.MultiheadAttention by ga.nn.GraphAttention.from_torch"
         )
     if isinstance(graph, str) and graph == "saved":
         given = saving.saved_in(model)

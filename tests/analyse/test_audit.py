@@ -322,3 +322,10 @@ def test_mistakes_that_cost_more_than_the_budget_are_not_looked_for_and_the_answ
     names, left_out = mistakes(window, back, wrong, 300 * 64 - 1)
     assert names == ()
     assert "some were not looked for; try budget=38400" in left_out
+
+
+def test_periodic_graphs_are_refused_by_the_name_of_the_function():
+    pos = torch.rand(5, 3, generator=torch.Generator().manual_seed(0))
+    graph = ga.graphs.radius(pos, 0.8, cell=torch.eye(3))
+    with pytest.raises(ga.errors.GraphError, match="audit is of pairs of nodes"):
+        ga.audit(graph, graph)

@@ -565,3 +565,15 @@ def test_edges_made_anew_have_no_inputs():
             lambda e, graph, pos: near(graph, pos), graph, pos=points(), e=torch.zeros(N * 4),
             symmetry="all",
         )  # fmt: skip
+
+
+def test_all_symmetries_of_a_periodic_graph_need_its_cell():
+    pos = points(5) * 2
+    graph = ga.graphs.radius(pos, 2.5, cell=CELL)
+
+    def no_images(pos, graph):
+        return (pos[graph.source] - pos[graph.target]).norm(dim=1).sum().expand(len(pos), 1)
+
+    with pytest.raises(OptionError, match="pass cell=cell"):
+        ga.verify(no_images, graph, pos=pos, symmetry="all")
+    assert not ga.verify(no_images, graph, pos=pos, cell=CELL, symmetry="all").ok

@@ -71,6 +71,8 @@ def question(
         cell = checked_cell(cell, pos.shape[1], OptionError).detach().to(pos)
     periodic = _periodic(pbc, pos.shape[1], cell)
     edges, build = _edges(graph, pos, cell, inputs)
+    if symmetry == "all" and cell is None:
+        _need_no_cell(edges)
     if "cells" in symmetries:
         _check_one_cell(cell, inputs, periodic)
     of = {name: _of(name, x, len(pos), edges) for name, x in inputs.items()}
@@ -129,6 +131,15 @@ def _periodic(pbc: Any, axes: int, cell: Any) -> tuple[int, ...]:
     if flags.dtype != torch.bool or flags.numel() != axes:
         raise OptionError(f"pbc must be True or False for each of {axes} axes, got {shown(pbc)}")
     return tuple(torch.nonzero(flags).flatten().tolist())
+
+
+def _need_no_cell(edges: AttentionGraph | None) -> None:
+    """Refuse "all" of a periodic graph without its cell: "cells" would be left out silently."""
+    if edges is not None and edges.images is not None:
+        raise OptionError(
+            'symmetry="all" of a periodic graph includes cells, which need cell and pbc; pass '
+            "cell=cell, as to radius or knn, or name the other symmetries"
+        )
 
 
 def _check_one_cell(cell: Any, inputs: Mapping[str, Any], periodic: tuple[int, ...]) -> None:
