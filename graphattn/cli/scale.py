@@ -42,7 +42,7 @@ def scale(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Plan a graph that many processes share, on paper.
+    """Plan a graph that many processes or GPUs share, on paper.
 
     For each number of processes: own nodes, the rows of others that a process reads (halo), the
     plan of exchange, and the bytes of a layer's forward, counted; times are these divided by the
@@ -51,12 +51,16 @@ def scale(
     With --gpus it answers with a number of processes, their partition, plan and memory, and the
     launch line, for the number whose steps are shortest of those that fit.
 
+    A scan that does not exist yet is counted as a grid of as many points.
+
     \b
+      graphattn scale 'grid_neighbourhood((368, 368, 368), 3)' --gpus 64 --memory 80
       graphattn scale 'grid_neighbourhood((512, 512), 13)' --processes 8,64,1000
     """
     import torch
 
-    from ..distributed.paper import on_paper, times
+    from ..distributed.paper import fewest, on_paper, times
+    from ..distributed.paper import memory as held
     from ..distributed.plans import Rows
 
     if gpus is None:
@@ -76,6 +80,8 @@ def scale(
             partition = "rcb"
         else:
             partition = "contiguous"
+    if gpus is not None:
+        numbers = _counted(numbers, fewest(graph))
     reports = []
     for P in numbers:
         with step(f"counting rows of {P} processes"):
@@ -107,6 +113,7 @@ def scale(
             "interior",
             "plan",
             "MB",
+            "GB held",
             "exchange ms",
             "compute ms",
             "balance",
@@ -120,6 +127,7 @@ def scale(
         shares = f"{halo / max(1, own):.2g}", f"{report.interior:.0%}", report.plan
         costs = (
             f"{most / 1e6:,.3g}",
+            f"{held(report, layers) / 1e9:,.3g}",
             *(f"{milliseconds:.2g}" for milliseconds in time),
             f"{report.balance:.2f}",
         )
@@ -129,7 +137,7 @@ def scale(
         say("  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)))
     say(
         f"\npartition: {reports[-1].partition}; own, halo, MB and times are those of the process "
-        "that has most"
+        f"that has most; GB held: in a training step of {layers} blocks (--layers)"
     )
     reasons: dict[tuple[str, str], list[str]] = {}
     for report in reports:
@@ -145,7 +153,8 @@ def scale(
     if answer is not None:
         say(
             f"\n{answer['processes']:,} of {gpus:,} GPUs: partition {answer['partition']}, plan "
-            f"{answer['plan']}, {answer['bytes'] / 1e9:,.3g} GB of {memory:g} GB a process\n"
+            f"{answer['plan']}, {answer['bytes'] / 1e9:,.3g} GB of {memory:g} GB a process; "
+            f"of the numbers above, {answer['fewest']:,} is the least that fits\n"
             f"assumed: {layers} blocks of width {width} (--layers, --width, --heads) in "
             f"{dtype.value}, trained with AdamW in float32, {_OF_A_MACHINE} GPUs a machine\n"
             f"{answer['launch']}"
@@ -160,6 +169,18 @@ def _up_to(gpus: int, processes: str | None) -> list[int]:
     if gpus > _MOST:
         raise OptionError(f"--gpus must be at most {_MOST:,}, got {gpus:,}")
     return sorted({gpus, *(1 << power for power in range(gpus.bit_length()))})
+
+
+def _counted(numbers: list[int], least: int) -> list[int]:
+    """The numbers of processes that can be counted on paper.
+
+    Raises:
+        OptionError: If there are none.
+    """
+    counted = [number for number in numbers if number >= least]
+    if not counted:
+        raise OptionError(f"--gpus must be at least {least:,} for this graph, got {numbers[-1]:,}")
+    return counted
 
 
 def _answer(each: list[tuple[Any, Any]], gigabytes: float, layers: int) -> dict[str, Any]:
@@ -183,6 +204,7 @@ def _answer(each: list[tuple[Any, Any]], gigabytes: float, layers: int) -> dict[
     number = report.counts.processes
     return {
         "processes": number,
+        "fewest": each[fit[0]][0].counts.processes,
         "partition": report.partition,
         "plan": report.plan,
         "bytes": sizes[best],

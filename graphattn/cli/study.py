@@ -56,11 +56,11 @@ def study(
 
     Predictions are written first, then every arm and its controls are trained, then the report:
     report.md and .html, .json, .csv and .tex (a table), figure.pdf and .svg, column.pdf and .svg
-    (as wide as a column). With --pilot two seeds are run first, that the study does not count: it
-    warns of arms at chance or at their best, and says how many seeds a difference of a given size
-    takes. Interrupted by anything, the same command goes on. It ends with an error, and the report
-    is there, if shuffled labels were learned or arms did not start alike. Verdicts and scores are
-    printed, with --full all of report.md.
+    (as wide as a column), unless the study draws its own. With --pilot two seeds are run first,
+    that the study does not count: it warns of arms at chance or at their best, and says how many
+    seeds a difference of a given size takes. Interrupted by anything, the same command goes on. It
+    ends with an error, and the report is there, if shuffled labels were learned or arms did not
+    start alike. Verdicts and scores are printed, with --full all of report.md.
 
     \b
       graphattn study --list examples/studies
@@ -72,6 +72,10 @@ def study(
 
     if list_:
         files = studies_in(file or ".")
+        if not files:
+            raise OptionError(
+                f"--list found no study in {file or 'this folder'}; name a folder of studies"
+            )
         document(files) if json else rendered(table(files.items()))
         return
     if file == "report":

@@ -87,6 +87,11 @@ def on_paper(
     return Report(plan, layout, counts, rows, refused)
 
 
+def fewest(graph: AttentionGraph) -> int:
+    """The least number of processes whose intervals of sources can be counted one at a time."""
+    return max(1, -(-graph.edges.num_runs // _MOST))
+
+
 def times(report: Report, gigabytes: float, teraflops: float) -> Times:
     """Times for a link, in gigabytes a second, and a processor, in tera-operations a second."""
     width = (report.rows.heads or 0) * report.rows.head_dim
@@ -137,7 +142,8 @@ def _count(edges: Edges, targets: Tensor, sources: Tensor) -> tuple[int, int, in
     if edges.num_runs * targets.numel() > _MOST * max(1, edges.num_targets):
         raise GraphError(
             f"one process would own {targets.numel():,} targets, whose sources are counted in "
-            f"memory (limit {_MOST:,} intervals); take more processes"
+            f"memory (limit {_MOST:,} intervals); take at least "
+            f"{-(-edges.num_runs // _MOST):,} processes"
         )
     runs = edges.rows(targets)
     length = runs.hi - runs.lo

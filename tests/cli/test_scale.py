@@ -83,3 +83,13 @@ def test_a_number_of_gpus_is_answered_with_a_launch_line(shell):
     small = f"scale {grid} --gpus 2 --memory 0.01 --layers 3"
     assert re.search(r"--memory: a process holds .* GB at least, got 0.01", shell.error(small))
     assert "leave out --processes" in shell.error(f"scale {grid} --gpus 2 --processes 2")
+
+
+def test_gpus_begin_at_the_number_whose_sources_can_be_counted(shell, monkeypatch):
+    monkeypatch.setattr("graphattn.distributed.paper._MOST", 100)
+    window = "scale 'sliding_window(1000, 16)'"
+    told = shell.json(f"{window} --gpus 64 --layers 2")
+    assert [len(plan["targets"]) for plan in told["plans"]] == [16, 32, 64]
+    assert told["answer"]["fewest"] == 16
+    assert "--gpus must be at least 10 for this graph, got 4" in shell.error(f"{window} --gpus 4")
+    assert "take at least 10 processes" in shell.error(f"{window} --processes 2")
