@@ -20,6 +20,7 @@ import tempfile
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 #: Folders of which the sdist holds every file that git tracks, and files beside them.
@@ -112,11 +113,17 @@ def environment(folder: Path) -> Path:
     return python
 
 
+def run(home: Path, *words: object, **rest: Any) -> None:
+    """Run a command in a folder, without the paths of the caller, whose sources would be found."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(list(map(str, words)), cwd=home, env=env, check=True, **rest)
+
+
 def installed(python: Path, *words: object) -> None:
     """Install by pip of this environment, without a network."""
     offline = ("--no-deps", "--no-index", "--no-build-isolation", "--no-compile", "-q")
-    command = [python, "-m", "pip", "install", "--disable-pip-version-check", *offline, *words]
-    subprocess.run(command, check=True)
+    command = ("-m", "pip", "install", "--disable-pip-version-check", *offline)
+    run(python.parent, python, *command, *words)
 
 
 def main() -> int:
@@ -143,12 +150,9 @@ def main() -> int:
             installed(python, *["-e"] * is_clone, what)
             empty = above / "clones" if is_clone else home
             where = clone if is_clone else home
-            words = [python, "-W", "ignore", "-c", SMOKE, where]
-            subprocess.run(words, cwd=empty, check=True)
+            run(empty, python, "-W", "ignore", "-c", SMOKE, where)
             command = python.with_name("graphattn")
-            subprocess.run(
-                [command, "show", "causal(5)"], cwd=empty, check=True, stdout=subprocess.DEVNULL
-            )
+            run(empty, command, "show", "causal(5)", stdout=subprocess.DEVNULL)
             print(f"{what.name}: installed and runs")
     return int(bool(faults))
 
