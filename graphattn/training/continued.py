@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import OptionError
+from .ranges import RANGES
 from .run import Run
 from .schema import parsed, written
 
@@ -15,12 +16,14 @@ _LONG = 40  # letters of a value that is quoted
 
 
 def continued(run: Run) -> Run:
-    """The run that goes on in the folder of this one, which is written if none is there.
+    """The run that goes on in the folder of this one, which is written if none has begun there.
 
     Raises:
         OptionError: If that run has other settings or files, with what differs.
     """
-    if not (run.path / "run.json").exists():
+    path = run.path / "run.json"
+    if not path.exists() or not run.has_begun():
+        (run.path / RANGES).unlink(missing_ok=True)  # of files that may have changed
         run.save()
         return run
     before = Run.load(run.path)
@@ -40,9 +43,10 @@ def continued(run: Run) -> Run:
 
 
 def changed(run: Run, **schedule: Any) -> Run:
-    """The run with some settings of its loop changed, in its folder, too."""
+    """The run with some settings of its loop changed, in its folder, too, and where its shapes are."""
     new = replace(run, schedule=replace(run.schedule, **schedule))
-    if new.schedule != Run.load(run.path).schedule:
+    before = Run.load(run.path)
+    if (new.schedule, new.folder.resolve()) != (before.schedule, before.folder):
         new.write()
     return new
 
@@ -51,13 +55,14 @@ def _differences(run: Run, before: Run) -> Iterator[str]:
     """Settings and files of two runs that differ, in words."""
     here = _settings(run)
     there = _settings(before)
+    is_drawn_anew = run.files.keys() != before.files.keys() or here["seed"] != there["seed"]
     for name in dict.fromkeys((*there, *here)):
         if here.get(name) == there.get(name):
             continue
-        if name.startswith("split ") and here["seed"] != there["seed"]:
-            continue  # it is drawn by the seed
+        if name.startswith("split ") and is_drawn_anew:
+            continue
         if name.startswith("files "):
-            yield f"{name.removeprefix('files ')} has changed"
+            yield f"{name.removeprefix('files ')} {_change(name, here, there)}"
             continue
         words = [_quoted(settings.get(name)) for settings in (there, here)]
         if words[0] == words[1]:
@@ -84,6 +89,15 @@ def _settings(run: Run) -> dict[str, Any]:
             elif key not in MAY_CHANGE:
                 settings[key] = inner
     return settings
+
+
+def _change(name: str, here: dict[str, Any], there: dict[str, Any]) -> str:
+    """The difference between two folders in a file."""
+    if name not in there:
+        return "is new"
+    if name not in here:
+        return "is gone"
+    return "has changed"
 
 
 def _quoted(value: Any) -> str:

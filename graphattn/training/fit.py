@@ -32,7 +32,8 @@ def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team, finish: bool = Fa
     if not team.first:
         tell = _silent
     tell(Progress("begin", 0.0, f"{shapes!r}\n{run.said}\n{reads(run, shapes)}"))
-    if (run.path / RESULT).is_file() and not run.unfinished:
+    is_left = run.unfinished or any(map(run.unfinished_control, run.control))
+    if (run.path / RESULT).is_file() and not is_left:
         tell(Progress("begin", 0.0, f"{run.path} is finished; more --epochs go on"))
     result, history = _trained(run, shapes, "training", tell, team, finish)
     tell(Progress("begin", 0.0, result.own))  # controls may take as long as the model
@@ -76,7 +77,7 @@ def _trained(
     history: list[dict[str, Any]] = []
     if run.model == "forest":
         model = _grown(run, train)
-    elif finish:
+    elif finish or run.has_ended():
         model = run.trained_model().to(run.schedule.device)
         history = run.history()
     else:
@@ -110,7 +111,7 @@ def _chosen(model: Best, run: Run, still: dict[str, Prepared]) -> nn.Module:
 def _learned(
     run: Run, train: Prepared, val: Prepared, phase: str, tell: Tell, team: Team
 ) -> tuple[nn.Module, list[dict[str, Any]]]:
-    """A model in the parameters of its best epoch, with its log."""
+    """A model in the parameters of its best epoch, with its log; results of earlier ends go."""
     model, started = run.first_model()
     if isinstance(model, Best):
         model.only_network()
@@ -123,9 +124,7 @@ def _learned(
     )
     if started:
         tell(Progress("begin", 0.0, started))
-    if (run.path / CHECKPOINT).is_file():
-        if run.unfinished:
-            team.first_does(run.remove_results)
+    if run.has_begun():
         training.load(*run.state(run.path / CHECKPOINT), run.path / CHECKPOINT)
     else:
         some = train.numbers[:: max(1, len(train) // 16)]
@@ -136,6 +135,7 @@ def _learned(
             measure(training.model, points.scatter(x), levels, team.processes.sum)
         else:
             measure(training.model, x, levels)
+    team.first_does(run.remove_results)
     if phase == "training" and not training.history:
         tell(Progress("begin", 0.0, foretold(training)))
     training.run(run.path if team.first else None, tell, run.key)

@@ -139,6 +139,9 @@ def notes(run: Run, result: Evaluation) -> list[str]:
             share = count / scores["points"]
             lines.append(f"no point of {name!r} is found: IoU 0.000, {share:.2%} of the labels")
     for name in result.controls:
+        words = run.unfinished_control(name)
+        if words:
+            lines.append(f"unfinished control: {words} of {SAID[name]} are trained")
         over = result.over(name)
         if over.is_negative:
             words = (

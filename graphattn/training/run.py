@@ -195,6 +195,15 @@ class Run:
             return ""
         return f"{len(history)} of {self.schedule.epochs} epochs"
 
+    def unfinished_control(self, name: str) -> str:
+        """Epochs of a control that has not ended, such as "3 of 10 epochs"; "" of one that has."""
+        control = replace(self, path=self.path / name, control=())
+        if name != "forest" and control.unfinished:
+            return control.unfinished
+        if (control.path / MODEL).is_file():
+            return ""
+        return "no model"
+
     def note_of_unfinished(self) -> str:
         """A note for readers of the results of a run that has not ended; "" of one that has."""
         words = self.unfinished
@@ -340,6 +349,14 @@ class Run:
             )
         fill(model, tensors, path)
         return model.eval()
+
+    def has_begun(self) -> bool:
+        """True once something of it is trained, so that its settings stay."""
+        return any((self.path / name).is_file() for name in (CHECKPOINT, MODEL, RESULT))
+
+    def has_ended(self) -> bool:
+        """True if its last epoch is trained and its model written, so that no state is needed."""
+        return (self.path / MODEL).is_file() and not self.unfinished
 
     def has_model(self) -> bool:
         """True once there is a trained model: of an epoch that has ended, or a forest."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..arguments import device as device_here
@@ -133,11 +134,11 @@ def resume(
         how = replace(how, epochs=epochs)
     if workers is not None:
         how = replace(how, workers=workers)
-    run = replace(run, schedule=how)
-    device_here(run.schedule.device, numbers=True)
     if folder is None:
         folder = run.folder
-    shapes = run.shapes(folder)
+    run = replace(run, schedule=how, folder=Path(folder))
+    device_here(run.schedule.device, numbers=True)
+    shapes = run.shapes(run.folder)
     same_files(shapes, run.files)
     check_labels(shapes, run.task.readout, run.inputs.elements)
     with _together(run) as (processes, lock):

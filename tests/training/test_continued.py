@@ -65,7 +65,82 @@ def test_what_differs_from_the_run_is_named_and_nothing_is_written(classes, tmp_
     ga.save(cloud(0.3, 2), classes / "flat" / "2.ply")
     with pytest.raises(OptionError, match=r"differs: flat/2.ply has changed; name another folder"):
         ga.training.train(classes, run, **HOW)
+    (classes / "flat" / "3.ply").rename(classes / "flat" / "33.ply")
+    with pytest.raises(OptionError) as error:
+        ga.training.train(classes, run, **HOW)
+    assert {" flat/2.ply has changed", " flat/3.ply is gone", " flat/33.ply is new"} <= set(
+        str(error.value).partition("differs:")[2].split(";")
+    )
+    assert "split" not in str(error.value)  # it follows from the files
     assert before == contents(run) | {"run.json": (run / "run.json").read_bytes()}
+
+
+def test_a_run_that_has_not_begun_to_train_takes_other_settings(classes, tmp_path):
+    def leave(progress):
+        if progress.phase == "reading" and progress.done == 1:
+            raise Leave
+
+    run = tmp_path / "run"
+    with pytest.raises(Leave):
+        ga.training.train(classes, run, tell=leave, **HOW)
+    ranges = run / "ranges.json"
+    ranges.write_text("of files that have changed")
+    ga.save(cloud(0.3, 2), classes / "flat" / "2.ply")
+    ga.training.train(classes, run, **HOW | {"lr": 0.02})
+    assert Run.load(run).schedule.lr == 0.02
+    assert ranges.read_text() != "of files that have changed"
+
+
+def test_a_finished_run_needs_no_state_but_to_go_on(classes, tmp_path):
+    run = tmp_path / "run"
+    scores = ga.training.train(classes, run, **HOW).scores
+    kept = contents(run)
+    (run / "checkpoint.safetensors").unlink()
+    moved = classes.rename(tmp_path / "moved")
+    words = []
+    assert ga.training.train(moved, run, tell=begun(words), **HOW).scores == scores
+    assert f"{run} is finished; more --epochs go on" in words
+    assert ga.training.evaluate(run).scores == scores  # where the shapes are now
+    with pytest.raises(LoaderError, match=r"checkpoint\.safetensors: "):
+        ga.training.train(moved, run, **HOW | {"epochs": 4})
+    ga.training.train(moved, run, **HOW)
+    for name in ("model.safetensors", "log.jsonl", "result.json"):
+        assert (run / name).read_bytes() == kept[name]
+
+
+def test_a_run_without_its_controls_is_not_finished(classes, tmp_path):
+    def leave(progress):
+        if progress.phase.startswith("control") or progress.words.startswith("control"):
+            raise Leave
+
+    run = tmp_path / "run"
+    how = HOW | {"control": ["forest"], "model": "pct", "epochs": 1}
+    with pytest.raises(Leave):
+        ga.training.train(classes, run, tell=leave, **how)
+    for finish, controls in ((True, []), (True, []), (False, ["forest"])):
+        words = []
+        result = ga.training.train(classes, run, finish=finish, tell=begun(words), **how)
+        assert list(result.controls) == controls
+        assert not any("is finished" in word for word in words)
+    words = []
+    ga.training.resume(run, tell=begun(words))
+    assert f"{run} is finished; more --epochs go on" in words
+
+
+@pytest.mark.slow
+def test_a_control_that_has_not_ended_is_marked(classes, tmp_path):
+    def leave(progress):
+        if progress.phase == "control perceptron" and progress.done > 0.5:
+            raise Leave
+
+    run = tmp_path / "run"
+    how = HOW | {"control": ["perceptron"], "model": "pct"}
+    with pytest.raises(Leave):
+        ga.training.train(classes, run, tell=leave, **how)
+    words = "unfinished control: 1 of 3 epochs of a perceptron without edges are trained"
+    assert words in ga.training.train(classes, run, finish=True, **how).notes
+    assert words in ga.training.evaluate(run).notes
+    assert not ga.training.resume(run).notes
 
 
 @pytest.mark.slow

@@ -265,7 +265,13 @@ def test_classes_of_las_that_no_point_has_are_not_listed(tmp_path, no_page):
 
 @pytest.mark.parametrize(("model", "hint"), [("unet", True), ("best", False)])
 def test_a_network_that_loses_to_the_forest_names_the_better_of_both(model, hint):
-    run = SimpleNamespace(model=model, unlike_start=lambda: [], options={})
+    run = SimpleNamespace(
+        model=model,
+        unlike_start=lambda: [],
+        note_of_unfinished=lambda: "",
+        unfinished_control=lambda name: "",
+        options={},
+    )
     result = SimpleNamespace(
         task=SimpleNamespace(name="segment", readout="node"),
         scores={},
