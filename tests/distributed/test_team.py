@@ -148,7 +148,7 @@ def test_gradients_of_shares_are_those_of_the_batch(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"pct", "perceptron", "forest"}))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"pct", "perceptron", "forest", "best"}))
 def test_a_model_learns_from_points_that_processes_share(name, tmp_path):
     mesh = name.startswith("mesh")
     folder = (measured_meshes if mesh else labelled_points)(tmp_path / "shapes")
@@ -161,12 +161,12 @@ def test_a_model_learns_from_points_that_processes_share(name, tmp_path):
     ), printed
 
 
-def test_a_model_that_reads_whole_clouds_takes_no_points_of_its_own(tmp_path):
-    with pytest.raises(
-        OptionError, match="shard is for models that read neighbours alone, got model='pct'"
-    ):
+@pytest.mark.parametrize("name", ["pct", "best"])
+def test_a_model_that_reads_whole_clouds_takes_no_points_of_its_own(name, tmp_path):
+    words = f"shard is for models that read neighbours alone, got model='{name}'"
+    with pytest.raises(OptionError, match=words):
         ga.training.train(
-            labelled_points(tmp_path / "shapes"), tmp_path / "run", model="pct", shard=True
+            labelled_points(tmp_path / "shapes"), tmp_path / "run", model=name, shard=True
         )
 
 
