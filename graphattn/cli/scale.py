@@ -156,7 +156,7 @@ def scale(
             f"{answer['plan']}, {answer['bytes'] / 1e9:,.3g} GB of {memory:g} GB a process; "
             f"of the numbers above, {answer['fewest']:,} is the least that fits\n"
             f"assumed: {layers} blocks of width {width} (--layers, --width, --heads) in "
-            f"{dtype.value}, trained with AdamW in float32, {_OF_A_MACHINE} GPUs a machine\n"
+            f"{dtype.value}, trained with AdamW in float32, {_OF_A_MACHINE} GPUs a machine at most\n"
             f"{answer['launch']}"
         )
     say_notes(subject.notes)
@@ -213,15 +213,15 @@ def _answer(each: list[tuple[Any, Any]], gigabytes: float, layers: int) -> dict[
 
 
 def _launch(processes: int) -> str:
-    """The line that starts so many processes."""
+    """The line that starts so many processes, on machines that each have as many."""
     if processes == 1:
         return "python train.py"
     if processes <= _OF_A_MACHINE:
         return f"torchrun --standalone --nproc_per_node {processes} train.py"
-    if processes % _OF_A_MACHINE:
-        return f"srun --ntasks {processes} python train.py"
+    # torchrun starts as many on each machine
+    each = max(n for n in range(1, _OF_A_MACHINE + 1) if processes % n == 0)
     return (
-        f"torchrun --nnodes {processes // _OF_A_MACHINE} --nproc_per_node {_OF_A_MACHINE} "
+        f"torchrun --nnodes {processes // each} --nproc_per_node {each} "
         "--rdzv_backend c10d --rdzv_endpoint HOST:29500 train.py"
     )
 

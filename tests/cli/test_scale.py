@@ -82,6 +82,8 @@ def test_a_number_of_gpus_is_answered_with_a_launch_line(shell):
     assert "\ntorchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d" in line
     small = f"scale {grid} --gpus 2 --memory 0.01 --layers 3"
     assert re.search(r"--memory: a process holds .* GB at least, got 0.01", shell.error(small))
+    odd = f"scale {grid} --gpus 12 --memory 0.4 --layers 3 --width 128 --bandwidth 5e4"
+    assert "\ntorchrun --nnodes 2 --nproc_per_node 6 --rdzv_backend c10d" in shell(odd).stdout
     assert "leave out --processes" in shell.error(f"scale {grid} --gpus 2 --processes 2")
 
 
