@@ -384,6 +384,154 @@ def test_an_output_that_ignores_positions_is_not_passed():
     assert steps.ok
 
 
+def test_an_output_that_ignores_positions_is_named_beside_another():
+    report = ga.verify(
+        lambda pos: (torch.pdist(pos).sum(), torch.zeros_like(pos)),
+        pos=points(),
+        symmetry="all",
+        output=["scalar", "vectors"],
+    )
+    assert not report.ok
+    assert report.untested == ("output[1]",)
+    assert "NOTHING TESTED of output[1]" in str(report)
+
+
+@pytest.mark.parametrize(("dtype", "offset"), [(torch.float32, 1e5), (torch.float64, 1e11)])
+def test_a_break_beside_a_large_constant_is_not_passed(dtype, offset):
+    """As total energies, beside which what positions change is within the limit."""
+    report = ga.verify(lambda pos: offset + pos[:, 0], pos=points().to(dtype), symmetry=MOTIONS)
+    assert all(row.ok for row in report.rows)
+    assert not report.ok
+
+
+@pytest.mark.parametrize("some", [True, False])
+def test_nan_is_no_symmetry_and_no_chance(some):
+    def model(pos):
+        result = pos.norm(dim=1)
+        if some:
+            return torch.cat((result[:-1], result[-1:] * torch.nan))
+        return result * torch.nan
+
+    report = ga.verify(model, pos=points(), symmetry="all")
+    assert not report.ok
+    (cause,) = report.causes
+    assert (cause.kind, cause.input) == ("output", "output")
+    assert "NaN" in cause.words
+
+
+def test_a_buffer_that_is_filled_anew_is_read_before():
+    buffer = torch.zeros(N, dtype=torch.float64)
+    report = ga.verify(lambda pos: buffer.copy_(pos[:, 0]), pos=points(), symmetry="all")
+    assert report.broken == MOTIONS
+
+
+def test_float32_within_a_model_is_rounding():
+    report = ga.verify(
+        lambda graph, pos: near(graph, pos.float()),
+        ga.graphs.knn(points(), 4),
+        pos=points(),
+        symmetry=MOTIONS,
+    )
+    assert report.ok
+    assert report.rows[0].bound == 1e-4
+    assert "limit of float32" in str(report)
+
+
+def test_points_far_from_the_origin_are_rounded():
+    """As coordinates of a map."""
+    pos = points() + torch.tensor([5e5, 5e6, 100.0])
+    report = ga.verify(near, ga.graphs.knn(pos, 4), pos=pos, symmetry="all")
+    assert report.ok
+    assert 1e-10 < report.rows[0].bound < 1e-6
+    assert "verify pos - pos.mean(0)" in str(report)
+    planted = ga.verify(lambda pos: torch.sin(pos[:, 1]), pos=pos, symmetry="all")
+    assert planted.broken == MOTIONS
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_sign_of_chance_is_seen_whatever_the_seed(seed):
+    """Three rotations kept it one time in eight."""
+
+    def model(pos):
+        centred = pos - pos.mean(0)
+        frame = torch.linalg.eigh(centred.T @ centred)[1]
+        return centred @ frame[:, 2]
+
+    assert not ga.verify(model, pos=points(11), symmetry="rotations", seed=seed).ok
+
+
+def test_points_in_a_plane_do_not_show_handedness():
+    flat = points()
+    flat[:, 2] = 0
+
+    def volume(pos):
+        return torch.pdist(pos).sum() + torch.linalg.det(pos[:3] - pos[3])
+
+    report = ga.verify(volume, pos=flat, symmetry="all", output="scalar")
+    assert "handedness is not seen" in str(report)
+    assert "handedness" not in str(
+        ga.verify(volume, pos=points(), symmetry="rotations", output="scalar")
+    )
+
+
+class Normed(nn.Module):
+    """Batch norm of distances, with a gradient inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(1, dtype=torch.float64)
+
+    def forward(self, pos):
+        result = self.norm(torch.cdist(pos, pos).sum(1, keepdim=True))
+        (result**2).sum().backward(retain_graph=True)
+        return result
+
+
+def test_a_module_is_left_as_it_was():
+    model = Normed()
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    assert ga.verify(model, pos=points(), symmetry="all").ok
+    assert model.training
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+    assert model.norm.weight.grad is None
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda m: torch.compile(m, backend="eager")])
+def test_the_model_within_a_wrapper_says_what_it_takes(wrap):
+    class Sums(nn.Module):
+        def forward(self, pos):
+            return (pos - pos.mean(0)).norm(dim=1)
+
+    assert ga.verify(wrap(Sums()), pos=points(), symmetry="all").ok
+
+
+def test_a_model_without_a_signature_is_to_be_wrapped():
+    model = torch.jit.trace(nn.Softmax(1), (points(),))
+    with pytest.raises(OptionError, match="wrap it: lambda pos"):
+        ga.verify(model, pos=points(), symmetry="all")
+
+
+@pytest.mark.parametrize("pack", [lambda x: (x,), lambda x: {"energy": x}])
+def test_one_output_in_a_tuple_or_dict_has_the_one_kind(pack):
+    report = ga.verify(
+        lambda pos: pack(torch.pdist(pos).sum()), pos=points(), symmetry="all", output="scalar"
+    )
+    assert report.ok
+
+
+def test_rows_of_edges_of_a_ring_are_not_taken_for_rows_of_nodes():
+    ring = ga.from_edge_index(
+        torch.stack((torch.arange(N), torch.arange(1, N + 1) % N)), num_nodes=N
+    )
+    weight = torch.rand(N, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def model(graph, pos, edge_weight):
+        length = ga.nn.relative_positions(graph, pos).norm(dim=1)
+        return pos.new_zeros(N).index_add(0, graph.target, edge_weight * length)
+
+    assert ga.verify(model, ring, pos=points(), symmetry="all", edge_weight=weight).ok
+
+
 def test_a_model_that_raises_on_a_moved_structure_is_reported():
     def model(graph, pos):
         if len(pos) > 5:

@@ -27,7 +27,7 @@ class Question:
         structure: What it is run on.
         symmetries: Names of the symmetries.
         periodic: Axes along which the cell repeats.
-        bound: The largest error that is taken for rounding.
+        tolerance: The largest error that is taken for rounding; ``None`` as the dtypes say.
         seed: Of the random moves.
     """
 
@@ -35,7 +35,7 @@ class Question:
     structure: Structure
     symmetries: tuple[str, ...]
     periodic: tuple[int, ...]
-    bound: float
+    tolerance: float | None
     seed: int
 
 
@@ -82,11 +82,9 @@ def question(
     structure = Structure(pos, cell, edges, inputs, of, turning, build).with_coordinates()
     model.check(structure)
     _check_dtype(subject, pos)
-    if tolerance is None:
-        bound = BOUNDS[pos.dtype]
-    else:
-        bound = positive(tolerance, "tolerance")
-    return Question(model, structure, symmetries, periodic, bound, whole(seed, "seed"))
+    if tolerance is not None:
+        tolerance = positive(tolerance, "tolerance")
+    return Question(model, structure, symmetries, periodic, tolerance, whole(seed, "seed"))
 
 
 def _detached(x: Any) -> Any:
@@ -213,11 +211,14 @@ def _of(name: str, x: Any, num_nodes: int, graph: AttentionGraph | None) -> str:
         raise OptionError(f"{name} is made of the graph; pass it after the model")
     if not isinstance(x, Tensor) or x.dim() == 0:
         return "whole"
+    kinds = []
     if len(x) == num_nodes:
-        return "nodes"
+        kinds.append("nodes")
     if graph is not None and len(x) == graph.num_edges:
-        return "edges"
-    return "whole"
+        kinds.append("edges")
+    if name.startswith("edge"):  # of a ring, which has as many edges as nodes
+        kinds.reverse()
+    return (*kinds, "whole")[0]
 
 
 def _check_edges(of: Mapping[str, str], build: Builder | None) -> None:

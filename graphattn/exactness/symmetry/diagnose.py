@@ -16,6 +16,7 @@ from .structure import Structure, columns_of
 
 MOTIONS = ("rotations", "reflections", "translations")
 SMALL_TURN = 1e-3  # radians
+MOST_MOVES = 3  # that are tried of each hypothesis
 MOST_WINDOWS = 64  # of columns that may be vectors
 
 
@@ -27,6 +28,17 @@ def by_chance(symmetries: Sequence[str], apart: float) -> Cause:
         "the model",
         f"two calls on the same inputs differ by {apart:.1g} of their size; random numbers are in it "
         "(dropout left on? call eval(); frames drawn at random?), or something kept between calls",
+    )
+
+
+def by_numbers(symmetries: Sequence[str], names: Sequence[str]) -> Cause:
+    """The cause where outputs are not finite before anything is moved."""
+    return Cause(
+        tuple(symmetries),
+        "output",
+        ", ".join(names),
+        "NaN or infinite on the structure as it came; nothing can be said of its symmetry "
+        "(points that repeat? a distance of 0 has no slope and no direction)",
     )
 
 
@@ -64,7 +76,8 @@ class _Case:
         self.symmetry = symmetry
         self.broken = broken
         moves = moves_of(symmetry, self.structure, periodic, trials.seed)
-        self.moves = [move for move in moves if not trials.holds([move])]
+        failed = [move for move in moves if not trials.holds([move])]
+        self.moves = failed[:MOST_MOVES]
 
     def explained(self) -> list[Explanation]:
         """The first hypothesis that holds, or the plainest description."""

@@ -1,15 +1,17 @@
 """A model on a structure and its moves: measure, diagnose, report."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ...graph.modes import without_autocast
 from .arguments import Question, question
-from .diagnose import by_chance, causes_of
-from .measure import Trials
+from .diagnose import by_chance, by_numbers, causes_of
+from .measure import BOUNDS, Trials
 from .moves import moves_of
 from .report import Cause, SymmetryReport, SymmetryRow
 
@@ -42,30 +44,56 @@ def verify_symmetry(
         seed,
         inputs,
     )
-    with torch.random.fork_rng(devices=[]), without_autocast(asked.structure.pos.device.type):
+    device = asked.structure.pos.device.type
+    with torch.random.fork_rng(devices=[]), without_autocast(device), _unchanged(subject):
         return _report(asked)
 
 
+@contextmanager
+def _unchanged(subject: Any) -> Iterator[None]:
+    """Buffers and gradients of a module as they were: of batch norm, say, or of losses in it."""
+    if not isinstance(subject, nn.Module):
+        yield
+        return
+    buffers = [(x, x.detach().clone()) for x in subject.buffers() if not is_lazy(x)]
+    gradients = [(parameter, parameter.grad) for parameter in subject.parameters()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for x, before in buffers:
+                x.copy_(before)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
 def _report(asked: Question) -> SymmetryReport:
-    trials = Trials(asked.model, asked.structure, asked.bound, asked.seed)
+    trials = Trials(asked.model, asked.structure, asked.tolerance, asked.seed)
     apart = trials.repeats()
     rows: list[SymmetryRow] = []
     for name in asked.symmetries:
         rows += trials.rows(moves_of(name, asked.structure, asked.periodic, asked.seed))
     broken = tuple(dict.fromkeys(row.symmetry for row in rows if not row.ok))
     causes: tuple[Cause, ...] = ()
-    if broken and apart > asked.bound:
+    wrong = trials.not_finite()
+    if broken and wrong:
+        causes = (by_numbers(broken, wrong),)
+    elif broken and apart > trials.bound:
         causes = (by_chance(broken, apart),)
     elif broken:
         causes = causes_of(trials, broken, asked.periodic)
-    of_order = asked.symmetries == ("permutations",)
+    untested: tuple[str, ...] = ()
+    if asked.symmetries != ("permutations",):
+        untested = trials.untested()
     return SymmetryReport(
         subject=asked.model.name,
         structure=_in_words(asked),
         rows=tuple(rows),
         causes=causes,
-        notes=tuple(_notes(asked)),
-        tested=of_order or trials.depends_on_pos(),
+        notes=tuple(_notes(asked, trials)),
+        untested=untested,
     )
 
 
@@ -83,10 +111,17 @@ def _in_words(asked: Question) -> str:
     return f"{words}, {str(structure.pos.dtype).removeprefix('torch.')}"
 
 
-def _notes(asked: Question) -> list[str]:
+def _notes(asked: Question, trials: Trials) -> list[str]:
     notes = [
         f"{copy.words} are coordinates, and were moved with pos" for copy in asked.structure.copies
     ]
-    if asked.structure.pos.dtype == torch.float32:
+    if trials.dtype == torch.float32:
         notes.append("a break below the limit of float32 is not seen; verify model.double()")
+    if asked.tolerance is None and trials.bound > BOUNDS[trials.dtype]:
+        notes.append(
+            f"coordinates are up to {asked.structure.distance:,.0f} times as large as the points "
+            f"lie apart, and a break below {trials.bound:.0e} is not seen; verify pos - pos.mean(0)"
+        )
+    if asked.structure.is_flat and "reflections" in asked.symmetries:
+        notes.append("points in a plane are their own mirror images; handedness is not seen")
     return notes

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..bounds import difference
-from .model import Model, Outputs
+from .model import Model, Outputs, named
 from .moves import Double, Move, generator
 from .report import SymmetryRow
 from .structure import Structure
@@ -15,6 +15,8 @@ from .structure import Structure
 NUDGE = 1e-4  # of the spread, by which points are moved so that no distances are equal
 #: Relative errors that are taken for rounding.
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-4}
+FAR = 64  # roundings of the largest coordinate, relative to the spread, in an output
+LEAST_CHANGE = 10  # in bounds, of an output by other positions, below which no break is seen
 
 
 class Trials:
@@ -23,16 +25,23 @@ class Trials:
     Args:
         model: The model.
         structure: The structure as it came.
-        bound: The largest relative error that is taken for rounding.
+        tolerance: The largest relative error that is taken for rounding; ``None`` as the dtypes say.
         seed: Of the random moves.
     """
 
-    def __init__(self, model: Model, structure: Structure, bound: float, seed: int) -> None:
+    def __init__(
+        self, model: Model, structure: Structure, tolerance: float | None, seed: int
+    ) -> None:
         self.model = model
         self.structure = structure
-        self.bound = bound
         self.seed = seed
-        self.base = model.run(structure)
+        result = model.raw(structure)
+        self.base = model.checked(result, structure)
+        self.dtype = _narrowest(structure.pos, named(result).values())
+        if tolerance is None:
+            rounding = FAR * torch.finfo(structure.pos.dtype).eps * structure.distance
+            tolerance = max(BOUNDS[self.dtype], rounding)
+        self.bound = tolerance
         self.nudged = self._nudged()
         self.near = model.run(self.nudged)
         self.sizes = {name: self._size(name) for name in self.base}
@@ -55,28 +64,36 @@ class Trials:
                 largest = max(largest, float(x.abs().amax()))
         return largest or 1.0
 
-    def depends_on_pos(self) -> bool:
-        """True if some output changes when points are moved, a little, or far with other vectors."""
-        if self._differs(self.near):
-            return True
+    def untested(self) -> tuple[str, ...]:
+        """Outputs that hardly change when points are moved, a little, or far with other vectors."""
+        still = self._still(self.base, self.near)
+        if not still:
+            return ()
         structure = self.structure
         inputs = dict(structure.inputs)
         for name in structure.vectors:
             inputs[name] = inputs[name] + self._noise(inputs[name])
         far = structure.pos + structure.spread * self._noise(structure.pos)
         try:
-            return self._differs(
-                self.model.run(replace(structure, pos=far, inputs=inputs).settled())
-            )
+            moved = self.model.run(replace(structure, pos=far, inputs=inputs).settled())
         except Exception:  # of the model's code, on points that it does not take
-            return True
+            return ()
+        return self._still(still, moved)
 
     def _noise(self, x: Tensor) -> Tensor:
         noise = torch.randn(x.shape, generator=generator(self.seed + 60), dtype=torch.float64)
         return noise.to(x)
 
-    def _differs(self, outputs: Outputs) -> bool:
-        return any(not torch.equal(self.base[name], outputs[name]) for name in outputs)
+    def _still(self, names: Iterable[str], outputs: Outputs) -> tuple[str, ...]:
+        """Those of some outputs whose change is so small that a break of it is within the bound."""
+        least = {name: LEAST_CHANGE * self.bound * self.sizes[name] for name in names}
+        return tuple(
+            name for name in names if _apart(outputs[name], self.base[name]) <= least[name]
+        )
+
+    def not_finite(self) -> tuple[str, ...]:
+        """Outputs with NaN or infinite numbers on the structure as it came."""
+        return tuple(name for name, x in self.base.items() if not bool(x.isfinite().all()))
 
     def repeats(self) -> float:
         """The largest relative difference between two runs on the same structure."""
@@ -148,6 +165,14 @@ class Trials:
                 if before is None or not row.error <= before.error:
                     worst[key] = row
         return list(worst.values())
+
+
+def _narrowest(pos: Tensor, outputs: Iterable[object]) -> torch.dtype:
+    """The dtype whose rounding is in the outputs: float32 if that of positions or an output is."""
+    widths = [x.dtype for x in (pos, *outputs) if isinstance(x, Tensor) and x.is_floating_point()]
+    if all(dtype == torch.float64 for dtype in widths):
+        return torch.float64
+    return torch.float32
 
 
 def _apart(x: Tensor, y: Tensor) -> float:

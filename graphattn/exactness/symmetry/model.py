@@ -28,10 +28,7 @@ class Model:
         self.function = function
         self.output = output
         self.kinds = {name: kind for name, kind in named(output).items() if kind is not None}
-        called = function
-        if isinstance(function, nn.Module):
-            called = function.forward
-        self.signature = inspect.signature(called)
+        self.signature = _signature(function)
 
     @property
     def takes_any(self) -> bool:
@@ -102,11 +99,13 @@ class Model:
     def checked(self, result: Any, structure: Structure) -> Outputs:
         """Outputs of the kinds that were named, by name."""
         outputs = named(result)
-        if isinstance(self.output, str) and len(outputs) > 1:
-            raise OptionError(
-                f"output must name a kind for each of {len(outputs)} outputs, got "
-                f"{shown(self.output)}; pass a list, with None for one that is not checked"
-            )
+        if isinstance(self.output, str):
+            if len(outputs) > 1:
+                raise OptionError(
+                    f"output must name a kind for each of {len(outputs)} outputs, got "
+                    f"{shown(self.output)}; pass a list, with None for one that is not checked"
+                )
+            outputs = dict(zip(("output",), outputs.values(), strict=False))
         missing = [name for name in self.kinds if name not in outputs]
         if missing:
             raise OptionError(
@@ -133,7 +132,26 @@ class Model:
                 f'{name} must end in {structure.axes} axes as output="{kind}", got {shape}; '
                 "return x.transpose(-1, -2) if the axes come earlier"
             )
-        return x.detach().double()
+        return x.detach().to(torch.float64, copy=True)  # of a buffer that the model may reuse
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """What a model takes; a compiled or parallel one takes what the model within it takes."""
+    called: Any = function
+    while isinstance(called, nn.Module):
+        within = getattr(called, "_orig_mod", None)
+        if isinstance(called, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            within = called.module
+        if within is None:
+            called = called.forward
+        else:
+            called = within
+    try:
+        return inspect.signature(called)
+    except ValueError:
+        raise OptionError(
+            f"subject must have a signature, got {shown(function)}; wrap it: lambda pos: model(pos)"
+        ) from None
 
 
 def _fresh(x: Any) -> Any:

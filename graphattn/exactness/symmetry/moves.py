@@ -328,10 +328,10 @@ def moves_of(
     axes = structure.axes
     size = structure.num_nodes
     if symmetry == "rotations":
-        for trial in range(3):
+        for trial in range(8):  # a sign of chance stays in all of them once in 256 times
             yield Turn(symmetry, "about random axes", rotation(axes, seed + trial))
     elif symmetry == "reflections":
-        for trial in range(2):
+        for trial in range(4):
             turn = rotation(axes, seed + 10 + trial)
             turn[:, 0] = -turn[:, 0]
             yield Turn(symmetry, "in random planes", turn)

@@ -58,7 +58,7 @@ class SymmetryReport:
         rows: The errors.
         causes: What explains those beyond their bounds.
         notes: What the reader should know about how it was measured.
-        tested: False if no output depends on the positions: zeros have every symmetry.
+        untested: Outputs that do not depend on the positions: zeros have every symmetry.
     """
 
     subject: str
@@ -66,12 +66,12 @@ class SymmetryReport:
     rows: tuple[SymmetryRow, ...]
     causes: tuple[Cause, ...] = ()
     notes: tuple[str, ...] = ()
-    tested: bool = True
+    untested: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """True if every symmetry that was asked for holds on this structure."""
-        return self.tested and all(row.ok for row in self.rows)
+        return not self.untested and all(row.ok for row in self.rows)
 
     def __bool__(self) -> bool:
         return self.ok
@@ -99,7 +99,7 @@ class SymmetryReport:
                 {**cause.__dict__, "symmetries": list(cause.symmetries)} for cause in self.causes
             ],
             "notes": list(self.notes),
-            "tested": self.tested,
+            "untested": list(self.untested),
         }
 
     def __str__(self) -> str:
@@ -128,8 +128,9 @@ class SymmetryReport:
         failed = sum(not row.ok for row in self.rows)
         if failed:
             lines.append(f"NOT SYMMETRIC: {failed} of {len(self.rows)} checks fail")
-        elif not self.tested:
-            lines.append("NOTHING TESTED: no output depends on the positions")
+        elif self.untested:
+            lines.append(f"NOTHING TESTED of {', '.join(self.untested)}")
+            lines.append("    it does not depend on the positions, or by less than the limit shows")
         else:
             lines.append(f"SYMMETRIC: all {len(self.rows)} checks hold")
         return "\n".join(lines)

@@ -85,8 +85,20 @@ class Structure:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the positions, 1.0 if there is none."""
-        return float(self.pos.std(correction=0)) or 1.0
+        """Standard deviation of the positions from their mean, 1.0 if there is none."""
+        apart = self.pos - self.pos.mean(0)
+        return float(apart.square().mean().sqrt()) or 1.0
+
+    @property
+    def distance(self) -> float:
+        """The largest coordinate, in units of the spread."""
+        return float(self.pos.abs().amax()) / self.spread
+
+    @property
+    def is_flat(self) -> bool:
+        """True if the points lie in a plane, or on a line of a plane."""
+        apart = (self.pos - self.pos.mean(0)).double()
+        return int(torch.linalg.matrix_rank(apart, rtol=1e-6)) < self.axes
 
     def rows(self, kind: str, index: Tensor) -> dict[str, Any]:
         """The inputs, with those rows of the inputs of "nodes" or "edges"."""
