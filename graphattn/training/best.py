@@ -3,6 +3,7 @@
 The choice is made on the validation part alone, and is kept with the parameters.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -81,24 +82,32 @@ class Best(nn.Module):
                 self.share.fill_(share)
                 answers = torch.cat(answers_of(self, task, val, schedule)[0])
                 self.scores[number] = task.scores(task.predictions(answers), labels)[task.metric]
-        best = int(self.scores.nan_to_num(-torch.inf).argmax())
+        best = int(self.scores.nan_to_num(-torch.inf, neginf=-torch.inf).argmax())
         self.share.fill_(list(SHARES.values())[best])
 
     def choice(self) -> dict[str, Any]:
-        """The chosen candidate, the score of each on the validation part, and the margin."""
+        """The chosen candidate, the score of each on the validation part, and the margin.
+
+        A candidate whose answers are not finite has no score.
+        """
         shares = list(SHARES.values())
         name = list(SHARES)[shares.index(float(self.share))]
-        if self.scores.isnan().any():
-            return {"name": name, "validation": {}, "margin": None}
         scores = dict(zip(SHARES, self.scores.tolist(), strict=True))
-        margin = scores[name] - max(score for key, score in scores.items() if key != name)
+        scores = {key: score for key, score in scores.items() if math.isfinite(score)}
+        others = [score for key, score in scores.items() if key != name]
+        margin = None
+        if name in scores and others:
+            margin = scores[name] - max(others)
         return {"name": name, "validation": scores, "margin": margin}
 
 
 def said(choice: dict[str, Any]) -> str:
     """A choice in words."""
-    if choice["margin"] is None:
+    if not choice["validation"]:
         return f"{choice['name']} answers, as no validation part chooses"
+    if choice["margin"] is None:
+        (score,) = choice["validation"].values()
+        return f"{choice['name']} answers, the only one with a score ({score:.3f})"
     scores = ", ".join(f"{name} {score:.3f}" for name, score in choice["validation"].items())
     return (
         f"{choice['name']} answers, by a margin of {choice['margin']:.3f} on the validation part "

@@ -25,7 +25,8 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "drop": lambda: RandomDrop(0.3),
     "jitter": lambda: RandomJitter(0.005),
 }
-_LEAST_DRAWN, _MOST_DRAWN = 0.5, 4.0  # chances of a block beside that of a usual one
+_LEAST_DRAWN = 0.5  # chance of a block beside that of a usual one
+_MOST_DRAWN = 4.0
 _KEPT = 2 << 30  # bytes of shapes that stay in memory
 
 

@@ -93,6 +93,28 @@ def test_the_candidate_with_the_best_score_is_chosen_with_its_margin(chosen, mon
     assert said(choice).startswith(f"{chosen} answers, by a margin of 0.250 on the validation part")
 
 
+@pytest.mark.parametrize("wrong", [torch.nan, -torch.inf])
+def test_a_network_that_diverged_leaves_the_answer_to_the_forest(wrong):
+    model = Best(3, 2, widths=(8, 8))
+    model.scores.copy_(torch.tensor([wrong, wrong, 0.25]))
+    model.share.fill_(1)
+    choice = model.choice()
+    assert choice == {"name": "the forest", "validation": {"the forest": 0.25}, "margin": None}
+    assert said(choice) == "the forest answers, the only one with a score (0.250)"
+
+
+def test_a_network_without_finite_answers_is_never_chosen(monkeypatch):
+    y = torch.tensor([0.0, 1.0, 3.0])
+
+    def answers(model, task, val, schedule):
+        return [y[:, None] * {0.5: torch.nan, 0.0: torch.nan, 1.0: 0.5}[float(model.share)]], 0.0
+
+    monkeypatch.setattr("graphattn.training.best.answers_of", answers)
+    model = Best(3, 1, widths=(8, 8))
+    model.choose(TASKS["regress"]("node"), Labelled(y[:, None]), None)
+    assert model.choice()["name"] == "the forest"
+
+
 def test_without_a_validation_part_both_answer():
     model = Best(3, 2, widths=(8, 8))
     model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(torch.zeros(0)), None)
