@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..arguments import floats, one_of, positive, width
 from ..errors import GraphError, OptionError, ShapeError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, Pattern
 from ..graph.edge_index import from_edge_index
 from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
@@ -253,6 +253,8 @@ def _graph(graph: AttentionGraph | Tensor, x: Tensor) -> AttentionGraph:
         )
     if isinstance(graph, Tensor):
         graph = from_edge_index(graph, num_nodes=len(x), duplicates="keep")
+    if isinstance(graph, Pattern):
+        raise GraphError("graph must be made of the positions, got a recipe; pass recipe(pos)")
     if not isinstance(graph, AttentionGraph):
         raise GraphError(
             f"graph must be an AttentionGraph or an edge_index, got {type(graph).__name__}"

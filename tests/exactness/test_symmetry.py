@@ -366,6 +366,26 @@ def test_crystals_of_a_batch_turn_and_permute():
         ga.verify(near, graph, pos=pos, cell=cells, symmetry="cells")
 
 
+@pytest.mark.parametrize("mixed", [True, False])
+def test_structures_that_a_batch_mixes_are_found(mixed):
+    """All of them may move as one, and each alone."""
+    batch = torch.tensor([0] * 6 + [1] * 4 + [2] * 3)
+
+    def centred(pos, batch):
+        if mixed:
+            return (pos - pos.mean(0)).norm(dim=1), pos
+        sums = pos.new_zeros(3, pos.shape[1]).index_add(0, batch, pos)
+        means = sums / batch.bincount()[:, None]
+        return (pos - means[batch]).norm(dim=1), pos[:, None, :]
+
+    report = ga.verify(
+        centred, pos=points(), batch=batch, symmetry="translations", output=["scalars", "points"]
+    )
+    assert report.ok != mixed
+    if mixed:
+        assert causes(report) == {"translations": ("batch", "batch")}
+
+
 def test_half_the_precision_is_said():
     report = ga.verify(near, ga.graphs.knn(..., k=4), pos=points().float(), symmetry="all")
     assert report.ok

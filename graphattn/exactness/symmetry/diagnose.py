@@ -231,6 +231,12 @@ class _Case:
 
     def _axes(self) -> list[Explanation]:
         """Coordinates that are read as they are, axis by axis."""
+        if all(move.case == "each structure by its own" for move in self.moves):
+            words = (
+                "structures of a batch are mixed; a mean or an edge over all points in place of "
+                "those of a structure"
+            )
+            return [("batch", "batch", words)]
         axes = self.structure.axes
         far = 3 * self.structure.spread
         bad = []

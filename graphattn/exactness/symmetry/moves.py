@@ -111,7 +111,7 @@ def rotation_about(axes: int, axis: int, angle: float) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Shift:
-    """All points moved by one vector (d,)."""
+    """All points moved by one vector (d,), or each by its own (N, d), equal within a structure."""
 
     vector: Tensor
     symmetry: str = "translations"
@@ -124,8 +124,16 @@ class Shift:
     def expected(self, structure: Structure, kind: str, output: Tensor) -> Tensor:
         """Points move along."""
         if kind == "points":
-            return output + self.vector.to(output)
+            return output + _rows_like(self.vector, output)
         return output
+
+
+def _rows_like(vectors: Tensor, output: Tensor) -> Tensor:
+    """Vectors (d,) or (N, d) to be added to an output (N, ..., d)."""
+    vectors = vectors.to(output)
+    if vectors.dim() == 1:
+        return vectors
+    return vectors.reshape(len(vectors), *[1] * (output.dim() - 2), -1)
 
 
 # --- order of nodes and edges
@@ -215,8 +223,7 @@ class Wrap:
         """Points move with their atoms."""
         if kind != "points":
             return output
-        vectors = self._vectors(structure).to(output)
-        return output + vectors.reshape(len(vectors), *[1] * (output.dim() - 2), -1)
+        return output + _rows_like(self._vectors(structure), output)
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,6 +346,8 @@ def moves_of(
         for trial in range(2):
             vector = torch.randn(axes, generator=generator(seed + 20 + trial), dtype=torch.float64)
             yield Shift(3 * structure.spread * vector)
+        if structure.inputs.get("batch") is not None:
+            yield apart(structure, seed + 25)
     elif symmetry == "permutations":
         for trial in range(3):
             yield Shuffle(shuffled(structure, seed + 30 + trial))
@@ -354,6 +363,16 @@ def moves_of(
             yield Recell(_sheared(axes, periodic))
         for axis in periodic:
             yield Double(axis)
+
+
+def apart(structure: Structure, seed: int) -> Shift:
+    """Each structure of a batch moved by a vector of its own."""
+    batch = structure.inputs["batch"].cpu()
+    vectors = torch.randn(
+        int(batch.max()) + 1, structure.axes, generator=generator(seed), dtype=torch.float64
+    )
+    own = 3 * structure.spread * vectors[batch]
+    return Shift(own, case="each structure by its own")
 
 
 def shuffled(structure: Structure, seed: int) -> Tensor:

@@ -37,7 +37,7 @@ class Cause:
     Args:
         symmetries: The symmetries that it breaks.
         kind: "coordinates", "directions", "frames", "ties", "features", "output", "graph", "order",
-            "handedness", "cell", "chance" or "unknown".
+            "handedness", "cell", "batch", "chance" or "unknown".
         input: The input that it comes by, as Python writes it: ``pos[:, 2]``.
         words: The explanation, and what to try.
     """
