@@ -348,6 +348,34 @@ def test_clouds_of_a_batch_stay_sorted():
     ).ok
 
 
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ([0] * N, r"batch must be \(13,\) integers"),
+        (torch.zeros(4, dtype=torch.int64), r"batch must be \(13,\) integers"),
+        (torch.zeros(N), r"pass batch.long\(\)"),
+        (torch.full((N,), -1), "from 0, got -1"),
+    ],
+)
+def test_a_batch_numbers_the_structure_of_each_point(batch, words):
+    with pytest.raises(ShapeError, match=words):
+        ga.verify(lambda pos, batch: pos.norm(), pos=points(), batch=batch, symmetry="all")
+
+
+@pytest.mark.parametrize("reads", ["distances", "components"])
+def test_a_crystal_of_one_atom_depends_on_its_cell(reads):
+    def model(graph, pos, cell):
+        if reads == "components":
+            return near(graph, pos) * cell[0, 1]
+        return near(graph, pos)
+
+    report = ga.verify(
+        model, ga.graphs.radius(..., r=3.5), pos=points(1), cell=CELL, symmetry="all"
+    )
+    assert report.untested == ()
+    assert report.ok == (reads == "distances")
+
+
 def test_crystals_of_a_batch_turn_and_permute():
     cells = torch.stack((CELL, CELL * 1.3))
     pos = points(11) * 2

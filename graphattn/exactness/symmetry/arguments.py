@@ -70,6 +70,7 @@ def question(
     if cell is not None:
         cell = checked_cell(cell, pos.shape[1], OptionError).detach().to(pos)
     periodic = _periodic(pbc, pos.shape[1], cell)
+    _check_batch(inputs.get("batch"), len(pos))
     edges, build = _edges(graph, pos, cell, inputs)
     if symmetry == "all" and cell is None:
         _need_no_cell(edges)
@@ -150,6 +151,19 @@ def _check_one_cell(cell: Any, inputs: Mapping[str, Any], periodic: tuple[int, .
         raise OptionError("cells are checked on one structure, got batch; leave it out")
     if not periodic:
         raise OptionError("cells need an axis that repeats, got none in pbc")
+
+
+def _check_batch(batch: Any, num_nodes: int) -> None:
+    """Refuse numbers of structures that are not one for each point."""
+    if batch is None:
+        return
+    expected = f"batch must be ({num_nodes},) integers, the number of each point's structure"
+    if not isinstance(batch, Tensor) or batch.shape != (num_nodes,):
+        raise ShapeError(f"{expected}, got {shown(batch)}")
+    if batch.dtype not in (torch.int32, torch.int64):
+        raise ShapeError(f"{expected}, got {batch.dtype}; pass batch.long()")
+    if int(batch.min()) < 0:
+        raise ShapeError(f"{expected} from 0, got {int(batch.min())}")
 
 
 def _edges(

@@ -122,6 +122,7 @@ def _notes(asked: Question, trials: Trials) -> list[str]:
             f"coordinates are up to {asked.structure.distance:,.0f} times as large as the points "
             f"lie apart, and a break below {trials.bound:.0e} is not seen; verify pos - pos.mean(0)"
         )
-    if asked.structure.is_flat and "reflections" in asked.symmetries:
+    is_flat = asked.structure.cell is None and asked.structure.is_flat
+    if is_flat and "reflections" in asked.symmetries:
         notes.append("points in a plane are their own mirror images; handedness is not seen")
     return notes

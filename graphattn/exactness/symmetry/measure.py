@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..bounds import difference
 from .model import Model, Outputs, named
-from .moves import Double, Move, generator
+from .moves import Double, Move, Turn, generator
 from .report import SymmetryRow
 from .structure import Structure
 
@@ -16,6 +16,7 @@ NUDGE = 1e-4  # of the spread, by which points are moved so that no distances ar
 #: Relative errors that are taken for rounding.
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-4}
 FAR = 64  # roundings of the largest coordinate, relative to the spread, in an output
+STRETCH = 0.05  # of lengths, by which an output is asked if it depends on them
 LEAST_CHANGE = 10  # in bounds, of an output by other positions, below which no break is seen
 
 
@@ -65,7 +66,10 @@ class Trials:
         return largest or 1.0
 
     def untested(self) -> tuple[str, ...]:
-        """Outputs that hardly change when points are moved, a little, or far with other vectors."""
+        """Outputs that hardly change when points are moved: a little, or far and stretched.
+
+        Vectors change with them, and the cell is stretched: it may hold one atom.
+        """
         still = self._still(self.base, self.near)
         if not still:
             return ()
@@ -75,10 +79,17 @@ class Trials:
             inputs[name] = inputs[name] + self._noise(inputs[name])
         far = structure.pos + structure.spread * self._noise(structure.pos)
         try:
-            moved = self.model.run(replace(structure, pos=far, inputs=inputs).settled())
+            other = self._stretch().moved(replace(structure, pos=far, inputs=inputs))
+            moved = self.model.run(other.settled())
         except Exception:  # of the model's code, on points that it does not take
             return ()
         return self._still(still, moved)
+
+    def _stretch(self) -> Turn:
+        """A matrix near 1, which turns nothing and keeps no lengths."""
+        axes = self.structure.axes
+        noise = self._noise(torch.zeros(axes, axes, dtype=torch.float64))
+        return Turn("", "", torch.eye(axes, dtype=torch.float64) + STRETCH * noise)
 
     def _noise(self, x: Tensor) -> Tensor:
         noise = torch.randn(x.shape, generator=generator(self.seed + 60), dtype=torch.float64)

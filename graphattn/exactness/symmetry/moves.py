@@ -371,7 +371,7 @@ def apart(structure: Structure, seed: int) -> Shift:
     vectors = torch.randn(
         int(batch.max()) + 1, structure.axes, generator=generator(seed), dtype=torch.float64
     )
-    own = 3 * structure.spread * vectors[batch]
+    own = 3 * structure.spread * vectors[batch.long()]
     return Shift(own, case="each structure by its own")
 
 
