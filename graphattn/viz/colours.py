@@ -182,10 +182,10 @@ def _labelled(labels: NDArray[np.int64], name: str, names: Any) -> Colouring:
         )
         for label in present.tolist()
     )
-    many = len(present) > len(LABELS)
-    return Colouring(
-        name, rgb, legend, None, (f"Colours repeat after {len(LABELS)} labels.",) * many
-    )
+    remarks: tuple[str, ...] = ()
+    if len({shade for _, shade in legend}) < len(legend):
+        remarks = (f"Colours repeat after {len(LABELS)} labels.",)
+    return Colouring(name, rgb, legend, None, remarks)
 
 
 def _amounts(values: Array, name: str, limits: tuple[float, float] | None = None) -> Colouring:

@@ -289,7 +289,10 @@ def _in_unit_ball(sets: list[Nodes], down: bool) -> list[Array]:
 
 def _legend(colours: Colouring, named: bool) -> str:
     """Labels to switch on and off, or a scale, in HTML; after their name if the page lists none."""
-    words = "".join(_switch(name, shade) for name, shade in colours.labels[:16])
+    names: dict[str, list[str]] = {}
+    for label, shade in colours.labels[:16]:
+        names.setdefault(shade, []).append(label)
+    words = "".join(_switch(", ".join(labels), shade) for shade, labels in names.items())
     if len(colours.labels) > 16:
         words += f" and {len(colours.labels) - 16} more"
     if colours.scale is not None:
@@ -301,7 +304,7 @@ def _legend(colours: Colouring, named: bool) -> str:
 
 
 def _switch(name: str, shade: str) -> str:
-    """A box to tick for a label, whose value is its colour in bytes."""
+    """A box to tick for the labels of a colour, whose value is the colour in bytes."""
     value = [int(shade[at : at + 2], 16) for at in (1, 3, 5)]
     box = f'<input type="checkbox" checked value="{value}">'
     return f'<label>{box}<i style="background:{shade}"></i>{escape(name)}</label>'

@@ -45,8 +45,8 @@ def to_html(
 
     One file that needs no network and no other file, drawn by WebGL: a million points or 200,000
     faces turn. Colours are those of :func:`plot_shape`; the reader switches between them, between
-    layers or levels, and between heads, and ticks which labels are drawn. Places are kept to 1/65536 of the size of the whole; a
-    point takes some 10 bytes.
+    layers or levels, and between heads, and ticks which labels are drawn, those of the same colour
+    together. Places are kept to 1/65536 of the size of the whole; a point takes some 10 bytes.
 
     Args:
         graph_or_weights: A graph, or its :class:`EdgeWeights` (or what attention gave with

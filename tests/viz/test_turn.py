@@ -392,3 +392,13 @@ def test_a_label_is_switched_by_its_colour(tmp_path):
     boxes = re.findall(r'<input type="checkbox" checked value="(.*?)">', colours["legend"])
     assert [json.loads(value) for value in boxes] == colours["palette"]
     assert "&lt;roof&gt;</label>" in colours["legend"]
+
+
+def test_labels_of_the_same_colour_have_one_switch(tmp_path):
+    """As classes 2 and 14 of LAS, of twelve colours."""
+    shape = Data(pos=cloud(6), y=torch.tensor([2, 14, 5, 2, 14, 5]))
+    path = to_html(shape, tmp_path / "page.html", names={2: "ground", 14: "wire", 5: "tree"})
+    (colours,) = data_of(path)["sets"][0]["colors"]
+    assert colours["legend"].count("<input") == 2
+    assert "ground, wire" in colours["legend"]
+    assert "Colours repeat after 12 labels." in colours["legend"]
