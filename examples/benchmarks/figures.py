@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 from choice import choices
-from models import MODELS
 from pairs import PAIRS, times_of
 from peers import PEERS
 from processes import Remote, hold_to_avx2
 from shapes import SHAPES, Shape
+from whole_models import MODELS
 
 from graphattn.bench.machine import heading, machine
 from graphattn.bench.peers import BOTH, FORWARD, MODES, Problem

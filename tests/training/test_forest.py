@@ -95,6 +95,13 @@ def test_a_model_that_loses_by_more_than_its_interval_says_so():
         answers = [[right.flip(1)] * 30, [right] * many + [right.flip(1)] * (30 - many)]
         model, forest = (Evaluation(task, "test", {}, [], None, one, labels) for one in answers)
         model.controls["forest"] = forest
-        told = notes(SimpleNamespace(model="unet", options={}, unlike_start=list), model)
+        run = SimpleNamespace(
+            model="unet",
+            options={},
+            unlike_start=list,
+            note_of_unfinished=lambda: "",
+            unfinished_control=lambda name: "",
+        )
+        told = notes(run, model)
         assert len([line for line in told if "a random forest scores more" in line]) == least
     assert Difference(-0.5, -0.6, -0.4, 9).said == "+0.500 [+0.400, +0.600] less"
