@@ -17,8 +17,9 @@ from .loop import answers_of
 from .options import Schedule
 from .tasks import Task
 
-#: Candidates, and the share that the forest has in the answers of each.
-SHARES = {"the mean of both": 0.5, "the network": 0.0, "the forest": 1.0}
+#: Candidates, and the share that the forest has in the answers of each; of equal ones the first is
+#: chosen, so that a network must earn its part.
+SHARES = {"the forest": 1.0, "the mean of both": 0.5, "the network": 0.0}
 
 
 class Best(nn.Module):
@@ -74,7 +75,7 @@ class Best(nn.Module):
     def choose(self, task: Task, val: Prepared, schedule: Schedule) -> None:
         """Answer from now on as the candidate with the best score on some shapes with labels.
 
-        Of equal ones, and where there are no such shapes, the mean of both is chosen.
+        Of equal ones, and where there are no such shapes, the forest is chosen.
         """
         if len(val):
             labels = torch.cat(val.labels())

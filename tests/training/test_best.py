@@ -96,7 +96,7 @@ def test_the_candidate_with_the_best_score_is_chosen_with_its_margin(chosen, mon
 @pytest.mark.parametrize("wrong", [torch.nan, -torch.inf])
 def test_a_network_that_diverged_leaves_the_answer_to_the_forest(wrong):
     model = Best(3, 2, widths=(8, 8))
-    model.scores.copy_(torch.tensor([wrong, wrong, 0.25]))
+    model.scores.copy_(torch.tensor([0.25, wrong, wrong]))
     model.share.fill_(1)
     choice = model.choice()
     assert choice == {"name": "the forest", "validation": {"the forest": 0.25}, "margin": None}
@@ -115,11 +115,20 @@ def test_a_network_without_finite_answers_is_never_chosen(monkeypatch):
     assert model.choice()["name"] == "the forest"
 
 
-def test_without_a_validation_part_both_answer():
+def test_without_a_validation_part_the_forest_answers():
     model = Best(3, 2, widths=(8, 8))
     model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(torch.zeros(0)), None)
-    assert float(model.share) == 0.5
-    assert said(model.choice()) == "the mean of both answers, as no validation part chooses"
+    assert float(model.share) == 1
+    assert said(model.choice()) == "the forest answers, as no validation part chooses"
+
+
+def test_of_candidates_with_one_score_the_forest_is_chosen(monkeypatch):
+    y = torch.tensor([0, 0, 1, 1])
+    right = torch.nn.functional.one_hot(y, 2).double()
+    monkeypatch.setattr("graphattn.training.best.answers_of", lambda *_: ([right], 0.0))
+    model = Best(3, 2, widths=(8, 8))
+    model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(y), None)
+    assert model.choice()["name"] == "the forest"
 
 
 @pytest.mark.slow
