@@ -54,7 +54,7 @@ def scale(
     A scan that does not exist yet is counted as a grid of as many points.
 
     \b
-      graphattn scale 'grid_neighbourhood((368, 368, 368), 3)' --gpus 64 --memory 80
+      graphattn scale 'grid_neighbourhood((512, 512), 13)' --gpus 8 --memory 24
       graphattn scale 'grid_neighbourhood((512, 512), 13)' --processes 8,64,1000
     """
     import torch
@@ -137,7 +137,7 @@ def scale(
         say("  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)))
     say(
         f"\npartition: {reports[-1].partition}; own, halo, MB and times are those of the process "
-        f"that has most; GB held: in a training step of {layers} blocks (--layers)"
+        f"that has most\nGB held: in a training step of {layers} blocks (--layers)"
     )
     reasons: dict[tuple[str, str], list[str]] = {}
     for report in reports:
