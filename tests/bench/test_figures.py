@@ -20,7 +20,7 @@ CHECK = """
 import figures, json, sys, torch
 for line in json.loads(sys.argv[1]):
     options = figures.parser().parse_args(line)
-    known = (*figures.SHAPES, "shapes", "pairs", "choice", "goals")
+    known = (*figures.SHAPES, *figures.GROUPS, "shapes", "choice", "goals")
     assert set(options.names.split(",")) <= set(known), line
     assert not options.peers or set(options.peers.split(",")) <= set(figures.PEERS), line
 values = {name: {"forward": 1.0, "forward + backward": 1.0} for name in figures.AT_LEAST | figures.AT_MOST}
