@@ -280,12 +280,7 @@ def judged(
 
 def _judged_of_shares(claim: Claim, shares: "Shares", p: float | None) -> Verdict:
     difference = shares.difference
-    if p is None:
-        verdict = claim.sign(difference)
-    elif p < LEVEL:
-        verdict = claim.judged(difference)
-    else:
-        verdict = NOT_DECIDED
+    verdict = _in_a_word(claim, difference, p)
     return Verdict(str(claim), difference, None, p, verdict, (str(shares),))
 
 
@@ -299,10 +294,13 @@ def _judged(
     groups = groups_of(pairs)
     if groups is not None and p is not None:
         return Verdict(str(claim), difference, None, p, COLLAPSED, (f"differences: {groups}",))
+    return Verdict(str(claim), difference, effect, p, _in_a_word(claim, difference, p))
+
+
+def _in_a_word(claim: Claim, difference: Interval, p: float | None) -> str:
+    """The verdict of a test, or of the sign alone where too few seeds leave no test."""
     if p is None:
-        verdict = claim.sign(difference)
-    elif p < LEVEL:
-        verdict = claim.judged(difference)
-    else:
-        verdict = NOT_DECIDED
-    return Verdict(str(claim), difference, effect, p, verdict)
+        return claim.sign(difference)
+    if p < LEVEL:
+        return claim.judged(difference)
+    return NOT_DECIDED

@@ -68,40 +68,6 @@ def unseen(seeds: int) -> float:
     return 1 - float(0.05 ** (1 / seeds))
 
 
-def median_interval(scores: Sequence[float]) -> tuple[float, float]:
-    """A 95 % interval of the median by order statistics, whatever the distribution is.
-
-    NaN of fewer than 6, of which no interval covers so much.
-
-    Source: Conover 1999, "Practical Nonparametric Statistics", by ``scipy.stats.quantile_test``.
-    """
-    from scipy.stats import quantile_test
-
-    found = quantile_test(list(scores)).confidence_interval(0.95)
-    return float(found.low), float(found.high)
-
-
-def interquartile_mean(strata: Sequence[Sequence[float]]) -> tuple[float, float, float]:
-    """The mean of the middle half of all runs, and its 95 % interval by a stratified bootstrap.
-
-    Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
-    Precipice"; by ``scipy.stats.bootstrap``.
-    """
-    from scipy.stats import bootstrap, trim_mean
-
-    arrays = [np.asarray(scores, dtype=float) for scores in strata]
-
-    def middle(*parts: np.ndarray, axis: int = -1) -> np.ndarray:
-        return np.asarray(trim_mean(np.concatenate(parts, axis=axis), 0.25, axis=axis))
-
-    mean = float(middle(*arrays))
-    if all(float(np.ptp(x)) == 0 for x in arrays):
-        return mean, mean, mean
-    random = np.random.default_rng(0)
-    found = bootstrap(arrays, middle, n_resamples=2_000, method="percentile", rng=random)
-    return mean, float(found.confidence_interval.low), float(found.confidence_interval.high)
-
-
 def share_test(hits: int, runs: int, other_hits: int, other_runs: int) -> float:
     """Two-sided p of Fisher's exact test of two shares of runs.
 
