@@ -60,7 +60,7 @@ def scale(
     import torch
 
     from ..distributed.paper import fewest, on_paper, times
-    from ..distributed.paper import memory as held
+    from ..distributed.paper import memory as bytes_held
     from ..distributed.plans import Rows
 
     if gpus is None:
@@ -81,15 +81,16 @@ def scale(
         else:
             partition = "contiguous"
     if gpus is not None:
-        numbers = _counted(numbers, fewest(graph))
+        numbers = _counted(numbers, fewest(graph.edges))
     reports = []
     for P in numbers:
         with step(f"counting rows of {P} processes"):
             reports.append(on_paper(graph, P, rows, partition=partition, pos=pos))
     each = [(report, times(report, bandwidth, teraflops)) for report in reports]
+    held = [bytes_held(report, layers) for report in reports]
     answer = None
     if gpus is not None:
-        answer = _answer(each, memory, layers)
+        answer = _answer(each, held, memory)
     if json:
         plans: list[dict[str, Any]] = [
             {**r.to_dict(), "milliseconds": t._asdict()} for r, t in each
@@ -119,7 +120,7 @@ def scale(
             "balance",
         )
     ]
-    for report, time in each:
+    for (report, time), size in zip(each, held, strict=True):
         c = report.counts
         own = int(c.targets.max())
         halo = int(c.remote.max())
@@ -127,7 +128,7 @@ def scale(
         shares = f"{halo / max(1, own):.2g}", f"{report.interior:.0%}", report.plan
         costs = (
             f"{most / 1e6:,.3g}",
-            f"{held(report, layers) / 1e9:,.3g}",
+            f"{size / 1e9:,.3g}",
             *(f"{milliseconds:.2g}" for milliseconds in time),
             f"{report.balance:.2f}",
         )
@@ -183,18 +184,15 @@ def _counted(numbers: list[int], least: int) -> list[int]:
     return counted
 
 
-def _answer(each: list[tuple[Any, Any]], gigabytes: float, layers: int) -> dict[str, Any]:
+def _answer(each: list[tuple[Any, Any]], held: list[int], gigabytes: float) -> dict[str, Any]:
     """The plan whose steps are shortest, of those that fit into the memory of a GPU.
 
     Raises:
         OptionError: If none fits.
     """
-    from ..distributed.paper import memory
-
-    sizes = [memory(report, layers) for report, _ in each]
-    fit = [number for number, size in enumerate(sizes) if size <= gigabytes * 1e9]
+    fit = [number for number, size in enumerate(held) if size <= gigabytes * 1e9]
     if not fit:
-        least = min(sizes)
+        least = min(held)
         raise OptionError(
             f"--memory: a process holds {least / 1e9:,.3g} GB at least, got {gigabytes:g}; take "
             "more --gpus, or fewer --layers"
@@ -207,7 +205,7 @@ def _answer(each: list[tuple[Any, Any]], gigabytes: float, layers: int) -> dict[
         "fewest": each[fit[0]][0].counts.processes,
         "partition": report.partition,
         "plan": report.plan,
-        "bytes": sizes[best],
+        "bytes": held[best],
         "launch": _launch(number),
     }
 

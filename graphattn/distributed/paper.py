@@ -87,9 +87,9 @@ def on_paper(
     return Report(plan, layout, counts, rows, refused)
 
 
-def fewest(graph: AttentionGraph) -> int:
+def fewest(edges: Edges) -> int:
     """The least number of processes whose intervals of sources can be counted one at a time."""
-    return max(1, -(-graph.edges.num_runs // _MOST))
+    return max(1, -(-edges.num_runs // _MOST))
 
 
 def times(report: Report, gigabytes: float, teraflops: float) -> Times:
@@ -143,7 +143,7 @@ def _count(edges: Edges, targets: Tensor, sources: Tensor) -> tuple[int, int, in
         raise GraphError(
             f"one process would own {targets.numel():,} targets, whose sources are counted in "
             f"memory (limit {_MOST:,} intervals); take at least "
-            f"{-(-edges.num_runs // _MOST):,} processes"
+            f"{fewest(edges):,} processes"
         )
     runs = edges.rows(targets)
     length = runs.hi - runs.lo
