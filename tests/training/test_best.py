@@ -10,7 +10,8 @@ from graphattn.graphs import Hierarchy
 from graphattn.graphs.points.hierarchy import Level
 from graphattn.shapes import Shape
 from graphattn.training import Run
-from graphattn.training.best import SHARES, Best, said
+from graphattn.training.best import SHARES, Best, advantage, said
+from graphattn.training.difference import limits
 from graphattn.training.tasks import TASKS
 
 HOW = {"model": "best", "epochs": 1, "model_options": {"widths": [8] * 4, "trees": 5}}
@@ -71,26 +72,56 @@ def test_answers_are_those_of_the_share():
     torch.testing.assert_close(model(x, shape).softmax(-1), mean)
 
 
-@pytest.mark.parametrize("chosen", SHARES)
-def test_the_candidate_with_the_best_score_is_chosen_with_its_margin(chosen, monkeypatch):
-    y = torch.tensor([0, 0, 1, 1, 1, 0, 1])
+def candidates(monkeypatch, y, wrong):
+    """A Best whose candidates err on the points that ``wrong`` lists, after its choice."""
     right = torch.nn.functional.one_hot(y, 2).double()
-    shares = dict(zip(SHARES, SHARES.values(), strict=True))
+    names = {share: name for name, share in SHARES.items()}
 
     def answers(model, task, val, schedule):
-        flipped = right.clone()
-        if float(model.share) != shares[chosen]:
-            flipped[2] = flipped[2].flip(0)
-        return [flipped], 0.0
+        output = right.clone()
+        points = wrong[names[float(model.share)]]
+        output[points] = output[points].flip(1)
+        return [output], 0.0
 
     monkeypatch.setattr("graphattn.training.best.answers_of", answers)
     model = Best(3, 2, widths=(8, 8))
     model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(y), None)
-    choice = model.choice()
+    return model.choice()
+
+
+@pytest.mark.parametrize("chosen", SHARES)
+def test_the_candidate_with_the_best_score_is_chosen_with_its_margin(chosen, monkeypatch):
+    y = torch.arange(200) % 2
+    third = list(range(0, 200, 3))
+    wrong = dict.fromkeys(SHARES, third) | {chosen: []}
+    choice = candidates(monkeypatch, y, wrong)
     assert choice["name"] == chosen
     assert choice["validation"][chosen] == 1
-    assert choice["margin"] == pytest.approx(1 - (3 / 4 + 3 / 4) / 2)
-    assert said(choice).startswith(f"{chosen} answers, by a margin of 0.250 on the validation part")
+    assert choice["margin"] == pytest.approx(1 - 133 / 267, abs=0.01)
+    assert said(choice).startswith(f"{chosen} answers, by a margin of 0.50")
+
+
+def test_a_candidate_that_is_better_by_chance_leaves_the_answer_to_the_forest(monkeypatch):
+    """It is better in one corner of the only scan: there neighbours are right together."""
+    y = torch.arange(200) % 2
+    wrong = {"the forest": list(range(10)), "the mean of both": [], "the network": [50, 150]}
+    choice = candidates(monkeypatch, y, wrong)
+    assert choice["name"] == "the forest"
+    assert choice["margin"] < 0
+    assert "as no score on the validation part is higher by more than chance" in said(choice)
+    spread = wrong | {"the forest": list(range(0, 200, 20))}
+    assert candidates(monkeypatch, y, spread)["name"] == "the mean of both"
+
+
+def test_the_interval_of_an_advantage_is_the_t_interval_where_answers_are_few():
+    """Of shares of at most 20 answers a jackknife without one at a time is the paired t interval."""
+    task = TASKS["classify"]("shape", ("a", "b"))
+    labels = torch.zeros(18, dtype=torch.int64)
+    ours = torch.tensor([0] * 15 + [1] * 3)
+    others = torch.tensor([1] * 7 + [0] * 11)
+    seen = advantage(task, ours, others, labels)
+    assert seen == pytest.approx(limits(((others - ours).double()).tolist()))
+    assert advantage(task, ours[:1], others[:1], labels[:1]) == (-torch.inf, torch.inf)
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, -torch.inf])
