@@ -1,8 +1,8 @@
 """Shapes of a folder as a model reads them: made once, kept, turned in training, and packed."""
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from ..errors import LoaderError
 from ..graphs import Hierarchy
 from ..graphs.points.cloud_cache import _bytes
-from ..pyg import Compose, Data, RandomJitter
+from ..pyg import Batch, Compose, Data, RandomJitter
 from ..shapes import PointBatches, RandomDrop, RandomMirror, RandomRotation, RandomStretch
 from ..shapes.seeded import seeded
 from .elements import count_of
@@ -28,6 +28,15 @@ OTHERS: dict[str, Callable[[], Any]] = {
 _LEAST_DRAWN = 0.5  # chance of a block beside that of a usual one
 _MOST_DRAWN = 4.0
 _KEPT = 2 << 30  # bytes of shapes that stay in memory
+
+
+class StillBatch(NamedTuple):
+    """Packed shapes that do not change, on the device of a model."""
+
+    x: Tensor
+    levels: Hierarchy
+    y: Tensor | None
+    sizes: list[int]  # points of each shape
 
 
 class Prepared(Dataset):
@@ -64,6 +73,7 @@ class Prepared(Dataset):
         self.rigid = [made[word]() for word in augment if word in fixed]
         self.others = Compose([made[word]() for word in augment if word not in fixed])
         self._kept: dict[int, Data] = {} if like is None else like._kept
+        self._packed: dict[tuple[int, str, int], StillBatch] = {}
         self._room: list[int] = [_KEPT] if like is None else like._room
         own = torch.as_tensor(folder.sizes)[torch.tensor(numbers, dtype=torch.int64)]
         if inputs.elements:
@@ -106,11 +116,16 @@ class Prepared(Dataset):
         data = self._kept.get(number)
         if data is None:
             data = self.inputs(self.folder[number], self.name(index))
-            size = _bytes(data.levels) + data.x.numel() * data.x.element_size()
-            if size <= self._room[0]:
+            if self._has_room(_bytes(data.levels) + data.x.nbytes):
                 self._kept[number] = data
-                self._room[0] -= size
         return data
+
+    def _has_room(self, size: int) -> bool:
+        """True, and so many bytes are taken, if as many are left."""
+        if size > self._room[0]:
+            return False
+        self._room[0] -= size
+        return True
 
     def keep_nothing(self) -> None:
         """Hold no shape in memory: each is read once."""
@@ -143,6 +158,22 @@ class Prepared(Dataset):
         """Packed batches of at most ``points`` points, or of one shape that is larger."""
         most = max(points, int(self.sizes.max()))
         return PointBatches(self, most, **{"shuffle": False, **options})
+
+    def still(self, points: int, device: torch.device | str) -> Iterator[StillBatch]:
+        """Packed batches of the shapes as they are, on a device.
+
+        A batch is packed once where there is room, and keeps the plans of its graphs: so that what
+        a validation part takes beside the model is taken in the first epoch alone.
+        """
+        for number, shapes in enumerate(self.batches(points).plan()):
+            key = (points, str(device), number)
+            batch = self._packed.get(key)
+            if batch is None:
+                packed = Batch.from_data_list([self.static(int(shape)) for shape in shapes])
+                batch = StillBatch(*joined(packed, device), packed.ptr.diff().tolist())
+                if self._has_room(_bytes(batch.levels) + batch.x.nbytes):
+                    self._packed[key] = batch
+            yield batch
 
 
 def joined(batch: Any, device: torch.device | str) -> tuple[Tensor, Hierarchy, Tensor | None]:

@@ -23,7 +23,7 @@ from ..errors import OptionError
 from ..shapes.batches import mixed
 from ..shapes.seeded import seeded
 from .checkpoint import fill, part, prefixed, save_state
-from .data import Prepared, joined
+from .data import Prepared
 from .feeding import Batch, Feed
 from .options import Schedule
 from .schema import written
@@ -306,21 +306,19 @@ def answers_of(
     model.eval()
     answers: list[Tensor] = []
     total = 0.0
-    for batch in data.batches(how.points):
-        x, levels, y = joined(batch, how.device)
+    for x, levels, y, sizes in data.still(how.points, how.device):
         if how.shard and Processes().number > 1:
             levels, points, own = own_points(levels, task.readout)
             output = own.gather(model(points.scatter(x), levels))
         else:
             output = model(x, levels)
         if loss and y is not None:
-            total += float(task.loss(output.cpu().double(), y.cpu())) * batch.num_graphs
+            total += float(task.loss(output.cpu().double(), y.cpu())) * len(sizes)
         made = task.answers(output.cpu())
         if task.readout == "node":
-            sizes = batch.ptr.diff().tolist()
+            answers += made.split(sizes)
         else:
-            sizes = [1] * batch.num_graphs
-        answers += made.split(sizes)
+            answers += made.split(1)
     return answers, total / len(data)
 
 

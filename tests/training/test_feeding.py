@@ -22,10 +22,14 @@ from graphattn.plans.cache import CPU
 from graphattn.plans.grouped import by_source, by_target
 from graphattn.plans.transfer import unpack
 from graphattn.shapes import Shape
+from graphattn.training import data as training_data
 from graphattn.training import feeding, loop
 from graphattn.training.data import Prepared
 from graphattn.training.feeding import Feed, Ordered
+from graphattn.training.loop import answers_of
 from graphattn.training.models import MODELS, build
+from graphattn.training.options import Schedule
+from graphattn.training.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 #: Most launches of a step of each model; an optimizer with one launch for all parameters adds one.
@@ -127,6 +131,28 @@ def test_the_training_process_plans_nothing_after_the_first_batch(name, monkeypa
     for x, levels, _ in sent:
         model(x, levels).sum().backward()
     assert set(keys) <= {"first call of the edge kernels"}
+
+
+def test_a_validation_part_is_packed_and_planned_once(monkeypatch):
+    model, batches = fed("unet", 0)
+    data = batches.dataset
+    how = Schedule(epochs=1, points=149)
+    task = TASKS["segment"]("node", ("low", "high"))
+    first, _ = [answers_of(model, task, data, how)[0] for _ in range(2)]  # further choices
+    keys = underived(monkeypatch)
+    monkeypatch.setattr(training_data, "joined", None)
+    again = answers_of(model, task, data, how)[0]
+    assert [len(one) for one in again] == [61, 67, 71, 73, 79]
+    assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
+    assert keys == []
+
+
+def test_a_validation_part_without_room_is_packed_anew():
+    data = fed("unet", 0)[1].dataset
+    data.keep_nothing()
+    (first, *_), (again, *_) = [list(data.still(149, "cpu")) for _ in range(2)]
+    assert first.levels is not again.levels
+    assert torch.equal(first.x, again.x)
 
 
 @pytest.mark.slow
