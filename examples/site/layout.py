@@ -47,7 +47,7 @@ PARTS = {
     1: "What a token may read",
     5: "How it reads",
     9: "What is built of it",
-    21: "What is written wrongly",
+    22: "What is written wrongly",
 }
 #: What stands for an example that calls no builder: a word of its text, and a builder.
 STANDS_FOR = {
