@@ -37,6 +37,7 @@ def main() -> int:
     ]
     if subprocess.call([sys.executable, "-m", "sphinx", *words, str(source), str(html)]):
         return 1
+    links.remove_stale(html, source, layout.HERE / "play")
     faults = links.faults(html)
     print(*faults, sep="\n")
     print(f"{html / 'index.html'}: {len(faults)} faults")

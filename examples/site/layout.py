@@ -10,8 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import patterns
+
 import graphattn
-from graphattn.viz.gallery import gallery_page
 from graphattn.viz.style import png
 from graphattn.viz.thumbnail import thumbnail
 
@@ -78,15 +79,21 @@ class Layout:
             path.write_bytes(content)
 
     def remove_stale(self) -> None:
-        """Delete pages that an earlier build laid out and this one did not."""
+        """Delete pages that an earlier build laid out and this one did not, and their pictures."""
         for folder, kinds in (
             ("", "*.md"),
             ("reference", "*.rst"),
+            ("patterns", "*.rst"),
             ("story_in", "*.py"),
             ("gallery_in", "*.py"),
         ):
             for path in set((self.folder / folder).rglob(kinds)) - self.written:
                 path.unlink()
+        for gallery in GALLERIES:  # Sphinx-Gallery's pages of what lies in "..._in"
+            names = [path.stem for path in self.written if path.parent.name == f"{gallery}_in"]
+            for path in (self.folder / gallery).rglob("*[0-9][0-9]_*"):
+                if not any(name in path.name for name in names):
+                    path.unlink()
 
 
 def page(path: Path) -> str:
@@ -138,32 +145,11 @@ def order(chapters: list[Path]) -> str:
 
 def thumbnail_of(code: str) -> bytes:
     """The first graph that an example builds, as the gallery of patterns draws that builder's."""
-    patterns = list(graphattn.graphs.zoo().values())
+    named = list(patterns.catalogue().values())
     called = re.findall(r"\b(?:graphs\.)?([a-z_]+)\(", code)
     called += [builder for word, builder in STANDS_FOR.items() if word in code] + ["full"]
-    named = next(each for name in called for each in patterns if each.code.startswith(f"{name}("))
-    return png(thumbnail(named, 4, 2.8), 100)
-
-
-def zoo() -> str:
-    """The gallery of patterns as a page of the site; what is called leads to the reference."""
-    body = (
-        gallery_page(graphattn.graphs.zoo().values())
-        .split("</h1>")[1]
-        .removesuffix("</body></html>\n")
-    )
-    body = body.replace("<main>", '<div class="patterns">').replace("</main>", "</div>")
-    known = set(graphattn.graphs.__all__)
-
-    def link(call: re.Match[str]) -> str:
-        page = f"reference/generated/graphattn.graphs.{call[1]}.html"
-        return f'<code><a href="{page}">{call[1]}</a>' if call[1] in known else call[0]
-
-    parts = re.split(r"<h2>(.*?)</h2>", re.sub(r"<code>(\w+)", link, body))
-    lines = ["# Patterns", "", "```{raw} html", parts[0], "```"]
-    for family, cards in zip(parts[1::2], parts[2::2], strict=True):
-        lines += ["", f"## {family.capitalize()}", "", "```{raw} html", cards, "```"]
-    return "\n".join(lines) + "\n"
+    first = next(each for name in called for each in named if each.code.startswith(f"{name}("))
+    return png(thumbnail(first, 4, 2.8), 100)
 
 
 def rooms() -> list[str]:
@@ -232,7 +218,12 @@ def lay_out(folder: Path, drawn: bool = True) -> None:
             )
     for path in (HERE / "pages").glob("*.md"):
         layout.write(path.name, page(path))
-    layout.write("zoo.md", zoo() if drawn else "# Patterns\n")
+    named = patterns.catalogue().values()
+    layout.write("zoo.md", patterns.gallery(named, drawn))
+    if drawn:
+        layout.write("home_patterns.html", patterns.chosen())
+        for each in named:
+            layout.write(f"patterns/{patterns.slug(each)}.rst", patterns.page(each))
     for gallery, header in GALLERIES.items():
         paths = sorted((EXAMPLES / gallery.replace("gallery", "")).glob("[0-9][0-9]_*.py"))
         layout.write(

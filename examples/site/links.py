@@ -1,6 +1,4 @@
-"""Links of built pages: those that lead nowhere, and whatever a page would fetch from another
-machine.
-"""
+"""Built pages: those without a source, links that lead nowhere, requests to other machines."""
 
 import re
 from html.parser import HTMLParser
@@ -61,3 +59,15 @@ def faults(folder: Path) -> list[str]:
         requests = IN_STYLE.findall(path.read_text())
         found += [f"{path.relative_to(folder)}: asks another machine for {url}" for url in requests]
     return found
+
+
+def remove_stale(html: Path, source: Path, extra: Path) -> None:
+    """Delete built pages whose source is gone; those of ``extra`` and Sphinx's own have none."""
+    kept = {"genindex.html", "search.html", "py-modindex.html"}
+    kept |= {str(path.relative_to(extra)) for path in extra.rglob("*.html")}
+    for path in html.rglob("*.html"):
+        name = path.relative_to(html)
+        if name.parts[0].startswith("_") or str(name) in kept:
+            continue
+        if not any((source / name).with_suffix(kind).exists() for kind in (".md", ".rst")):
+            path.unlink()

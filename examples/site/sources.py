@@ -10,6 +10,7 @@ from pathlib import Path
 from pydoc import locate
 
 import layout
+import patterns
 from docutils.frontend import get_default_settings
 from docutils.nodes import enumerated_list, field_body, literal
 from docutils.parsers.rst import Parser, roles
@@ -59,6 +60,9 @@ def faults(folder: Path) -> list[str]:
     made = {
         folder / name
         for name in ("gallery/index.rst", "story/index.rst", "reference/index.rst", "play.html")
+    }
+    made |= {
+        folder / f"patterns/{patterns.slug(each)}.rst" for each in patterns.catalogue().values()
     }
     found, listed = [], {folder / "index.md"}
     for path in folder.glob("*_in/*.py"):  # of which Sphinx-Gallery makes pages

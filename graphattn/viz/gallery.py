@@ -35,7 +35,7 @@ def gallery_page(patterns: Iterable[Named]) -> str:
     parts = []
     families = groupby(patterns, lambda named: named.family)
     for family, members in families:
-        cards = [_card(named) for named in members]
+        cards = [card(named) for named in members]
         parts.append(
             f"<h2>{escape(family)} ({len(cards)})</h2>\n<main>\n" + "\n".join(cards) + "\n</main>"
         )
@@ -53,34 +53,50 @@ def gallery_page(patterns: Iterable[Named]) -> str:
     )
 
 
-def _card(named: Named) -> str:
-    graph = graph_of(named)
+def card(named: Named) -> str:
+    """A pattern as a figure in HTML: its pictures, name, paper, line and code."""
     if named.paper:
         paper = f" <small>{escape(named.paper)}</small>"
     else:
         paper = ""
-    mask = image(png(mask_shares(graph.edges)), "mask", class_="mask", style=_mask_size(graph))
-    drawn = image(_drawn(named), "drawing", class_="drawn")
     return (
-        f'<figure><div class="two"><div class="box">{mask}</div>{drawn}</div>'
-        f"<b>{escape(named.name)}</b>{paper}<br>{escape(named.line)}<code>{escape(named.code)}</code></figure>"
+        f"<figure>{pictures(named)}<b>{escape(named.name)}</b>{paper}<br>{escape(named.line)}"
+        f"<code>{escape(named.code)}</code></figure>"
     )
 
 
-def _mask_size(graph: Any) -> str:
+def pictures(
+    named: Named, width: float = _WIDTH, height: float = _HEIGHT, mask: int = _MASK
+) -> str:
+    """The mask of a pattern and its drawing side by side in HTML.
+
+    Args:
+        named: The pattern.
+        width: Of the drawing, in inches.
+        height: Of the drawing, in inches.
+        mask: Pixels of the longer side of the mask.
+    """
+    graph = graph_of(named)
+    shares = png(mask_shares(graph.edges))
+    left = image(shares, "mask", class_="mask", style=_mask_size(graph, mask))
+    right = image(_drawn(named, width, height), "drawing", class_="drawn")
+    return f'<div class="two"><div class="box">{left}</div>{right}</div>'
+
+
+def _mask_size(graph: Any, longest: int) -> str:
     """Width and height in pixels, in the mask's proportions: a frame would read as empty rows."""
     T = graph.num_targets
     S = graph.num_sources
-    height, width = (max(3, round(_MASK * size / max(T, S, 1))) for size in (T, S))
+    height, width = (max(3, round(longest * size / max(T, S, 1))) for size in (T, S))
     return f"width:{width}px;height:{height}px"
 
 
-def _drawn(named: Named) -> bytes:
+def _drawn(named: Named, width: float, height: float) -> bytes:
     """The drawing as a PNG of few colours."""
     from PIL import Image  # comes with matplotlib
 
     small = io.BytesIO()
-    figure = thumbnail(named, _WIDTH, _HEIGHT)
+    figure = thumbnail(named, width, height)
     raw = Image.open(io.BytesIO(figure_png(figure, _DPI)))
     raw.convert("RGB").quantize(32).save(small, format="png", optimize=True)
     return small.getvalue()

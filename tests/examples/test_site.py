@@ -15,6 +15,7 @@ from pathlib import Path
 import formulas
 import layout
 import links
+import patterns
 import pytest
 import sources
 
@@ -94,6 +95,66 @@ def test_a_fault_of_a_source_is_found(tmp_path):
         "index.md: no such heading: #top",
         "e.md: in no table of contents",
     ]
+
+
+def test_a_page_whose_source_is_gone_is_deleted(tmp_path):
+    source = tmp_path / "source"
+    html = tmp_path / "html"
+    layout.lay_out(source, drawn=False)
+    kept = [f"story/{STORY[0].stem}.rst", f"story/images/sphx_glr_{STORY[0].stem}_001.svg"]
+    stale = ["story/07_gone.rst", "story/images/sphx_glr_07_gone_001.svg", "patterns/gone.rst"]
+    for name in kept + stale:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("")
+    layout.lay_out(source, drawn=False)
+    assert [name for name in kept + stale if (source / name).exists()] == kept
+    built = ["index.html", f"story/{STORY[0].stem}.html", "play.html", "search.html"]
+    for name in [*built, "story/07_gone.html", "patterns/gone.html"]:
+        (html / name).parent.mkdir(parents=True, exist_ok=True)
+        (html / name).write_text("")
+    links.remove_stale(html, source, layout.HERE / "play")
+    assert sorted(str(path.relative_to(html)) for path in html.rglob("*.html")) == sorted(built)
+
+
+FEW = ("Longformer", "cross-attention", "XLNet query", "virtual node", "per-head graphs", "kNN")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in FEW else pytest.mark.slow)
+        for name in patterns.catalogue()
+    ],
+)
+def test_a_pattern_has_a_page_whose_program_builds_its_graph(name, capsys):
+    named = patterns.catalogue()[name]
+    text = patterns.page(named, drawn=False)
+    values = {}
+    exec(patterns.call(named), values)
+    assert values["graph"].equals(named.graph())
+    assert values["y"].shape == (values["graph"].num_targets, 32)
+    assert capsys.readouterr().out.startswith("AttentionGraph(")
+    assert max(map(len, patterns.call(named).splitlines())) <= 100
+    assert sources.wrong({name: text}) == []
+    assert f"{values['graph'].num_edges:,}, " in text
+    assert not named.paper or f"From {named.paper}." in text
+    slugs = {patterns.slug(each) for each in patterns.catalogue().values()}
+    assert set(re.findall(r":doc:`[^<]*<(\w+)>`", text)) <= slugs
+    written = {path.stem for path in (layout.HERE / "pages").glob("*.md")} | {"zoo"}
+    pages = re.findall(r":doc:`(?:[^<`]*<)?/([^>`]*)>?`", text)
+    assert all(page in written or (layout.ROOT / f"{page}.md").exists() for page in pages)
+
+
+def test_each_card_of_the_home_page_and_of_the_gallery_leads_to_a_page_of_its_own():
+    every = patterns.catalogue()
+    assert len({patterns.slug(each) for each in every.values()}) == len(every)
+    leads = r'<a href="patterns/(\w+)\.html">'
+    chosen = [patterns.slug(ga.graphs.zoo()[name]) for name in patterns.CHOSEN]
+    assert re.findall(leads, patterns.chosen()) == chosen
+    few = [every[name] for name in ("full", "kNN")]
+    page = patterns.gallery(few)
+    assert re.findall(leads, page) == ["full", "knn"]
+    assert re.findall("(?m)^patterns/.*", page) == ["patterns/full", "patterns/knn"]
 
 
 def test_docstrings_are_restructured_text_whose_names_exist():
