@@ -15,7 +15,7 @@ def study(
     file: Annotated[
         Optional[str],
         typer.Argument(
-            metavar="FILE.py", help="A study file; a folder of them with --list; or report."
+            metavar="FILE.py", help="A study file; a folder with --list or --check; or report."
         ),
     ] = None,
     folder: Annotated[
@@ -46,6 +46,10 @@ def study(
     list_: Annotated[
         bool, typer.Option("--list", help="List the study files of a folder.")
     ] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Compute a folder's report again from its trials."),
+    ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Print the whole report, not verdicts and scores alone.")
     ] = False,
@@ -60,12 +64,15 @@ def study(
     that the study does not count: it warns of arms at chance or at their best, and says how many
     seeds a difference of a given size takes. Interrupted by anything, the same command goes on. It
     ends with an error, and the report is there, if shuffled labels were learned or arms did not
-    start alike. Verdicts and scores are printed, with --full all of report.md.
+    start alike. Verdicts and scores are printed, with --full all of report.md. With --check every
+    number of a folder's report is computed again from its trials, and nothing is written; it ends
+    with status 1 if one differs, and says which.
 
     \b
       graphattn study --list examples/studies
       graphattn study examples/studies/digits/study.py --quick --out digits
       graphattn study report digits
+      graphattn study --check digits
     """
     from ..study import report
     from ..study.files import run_file, studies_in
@@ -78,6 +85,8 @@ def study(
             )
         document(files) if json else rendered(table(files.items()))
         return
+    if check:
+        _check(file, json)
     if file == "report":
         if folder is None:
             raise OptionError(
@@ -129,6 +138,23 @@ def study(
             )
             raise
     _print(found, json, full)
+
+
+def _check(folder: str | None, json: bool) -> None:
+    """Print what differs in a report, and end: with status 1 if something does."""
+    from ..study.recount import recount
+
+    if folder is None:
+        raise OptionError(
+            "--check must be given the folder of a study: graphattn study --check DIR"
+        )
+    with warnings_in_lines():
+        found = recount(folder)
+    if json:
+        document(found.to_dict())
+    else:
+        say("\n".join(map(one_line, str(found).splitlines())))
+    raise typer.Exit(int(not found.ok))
 
 
 def _print(found: Any, json: bool, full: bool) -> None:

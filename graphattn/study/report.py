@@ -143,6 +143,24 @@ class Report(Results):
         save_page(self.folder / "report.html", page)
 
 
+def read(
+    folder: Any,
+    summary: Callable[[Report], list[Block]] | None = None,
+    figure: Callable[[Report], Any] | None = None,
+) -> Report:
+    """Read a study from its folder; no file is written.
+
+    Raises:
+        OptionError: If there is no study.
+    """
+    plan = read_plan(Path(folder))
+    if plan is None:
+        raise OptionError(
+            f"{folder} holds no study; graphattn study FILE.py --out {folder} makes one"
+        )
+    return Report(Path(folder), plan, Records(Path(folder)), summary, figure)
+
+
 def report(
     folder: Any,
     summary: Callable[[Report], list[Block]] | None = None,
@@ -156,13 +174,8 @@ def report(
     Raises:
         OptionError: If there is no study.
     """
-    plan = read_plan(Path(folder))
-    if plan is None:
-        raise OptionError(
-            f"{folder} holds no study; graphattn study FILE.py --out {folder} makes one"
-        )
-    found = Report(Path(folder), plan, Records(Path(folder)), summary, figure)
-    if summary or figure or not plan.get("own_page"):
+    found = read(folder, summary, figure)
+    if summary or figure or not found.plan.get("own_page"):
         found.save()
     for text in found.cautions:
         warnings.warn(text, stacklevel=2)

@@ -1,0 +1,251 @@
+"""A report computed again from its trials, and where its files say something else."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import LoaderError, OptionError
+from . import export, html
+from .files import load
+from .plan import Study
+from .records import plain, read_plan
+from .report import Report, read
+from .sections import count_of
+
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+_AS_GOOD = 1e-9  # relative: the last digits of sums differ between libraries
+_NOT_COMPUTED = ("command", "cpu_s", "machine")  # of a study that trains nothing
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A place in a file of a report at which something else was computed.
+
+    Args:
+        file: Its name.
+        where: The place: keys of JSON, or a line.
+        stands: Text in the file.
+        computed: Text in its place.
+    """
+
+    file: str
+    where: str
+    stands: str
+    computed: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, {self.where}: {self.stands} stands there, computed: {self.computed}"
+
+
+@dataclass(frozen=True)
+class Recount:
+    """A report beside what its trials give.
+
+    Args:
+        study: Name.
+        folder: Folder of the files.
+        trials: Number of trials in the plan; 0 of a study that trains nothing.
+        numbers: Numbers that were compared, by file.
+        differences: Places that differ, in the order of the files.
+        unchecked: Files that could not be computed, with the reason.
+    """
+
+    study: str
+    folder: Path
+    trials: int
+    numbers: dict[str, int]
+    differences: list[Difference]
+    unchecked: dict[str, str]
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing differs."""
+        return not self.differences
+
+    def to_dict(self) -> dict[str, Any]:
+        """The recount as plain values."""
+        return {
+            "study": self.study,
+            "trials": self.trials,
+            "numbers": self.numbers,
+            "differences": [asdict(difference) for difference in self.differences],
+            "unchecked": self.unchecked,
+        }
+
+    def __str__(self) -> str:
+        total = sum(self.numbers.values())
+        files = ", ".join(self.numbers)
+        if self.trials:
+            source = f"its {count_of(self.trials, 'trial')}"
+        else:
+            source = "what is measured now"
+        if self.ok:
+            said = f"all {total:,} numbers of {files} are those of {source}"
+        else:
+            places = count_of(len(self.differences), "place")
+            said = f"of {total:,} numbers of {files} {places} differ from {source}"
+        lines = [f"{self.study}: {said}"]
+        lines += [str(difference) for difference in self.differences]
+        lines += [f"{name} was not checked: {why}" for name, why in self.unchecked.items()]
+        return "\n".join(lines)
+
+
+def recount(folder: Any) -> Recount:
+    """Compute a report again from the plan and the trials of its folder; no file is written.
+
+    A page with a summary of the study's own is computed by ``study.py`` in the folder, as are the
+    findings of a study that trains nothing.
+
+    Raises:
+        OptionError: If there is no report.
+        LoaderError: If a file is no report.
+    """
+    folder = Path(folder)
+    path = folder / "report.json"
+    if not path.is_file():
+        raise OptionError(
+            f"--check must be given the folder of a study with a report, got {folder}; graphattn "
+            f"study report {folder} writes one"
+        )
+    source = folder / "study.py"
+    plan = read_plan(folder)
+    if plan is None:
+        if not source.is_file():
+            raise OptionError(
+                f"{folder} holds no plan.json, and no study.py that computes its report"
+            )
+        return _of_findings(folder, load(source).study())
+    unchecked = {}
+    if not plan.get("own_page"):
+        found = read(folder)
+    elif source.is_file():
+        made = load(source).study()
+        found = read(folder, made.summary, made.figure)
+    else:
+        found = read(folder)
+        why = "its summary is made by a study.py that does not stand beside it"
+        unchecked = dict.fromkeys(("report.md", "report.html"), why)
+    texts = _texts(found, [*unchecked])
+    return _compared(plan["study"], folder, len(plan["trials"]), found.to_dict(), texts, unchecked)
+
+
+def _texts(found: Report, left_out: list[str]) -> dict[str, str]:
+    """The files of a report that are there, as they should be."""
+    folder = found.folder
+    texts: dict[str, str] = {}
+    for name in ("report.md", "report.csv", "report.tex", "report.html"):
+        if name in left_out or not (folder / name).is_file():
+            continue
+        if name == "report.md":
+            texts[name] = str(found)
+        elif name == "report.csv":
+            texts[name] = export.comma_separated(found)
+        elif name == "report.tex":
+            texts[name] = export.latex(found)
+        else:
+            texts[name] = html.render(found.page, folder / "figure.svg")
+    return texts
+
+
+def _of_findings(folder: Path, found: Any) -> Recount:
+    """The recount of a study that trains nothing: everything is measured anew."""
+    if isinstance(found, Study):
+        raise OptionError(f"{folder} holds no plan.json; run the study again, which writes it")
+    texts = {"report.md": str(found)}
+    return _compared(folder.name, folder, 0, plain(json.dumps(found.to_dict())), texts, {})
+
+
+def _compared(
+    study: str,
+    folder: Path,
+    trials: int,
+    computed: dict[str, Any],
+    texts: dict[str, str],
+    unchecked: dict[str, str],
+) -> Recount:
+    stands: Any = None
+    path = folder / "report.json"
+    try:
+        stands = plain(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise LoaderError(f"{path}: expected JSON, got {error}. Try: study report") from None
+    for name in _NOT_COMPUTED:
+        if name not in computed:
+            stands.pop(name, None)
+    differences = [Difference("report.json", *one) for one in _apart("", stands, computed)]
+    numbers = {"report.json": _count(computed)}
+    for name, text in texts.items():
+        lines = (folder / name).read_text(encoding="utf-8").splitlines()
+        wanted = text.splitlines()
+        if not trials:
+            lines = lines[: len(wanted)]  # what follows is the machine's
+        differences += [Difference(name, *one) for one in _apart_in_lines(lines, wanted)]
+        numbers[name] = len(_NUMBER.findall(text))
+    return Recount(study, folder, trials, numbers, differences, unchecked)
+
+
+def _count(value: Any) -> int:
+    """Numbers in plain values."""
+    if isinstance(value, dict):
+        return sum(map(_count, value.values()))
+    if isinstance(value, list):
+        return sum(map(_count, value))
+    return int(type(value) in (int, float))
+
+
+def _apart(where: str, stands: Any, computed: Any) -> Iterator[tuple[str, str, str]]:
+    """Places of plain values that differ, with both values."""
+    if isinstance(stands, dict) and isinstance(computed, dict):
+        for key in dict.fromkeys([*stands, *computed]):
+            inside = f"{where}.{key}".removeprefix(".")
+            yield from _apart(inside, stands.get(key, "nothing"), computed.get(key, "nothing"))
+    elif isinstance(stands, list) and isinstance(computed, list) and len(stands) == len(computed):
+        for i, (one, other) in enumerate(zip(stands, computed, strict=True)):
+            yield from _apart(f"{where}[{i}]", one, other)
+    elif not _same(stands, computed):
+        yield where, _short(stands), _short(computed)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if {type(one), type(other)} <= {int, float}:
+        return math.isclose(one, other, rel_tol=_AS_GOOD, abs_tol=_AS_GOOD)
+    return bool(one == other)
+
+
+def _short(value: Any) -> str:
+    """A value on one line."""
+    text = str(value)
+    if len(text) > 80:
+        return f"{text[:77]}..."
+    return text
+
+
+def _apart_in_lines(lines: list[str], wanted: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Numbers of lines that differ, and the first line that differs in words."""
+    if len(lines) != len(wanted):
+        yield "length", f"{len(lines)} lines", f"{len(wanted)} lines"
+    for number, (line, other) in enumerate(zip(lines, wanted, strict=False), 1):
+        if line == other:
+            continue
+        if _NUMBER.sub("0", line) != _NUMBER.sub("0", other):
+            yield f"line {number}", *_around_first(line, other)
+            return  # lines after an inserted one would all differ
+        pairs = zip(_NUMBER.findall(line), _NUMBER.findall(other), strict=True)
+        for one, computed in pairs:
+            if not _same(float(one.replace(",", "")), float(computed.replace(",", ""))):
+                yield f"line {number}", one, computed
+
+
+def _around_first(line: str, other: str) -> tuple[str, str]:
+    """Both lines from shortly before the first character that differs."""
+    start = 0
+    for one, computed in zip(line, other, strict=False):
+        if one != computed:
+            break
+        start += 1
+    start = max(0, start - 20)
+    return repr(_short(line[start:])), repr(_short(other[start:]))

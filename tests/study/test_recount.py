@@ -1,0 +1,114 @@
+"""Reports computed again from their trials, and digits that were changed by hand."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tiny_study import tiny_run
+from typer.testing import CliRunner
+
+from graphattn.cli.app import app
+from graphattn.errors import OptionError
+from graphattn.study import Budget
+from graphattn.study.recount import recount
+
+STUDIES = Path(__file__).parents[2] / "examples" / "studies"
+TRAINED = sorted(path.parent.relative_to(STUDIES) for path in STUDIES.glob("**/trials.jsonl"))
+MEASURED = ("theory", "lra_audit")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    few = {"budgets": Budget(None, 2), "controls": ("full",), "seeds": 3}
+    return tiny_run(tmp_path_factory.mktemp("recount") / "tiny", **few).folder
+
+
+def changed(made, tmp_path, name, change):
+    """A copy of a study of which one file was changed."""
+    for path in made.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    text = (tmp_path / name).read_text()
+    (tmp_path / name).write_text(change(text))
+    return tmp_path
+
+
+def digit(text):
+    """The third decimal of the last number between 0 and 1, another one."""
+    at = [*re.finditer(r"0\.\d{3}", text)][-1].end() - 1
+    return f"{text[:at]}{(int(text[at]) + 1) % 10}{text[at + 1 :]}"
+
+
+def test_every_number_of_a_report_is_counted_and_stands(made):
+    result = recount(made)
+    assert result.ok
+    assert set(result.numbers) == {
+        "report.json",
+        "report.md",
+        "report.csv",
+        "report.tex",
+        "report.html",
+    }
+    rows = json.loads((made / "report.json").read_text())["rows"]
+    assert result.numbers["report.json"] > 10 * len(rows)
+    assert "are those of its" in str(result)
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.csv", "report.tex", "report.html"])
+def test_a_digit_changed_in_a_file_is_found_and_named(made, tmp_path, name):
+    result = recount(changed(made, tmp_path, name, digit))
+    assert {difference.file for difference in result.differences} == {name}
+    assert len(result.differences) == 1
+
+
+def test_a_score_changed_in_the_numbers_is_found_by_its_place(made, tmp_path):
+    def better(text):
+        told = json.loads(text)
+        told["rows"][1]["scores"]["1"] += 0.001
+        return json.dumps(told)
+
+    result = recount(changed(made, tmp_path, "report.json", better))
+    assert [d.where for d in result.differences] == ["rows[1].scores.1"]
+
+
+def test_a_trial_changed_after_the_report_is_found(made, tmp_path):
+    """The scores that follow from it, and the chain of hashes that it breaks."""
+
+    def better(text):
+        return text.replace('"accuracy": 0.', '"accuracy": 0.9', 1)
+
+    result = recount(changed(made, tmp_path, "trials.jsonl", better))
+    places = {difference.where for difference in result.differences}
+    assert any(place.startswith("rows[0].scores") for place in places)
+    assert "cautions" in places
+
+
+def test_the_command_line_names_what_differs_and_ends_with_status_1(made, tmp_path):
+    run = CliRunner().invoke
+    assert run(app, ["study", "--check", str(made)]).exit_code == 0
+    folder = changed(made, tmp_path, "report.md", digit)
+    result = run(app, ["study", "--check", str(folder)])
+    assert result.exit_code == 1
+    assert "report.md, line" in result.output
+    as_json = run(app, ["study", "--check", str(folder), "--json"])
+    assert len(json.loads(as_json.stdout)["differences"]) == 1
+
+
+def test_a_page_of_the_studys_own_is_checked_where_its_file_stands(made, tmp_path):
+    with pytest.raises(OptionError, match="folder of a study with a report"):
+        recount(tmp_path)
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(OptionError, match=r"no plan\.json"):
+        recount(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if str(name) in ("digits", "recall") else pytest.mark.slow)
+        for name in (*TRAINED, *MEASURED)
+    ],
+)
+def test_reports_in_the_repository_are_those_of_their_trials(name):
+    assert str(recount(STUDIES / name)).splitlines()[1:] == []
