@@ -46,7 +46,7 @@ for axis, (name, stack) in zip(axes, stacks.items(), strict=True):
     sizes[name] = int(field.sum())
     axis.imshow(seen, cmap="Blues", aspect="auto", vmin=0, vmax=1.3)
     axis.set(title=f"{name}: {sizes[name]}", xlabel="source")
-    axis.set(yticks=range(LAYERS), yticklabels=[f"layer {i + 1}" for i in range(4)])
+    axis.set(yticks=range(LAYERS), yticklabels=[f"layer {i}" for i in range(LAYERS)])
 assert sizes["window of 3"] == LAYERS * (3 - 1) + 1
 assert sizes["2, dilated by 1 2 4 8"] == 2**LAYERS
 assert sizes["3, of stride 2"] == 1 + (3 - 1) * sum(STEPS)
@@ -75,5 +75,5 @@ for axis, k in zip(axes, range(1, LAYERS + 1), strict=True):
     assert int(field.sum()) == (2 * k + 1) ** 2
     assert int(cube.sizes[-1]) == (2 * k + 1) ** 3
     axis.imshow(field.view(15, 15), cmap="Blues")
-    axis.set(title=f"3 x 3, after layer {k}: {int(field.sum())}", xticks=(), yticks=())
+    axis.set(title=f"3 x 3, after layer {k - 1}: {int(field.sum())}", xticks=(), yticks=())
 print(sizes, "of", N)

@@ -9,7 +9,7 @@ _MOST_RUNS = 1 << 24
 def draw(edges: Edges) -> str:
     """The rows of the mask in text, ``█`` for an edge and ``·`` for none.
 
-    A cell of a large graph shows the share of its pairs that are edges.
+    A cell of a large graph shows the share of its pairs that are edges, and the last lines say so.
 
     Raises:
         Nothing: a graph that is too costly to walk is described instead.
@@ -26,6 +26,11 @@ def draw(edges: Edges) -> str:
     lines = [" ".join(map(_shade, *rows)) for rows in zip(counts, areas, strict=True)]
     if side > 1:
         lines.append(f"(each cell is {side} targets x {side} sources; · none, ░ ▒ ▓ some, █ all)")
+        if T == S:
+            part = f"range({_MOST_CELLS})"
+        else:
+            part = f"targets=range({min(T, _MOST_CELLS)}), sources=range({min(S, _MOST_CELLS)})"
+        lines.append(f"(the pairs of a part, one by one: graph.subgraph({part}))")
     return "\n".join(lines)
 
 

@@ -84,11 +84,12 @@ def plot(
 
     *Values*: a panel for each head, on one scale.
 
-    *Layers*, a list of graphs, the first layer first, with ``target=``: over a grid, points or a
-    mesh a panel for each layer (at most 6, evenly spread), with the sources that the target depends
-    on after it. Over a sequence, or where the layers change the number of nodes: the layers as
-    rows, the input at the bottom, and every path from it to the target of the last layer. A
-    residual connection is a self-loop: ``graph.with_self_loops()``.
+    *Layers*, a list of graphs with ``target=``; layer 0 is the first of the list, as in every report
+    of this package. Over a grid, points or a mesh a panel for each layer (at most 6, evenly
+    spread), with the sources that the target depends on after it. Over a sequence, or where the
+    layers change the number of nodes: the layers as rows, the input at the bottom, and every path
+    from it to the target of the last layer. A residual connection is a self-loop:
+    ``graph.with_self_loops()``.
 
     Args:
         graph: Any graph; or weights, which know theirs: an :class:`EdgeWeights`, all that
@@ -112,7 +113,8 @@ def plot(
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
         color: Of the sources (S,) or the faces (F,): labels or amounts, or (S, 3) red, green, blue
             in [0, 1], as in :func:`plot_shape`; needs ``pos``.
-        size: (height, width) of a grid, row-major. Rules over a grid know theirs.
+        size: (height, width) of a grid, row-major. Rules over a grid know theirs, and global tokens
+            before it (:meth:`AttentionGraph.with_global_tokens`) are drawn above it.
         image: Drawn under the grid: (height, width) of grey values, or whole patches of pixels for
             each cell, grey or with a last axis of 3.
         tokens: A word per node; for two sets of nodes a pair, of the targets and of the sources. A

@@ -381,11 +381,24 @@ def test_print_is_the_mask():
     ]
 
 
+@pytest.mark.parametrize("sizes", [(41, 41), (11, 43), (83, 7)])
+def test_the_part_that_a_downsampled_print_names_is_printed_pair_by_pair(sizes):
+    graph = rule(band(*sizes, 0), "causal")
+    named = str(graph).splitlines()[-1].partition("one by one: ")[2].removesuffix(")")
+    part = eval(named, {"graph": graph})
+    lines = str(part).splitlines()
+    assert len(lines) == 1 + min(sizes[0], 32)
+    assert lines[1].count("█") == int(part.mask()[0].sum())
+
+
 def test_print_of_a_large_graph_is_downsampled():
     lines = str(rule(band(1000, 500, 0), "causal")).splitlines()
     assert lines[0].startswith("AttentionGraph(causal: 500 sources -> 1000 targets, ")
-    assert lines[-1] == "(each cell is 32 targets x 32 sources; · none, ░ ▒ ▓ some, █ all)"
-    cells = [line.split() for line in lines[1:-1]]
+    assert lines[-2:] == [
+        "(each cell is 32 targets x 32 sources; · none, ░ ▒ ▓ some, █ all)",
+        "(the pairs of a part, one by one: graph.subgraph(targets=range(32), sources=range(32)))",
+    ]
+    cells = [line.split() for line in lines[1:-2]]
     assert (len(cells), len(cells[0])) == (32, 16)
     for i, row in enumerate(cells):
         for j, cell in enumerate(row):

@@ -179,6 +179,34 @@ def test_grid_tints_the_cells_of_the_neighbourhood():
     assert len(centres) == 15
 
 
+@pytest.mark.parametrize("number", [1, 3, 13])
+def test_a_grid_keeps_its_cells_behind_global_tokens(number):
+    """Tokens stand in rows of their own above the cells, whatever else was done with the graph."""
+    import graphattn as ga
+
+    grid = ga.graphs.grid_neighbourhood((7, 11), 3) | ga.graphs.window_partition((7, 11), 2)
+    graph = grid.with_global_tokens(number).without_self_loops()
+    figure = plot(graph, highlight=number + 9)
+    cells = artist(figure, f"sources of {number + 9}").get_paths()
+    centres = np.stack([path.vertices[:4].mean(0) for path in cells])
+    sources = np.nonzero(graph.mask()[number + 9].numpy())[0]
+    on_grid = np.stack(np.divmod(sources[sources >= number] - number, 11)[::-1], 1)
+    np.testing.assert_allclose(centres[number:], on_grid)
+    assert (centres[:number, 1] <= -2).all()  # a row between them and the cells is empty
+    assert len(np.unique(centres, axis=0)) == len(sources)
+    assert f"node = {number} + row * width + column" in caption(figure)
+    png(figure)
+    assert [label for label in _row_labels(figure) if label.startswith(("-", "\u2212"))] == []
+    layers = plot([graph.with_self_loops()] * 2, target=number + 9)
+    assert "after layer 0" in layers.axes[0].get_title()
+    with pytest.raises(ShapeError, match=r"height \* width = 77 nodes"):
+        plot(graph, size=(7 * 11 + number, 1))
+
+
+def _row_labels(figure):
+    return [tick.get_text() for axes in figure.axes for tick in axes.get_yticklabels()]
+
+
 def test_arcs_read_back_above_and_ahead_below():
     graph = listed([(0, 3), (4, 1)], 5, 5)
     heights = [

@@ -7,6 +7,7 @@ import torch
 
 from ...arguments import one_of, several, shown, table
 from ...errors import GraphError, ShapeError
+from ...graph.expression import SIGNS, Expression
 from ...graph.graph import AttentionGraph
 from ...graph.runs import nonempty
 from ..box import box_of
@@ -22,6 +23,7 @@ from .two_rows import TwoRows
 LAYOUTS = ("sequence", "two rows", "grid", "points", "network")
 _AUTO_NETWORK = 200
 _MOST_NODES = 1 << 24  # a place for each is kept
+_SAME_NODES = (*SIGNS, "reverse", "k_hop", "with_self_loops", "without_self_loops")
 
 
 def layout_of(
@@ -86,7 +88,9 @@ def suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
     """The layout where the caller names none; ``size`` is anything but ``None`` for a grid."""
     if pos is not None:
         return "points"
-    if size is not None or (graph.is_square and tokens is None and len(graph.edges.grid) == 2):
+    if size is not None:
+        return "grid"
+    if graph.is_square and tokens is None and len(grid_of(graph)[0]) == 2:
         return "grid"
     if not graph.is_square or is_pair(graph, tokens):
         return "two rows"
@@ -99,6 +103,28 @@ def suggested(graph: AttentionGraph, pos: Any, size: Any, tokens: Any) -> str:
     if tangled:
         return "network"
     return "sequence"
+
+
+def grid_of(graph: AttentionGraph) -> tuple[tuple[int, ...], int]:
+    """The axes of the grid of a graph, and the number of global tokens before it; () if unknown."""
+    if graph.edges.grid or graph.expression is None:
+        return graph.edges.grid, 0
+    return _grid_behind_tokens(graph.expression)
+
+
+def _grid_behind_tokens(call: Expression) -> tuple[tuple[int, ...], int]:
+    if call.function == "with_global_tokens":
+        inner, number = call.args
+        if isinstance(inner, Expression):
+            inner = inner.build()
+        axes, before = grid_of(inner)
+        return axes, before + number
+    if call.function in _SAME_NODES:
+        for operand in call.calls():
+            axes, before = _grid_behind_tokens(operand)
+            if axes:
+                return axes, before
+    return (), 0
 
 
 def _reach(graph: AttentionGraph) -> tuple[int, int]:
@@ -154,8 +180,9 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
 
 
 def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
-    if size is None and len(graph.edges.grid) == 2:
-        size = graph.edges.grid
+    known, tokens = grid_of(graph)
+    if size is None and len(known) == 2:
+        size = known
     if image is not None:
         image = table(image, "image", "numbers (height, width) or (height, width, 3)", ShapeError)
         image = _real(image, "image").numpy()
@@ -172,12 +199,12 @@ def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
     whole = isinstance(size, list | tuple | torch.Size) and all(
         isinstance(n, int | np.integer) for n in size
     )
-    if not whole or len(size) != 2 or min(size) < 0 or size[0] * size[1] != graph.num_nodes:
+    cells = graph.num_nodes - tokens
+    if not whole or len(size) != 2 or min(size) < 0 or size[0] * size[1] != cells:
         raise ShapeError(
-            f"size must be (height, width) with height * width = {graph.num_nodes} nodes, got "
-            f"{shown(size)}"
+            f"size must be (height, width) with height * width = {cells} nodes, got {shown(size)}"
         )
-    return Grid((int(size[0]), int(size[1])), image)
+    return Grid((int(size[0]), int(size[1])), image, tokens)
 
 
 def _real(values: torch.Tensor, argument: str) -> torch.Tensor:
