@@ -75,5 +75,5 @@ for axis, k in zip(axes, range(1, LAYERS + 1), strict=True):
     assert int(field.sum()) == (2 * k + 1) ** 2
     assert int(cube.sizes[-1]) == (2 * k + 1) ** 3
     axis.imshow(field.view(15, 15), cmap="Blues")
-    axis.set(title=f"3 x 3, after layer {k - 1}: {int(field.sum())}", xticks=(), yticks=())
+    axis.set(title=f"after layer {k - 1}: {int(field.sum())}", xticks=(), yticks=())
 print(sizes, "of", N)

@@ -87,7 +87,7 @@ def _unknown(what: str) -> str:
     builders = difflib.get_close_matches(what.replace("-", "_"), known, 1)
     close = dict.fromkeys([*close_to(zoo().patterns, what), *builders])
     if close:
-        hint = f"did you mean {' or '.join(close)}?"
+        hint = f"did you mean {' or '.join(map(repr, close))}?"
     else:
         hint = "graphattn zoo and graphattn patterns list what there is"
     return f"{what!r} is no name of the zoo, no expression of builders and no file; {hint}"

@@ -123,8 +123,8 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
             "graphattn patterns",
         ),
         ("qqq", "'qqq' is no name of the zoo, no expression of builders and no file"),
-        ("longforme", "did you mean Longformer"),
-        ("sliding-windw", "did you mean sliding_window?"),
+        ("longforme", "did you mean 'Longformer'"),
+        ("sliding-windw", "did you mean 'sliding_window'?"),
         (
             "prefix",
             "prefix is a builder and needs its arguments: 'prefix(num_nodes: int, prefix: int)'",

@@ -183,7 +183,7 @@ def test_names_in_brackets_and_parts_of_names():
     assert zoo["BigBird"] in zoo.values()
     assert "Longformr" not in zoo
     with pytest.raises(
-        GraphAttnError, match="did you mean TimeSformer, time or TimeSformer, space"
+        GraphAttnError, match="did you mean 'TimeSformer, time' or 'TimeSformer, space'"
     ):
         zoo["timesformer"]
 
@@ -205,4 +205,4 @@ def test_the_zoo_is_a_mapping():
     assert repr(zoo) == f"Zoo of {len(zoo)} patterns: print it for one line each"
     with pytest.raises(KeyError) as error:
         zoo["longforme"]
-    assert str(error.value).startswith("no pattern is called 'longforme'; did you mean Longformer")
+    assert str(error.value).startswith("no pattern is called 'longforme'; did you mean 'Longformer'")

@@ -68,15 +68,14 @@ def names(patterns: Sequence[Named], name: str) -> list[Named]:
 
 
 def close_to(patterns: Sequence[Named], name: str) -> list[str]:
-    """Up to three names that contain ``name`` or are close to it."""
+    """Up to three different names that contain ``name`` or are close to it."""
     by_name = {_plain(pattern.name): pattern.name for pattern in patterns}
     if name.strip():
         inside = [full for plain, full in by_name.items() if _plain(name) in plain]
     else:
         inside = []
-    return (
-        inside + [by_name[plain] for plain in difflib.get_close_matches(_plain(name), by_name, 3)]
-    )[:3]
+    near = [by_name[plain] for plain in difflib.get_close_matches(_plain(name), by_name, 3)]
+    return list(dict.fromkeys(inside + near))[:3]
 
 
 def find(patterns: Sequence[Named], name: str) -> Named:
@@ -90,7 +89,7 @@ def find(patterns: Sequence[Named], name: str) -> Named:
         return matches[0]
     close = [pattern.name for pattern in matches] or close_to(patterns, str(name))
     if close:
-        hint = f"did you mean {' or '.join(close)}?"
+        hint = f"did you mean {' or '.join(map(repr, close))}?"
     else:
         hint = "print(graphattn.graphs.zoo()) lists them"
     raise GraphNameError(f"no pattern is called {name!r}; {hint}")
