@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "examples" / "benchmarks" / "edges_triton.json"
 ARCHITECTURES = (80, 90, 100)
 ATTENTION = ("forward", "hub_weights", "merge", "edge_products", "edge_sums", "backward")
-KERNELS = (*ATTENTION, "scores", "passed_back", "to_weights")
+KERNELS = (*ATTENTION, "project", "scores", "passed_back", "to_weights")
 
 
 class Absent:
@@ -152,7 +152,7 @@ def step(
     Else without anything, and the operators of other normalisations; with ``hubs`` on long rows
     alone.
     """
-    from graphattn.kernels import edges_triton
+    from graphattn.kernels import attention_triton, edges_triton
 
     layout = rows(hubs)
     T, E = layout[3].numel(), layout[2].numel()
@@ -160,23 +160,23 @@ def step(
         torch.zeros(1, T, heads, width, dtype=dtype),
         torch.promote_types(dtype, torch.float32),
     )
-    of_edges, features = (
-        torch.zeros(1, E, heads, dtype=wide),
-        torch.zeros(1, T, heads, 16, dtype=wide),
-    )
-    extra = (
-        (of_edges, torch.zeros(1, E, 16, dtype=wide), features)
-        if everything
-        else (None, None, None)
-    )
-    options = (0.5, 2.0, 0.1, torch.tensor(5)) if everything else (0.5, 0.0, 0.0, None)
+    extra: tuple[torch.Tensor | None, ...] = (None, None, None)
+    options: tuple[Any, ...] = (0.5, 0.0, 0.0, "both", None)
+    if everything:
+        bias = torch.zeros(1, E, heads, dtype=dtype)
+        features = torch.zeros(1, E, 16, dtype=dtype)
+        extra = (bias, features, torch.zeros(heads, width, 16, dtype=dtype))
+        options = (0.5, 2.0, 0.1, "both", torch.tensor(5))
     given = (node, node, node, *extra, *layout, *layout, *options)
-    outputs = edges_triton.forward(*given, everything, everything)
-    side = (outputs[1], outputs[2], features) if everything else (None, None, None)
-    edges_triton.backward(*given, outputs[4], outputs[0], *side)
+    output, lse, weights, *kept = attention_triton.forward(*given, everything, everything)
+    if not everything:
+        lse = None
+        weights = None
+    attention_triton.backward(*given, *kept, output, lse, weights)
     if not everything:
         edges_triton.edge_products(node, node, None, *layout)
     if not everything and not hubs:
+        of_edges = torch.zeros(1, E, heads, dtype=wide)
         edges_triton.edge_weights_backward(*(of_edges,) * 2, node[..., 0].to(wide), *layout)
         edges_triton.edge_weights(of_edges, *layout)
 

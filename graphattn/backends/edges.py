@@ -162,7 +162,7 @@ class _Operands(NamedTuple):
     value: Tensor  # (B, S, H_kv, D_v)
     bias: Tensor | None  # (1 or B, E, 1 or H)
     edge_attr: Tensor | None  # (1 or B, E, F)
-    edge_query: Tensor | None  # (B, T, H, F), the query for products with edge features
+    edge_weight: Tensor | None  # (H, D, F), the projection of edge features
 
 
 class _Options(NamedTuple):
@@ -171,6 +171,7 @@ class _Options(NamedTuple):
     scale: float
     softcap: float  # 0 for none
     dropout_p: float
+    edge_to: str  # what edge features are added to
     seed: Tensor | None
 
 
@@ -180,20 +181,15 @@ class _Sums(NamedTuple):
     output: Tensor  # (B, T, H, D_v)
     lse: Tensor  # (B, T, H)
     alpha: Tensor  # (B, E, H)
-    edge_sum: Tensor  # (B, T, H, F), sums of edge features by weight
 
 
 def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, request: Request) -> Outputs:
     """Attention on a graph, or on edges that are inputs of a compiled program."""
-    projection = _projection(inputs, request)
-    operands = _operands(inputs, request.statistics, projection)
+    operands = _operands(inputs, request)
     options = _options(graph, inputs, request)
     sums = _sums(graph, operands, options, request)
-    output = sums.output
-    if projection is not None and inputs.edge_to != "key":
-        output = output + torch.einsum("bthf,hdf->bthd", sums.edge_sum, projection)
     lead = inputs.query.shape[:-3]
-    output = with_lead(output, lead).to(request.dtype)
+    output = with_lead(sums.output, lead).to(request.dtype)
     alpha = None
     total = None
     log_sum = None
@@ -206,35 +202,29 @@ def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, request: Requ
     return Outputs(output, alpha, log_sum, total)
 
 
-def _projection(inputs: Inputs, request: Request) -> Tensor | None:
-    """The projection of edge features for each head, (H, D, F)."""
-    if inputs.edge_weight is None:
-        return None
-    heads_per_key = request.heads // max(1, request.kv_heads)
-    return inputs.edge_weight.to(request.statistics).repeat_interleave(heads_per_key, 0)
+def _operands(inputs: Inputs, request: Request) -> _Operands:
+    """The operands of a call; those of edges in the dtype of sums, and on the CPU nodes with them.
 
-
-def _operands(inputs: Inputs, wide: torch.dtype, projection: Tensor | None) -> _Operands:
-    """The operands of a call; edge features are folded into the query.
-
-    ``<q, W a> = <W' q, a>``, so that an edge costs F numbers and not H * D.
+    On a GPU the kernels read each in its own.
     """
     lead = inputs.query.shape[:-3]
     query = flat_batch(inputs.query)
     key = flat_batch(inputs.key)
     value = flat_batch(inputs.value)
+    wide = None
+    if query.device.type == "cpu":
+        wide = request.statistics
     bias = flat_batch_of_edges(inputs.score_bias, lead, wide)
     attr = flat_batch_of_edges(inputs.edge_attr, lead, wide)
-    if attr is not None and query.device.type == "cpu":
+    if attr is not None and wide is not None:
         query = query.to(wide)
         key = key.to(wide)
         value = value.to(wide)
-    if projection is None:
-        return _Operands(query, key, value, bias, attr, None)
-    edge_query = torch.einsum("bthd,hdf->bthf", query.to(wide), projection)
-    if inputs.edge_to == "value":
-        edge_query = torch.zeros_like(edge_query)
-    return _Operands(query, key, value, bias, attr, edge_query)
+    weight = inputs.edge_weight
+    if weight is not None and request.heads != request.kv_heads:
+        group = request.heads // max(1, request.kv_heads)
+        weight = weight.to(request.statistics).repeat_interleave(group, 0)
+    return _Operands(query, key, value, bias, attr, weight)
 
 
 def _options(graph: AttentionGraph | EdgeTensors, inputs: Inputs, request: Request) -> _Options:
@@ -245,7 +235,7 @@ def _options(graph: AttentionGraph | EdgeTensors, inputs: Inputs, request: Reque
     softcap = inputs.softcap
     if softcap is None:
         softcap = 0.0
-    return _Options(inputs.scale, softcap, inputs.dropout_p, seed)
+    return _Options(inputs.scale, softcap, inputs.dropout_p, inputs.edge_to, seed)
 
 
 def _sums(
@@ -263,8 +253,8 @@ def _sums(
         return _Sums(*plain(*arguments))
     tracked = are_tracked(*operands)
     layout = _layout(graph, device, tracked, named)
-    *sums, _ = attend(*operands, *layout, *options, request.weights, request.lse, tracked=tracked)
-    return _Sums(*sums)
+    results = attend(*operands, *layout, *options, request.weights, request.lse, tracked=tracked)
+    return _Sums(*results[:3])
 
 
 @constant_result

@@ -145,11 +145,14 @@ def with_lead(x: Tensor, lead: torch.Size) -> Tensor:
     return x.reshape(*lead, *x.shape[1:])
 
 
-def flat_batch_of_edges(x: Tensor | None, lead: torch.Size, wide: torch.dtype) -> Tensor | None:
+def flat_batch_of_edges(
+    x: Tensor | None, lead: torch.Size, wide: torch.dtype | None
+) -> Tensor | None:
     """(..., E, F) as (1 or B, E, F): the leading dimensions as one, of size 1 if shared."""
     if x is None:
         return None
-    x = x.to(wide)
+    if wide is not None:
+        x = x.to(wide)
     if math.prod(x.shape[:-2]) == 1:
         return x.reshape(1, *x.shape[-2:])
     return x.expand(*lead, *x.shape[-2:]).reshape(math.prod(lead), *x.shape[-2:])

@@ -1,7 +1,8 @@
 """A model of the bytes that the edge kernels of a GPU load and store for a graph of some size.
 
-Bytes count once per load, for any number of threads; caches serve part of them. The model ignores
-that hubs are cut and that edges may be removed.
+Bytes count once per load, for any number of threads; caches serve part of them, and all of the
+projection of edge features, which does not count. The model ignores that hubs are cut and that
+edges may be removed.
 """
 
 from typing import NamedTuple
@@ -41,7 +42,11 @@ class Moved(NamedTuple):
 
 
 def forward(sizes: Sizes, *, lse: bool = False, kept: bool = False) -> Moved:
-    """The softmax over each row and the weighted sum; ``kept`` weights overwrite the scores."""
+    """The softmax over each row and the weighted sum; ``kept`` weights overwrite the scores.
+
+    Edge features join scores and sums: a first kernel reads the query and writes its projection,
+    and the sums of features are read again by the program that wrote them.
+    """
     B = sizes.batch
     T = sizes.targets
     E = sizes.edges
@@ -51,9 +56,13 @@ def forward(sizes: Sizes, *, lse: bool = False, kept: bool = False) -> Moved:
     blocks, read = _blocks(H, sizes.group, sizes.head_dim, sizes.value_dim, F)
     loaded = blocks * (T * _row() + E * 2 * INDEX) + T * H * sizes.head_dim * sizes.number
     loaded += E * read * (sizes.head_dim + sizes.value_dim) * sizes.number
-    loaded += E * H * w * sizes.bias + F * w * (E * blocks + T * H)
-    loaded += E * H * w * kept
-    stored = T * H * (sizes.value_dim * sizes.number + F * w + w * lse) + 2 * E * H * w * kept
+    loaded += E * H * sizes.number * sizes.bias + E * H * w * kept
+    stored = T * H * (sizes.value_dim * sizes.number + w * lse) + 2 * E * H * w * kept
+    if F:
+        loaded += E * blocks * F * sizes.number + T * H * (
+            sizes.head_dim * sizes.number + 2 * F * w
+        )
+        stored += T * H * 2 * F * w
     return Moved(B * loaded, B * stored)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from .arrays import dtype_of_sums
 from .bytes_moved import Sizes, kept
 
-OPERANDS = 18  # fields of a Call
+OPERANDS = 19  # fields of a Call
 
 
 class Call(NamedTuple):
@@ -19,7 +19,7 @@ class Call(NamedTuple):
     value: Tensor
     bias: Tensor | None
     attr: Tensor | None
-    attr_query: Tensor | None
+    attr_weight: Tensor | None
     ptr: Tensor
     source: Tensor  # ``index`` of the schema
     edge: Tensor
@@ -31,6 +31,7 @@ class Call(NamedTuple):
     scale: float
     softcap: float
     dropout_p: float
+    edge_to: str  # "key", "value" or "both": what edge features are added to
     seed: Tensor | None
 
     @property
@@ -44,19 +45,38 @@ class Call(NamedTuple):
         """The dtype of sums, and of whatever is not of nodes."""
         return dtype_of_sums(self.query)
 
-    @property
-    def shape_of_feature_sums(self) -> tuple[int, ...]:
-        """(B, T, H, F): edge features summed over each target; no entries without features."""
-        if self.attr_query is None:
-            return (0, 0, 0, 0)
-        return tuple(self.attr_query.shape)
+    def adds_features_to(self, operand: str) -> bool:
+        """True if edge features are added to "key", so join the scores, or to "value"."""
+        return self.attr is not None and self.edge_to in (operand, "both")
 
-    @property
-    def shape_of_feature_gradients(self) -> tuple[int, ...]:
-        """(B, E, F): gradients of edge features; no entries without features."""
-        if self.attr is None:
-            return (0, 0, 0)
-        return (self.query.shape[0], *self.attr.shape[1:])
+    def shape_of_features(self, operand: str) -> tuple[int, ...]:
+        """(B, T, H, F) of what features are multiplied with, or summed to; else no entries."""
+        B, T, _, H = self.sizes
+        if self.attr is None or not self.adds_features_to(operand):
+            return (0, 0, 0, 0)
+        return (B, T, H, self.attr.shape[2])
+
+    def dtype_of_gradient(self, operand: Tensor | None, *shape: int) -> torch.dtype:
+        """That of an operand of edges, or if it was broadcast, that of the sums still to come."""
+        if operand is None or tuple(operand.shape) != shape:
+            return self.wide
+        return operand.dtype
+
+    def new_gradients_of_edges(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Memory for the gradients of bias, edge features and projection; no entries if absent."""
+        B, _, E, H = self.sizes
+        new = self.query.new_empty
+        of_bias = shape_if(self.bias is not None, B, E, H)
+        of_attr: tuple[int, ...] = (0, 0, 0)
+        of_weight = new(of_attr, dtype=self.wide)
+        if self.attr is not None and self.attr_weight is not None:
+            of_attr = (B, E, self.attr.shape[2])
+            of_weight = torch.empty_like(self.attr_weight, memory_format=torch.contiguous_format)
+        return (
+            new(of_bias, dtype=self.dtype_of_gradient(self.bias, *of_bias)),
+            new(of_attr, dtype=self.dtype_of_gradient(self.attr, *of_attr)),
+            of_weight,
+        )
 
     @property
     def keeps_weights(self) -> bool:

@@ -5,8 +5,8 @@ D_v), of one float dtype; sums, weights and whatever is not of nodes are float32
 by target: ``ptr`` int64 (T + 1,), ``index`` and ``edge`` (E,), row ``r`` for target ``order[r]``
 (T,). Edges by source, wanted by the backward alone: ``source_ptr`` int64 (S + 1,), ``target`` and
 ``place`` (E,), ``source_order`` (S,). In the caller's order: ``bias`` (1 or B, E, 1 or H), and edge
-features ``attr`` (1 or B, E, F), whose product with ``attr_query`` (B, T, H, F) joins that of query
-and key.
+features ``attr`` (1 or B, E, F), which ``attr_weight`` (H, D, F) projects; they are added to keys,
+values or both, as ``edge_to`` says (:mod:`.edge_features`).
 """
 
 import math
@@ -18,12 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import edge_features
 from .again import gradients_of_definition
 from .arrays import (
     SMALLEST,
     Kinds,
     NodeRows,
     array,
+    dtype_of_sums,
     empty,
     narrow,
     nodes,
@@ -35,9 +37,9 @@ from .edge_softmax import edge_softmax, scatter_sum
 from .modes import are_batched, nothing_watches, on_gpu
 from .threads import chunks, share
 
-_OPERANDS = """Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? attr, Tensor? attr_query, Tensor ptr,
+_OPERANDS = """Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? attr, Tensor? attr_weight, Tensor ptr,
     Tensor index, Tensor edge, Tensor order"""
-_OPTIONS = "float scale, float softcap, float dropout_p, Tensor? seed"
+_OPTIONS = "float scale, float softcap, float dropout_p, str edge_to, Tensor? seed"
 
 SPACE = 1 << 18  # numbers of a block of rows, of all heads
 
@@ -68,8 +70,8 @@ class _Pass(NamedTuple):
         _, T, E, H = self.call.sizes
         return max(self.rows.widest + 8, min(SPACE // H, E + 8 * T) & -8)
 
-    def of_targets(self) -> dict[str, Any]:
-        """Operands of both passes over targets."""
+    def of_targets(self, queries: Tensor) -> dict[str, Any]:
+        """Operands of both passes over targets; ``queries`` (B, T, H, F) are of features."""
         from .native import address_of
         from .node_rows import products
 
@@ -91,7 +93,7 @@ class _Pass(NamedTuple):
             "features": features,
             "attr": attr,
             "attr_batch": _strides(attr)[0],
-            "attr_query": array(call.attr_query, wide),
+            "attr_query": queries,
             "bias": bias,
             "bias_batch": strides[0],
             "bias_edge": strides[1],
@@ -138,12 +140,12 @@ def _word(seed: Tensor | None) -> int:
     return int(seed) % (1 << 64)
 
 
-def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The outputs of ``edge_attention``.
 
     They are the output (B, T, H, D_v); lse (B, T, H) and weights before dropout (B, E, H), empty
-    unless requested; the weighted sum of edge features (B, T, H, F); and the weights by place for
-    the backward (empty if there is none, or if it recomputes them).
+    unless requested; and for the backward the weights by place (empty if there is none, or if it
+    recomputes them), and the queries of edge features and their weighted sums (B, T, H, F).
     """
     from .edges_native import Forward
     from .native import native
@@ -157,21 +159,24 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     levels = new(shape_if(lse, B, T, H), dtype=wide)
     alpha = new(shape_if(weights, B, E, H), dtype=wide)
     kept = empty(wide, *shape_if(call.keeps_weights, B, E, H))
-    attr_output = new(call.shape_of_feature_sums, dtype=wide)
+    queries = edge_features.queries_of(call)
+    sums = torch.empty_like(queries)
     if B * T * H:
         targets = _Pass.of(call, call.ptr, call.source, call.edge, call.order)
         kernel = native(Forward, targets.key.of_kernel).bind(
             **targets.operands(targets.value),
-            **targets.of_targets(),
+            **targets.of_targets(queries),
             out=nodes(output),
             lse=levels,
             alpha=alpha,
             kept_weights=kept,
-            attr_out=attr_output,
+            attr_out=sums,
         )
         work = B * E * H * (targets.key.width + targets.value.width)
         share(chunks(call.ptr, work), work, kernel.run, partial(targets.space, True))
-    return narrow(output, call.value), levels, alpha, attr_output, kept
+    output = narrow(output, call.value)
+    edge_features.add_projected(call, sums, output)
+    return output, levels, alpha, kept, *edge_features.joined(call, queries, sums)
 
 
 edge_attention = torch.library.custom_op(
@@ -181,12 +186,13 @@ edge_attention = torch.library.custom_op(
     device_types="cpu",
     schema=(
         f"({_OPERANDS}, Tensor? source_ptr, Tensor? target, Tensor? place, Tensor? source_order, "
-        f"{_OPTIONS}, bool weights, bool lse) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+        f"{_OPTIONS}, bool weights, bool lse) -> "
+        "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
     ),
 )
 
 
-_on_gpu = on_gpu(edge_attention, "edges_triton", "forward")
+_on_gpu = on_gpu(edge_attention, "attention_triton", "forward")
 
 
 def _forward_where_it_is(*arguments: Any) -> tuple[Tensor, ...]:
@@ -203,8 +209,9 @@ def _(*arguments):
     shapes = (
         shape_if(lse, B, T, H),
         shape_if(weights, B, E, H),
-        call.shape_of_feature_sums,
         shape_if(call.keeps_weights, B, E, H),
+        call.shape_of_features("key"),
+        call.shape_of_features("value"),
     )
     new = call.query.new_empty
     output = new((B, T, H, call.value.shape[-1]))
@@ -217,14 +224,13 @@ class _OutputGradients(NamedTuple):
     output: NodeRows
     lse: Tensor | None
     weights: Tensor | None
-    attr_output: Tensor | None
+    sums: Tensor  # of edge features
 
     @classmethod
-    def of(cls, call: Call, *grads: Tensor | None) -> "_OutputGradients":
+    def of(cls, call: Call, output: Tensor, *grads: Tensor | None) -> "_OutputGradients":
         """The operands of kernels."""
-        output, *rest = grads
-        assert output is not None
-        return cls(nodes(output), *(array(grad, call.wide) for grad in rest))
+        lse, weights = (array(grad, call.wide) for grad in grads)
+        return cls(nodes(output), lse, weights, edge_features.gradients_of_sums(call, output))
 
 
 class _Gradients(NamedTuple):
@@ -235,10 +241,10 @@ class _Gradients(NamedTuple):
     value: Tensor
     bias: Tensor
     attr: Tensor
-    attr_query: Tensor
+    queries: Tensor  # of edge features
 
     @classmethod
-    def of(cls, call: Call) -> "_Gradients":
+    def of(cls, call: Call, queries: Tensor) -> "_Gradients":
         """Uninitialised memory."""
         B, _, E, H = call.sizes
         wide = call.wide
@@ -248,19 +254,16 @@ class _Gradients(NamedTuple):
             results(call.key, *call.key.shape),
             results(call.value, *call.value.shape),
             new(shape_if(call.bias is not None, B, E, H), dtype=wide),
-            new(call.shape_of_feature_gradients, dtype=wide),
-            new(call.shape_of_feature_sums, dtype=wide),
+            new(shape_if(call.attr is not None, B, E, queries.shape[3]), dtype=wide),
+            torch.empty_like(queries),
         )
 
-    def narrowed(self, call: Call) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The gradients in the widths of the operands."""
+    def narrowed(self, call: Call) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradients of nodes in the widths of the operands."""
         return (
             narrow(self.query, call.query),
             narrow(self.key, call.key),
             narrow(self.value, call.value),
-            self.bias,
-            self.attr,
-            self.attr_query,
         )
 
 
@@ -322,25 +325,38 @@ def _gradients(
     """Gradients of the operands of ``edge_attention``.
 
     They are those of query, key and value, of every edge's score (B, E, H) in the caller's order
-    (no entries without a bias), and of the edge features (B, E, F) and their queries.
+    (no entries without a bias), and of the edge features (B, E, F) and their projection.
 
     The ``last`` backward of a call may write to the kept weights.
     """
     call = Call(*arguments[:OPERANDS])
-    kept, *outer = arguments[OPERANDS:]
-    grads = _Gradients.of(call)
-    B, T, _, H = call.sizes
+    kept, queries, sums, grad_output, *outer = arguments[OPERANDS:]
+    if not call.adds_features_to("key"):
+        queries = edge_features.queries_of(call)
+    grads = _Gradients.of(call, queries)
+    B, T, E, H = call.sizes
     if B * T * H:
         numbers = _EdgeMemory.of(call, kept, last)
-        _backward_passes(call, numbers, _OutputGradients.of(call, *outer), grads)
+        given = _OutputGradients.of(call, grad_output, *outer)
+        _backward_passes(call, queries, numbers, given, grads)
     else:
         for grad in (grads.key, grads.value, grads.attr):
             grad.zero_()
-    return grads.narrowed(call)
+    of_query, of_key, of_value = grads.narrowed(call)
+    of_weight = edge_features.gradients_of_projection(
+        call, of_query, grads.queries, grad_output, sums
+    )
+    of_bias = grads.bias.to(call.dtype_of_gradient(call.bias, B, E, H))
+    of_attr = grads.attr.to(call.dtype_of_gradient(call.attr, *grads.attr.shape))
+    return of_query, of_key, of_value, of_bias, of_attr, of_weight
 
 
 def _backward_passes(
-    call: Call, numbers: _EdgeMemory, outer: _OutputGradients, grads: _Gradients
+    call: Call,
+    queries: Tensor,
+    numbers: _EdgeMemory,
+    outer: _OutputGradients,
+    grads: _Gradients,
 ) -> None:
     """Write the gradients: a pass over targets, then the sums over sources of what it leaves."""
     from .edges_native import BackwardTargets
@@ -351,7 +367,7 @@ def _backward_passes(
     B, _, E, H = call.sizes
     targets = _Pass.of(call, call.ptr, call.source, call.edge, call.order)
     sources = _Pass.of(call, call.source_ptr, call.target, call.place, call.source_order)
-    operands = targets.of_targets()
+    operands = targets.of_targets(queries)
     work = 2 * B * E * H * max(targets.key.width, targets.value.width)
     kernel = native(BackwardTargets, targets.key.of_kernel).bind(
         **targets.operands(targets.key),
@@ -360,11 +376,11 @@ def _backward_passes(
         grad_out=outer.output,
         grad_alpha=outer.weights,
         grad_lse=outer.lse,
-        grad_attr_out=outer.attr_output,
+        grad_attr_out=outer.sums,
         grad_query=nodes(grads.query),
         grad_bias=grads.bias,
         grad_attr=grads.attr,
-        grad_attr_query=grads.attr_query,
+        grad_attr_query=grads.queries,
         grad_products=numbers.products,
         new_weights=numbers.new_weights,
     )
@@ -410,13 +426,13 @@ edge_attention_backward = torch.library.custom_op(
     device_types="cpu",
     schema=(
         f"({_OPERANDS}, Tensor source_ptr, Tensor target, Tensor place, Tensor source_order, "
-        f"{_OPTIONS}, Tensor kept, Tensor grad_output, Tensor? grad_lse, Tensor? grad_alpha, "
-        "Tensor? grad_attr_output) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+        f"{_OPTIONS}, Tensor kept, Tensor queries, Tensor sums, Tensor grad_output, "
+        "Tensor? grad_lse, Tensor? grad_alpha) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
     ),
 )
 
 
-_gradients_on_gpu = on_gpu(edge_attention_backward, "edges_triton", "backward")
+_gradients_on_gpu = on_gpu(edge_attention_backward, "attention_triton", "backward")
 
 
 def _gradients_where_they_are(*arguments: Any) -> tuple[Tensor, ...]:
@@ -428,48 +444,41 @@ def _gradients_where_they_are(*arguments: Any) -> tuple[Tensor, ...]:
 @edge_attention_backward.register_fake
 def _(*arguments):
     call = Call(*arguments[:OPERANDS])
-    B, _, E, H = call.sizes
     grads = [
         torch.empty_like(x, memory_format=torch.contiguous_format)
         for x in (call.query, call.key, call.value)
     ]
-    shapes = (
-        shape_if(call.bias is not None, B, E, H),
-        call.shape_of_feature_gradients,
-        call.shape_of_feature_sums,
-    )
-    return *grads, *(call.query.new_empty(shape, dtype=call.wide) for shape in shapes)
+    return *grads, *call.new_gradients_of_edges()
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[:14], inputs[17], output[4])
-    ctx.options = inputs[14:17]
-    ctx.mark_non_differentiable(output[4])
+    of_forward = output[3:]
+    ctx.save_for_backward(*inputs[:14], inputs[18], *of_forward)
+    ctx.options = inputs[14:18]
+    ctx.mark_non_differentiable(*of_forward)
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-    *operands, seed, kept = ctx.saved_tensors
-    query, _, value, bias, attr, attr_query = operands[:6]
+    *operands, seed, kept, queries, sums = ctx.saved_tensors
+    query, _, value, bias, attr, attr_weight = operands[:6]
     options = (*ctx.options, seed)
-    absent = [None] * 14
+    absent = [None] * 15
     # a second derivative, or vmap: the same in plain operations
     if torch.is_grad_enabled() or are_batched(*grads):
         rest = (*operands[6:10], *options)
         return *gradients_of_definition(plain, operands[:6], rest, grads), *absent
-    grad_output, grad_lse, grad_alpha, grad_attr_output, _ = grads
+    grad_output, grad_lse, grad_alpha = grads[:3]
     if grad_output is None:
         grad_output = query.new_zeros(*query.shape[:-1], value.shape[-1])
-    if grad_attr_output is None and attr_query is not None:
-        grad_attr_output = torch.zeros_like(attr_query)
     run: Any = edge_attention_backward
     if nothing_watches(query, grad_output):
         run = _gradients_where_they_are
-    outer = (grad_output, grad_lse, grad_alpha, grad_attr_output)
-    gq, gk, gv, gb, ga, gaq = run(*operands, *options, kept, *outer)
-    if attr_query is None:
-        gaq = None
-    return gq, gk, gv, _summed_to(bias, gb), _summed_to(attr, ga), gaq, *absent
+    outer = (grad_output, grad_lse, grad_alpha)
+    gq, gk, gv, gb, ga, gw = run(*operands, *options, kept, queries, sums, *outer)
+    if attr_weight is None:
+        gw = None
+    return gq, gk, gv, _summed_to(bias, gb), _summed_to(attr, ga), gw, *absent
 
 
 def _summed_to(operand: Tensor | None, grad: Tensor) -> Tensor | None:
@@ -505,7 +514,7 @@ def plain(
     value: Tensor,
     bias: Tensor | None,
     attr: Tensor | None,
-    attr_query: Tensor | None,
+    attr_weight: Tensor | None,
     ptr: Tensor,
     index: Tensor,
     edge: Tensor,
@@ -513,8 +522,9 @@ def plain(
     scale: float,
     softcap: float,
     dropout_p: float,
+    edge_to: str,
     seed: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """The same in plain operations, edge by edge: slow, differentiable any number of times."""
     T, H = query.shape[1:3]
     source = index.long()
@@ -528,10 +538,11 @@ def plain(
         absent = bias == -torch.inf
         keys, values = (x.masked_fill(absent.unsqueeze(-1), 0.0) for x in (keys, values))
     score = (query[:, target] * keys).sum(-1)
-    features = None
-    if attr is not None and attr_query is not None:
-        features = attr[:, edge]
-        score = score + (attr_query[:, target] * features.unsqueeze(2)).sum(-1)
+    if attr is not None and attr_weight is not None:
+        features = attr[:, edge].to(dtype_of_sums(query)).unsqueeze(2)
+        if edge_to != "value":
+            queries = edge_features.feature_queries(query, attr_weight)
+            score = score + (queries[:, target] * features).sum(-1)
     score = score * scale
     if softcap > 0:
         score = softcap * torch.tanh(score / softcap)
@@ -541,10 +552,10 @@ def plain(
     weight = by_place * dropout_factors(by_place, edge, dropout_p, seed)
     output = scatter_sum(weight.unsqueeze(-1) * values, target, T, 1)
     alpha = torch.empty_like(by_place).index_copy(1, edge, by_place)
-    if features is None:
-        return output, lse, alpha, query.new_empty(0, 0, 0, 0)
-    feature_sums = scatter_sum(weight.unsqueeze(-1) * features.unsqueeze(2), target, T, 1)
-    return output, lse, alpha, feature_sums
+    if attr is not None and attr_weight is not None and edge_to != "key":
+        sums = scatter_sum(weight.unsqueeze(-1) * features, target, T, 1)
+        output = output + edge_features.projected(sums, attr_weight).to(output.dtype)
+    return output, lse, alpha
 
 
 def dropout_factors(

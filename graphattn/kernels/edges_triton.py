@@ -5,7 +5,7 @@ Only the first call on a graph waits for the device (:mod:`.row_work`).
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import triton_softmax, triton_sums
 from .arrays import dtype_of_sums
-from .edge_call import OPERANDS, Call, shape_if
+from .edge_call import Call
 from .row_work import LONG, NUMBERS, Hubs, Work, heads_at_once, schedule
 
 BATCHES = 65535  # most programs along the second axis of a grid
@@ -29,7 +29,7 @@ class GpuCall(Call):
     @property
     def features(self) -> int:
         """F, or 0 without edge features."""
-        if self.attr is None or self.attr_query is None:
+        if self.attr is None:
             return 0
         return self.attr.shape[-1]
 
@@ -50,45 +50,28 @@ class GpuCall(Call):
         return self.seed.to(self.query.device)
 
     def edge_operands(self) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
-        """Bias, features and their queries; strides of bias and of a batch's features."""
+        """Bias and features in their own dtypes; strides of bias and of a batch's features."""
         B, _, E, H = self.sizes
-        bias = _as(self.bias, self.query)
-        attr = None
-        attr_query = None
+        bias = self.bias
+        attr = self.attr
         strides: tuple[int, ...] = (0, 0, 0)
         feature_stride = 0
         if bias is not None:
+            bias = bias.detach()
             strides = bias.expand(B, E, H).stride()
-        if self.features:
-            attr = _as(self.attr, self.query)
-            attr_query = _as(self.attr_query, self.query)
-        if attr is not None and len(attr) > 1:
-            feature_stride = E * self.features
-        return (bias, attr, attr_query), (*strides, feature_stride)
+        if attr is not None:
+            attr = attr.detach().contiguous()
+            if len(attr) > 1:
+                feature_stride = E * self.features
+        return (bias, attr), (*strides, feature_stride)
 
 
-def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """``graphattn::edge_attention``."""
-    call = GpuCall(*arguments[:OPERANDS])
-    weights, lse = arguments[OPERANDS:]
-    B, T, E, H = call.sizes
-    wide = call.wide
-    keep = call.keeps_weights
-    new = call.query.new_empty
-    output = new((B, T, H, call.value.shape[-1]))
-    levels = new(shape_if(lse, B, T, H), dtype=wide)
-    alpha = new(shape_if(weights, B, E, H), dtype=wide)
-    kept = new(shape_if(keep, B, E, H), dtype=wide)
-    attr_output = new(call.shape_of_feature_sums, dtype=wide)
-    _softmax(
-        call,
-        output,
-        levels if lse else None,
-        alpha if weights else None,
-        kept if keep else None,
-        attr_output,
-    )
-    return output, levels, alpha, attr_output, kept
+class Projected(NamedTuple):
+    """What edge features are projected by, and the products of it and the nodes."""
+
+    weight: Tensor | None = None  # (H, F, D), contiguous
+    queries: Tensor | None = None  # (B, T, H, F), if features join the scores
+    sums: Tensor | None = None  # (B, T, H, F) by weight, or their gradients, if they join the sums
 
 
 def _softmax(
@@ -97,11 +80,12 @@ def _softmax(
     lse: Tensor | None,
     alpha: Tensor | None,
     kept: Tensor | None,
-    attr_output: Tensor | None,
+    projected: Projected,
     *,
     products: bool = True,
 ) -> None:
     """Softmax, written to outputs that are not None; without ``products`` a score is its bias."""
+    sums = projected.sums
     (B, T, E, H), wide = call.sizes, dtype_of_sums(call.query)
     F = call.features
     if products:
@@ -114,7 +98,8 @@ def _softmax(
         DV = output.shape[-1]
     q, k, v = (_read(x) for x in (call.query, call.key, call.value))
     operands, strides = call.edge_operands()
-    read = (q if products else None, k, None if output is None else v, *operands, call.word())
+    nodes = (q if products else None, k, None if output is None else v)
+    read = (*nodes, *operands, projected.queries, projected.weight, call.word())
     align, of_nodes = _strides(q, k, v)
     constants = _constants(wide, H, D=D, DV=DV, F=F) | {
         "GROUP": H // max(1, k.shape[2]),
@@ -134,94 +119,55 @@ def _softmax(
         )
 
     work = schedule(call.ptr, call.order)
-    if not F:
-        attr_output = None
     for part in work.whole:
-        launch(part, (output, lse, alpha, kept, attr_output, None, None, None, None), False)
+        launch(part, (output, lse, alpha, kept, sums, None, None, None, None), False)
     if work.hubs is None:
         return
     pieces, owner, node, _ = work.hubs
-    acc, attr_acc = (_room(x, q, B, len(owner), H, n) for x, n in ((output, DV), (attr_output, F)))
+    acc, attr_acc = (_room(x, q, B, len(owner), H, n) for x, n in ((output, DV), (sums, F)))
     peak, total, hub_peak, hub_total = (
         _room(q, q, B, n, H) for n in (len(owner),) * 2 + (len(node),) * 2
     )
     launch(pieces, (None, None, alpha, kept, None, acc, attr_acc, peak, total), True)
-    _merge(work.hubs, acc, peak, total, output, lse, hub_peak, hub_total, T=T)
-    if attr_output is not None:
-        _merge(work.hubs, attr_acc, peak, total, attr_output, T=T)
+    if sums is not None:
+        _merge(work.hubs, attr_acc, peak, total, sums, T=T)
+    results = (output, lse, hub_peak, hub_total)
+    _merge(work.hubs, acc, peak, total, *results, T=T, rows=sums, weight=projected.weight)
     if alpha is not None or kept is not None:
         given = (alpha, kept, call.edge, *pieces[2:], owner, hub_peak, hub_total, E)
         constants = {name: constants[name] for name in ("H", "BE", "BH", "num_warps")}
         _launch(triton_softmax.hub_weights, pieces, B, given, (len(node),), constants)
 
 
-def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """``graphattn::edge_attention_backward``."""
-    call = GpuCall(*arguments[:OPERANDS])
-    kept, grad_output, grad_lse, grad_alpha, grad_attr_output = arguments[OPERANDS:]
-    B, _, E, H = call.sizes
-    wide = call.wide
-    new = call.query.new_empty
-    F = call.features
-    grads = [
-        torch.empty_like(x, memory_format=torch.contiguous_format)
-        for x in (call.query, call.key, call.value)
-    ]
-    grad_bias = new(shape_if(call.bias is not None, B, E, H), dtype=wide)
-    grad_attr = new(call.shape_of_feature_gradients, dtype=wide)
-    grad_attr_query = new(call.shape_of_feature_sums, dtype=wide)
-    if kept.numel() == 0:
-        kept = new((B, E, H), dtype=wide)
-        _softmax(call, None, None, None, kept, None)
-    share = new((B, E, H), dtype=wide)
-    if call.dropout_p > 0:
-        weight = new((B, E, H), dtype=wide)
-    else:
-        weight = kept
-    side = (
-        _as(grad_alpha, call.query),
-        _as(grad_lse, call.query),
-        _as(grad_attr_output, call.query) if F else None,
-    )
-    written = (
-        grads[0],
-        grad_bias if call.bias is not None else None,
-        grad_attr,
-        grad_attr_query if F else None,
-    )
-    _score_gradients(
-        call, kept, grad_output, side, written, share, weight if weight is not kept else None
-    )
-    # a removed edge passes not even a NaN
-    if call.bias is None:
-        removed = None
-    else:
-        removed = (share == 0) & (weight == 0)
-    groups = call.key.shape[2]
-    layout = (call.source_ptr, call.target, call.place, call.source_order)
-    _sums(share, call.query, groups, True, removed, layout, grads[1])
-    _sums(weight, grad_output, groups, True, removed, layout, grads[2])
-    return grads[0], grads[1], grads[2], grad_bias, grad_attr, grad_attr_query
+class Gradients(NamedTuple):
+    """Memory for the gradients of a pass over targets; None for those that nothing wants."""
+
+    query: Tensor | None = None
+    bias: Tensor | None = None
+    attr: Tensor | None = None
+    queries: Tensor | None = None  # of the features, (B, T, H, F)
 
 
 def _score_gradients(
     call: GpuCall,
     p: Tensor,
     grad_output: Tensor | None,
-    side: tuple[Tensor | None, Tensor | None, Tensor | None],
-    written: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None],
+    side: tuple[Tensor | None, Tensor | None],
+    written: Gradients,
     share: Tensor,
     weight: Tensor | None,
+    removed: Tensor | None,
+    projected: Projected,
     *,
     products: bool = True,
 ) -> None:
     """The gradient of each product into ``share``, and those of targets and edges into ``written``.
 
-    Without ``products`` scores are given, and so are weights ``p`` in the caller's order.
+    ``side`` are the gradients of weights and lse. Without ``products`` scores are given, and so are
+    weights ``p`` in the caller's order.
     """
     (B, T, E, H), wide = call.sizes, dtype_of_sums(call.query)
     F = call.features
-    grad_query, grad_bias, grad_attr, grad_attr_query = written
     if products:
         D = call.query.shape[-1]
         DV = call.value.shape[-1]
@@ -240,14 +186,18 @@ def _score_gradients(
     }
     align, of_nodes = _strides(q, k, v, go)
     constants |= {"BY_EDGE": not products, "ALIGN": align}
-    of_heads = _room(grad_attr if F else None, q, -(-H // constants["BH"]), B, E, F)
-    read = (*((q, k, v) if products else (None,) * 3), *operands, call.word())
-    rest = (p, go if products else None, *side)
+    blocks = -(-H // constants["BH"])
+    of_heads = written.attr
+    if blocks > 1:
+        of_heads = _room(written.attr, q, blocks, B, E, F)
+    nodes = (q, k, v) if products else (None,) * 3
+    read = (*nodes, *operands, projected.queries, projected.weight, call.word())
+    rest = (p, go if products else None, *side, projected.sums)
 
     def launch(
         work: Work, own: tuple[Tensor | None, ...], hubs: int, first: bool, second: bool
     ) -> None:
-        results = (grad_query, grad_bias, of_heads, grad_attr_query, share, weight)
+        results = (written.query, written.bias, of_heads, written.queries, share, weight, removed)
         given = (*read, *work[1:], call.source, call.edge, *rest, *results, *own, T, E)
         after = (hubs, *of_nodes, *strides, B, *call.numbers())
         passes = {"FIRST": first, "SECOND": second}
@@ -260,7 +210,7 @@ def _score_gradients(
         pieces, owner, node, _ = work.hubs
         delta, of_hubs = (_room(q, q, B, n, H) for n in (len(owner), len(node)))
         query_acc, attr_acc = (
-            _room(x, q, B, len(owner), H, n) for x, n in ((grad_query, D), (grad_attr_query, F))
+            _room(x, q, B, len(owner), H, n) for x, n in ((written.query, D), (written.queries, F))
         )
         launch(pieces, (None, None, delta, None), len(node), True, False)
         places = torch.arange(len(node), device=q.device)
@@ -273,11 +223,24 @@ def _score_gradients(
             T=len(node),
         )
         launch(pieces, (query_acc, attr_acc, of_hubs, owner), len(node), False, True)
-        for acc, grad in ((query_acc, grad_query), (attr_acc, grad_attr_query)):
-            if acc is not None:
-                _merge(work.hubs, acc, None, None, grad, T=T)
-    if of_heads is not None and grad_attr is not None:
-        torch.sum(of_heads, 0, out=grad_attr)
+        if attr_acc is not None:
+            _merge(work.hubs, attr_acc, None, None, written.queries, T=T)
+        if query_acc is not None:
+            rows = written.queries
+            weight_of_rows = projected.weight
+            _merge(
+                work.hubs,
+                query_acc,
+                None,
+                None,
+                written.query,
+                T=T,
+                rows=rows,
+                weight=weight_of_rows,
+            )
+    if of_heads is not None and of_heads is not written.attr:
+        assert written.attr is not None
+        written.attr.copy_(of_heads.sum(0))
 
 
 def _merge(
@@ -291,16 +254,21 @@ def _merge(
     hub_total: Tensor | None = None,
     *,
     T: int,
+    rows: Tensor | None = None,
+    weight: Tensor | None = None,
 ) -> None:
-    """Merge the pieces of hubs into their nodes."""
+    """Merge the pieces of hubs into their nodes, and add ``rows`` (B, T, H, F) by ``weight``."""
     like = acc if acc is not None else peak
     assert like is not None
     constants = _constants(like.dtype, like.shape[2], D=like.shape[3] if acc is not None else 0)
+    constants["F"] = 0 if rows is None else rows.shape[3]
     work = Work(LONG, hubs.node, hubs.first, hubs.first)
     given = (
         acc,
         peak,
         total,
+        rows,
+        weight,
         hubs.node,
         hubs.first,
         out,
@@ -405,7 +373,13 @@ def edge_weights(score: Tensor, *layout: Tensor) -> tuple[Tensor, Tensor]:
     alpha = torch.empty_like(score, memory_format=torch.contiguous_format)
     lse = score.new_empty(score.shape[0], layout[3].numel(), score.shape[2])
     _softmax(
-        _of_scores(score, layout, score.detach()), None, lse, alpha, None, None, products=False
+        _of_scores(score, layout, score.detach()),
+        None,
+        lse,
+        alpha,
+        None,
+        Projected(),
+        products=False,
     )
     return alpha, lse
 
@@ -413,11 +387,12 @@ def edge_weights(score: Tensor, *layout: Tensor) -> tuple[Tensor, Tensor]:
 def edge_weights_backward(alpha: Tensor, grad: Tensor, grad_lse: Tensor, *layout: Tensor) -> Tensor:
     """``graphattn::edge_weights_backward``."""
     result = torch.empty_like(alpha)
-    side = (grad.contiguous(), grad_lse.contiguous(), None)
+    side = (grad.contiguous(), grad_lse.contiguous())
     share = torch.empty_like(alpha)
     call = _of_scores(alpha, layout, None)
-    written = (None, result, None, None)
-    _score_gradients(call, alpha.contiguous(), None, side, written, share, None, products=False)
+    written = Gradients(bias=result)
+    rest = (share, None, None, Projected())
+    _score_gradients(call, alpha.contiguous(), None, side, written, *rest, products=False)
     return result
 
 
@@ -441,6 +416,7 @@ def _of_scores(score: Tensor, layout: tuple[Tensor, ...], bias: Tensor | None) -
         1.0,
         0.0,
         0.0,
+        "both",
         None,
     )
 

@@ -90,9 +90,27 @@ def _features(ATTR, at, edge, live, F: tl.constexpr, BF: tl.constexpr):
     return tl.load(ATTR + at + edge[:, None] * F + f[None, :], mask=mask, other=0.0)[:, None, :]
 
 
+@triton.jit
+def _expanded(
+    Y, W, row, h, on, D: tl.constexpr, F: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
+    """``sum_f Y[row, h, f] W[h, f]`` (BH, BD), from rows of F numbers that lie in memory.
+
+    W (H, F, D) is read by every program, from the caches.
+    """
+    d = tl.arange(0, BD)
+    mask = on[:, None] & (d < D)[None, :]
+    total = tl.zeros((BH, BD), WIDE)
+    for f in tl.static_range(F):
+        y = tl.load(Y + row * F + h * F + f, mask=on, other=0.0)
+        w = tl.load(W + ((h * F + f) * D)[:, None] + d[None, :], mask=mask, other=0.0)
+        total += y[:, None] * w.to(WIDE)
+    return total
+
+
 @triton.jit(do_not_specialize=["T", "E", "batch"])
 def forward(
-    Q, K, V, BIAS, ATTR, ATTR_Q, SEED, NODE, START, STOP, INDEX, EDGE,
+    Q, K, V, BIAS, ATTR, ATTR_Q, WEIGHT, SEED, NODE, START, STOP, INDEX, EDGE,
     OUT, LSE, ALPHA, KEPT, ATTR_OUT, ACC, ATTR_ACC, PEAK, TOTAL,
     T, E, batch, q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, bias_b, bias_e, bias_h, attr_b,
     scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
@@ -103,7 +121,8 @@ def forward(
     """Softmax over a row's edges of ``softcap * tanh(scale * <q, k> / softcap) + bias``, times V.
 
     Without Q a score is its bias, without V there is no sum. Scores lie where weights come to lie,
-    in ALPHA or by place in KEPT, until the row's last edge is known.
+    in ALPHA or by place in KEPT, until the row's last edge is known. Edge features ATTR join the
+    scores with ATTR_Q, and the sums with ATTR_OUT, whose rows times WEIGHT are added to OUT.
     """
     work = tl.program_id(0).to(tl.int64)
     blocks = tl.cdiv(H, BH)
@@ -120,8 +139,10 @@ def forward(
         q = _node(Q, (b * q_b + t * q_n) * ALIGN, h * q_h * ALIGN, on, D, BD, WIDE)
     if V is not None:
         acc = tl.zeros((BH, BDV), WIDE)
-    if ATTR is not None:
+    SUMMED: tl.constexpr = ATTR_OUT is not None or ATTR_ACC is not None
+    if ATTR_Q is not None:
         attr_q = _node(ATTR_Q, (b * T + t) * H * F, h * F, on, F, BF, WIDE)
+    if SUMMED:
         attr_acc = tl.zeros((BH, BF), WIDE)
     for i in range(0, count, BE):
         live = i + e < count
@@ -140,6 +161,7 @@ def forward(
             score = tl.sum(q[None, :, :] * k, 2)
         if ATTR is not None:
             features = _features(ATTR, b * attr_b, edge, live, F, BF)
+        if ATTR_Q is not None:
             score += tl.sum(attr_q[None, :, :] * features, 2)
         score = score * tl.full((1, 1), scale, WIDE)
         if CAPPED:
@@ -173,7 +195,7 @@ def forward(
                 V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, mask, DV, BDV
             ).to(WIDE)
             acc = acc * shrink[:, None] + tl.sum(weight[:, :, None] * v, 0)
-        if ATTR is not None:
+        if SUMMED:
             attr_acc = attr_acc * shrink[:, None] + tl.sum(weight[:, :, None] * features, 0)
     if PIECE:
         at = (b * tl.num_programs(0) + work) * H
@@ -190,10 +212,15 @@ def forward(
             tl.store(
                 LSE + (b * T + t) * H + h, tl.where(total == 0, -float("inf"), peak + log), mask=on
             )
-        if V is not None:
-            _store_node(OUT, (b * T + t) * H * DV, h * DV, acc / some[:, None], on, DV, BDV)
+        row = (b * T + t) * H
         if ATTR_OUT is not None:
-            _store_node(ATTR_OUT, (b * T + t) * H * F, h * F, attr_acc / some[:, None], on, F, BF)
+            _store_node(ATTR_OUT, row * F, h * F, attr_acc / some[:, None], on, F, BF)
+        if V is not None:
+            acc = acc / some[:, None]
+            if ATTR_OUT is not None:
+                tl.debug_barrier()  # other threads of the program wrote what is read here
+                acc += _expanded(ATTR_OUT, WEIGHT, row, h, on, DV, F, BH, BDV, WIDE)
+            _store_node(OUT, row * DV, h * DV, acc, on, DV, BDV)
         _weights(ALPHA, KEPT, EDGE, b * E, start, count, h, on, peak, some, H, BE)
 
 
@@ -252,15 +279,15 @@ def hub_weights(
 
 @triton.jit(do_not_specialize=["N", "pieces", "batch"])
 def merge(
-    ACC, PEAK, TOTAL, NODE, FIRST, OUT, LSE, HUB_PEAK, HUB_TOTAL, N, pieces, batch,
-    H: tl.constexpr, D: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
+    ACC, PEAK, TOTAL, ATTR_OUT, WEIGHT, NODE, FIRST, OUT, LSE, HUB_PEAK, HUB_TOTAL, N, pieces, batch,
+    H: tl.constexpr, D: tl.constexpr, F: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The sums ACC (B, pieces, H, D) of a hub's pieces into OUT (B, N, H, D).
 
     Its pieces are ``FIRST[hub] .. FIRST[hub + 1] - 1``.
 
     With PEAK and TOTAL, those of softmax: sums that belong to other peaks are scaled to the highest
-    one.
+    one. With ATTR_OUT (B, N, H, F), its row times WEIGHT is added.
     """
     hub = tl.program_id(0).to(tl.int64)
     blocks = tl.cdiv(H, BH)
@@ -302,4 +329,8 @@ def merge(
             LSE + (b * N + node) * H + h, tl.where(total == 0, -float("inf"), peak + log), mask=on
         )
     if ACC is not None:
-        _store_node(OUT, (b * N + node) * H * D, h * D, acc / some[:, None], on, D, BD)
+        row = (b * N + node) * H
+        acc = acc / some[:, None]
+        if ATTR_OUT is not None:
+            acc += _expanded(ATTR_OUT, WEIGHT, row, h, on, D, F, BH, BD, WIDE)
+        _store_node(OUT, row * D, h * D, acc, on, D, BD)

@@ -7,7 +7,7 @@
 import triton
 import triton.language as tl
 
-from .triton_softmax import _bias, _features, _kept, _node, _rows, _store_node, _tanh
+from .triton_softmax import _bias, _expanded, _features, _kept, _node, _rows, _store_node, _tanh
 
 
 @triton.jit(do_not_specialize=["E", "batch"])
@@ -89,8 +89,8 @@ def edge_sums(
 
 @triton.jit(do_not_specialize=["T", "E", "batch", "hubs"])
 def backward(
-    Q, K, V, BIAS, ATTR, ATTR_Q, SEED, NODE, START, STOP, INDEX, EDGE,
-    P, GO, GA, GL, GAO, GQ, G_BIAS, G_ATTR, G_ATTR_Q, SHARE, WEIGHT, GQ_ACC, G_ATTR_ACC, DELTA, OWNER,
+    Q, K, V, BIAS, ATTR, ATTR_Q, PROJECTION, SEED, NODE, START, STOP, INDEX, EDGE,
+    P, GO, GA, GL, GAO, GQ, G_BIAS, G_ATTR, G_ATTR_Q, SHARE, WEIGHT, REMOVED, GQ_ACC, G_ATTR_ACC, DELTA, OWNER,
     T, E, batch, hubs, q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, go_b, go_n, go_h,
     bias_b, bias_e, bias_h, attr_b, attr_batches,
     scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
@@ -105,7 +105,9 @@ def backward(
     the whole row: the FIRST leaves ``g`` in SHARE (B, E, H) by place, the SECOND the gradient of
     each product there, and sums. For a hub's piece each is a launch of its own, and DELTA (B,
     pieces or hubs, H) goes between them; OWNER is a piece's hub. P lies by place, or ``BY_EDGE`` in
-    the caller's order. G_ATTR (blocks, B, E, F) adds the program's heads alone.
+    the caller's order. G_ATTR (blocks, B, E, F) adds the program's heads alone. ATTR_Q and GAO are
+    there if edge features join scores, and sums; G_ATTR_Q times PROJECTION is added to GQ. REMOVED
+    (B, E, H) by place marks edges that pass nothing, so that not even a NaN comes of them.
     """
     work = tl.program_id(0).to(tl.int64)
     blocks = tl.cdiv(H, BH)
@@ -120,8 +122,9 @@ def backward(
     row = (b * T + t) * H + h
     if V is not None:
         go = _node(GO, (b * go_b + t * go_n) * ALIGN, h * go_h * ALIGN, on, DV, BDV, WIDE)
-    if ATTR is not None:
+    if GAO is not None:
         gao = _node(GAO, (b * T + t) * H * F, h * F, on, F, BF, WIDE)
+    if ATTR_Q is not None:
         attr_q = _node(ATTR_Q, (b * T + t) * H * F, h * F, on, F, BF, WIDE)
     if FIRST:
         for i in range(0, count, BE):
@@ -141,7 +144,7 @@ def backward(
                     V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, there, DV, BDV
                 ).to(WIDE)
                 grad = tl.sum(go[None, :, :] * v, 2)
-            if ATTR is not None:
+            if GAO is not None:
                 grad += tl.sum(gao[None, :, :] * _features(ATTR, b * attr_b, edge, live, F, BF), 2)
             if BIAS is not None:
                 grad = tl.where(there, grad, 0.0)
@@ -169,7 +172,7 @@ def backward(
         if K is not None:
             q = _node(Q, (b * q_b + t * q_n) * ALIGN, h * q_h * ALIGN, on, D, BD, WIDE)
             gq = tl.zeros((BH, BD), WIDE)
-        if ATTR is not None:
+        if ATTR_Q is not None:
             g_attr_q = tl.zeros((BH, BF), WIDE)
         for i in range(0, count, BE):
             live = i + e < count
@@ -198,7 +201,7 @@ def backward(
                     features = _features(ATTR, b * attr_b, edge, live, F, BF)
                 if CAPPED:
                     product = tl.sum(q[None, :, :] * k, 2)
-                    if ATTR is not None:
+                    if ATTR_Q is not None:
                         product += tl.sum(attr_q[None, :, :] * features, 2)
                     y = _tanh(
                         product * tl.full((1, 1), scale, WIDE) / tl.full((1, 1), softcap, WIDE)
@@ -210,26 +213,34 @@ def backward(
                     tl.store(WEIGHT + by_place, p, mask=mask)
                 if ATTR is not None:
                     f = tl.arange(0, BF)
-                    g_attr = tl.sum(
-                        grad[:, :, None] * attr_q[None, :, :] + p[:, :, None] * gao[None, :, :], 1
-                    )
+                    g_attr = tl.zeros((BE, BF), WIDE)
+                    if ATTR_Q is not None:
+                        g_attr += tl.sum(grad[:, :, None] * attr_q[None, :, :], 1)
+                        masked = tl.where(mask, grad, 0.0)
+                        g_attr_q += tl.sum(masked[:, :, None] * features, 0)
+                    if GAO is not None:
+                        g_attr += tl.sum(p[:, :, None] * gao[None, :, :], 1)
                     at = (tl.program_id(1) % blocks * attr_batches + b) * E + edge
                     tl.store(
                         G_ATTR + at[:, None] * F + f[None, :],
                         g_attr,
                         mask=live[:, None] & (f < F)[None, :],
                     )
-                    g_attr_q += tl.sum(tl.where(mask, grad, 0.0)[:, :, None] * features, 0)
+                if REMOVED is not None:
+                    tl.store(REMOVED + by_place, (grad == 0.0) & (p == 0.0), mask=mask)
                 gq += tl.sum(grad[:, :, None] * k, 0)
                 tl.store(SHARE + by_place, grad, mask=mask)
         if K is not None:
             at = (b * tl.num_programs(0) + work) * H
-            if FIRST:
-                _store_node(GQ, (b * T + t) * H * D, h * D, gq, on, D, BD)
-            else:
-                _store_node(GQ_ACC, at * D, h * D, gq, on, D, BD)
-            if ATTR is not None:
+            first = (b * T + t) * H
+            if ATTR_Q is not None:
                 if FIRST:
-                    _store_node(G_ATTR_Q, (b * T + t) * H * F, h * F, g_attr_q, on, F, BF)
+                    _store_node(G_ATTR_Q, first * F, h * F, g_attr_q, on, F, BF)
+                    tl.debug_barrier()  # other threads of the program wrote what is read here
+                    gq += _expanded(G_ATTR_Q, PROJECTION, first, h, on, D, F, BH, BD, WIDE)
                 else:
                     _store_node(G_ATTR_ACC, at * F, h * F, g_attr_q, on, F, BF)
+            if FIRST:
+                _store_node(GQ, first * D, h * D, gq, on, D, BD)
+            else:
+                _store_node(GQ_ACC, at * D, h * D, gq, on, D, BD)

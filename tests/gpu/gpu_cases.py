@@ -392,7 +392,7 @@ def _dropped(device: torch.device) -> list[dict[str, Any]]:
     graph, outputs = GRAPHS["hub"](), []
     for place in (device, torch.device("cpu")):
         x, seed = torch.ones(2, 31, 3, 8, device=place), torch.tensor(2**62 + 5, device=place)
-        options = (1.0, 0.0, 0.3, seed, False, False)
+        options = (1.0, 0.0, 0.3, "both", seed, False, False)
         given = (x, x, x, None, None, None, *by_target(graph, place), *(None,) * 4)
         outputs.append(edge_attention(*given, *options)[0].cpu())
     error = float((outputs[0] - outputs[1]).abs().max())

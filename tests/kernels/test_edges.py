@@ -33,28 +33,26 @@ def operands(dtype=torch.float64, bias=True, features=True, batch=2):
     return [
         randn(batch, 61, 6, 5),
         randn(batch, 61, 3, 5),
-        randn(batch, 61, 3, 7),
+        randn(batch, 61, 3, 5 if features else 7),
         randn(1, E, 6) if bias else None,
         randn(1, E, 11) if features else None,
-        randn(batch, 61, 6, 11) if features else None,
+        randn(6, 5, 11) if features else None,
     ]
 
 
 @pytest.mark.parametrize("dropout_p", [0.0, 0.3])
 @pytest.mark.parametrize("softcap", [0.0, 1.7])
-@pytest.mark.parametrize("features", [False, True])
+@pytest.mark.parametrize("features", ["", "both", "key", "value"])
 @pytest.mark.parametrize("bias", [False, True])
 def test_every_output_and_gradient_is_that_of_plain_operations(bias, features, softcap, dropout_p):
-    given, seed = operands(bias=bias, features=features), torch.tensor(2**62 + 5)
-    options = (0.4, softcap, dropout_p, seed)
-    *found, _ = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), *options, True, True)
-    wanted = plain(*given, *by_target(GRAPH), 0.4, softcap, dropout_p, seed)
+    given, seed = operands(bias=bias, features=bool(features)), torch.tensor(2**62 + 5)
+    options = (0.4, softcap, dropout_p, features or "both", seed)
+    results = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), *options, True, True)
+    found = results[:3]
+    wanted = plain(*given, *by_target(GRAPH), *options)
     leaves = [x for x in given if x is not None]
-    count = 4 if features else 3
-    mix = [torch.randn_like(x) for x in wanted[:count]]
-    grads = [
-        torch.autograd.grad(x[:count], leaves, mix, materialize_grads=True) for x in (found, wanted)
-    ]
+    mix = [torch.randn_like(x) for x in wanted]
+    grads = [torch.autograd.grad(x, leaves, mix, materialize_grads=True) for x in (found, wanted)]
     for x, y in zip((*found, *grads[0]), (*wanted, *grads[1]), strict=True):
         assert (x - y).abs().max() < 1e-12 if y.numel() else x.numel() == 0
     assert all(x.abs().max() > 0 for x in grads[0])
@@ -64,15 +62,17 @@ def test_every_output_and_gradient_is_that_of_plain_operations(bias, features, s
 def test_edge_features_of_no_edges_are_sums_of_nothing(bias):
     """Tensors without entries have no address, as operands that are absent."""
     graph = ga.from_edge_index(torch.empty(2, 0, dtype=torch.long), 5, 3)
-    query, attr_query = (torch.ones(2, 3, 6, n, dtype=torch.float64) for n in (5, 11))
+    query = torch.ones(2, 3, 6, 5, dtype=torch.float64)
+    weight = torch.ones(6, 5, 11, dtype=torch.float64)
     key = torch.ones(2, 5, 3, 5, dtype=torch.float64)
     attr = torch.empty(1, 0, 11, dtype=torch.float64)
-    of_edges = (torch.empty(1, 0, 6, dtype=torch.float64) if bias else None, attr, attr_query)
-    leaves = [x.requires_grad_() for x in (query, key, attr_query)]
+    of_edges = (torch.empty(1, 0, 6, dtype=torch.float64) if bias else None, attr, weight)
+    leaves = [x.requires_grad_() for x in (query, key, weight)]
     layout = *by_target(graph), *by_source(graph)
-    found = edge_attention(query, key, key, *of_edges, *layout, 0.4, 0.0, 0.3, None, True, True)
-    grads = torch.autograd.grad([found[0].sum(), found[3].sum()], leaves)
-    assert not any(bool(x.any()) for x in (found[0], found[3], *grads))
+    options = (0.4, 0.0, 0.3, "both", None)
+    found = edge_attention(query, key, key, *of_edges, *layout, *options, True, True)
+    grads = torch.autograd.grad(found[0].sum(), leaves)
+    assert not any(bool(x.any()) for x in (found[0], found[5], *grads))
     assert bool((found[1] == -torch.inf).all())
 
 
@@ -80,18 +80,9 @@ def test_the_backward_computes_weights_again_where_they_were_not_kept(monkeypatc
     given = operands()
 
     def found():
-        output, *_, kept = edge_attention(
-            *given,
-            *by_target(GRAPH),
-            *by_source(GRAPH),
-            0.4,
-            0.0,
-            0.3,
-            torch.tensor(5),
-            False,
-            False,
-        )
-        return kept.numel(), torch.autograd.grad(output.sin().sum(), given)
+        options = (0.4, 0.0, 0.3, "both", torch.tensor(5), False, False)
+        results = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), *options)
+        return results[3].numel(), torch.autograd.grad(results[0].sin().sum(), given)
 
     with torch.no_grad():
         given[3][0, ::5] = -torch.inf
@@ -107,8 +98,8 @@ def test_the_backward_computes_weights_again_where_they_were_not_kept(monkeypatc
 def test_the_last_backward_alone_writes_to_the_kept_weights(bias, dropout_p, monkeypatch):
     monkeypatch.setattr(edges_op, "SMALLEST", 1)
     given = operands(bias=bias)
-    layout = *by_target(GRAPH), *by_source(GRAPH), 0.4, 0.0, dropout_p, torch.tensor(5)
-    output, *_, kept = edges_op.attend(*given, *layout, False, False, tracked=True)
+    layout = *by_target(GRAPH), *by_source(GRAPH), 0.4, 0.0, dropout_p, "both", torch.tensor(5)
+    output, _, _, kept, *_ = edges_op.attend(*given, *layout, False, False, tracked=True)
     loss, leaves, before = output.sin().sum(), [x for x in given if x is not None], kept.clone()
     wanted = torch.autograd.grad(loss, leaves, retain_graph=True)
     assert torch.equal(kept, before)
@@ -199,7 +190,7 @@ def test_what_watches_operators_sees_this_one():
 @pytest.mark.slow
 def test_opcheck():
     for given in (operands(torch.float32), operands(torch.float32, bias=False, features=False)):
-        options = (0.4, 1.7, 0.0, None, True, True)
+        options = (0.4, 1.7, 0.0, "both", None, True, True)
         torch.library.opcheck(
             edge_attention, (*given, *by_target(GRAPH), *by_source(GRAPH), *options)
         )
@@ -233,7 +224,7 @@ def test_the_bits_do_not_depend_on_the_blocks_of_rows(monkeypatch):
     leaves = [x for x in given if x is not None]
 
     def found():
-        rest = (0.4, 1.7, 0.3, torch.tensor(5), True, True)
+        rest = (0.4, 1.7, 0.3, "both", torch.tensor(5), True, True)
         outputs = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), *rest)
         return [
             *outputs,
@@ -241,9 +232,8 @@ def test_the_bits_do_not_depend_on_the_blocks_of_rows(monkeypatch):
         ]
 
     def places():
-        call = Call(
-            *(x.detach() for x in given), *by_target(GRAPH), *[None] * 4, 0.4, 0.0, 0.0, None
-        )
+        nodes = (x.detach() for x in given)
+        call = Call(*nodes, *by_target(GRAPH), *[None] * 4, 0.4, 0.0, 0.0, "both", None)
         return edges_op._Pass.of(call, *by_target(GRAPH)).places
 
     wanted, before = found(), places()
@@ -479,9 +469,8 @@ def test_indices_of_64_bits_have_code_of_their_own():
 
     def found(cast):
         layout = [cast(x) for x in (*by_target(GRAPH), *by_source(GRAPH))]
-        out = edge_attention(q, k, v, None, None, None, *layout, 0.4, 0.0, 0.0, None, False, False)[
-            0
-        ]
+        options = (0.4, 0.0, 0.0, "both", None, False, False)
+        out = edge_attention(q, k, v, None, None, None, *layout, *options)[0]
         return [out, *torch.autograd.grad(out.sin().sum(), (q, k, v))]
 
     for x, y in zip(found(torch.Tensor.long), found(lambda x: x), strict=True):

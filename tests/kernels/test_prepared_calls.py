@@ -52,19 +52,21 @@ def watched(call):
 
 def test_the_edge_kernels(monkeypatch):
     edges_triton = pytest.importorskip("graphattn.kernels.edges_triton")
-    monkeypatch.setattr(edges_triton, "_launch", lambda *_: None)
+    attention_triton = pytest.importorskip("graphattn.kernels.attention_triton")
+    for module in (edges_triton, attention_triton):
+        monkeypatch.setattr(module, "_launch", lambda *_: None)
     monkeypatch.setattr(row_work, "PIECE", 16)
     graph = graphs.random_sources(60, 7) | graphs.global_tokens(60, [3])
     node, layout = torch.randn(1, 60, 4, 8), (*by_target(graph), *by_source(graph))
     bias, features = (
         torch.zeros(1, graph.num_edges, 4),
-        (torch.zeros(1, graph.num_edges, 3), torch.zeros(1, 60, 4, 3)),
+        (torch.zeros(1, graph.num_edges, 3), torch.zeros(4, 8, 3)),
     )
-    given = (node, node, node, bias, *features, *layout, 0.4, 1.7, 0.3, torch.tensor(5))
+    given = (node, node, node, bias, *features, *layout, 0.4, 1.7, 0.3, "both", torch.tensor(5))
 
     def call():
-        output, lse, alpha, attr_output, kept = edges_triton.forward(*given, True, True)
-        edges_triton.backward(*given, kept, output, lse, alpha, attr_output)
+        output, lse, alpha, *kept = attention_triton.forward(*given, True, True)
+        attention_triton.backward(*given, *kept, output, lse, alpha)
 
     before, after = watched(call)
     assert before  # how long rows are
