@@ -44,6 +44,19 @@ class LoaderError(GraphAttnError, ValueError):
     """Raised for a file whose content does not match its format."""
 
 
+class LabelError(LoaderError):
+    """Raised for a file without the label asked for.
+
+    Args:
+        found: What was expected and what came, without what to try.
+        fix: What to try.
+    """
+
+    def __init__(self, found: str, fix: str) -> None:
+        self.found = found
+        super().__init__(f"{found}. Try: {fix}.")
+
+
 class BackendError(GraphAttnError, RuntimeError):
     """Raised if a requested backend cannot run; ``reasons`` holds one line for each reason."""
 

@@ -7,9 +7,20 @@ import pydoc
 from types import ModuleType
 
 import pytest
+from torch import nn
 
 import graphattn as ga
 import graphattn.viz
+
+
+@pytest.mark.parametrize("room", [ga.nn, ga.models], ids=lambda room: room.__name__)
+def test_help_of_a_constructor_is_not_torchs(room):
+    """It names the docstring of the class, or describes the arguments itself."""
+    modules = [getattr(room, name) for name in room.__all__]
+    modules = [each for each in modules if inspect.isclass(each) and issubclass(each, nn.Module)]
+    assert len(modules) > 9
+    texts = {each.__name__: inspect.getdoc(each.__init__) for each in modules}
+    assert [name for name, text in texts.items() if "Initialize internal" in (text or "")] == []
 
 
 @pytest.mark.parametrize(

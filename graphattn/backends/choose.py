@@ -80,7 +80,7 @@ class Explanation:
         chosen = self.chosen
         if chosen is None:
             chosen = "none can run"
-        lines = [repr(self.graph), f"backend: {chosen}"]
+        lines = [repr(self.graph), f"call: {_in_words(self.request)}", f"backend: {chosen}"]
         if self.request.device.type == "cuda" and not measured("cuda"):
             lines.append(
                 "times on CUDA come from a model; to measure them: graphattn doctor --calibrate "
@@ -134,6 +134,20 @@ class HeadsExplanation:
             f"heads {first} to {last - 1}: {explanation}"
             for first, last, explanation in self.groups
         )
+
+
+def _in_words(request: Request) -> str:
+    """The sizes of a call, its dtype and its device, for printing."""
+    heads = f"{request.heads} heads"
+    if request.heads == 1:
+        heads = "1 head"
+    if request.kv_heads != request.heads:
+        heads += f" on {request.kv_heads}"
+    width = f"{request.head_dim}"
+    if request.value_dim != request.head_dim:
+        width += f", values of {request.value_dim}"
+    dtype = str(request.dtype).removeprefix("torch.")
+    return f"batch {request.batch}, {heads} of {width}, {dtype} on {request.device}"
 
 
 _TIMES = ((1.0, "ms"), (1e3, "s"), (60e3, "min"), (3600e3, "h"), (86400e3, "days"))

@@ -10,7 +10,9 @@ from ..errors import not_installed
 
 
 def main() -> None:
-    """The entry point of the ``graphattn`` script; it exits with the status of the command.
+    """The entry point of the ``graphattn`` script and of ``python -m graphattn``.
+
+    It exits with the status of the command; help and messages say ``graphattn`` for both.
 
     0 is success, 1 a verification or self-check that failed, 2 an error in what was asked, 130 an
     interruption.
@@ -19,7 +21,7 @@ def main() -> None:
         from .app import app
     except ModuleNotFoundError as error:
         sys.exit(_missing(error))
-    app()
+    app(prog_name="graphattn")
 
 
 def _missing(error: ModuleNotFoundError) -> int:

@@ -44,9 +44,9 @@ max_bytes.
 \b
 Examples:
   graphattn show 'window_partition((8, 12), (4, 4), shift=(2, 2))'
-  graphattn show 'knn(load("examples/files/ball.off"), k=6)' --out ball.png
-  graphattn show 'mesh_vertices(load("examples/files/ball.off"), hops=2)'
-  graphattn facts 'load("examples/files/karate.csv", header=True)'
+  graphattn show 'knn(load("ball.off"), k=6)' --out ball.png
+  graphattn show 'mesh_vertices(load("ball.off"), hops=2)'
+  graphattn facts 'load("karate.csv", header=True)'
 """
 
 

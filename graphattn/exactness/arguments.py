@@ -230,7 +230,10 @@ def _sizes(subject: Any, options: dict[str, Any]) -> dict[str, Any]:
         usage = f"verify takes {', '.join(OPTIONS)}"
     for name, value in options.items():
         if name not in names:
-            raise OptionError(f"{usage}; got {name}={value!r}")
+            hint = ""
+            if name == "pos":
+                hint = '; positions are read with symmetry="all", or names of symmetries'
+            raise OptionError(f"{usage}; got {name}={shown(value)}{hint}")
     sizes: dict[str, Any] = {
         name: options[name] for name in ("scale", "softcap") if name in options
     }

@@ -75,6 +75,7 @@ class BERT(nn.Module):
         dropout: float = 0.0,
         **options: Any,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         check_flags(masked_head=masked_head, pooler=pooler)
         self.embedding = nn.Embedding(

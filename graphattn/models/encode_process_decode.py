@@ -64,6 +64,7 @@ class EncodeProcessDecode(nn.Module):
         target_features: int | None = None,
         dropout: float = 0.0,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         heads_of([width(embed_dim, "embed_dim")], width(num_heads, "num_heads"), "num_heads")
         geometry = partial(EdgeEncoder, edges, width(axes, "axes"))

@@ -70,6 +70,7 @@ class GPSBlock(nn.Module):
         dropout: float = 0.0,
         **options: Any,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         check_names(options, GPSBlock.__init__, GraphAttention.__init__)
         one_of(norm, "norm", NORMS)

@@ -63,6 +63,7 @@ class GPT(nn.Module):
         dropout: float = 0.0,
         **options: Any,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         check_flags(tied=tied)
         self.embedding = nn.Embedding(

@@ -111,6 +111,7 @@ class GraphTransformer(nn.Module):
         virtual_nodes: int = 0,
         **options: Any,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         if encoding is not None:
             one_of(encoding, "encoding", ENCODINGS, hint=", or None")

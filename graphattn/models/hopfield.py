@@ -48,6 +48,7 @@ class Hopfield(nn.Module):
     coupling: Tensor
 
     def __init__(self, graph: AttentionGraph, coupling: Tensor | float) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         need_graph(graph, "Hopfield")
         if (

@@ -78,6 +78,7 @@ class Longformer(nn.Module):
         num_layers: int = 12,
         **options: Any,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         check_names(
             {name: given for name, given in options.items() if name != "backend"}, BERT.__init__

@@ -69,6 +69,7 @@ class MeshTransformer(nn.Module):
         readout: str = "node",
         dropout: float = 0.0,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         heads_of([width(embed_dim, "embed_dim")], width(num_heads, "num_heads"), "num_heads")
         geometry: Any = partial(EdgeEncoder, edges, width(axes, "axes"))

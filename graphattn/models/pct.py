@@ -68,6 +68,7 @@ class PCT(nn.Module):
         readout: str = "shape",
         dropout: float = 0.0,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         wide = sizes(widths, "widths")
         self.widths = wide

@@ -148,6 +148,7 @@ class Perceiver(nn.Module):
         write: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         if outputs is None and write is not None:
             raise OptionError(f"write={write!r} requires outputs")

@@ -123,6 +123,7 @@ class PointTransformer(PointStages):
         readout: str = "node",
         dropout: float = 0.0,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         wide = sizes(widths, "widths")
         heads_of(wide, width(share, "share"), "share")
         block = partial(VectorBlock, share=share, axes=axes)

@@ -57,6 +57,7 @@ class PointTransformerV2(PointStages):
         readout: str = "node",
         drop_path: float = 0.0,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         wide = sizes(widths, "widths")
         heads_of(wide, width(channels, "channels"), "channels")
         drop_path = probability(drop_path, "drop_path", below_one=True)

@@ -82,6 +82,7 @@ class PointTransformerV3(nn.Module):
         attends: Sequence[bool] | bool = True,
         rotary: float | None = None,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         wide = sizes(widths, "widths")
         if readout == "shape":

@@ -132,6 +132,7 @@ class Seq2Seq(nn.Module):
         attention: str | None = "bahdanau",
         bidirectional: bool = True,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         if attention is not None:
             one_of(attention, "attention", ("bahdanau", "dot", "general"), hint=", or None")

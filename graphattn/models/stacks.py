@@ -41,6 +41,7 @@ class _Stack(nn.Module):
         drop_path: float | Sequence[float] = 0.0,
         **options: Any,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         if final_norm is not None:
             check_flags(final_norm=final_norm)
@@ -320,6 +321,7 @@ class Decoder(_Stack):
         hidden: int | None = None,
         **options: Any,
     ):
+        """Arguments as in the docstring of the class."""
         if "cross" in options:
             raise OptionError(
                 "the blocks of a Decoder always have cross-attention; leave out cross"
@@ -379,6 +381,7 @@ class EncoderDecoder(nn.Module):
     """
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.encoder = encoder
         self.decoder = decoder

@@ -82,6 +82,7 @@ class StratifiedTransformer(PointStages):
         readout: str = "node",
         drop_path: float = 0.0,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         wide = sizes(widths, "widths")
         heads = sizes(num_heads, "num_heads", len(wide))
         for C, H in zip(wide, heads, strict=True):

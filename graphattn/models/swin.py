@@ -85,6 +85,7 @@ class Swin(nn.Module):
         pretrained_window: tuple[int, ...] | None = None,
         **options: Any,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         depths = tuple(several(depths, "depths", "must be numbers of layers, one for each stage"))
         num_heads = tuple(

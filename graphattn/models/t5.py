@@ -84,6 +84,7 @@ class T5(nn.Module):
         eps: float = 1e-6,
         dropout: float = 0.0,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         if scaled is None:
             scaled = tied

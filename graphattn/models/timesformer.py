@@ -133,6 +133,7 @@ class TimeSformer(nn.Module):
         activation: str = "gelu",
         drop_path: float = 0.0,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.patches = PatchEmbedding(
             channels, embed_dim, (1, *sides("patch", patch, ("height", "width")))

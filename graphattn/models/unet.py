@@ -80,6 +80,7 @@ class UNet(nn.Module):
         readout: str = "node",
         dropout: float = 0.0,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         wide = sizes(widths, "widths")
         heads_of(wide, width(num_heads, "num_heads"), "num_heads")

@@ -82,6 +82,7 @@ class ViT(nn.Module):
         dropout: float = 0.0,
         **options: Any,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         axes = _AXES[2]
         if isinstance(size, tuple | list) and len(size) == 3:

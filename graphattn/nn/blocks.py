@@ -83,6 +83,7 @@ class TransformerBlock(nn.Module):
         branch_norm: bool = False,
         **options: Any,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         check_flags(cross=cross, norm_first=norm_first, branch_norm=branch_norm)
         check_names(options, TransformerBlock.__init__, GraphAttention.__init__)

@@ -51,6 +51,7 @@ class CellConv(nn.Module):
         axes: int = 3,
         bias: bool = True,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         size = (
             width(kernel, "kernel") ** width(axes, "axes"),

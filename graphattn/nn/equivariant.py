@@ -74,6 +74,7 @@ class EquivariantAttention(MessagePassing):
         edge_dim: int | None = None,
         normalize: str = "sigmoid",
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__(aggr="sum", node_dim=0)
         self.embed_dim = width(embed_dim, "embed_dim")
         self.num_heads = width(num_heads, "num_heads")

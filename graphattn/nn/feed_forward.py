@@ -55,6 +55,7 @@ class FeedForward(nn.Module):
         dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         plain = activation.removeprefix("gated_") if isinstance(activation, str) else activation
         if not (plain in ACTIVATIONS if isinstance(plain, str) else callable(plain)):
@@ -121,6 +122,7 @@ class MixtureOfExperts(nn.Module):
         *,
         bias: bool = False,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         experts = nn.ModuleList(experts)
         top_k = width(top_k, "top_k")
@@ -214,6 +216,7 @@ class DropPath(nn.Module):
     """
 
     def __init__(self, p: float = 0.0) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.p = probability(p, "drop_path", below_one=True)
 

@@ -426,7 +426,14 @@ class GraphAttention(EdgeAttention):
         if edge_attr is not None:
             return edge_attr, positions
         of_targets, of_sources = pair_of_positions(positions)
-        return relative_positions(graph, of_sources, of_targets), None
+        offsets = relative_positions(graph, of_sources, of_targets)
+        axes = offsets.shape[-1]
+        if axes != self.edge_dim:
+            raise ShapeError(
+                f"positions have {axes} axes, and their offsets are the edge features of a layer with "
+                f"edge_dim={axes}; this one has edge_dim={self.edge_dim}: pass edge_attr"
+            )
+        return offsets, None
 
     def _projected(
         self, graph: Any, x: Tensor, sources: Sources, positions: Tensor | Pair | None

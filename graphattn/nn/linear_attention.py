@@ -77,6 +77,7 @@ class FeatureScore(Score):
     """
 
     def __init__(self, feature_map: str | Callable[[Tensor], Tensor] = "elu") -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         if isinstance(feature_map, str) and feature_map in FEATURE_MAPS:
             feature_map = FEATURE_MAPS[feature_map].function
@@ -145,6 +146,7 @@ class PositiveFeatures(nn.Module):
     projection: Tensor
 
     def __init__(self, head_dim: int, num_features: int, seed: int = 0) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.head_dim = head_dim = width(head_dim, "head_dim")
         num_features = width(num_features, "num_features")

@@ -29,6 +29,7 @@ class LearnedPosition(nn.Module):
     """
 
     def __init__(self, max_len: int, dim: int, *, padding_idx: int | None = None) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.padding_idx = padding_idx
         self.weight = nn.Parameter(torch.empty(width(max_len, "max_len"), width(dim, "dim")))
@@ -88,6 +89,7 @@ class SinusoidalPosition(nn.Module):
     """
 
     def __init__(self, dim: int, *, base: float = 10000.0, layout: str = "interleaved") -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.dim = even("dim", dim)
         self.base = frequency_base(base)

@@ -122,6 +122,7 @@ class Rotary(nn.Module):
         num_axes: int = 1,
         scaling: RotaryScaling | None = None,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.head_dim = width(head_dim, "head_dim")
         self.num_axes = width(num_axes, "num_axes")

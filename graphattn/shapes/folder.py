@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ..arguments import function, one_of, several, whole
-from ..errors import LoaderError
+from ..errors import LabelError, LoaderError
 from .depths import Depth, Values, as_of, bits_of_file, depth_of_folder, said, values_of
 from .files.corners import OF_CORNERS
 from .files.words import narrow
@@ -411,9 +411,7 @@ class ShapeFolder(Dataset):
             else:
                 what = f"the property {self.label}"
             what += f" to {self._wanted}" if self._wanted is not None else ""
-            raise LoaderError(
-                f"{item.path}: expected {what}, got none; its properties: {seen}. Try: {fix}."
-            )
+            raise LabelError(f"{item.path}: expected {what}, got none; its properties: {seen}", fix)
         if found != "y":
             shape.y = shape[found]
             del shape[found]

@@ -14,7 +14,7 @@ from ..arguments import device, one_of, whole
 from ..convert.files._guard import PathLike, read
 from ..convert.files._lock import locked
 from ..convert.files._replace import remove_unfinished, save_page
-from ..errors import GraphAttnError, LoaderError, OptionError
+from ..errors import GraphAttnError, LabelError, LoaderError, OptionError
 from ..shapes import ShapeFolder
 from ..shapes.depths import Depth
 from ..shapes.seeded import seeded
@@ -104,18 +104,29 @@ class Run:
             raise OptionError(f"split must name files of the run, got {odd[0][:80]!r}")
 
     def shapes(self, folder: PathLike) -> ShapeFolder:
-        """A folder whose labels are read as those of the run."""
+        """A folder whose labels are read as those of the run.
+
+        Raises:
+            LabelError: If a file has none.
+        """
         task = self.task
         label = self.label or None
         classes = task.classes or None
-        return ShapeFolder(
-            folder,
-            task=task.name,
-            classes=classes,
-            label=label,
-            ignore=self.ignore,
-            depths=self.depths,
-        )
+        try:
+            return ShapeFolder(
+                folder,
+                task=task.name,
+                classes=classes,
+                label=label,
+                ignore=self.ignore,
+                depths=self.depths,
+            )
+        except LabelError as error:
+            has = "a property label, labels.csv, or a folder for each class"
+            if self.label:
+                has = f"the property {self.label} in each file"
+            fix = f"{has}, as in training; graphattn predict needs no labels"
+            raise LabelError(error.found, fix) from None
 
     @property
     def values(self) -> list[int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import graphattn.cli
 from graphattn import graphs
 from graphattn.cli.app import app
 
@@ -186,6 +187,14 @@ def test_what_help_and_the_guide_recommend_runs(shell, tmp_path, monkeypatch):
     for line in looked:
         done = shell(line)
         assert done.exit_code == 0, (line, done.output)
+
+
+def test_both_ways_to_call_are_named_graphattn(monkeypatch, capsys):
+    """``python -m graphattn`` runs ``__main__.py``, from which click would take another name."""
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "graphattn" / "__main__.py"), "show", "--help"])
+    with pytest.raises(SystemExit):
+        graphattn.cli.main()
+    assert "Usage: graphattn show [OPTIONS] {WHAT}" in capsys.readouterr().out
 
 
 def test_help_does_not_wait_for_torch():

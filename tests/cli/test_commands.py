@@ -79,6 +79,8 @@ def test_explain(shell):
     done = shell("explain 'causal(1000000)' --heads 6 --kv-heads 3 --head-dim 32")
     assert done.exit_code == 0
     assert "backend: " in done.stdout
+    assert "call: batch 1, 6 heads on 3 of 32, float32 on cpu\n" in done.stdout
+    assert "8 heads of 64, bfloat16 on cpu" in shell("explain 'full(9)' --dtype bfloat16").stdout
     assert " h forward" in shell("explain 'full(1000000)'").stdout
     explained = shell.json("explain 'causal(1000003)'")
     assert explained["graph"] == repr(graphs.causal(1_000_003))

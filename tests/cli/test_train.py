@@ -6,6 +6,7 @@ import shlex
 import signal
 
 import pytest
+import torch
 from shape_folders import labelled_points, measured_meshes, two_classes
 
 import graphattn as ga
@@ -95,6 +96,13 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
         told = shell.json(f"train {folder} --out {tmp_path / str(number)} {small} --names {names}")
         assert told["classes"] == ["lower", "upper part"]
     assert "--label NAME" in shell.error(f"train {folder} --out {tmp_path / 'no'}")
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    ga.save(ga.shapes.Shape(pos=torch.rand(9, 3)), bare / "0.ply")
+    said = shell.error(f"evaluate {tmp_path / '1'} {bare}")  # which has no --label
+    assert "expected the property kind to segment, got none" in said
+    assert "Try: the property kind in each file, as in training; graphattn predict needs" in said
+    assert "--label" not in said
     assert "--ignore must be comma-separated whole numbers" in shell.error(
         f"train {folder} --out {tmp_path / 'no'} --ignore -1"
     )

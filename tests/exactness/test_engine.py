@@ -267,6 +267,12 @@ def test_free_memory_is_known():
         (OptionError, "subject must be", lambda: verify(7, CAUSAL)),
         (OptionError, "among torch.float64", lambda: verify(CAUSAL, dtypes=(torch.int64,))),
         (OptionError, "'flash'", lambda: verify(CAUSAL, backends=("flash",))),
+        (OptionError, "is passed by name, such as pos", lambda: verify(len, CAUSAL, torch.ones(7))),
+        (
+            OptionError,
+            r"got pos=a Tensor \(7, 3\) of float32; positions are read with symmetry",
+            lambda: verify(len, CAUSAL, pos=torch.ones(7, 3)),
+        ),
         (OptionError, "at_most must be at least 1", lambda: verify(CAUSAL, at_most=0)),
         (OptionError, "got head_count=3", lambda: verify(CAUSAL, head_count=3)),
         (

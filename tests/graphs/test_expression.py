@@ -205,4 +205,6 @@ def test_the_zoo_is_a_mapping():
     assert repr(zoo) == f"Zoo of {len(zoo)} patterns: print it for one line each"
     with pytest.raises(KeyError) as error:
         zoo["longforme"]
-    assert str(error.value).startswith("no pattern is called 'longforme'; did you mean 'Longformer'")
+    assert str(error.value).startswith(
+        "no pattern is called 'longforme'; did you mean 'Longformer'"
+    )

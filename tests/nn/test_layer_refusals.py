@@ -211,6 +211,13 @@ def test_the_advice_for_a_sparse_adjacency_holds(layout):
     assert ga.from_edge_index(edge_index, num_nodes=3).equals(ga.from_mask(ADJACENCY))
 
 
+def test_positions_of_other_axes_than_edge_dim_are_named():
+    graph = ga.graphs.sliding_window(5, 2)
+    for axes in (2, 4):
+        with pytest.raises(ShapeError, match=rf"positions have {axes} axes.*has edge_dim=3"):
+            G(12, 3, edge_dim=3)(X, graph, positions=torch.zeros(5, axes))
+
+
 def test_edge_features_need_an_edge_dim_and_the_other_way_round():
     with pytest.raises(
         OptionError, match="edge_attr was given, but the layer was built without edge_dim"

@@ -32,6 +32,7 @@ class OffsetBias(nn.Module):
     """
 
     def __init__(self, num_heads: int, axes: int = 3, *, hidden: int = 32) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         heads = width(num_heads, "num_heads")
         hidden = width(hidden, "hidden")
@@ -89,6 +90,7 @@ class ContextualTable(nn.Module):
         values: bool = False,
         scale: float | None = None,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         check_flags(values=values)
         self.reach = width(reach, "reach")
@@ -210,6 +212,7 @@ class FourierFeatures(nn.Module):
     frequencies: Tensor
 
     def __init__(self, axes: int, num_frequencies: int, *, sigma: float = 1.0) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         size = width(num_frequencies, "num_frequencies"), width(axes, "axes")
         self.register_buffer("frequencies", torch.randn(size) * positive(sigma, "sigma"))

@@ -45,6 +45,7 @@ class ALiBi(nn.Module):
     like: Tensor
 
     def __init__(self, num_heads: int) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.num_heads = width(num_heads, "num_heads")
         # moved by .to(); slopes stay exact
@@ -126,6 +127,7 @@ class T5Bias(nn.Module):
         *,
         bidirectional: bool = True,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         check_flags(bidirectional=bidirectional)
         self.num_buckets = width(num_buckets, "num_buckets")

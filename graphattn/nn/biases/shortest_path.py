@@ -52,6 +52,7 @@ class ShortestPathBias(nn.Module):
     """
 
     def __init__(self, num_heads: int, max_distance: int = 20) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.max_distance = width(max_distance, "max_distance")
         self.table = EdgeTable(self.max_distance + 2, num_heads)

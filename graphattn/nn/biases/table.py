@@ -44,6 +44,7 @@ class EdgeTable(nn.Module):
     """
 
     def __init__(self, num_values: int, num_heads: int) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.weight = nn.Parameter(
             torch.empty(width(num_values, "num_values"), width(num_heads, "num_heads"))

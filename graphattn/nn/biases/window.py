@@ -44,6 +44,7 @@ class SwinBias(nn.Module):
     """
 
     def __init__(self, window: Size, num_heads: int) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.window = _window(window)
         self.table = EdgeTable(math.prod(2 * side - 1 for side in self.window), num_heads)
@@ -102,6 +103,7 @@ class SwinV2Bias(nn.Module):
         hidden: int = 512,
         pretrained_window: Size | None = None,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.window = _window(window)
         if pretrained_window is None:
