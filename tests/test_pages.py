@@ -104,6 +104,14 @@ def test_the_command_line_page_shows_every_command():
 
 
 @each_page
+def test_code_is_as_wide_as_its_box_on_the_site(page):
+    """Output of commands may be wider; its box scrolls."""
+    blocks = re.findall(r"(?ms)^```(?:python|py|sh)\n(.*?)^```", page.read_text())
+    blocks += re.findall(r"(?m)^    .*|^\$ .*", page.read_text())
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 100] == []
+
+
+@each_page
 def test_links_lead_to_files(page):
     links = [link for link in re.findall(r"\]\(([^)]+)\)", page.read_text()) if "://" not in link]
     assert [link for link in links if not (page.parent / link.partition("#")[0]).exists()] == []
