@@ -55,7 +55,8 @@ def states(graph, positions):
 # %%
 # Is "bears" nearer to "dogs" and "cats" of its place, or to "fears" and "chases"?
 # --------------------------------------------------------------------------------
-# Asked of sentences with three bears or more, which were never shown.
+# Asked of sentences with three bears or more, which were never shown. Of six seeds, all
+# words by place are right in 91 to 100 %, and without places in 54 to 86 %.
 every, itself, order = ga.graphs.full(...), ga.graphs.self_loops(...), torch.arange(7)
 arms = {"all words, by place": (every, order), "itself, by place": (itself, order)}
 arms["all words, without places"] = (every, 0 * order)

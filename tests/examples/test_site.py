@@ -199,13 +199,15 @@ def test_the_page_to_play_with_draws_the_librarys_masks():
       const mask = page.mask(n, page.build[name](n, p)), reach = page.reach(mask, 3);
       found.push([page.text(name, p, n), mask, reach, page.leaks(reach), page.edges(mask)]);
     }
+    const sized = Object.keys(page.build).filter((name) => page.text(name, 4, n) !== page.text(name, 5, n));
+    if (String(sized) !== String(Object.keys(page.number))) throw Error(`a label for each number: ${sized}`);
     console.log(JSON.stringify(found))"""
     words = ["node", "-e", script]
     said = subprocess.run(
         words, cwd=EXAMPLES / "site" / "play", capture_output=True, text=True, check=True
     ).stdout
     found = json.loads(said)
-    assert len(found) == 24
+    assert len(found) == 30
     for line, mask, reach, leak, edges in found:
         graph = eval(line, {"ga": ga})
         assert graph.mask().tolist() == mask, line

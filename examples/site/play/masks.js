@@ -10,9 +10,20 @@ const build = {
   block_local: (n, b) => (t, s) => Math.floor(t / b) === Math.floor(s / b),
   strided: (n, p) => (t, s) => s <= t && (t - s < p || (t - s) % p === 0),
   prefix: (n, p) => (t, s) => s < p || s <= t,
+  rows: (n, c) => (t, s) => Math.floor(t / c) === Math.floor(s / c),
+  columns: (n, c) => (t, s) => t % c === s % c,
 };
-const text = (name, p, n) =>
-  `ga.graphs.${name}(${n}${name === "full" || name === "causal" ? "" : name === "global_tokens" ? `, range(${p})` : `, ${p}`})`;
+// What a builder's number is; without it there is none. The last two are of tokens that lie on a grid, row by row.
+const number = { sliding_window: "window", global_tokens: "tokens", sinks: "sinks", block_local: "block", strided: "stride",
+  prefix: "prefix", rows: "width of the grid", columns: "width of the grid" };
+const call = {
+  full: (n) => `full(${n})`,
+  causal: (n) => `causal(${n})`,
+  global_tokens: (n, k) => `global_tokens(${n}, range(${k}))`,
+  rows: (n, c) => `block_local(${n}, ${c})`,
+  columns: (n, c) => `sliding_window(${n}, ${2 * Math.ceil(n / c) + 1}, causal=False, dilation=${c})`,
+};
+const text = (name, p, n) => `ga.graphs.${name in call ? call[name](n, p) : `${name}(${n}, ${p})`}`;
 const mask = (n, rule) => Array.from({ length: n }, (_, t) => Array.from({ length: n }, (_, s) => rule(t, s)));
 const join = (a, b, op) => a.map((r, t) => r.map((x, s) => op === "|" ? x || b[t][s] : op === "&" ? x && b[t][s] : x && !b[t][s]));
 const product = (a, b) => a.map((r) => b[0].map((_, s) => r.some((x, k) => x && b[k][s])));
@@ -21,4 +32,4 @@ function reach(m, layers, residual = true) {
   let found = step; for (let i = 1; i < layers; i++) found = product(step, found); return found; }
 const edges = (m) => m.flat().filter(Boolean).length;
 const leaks = (m) => { for (let t = 0; t < m.length; t++) for (let s = t + 1; s < m.length; s++) if (m[t][s]) return [s, t]; return null; };
-if (typeof module !== "undefined") module.exports = { build, text, mask, join, reach, edges, leaks };
+if (typeof module !== "undefined") module.exports = { build, number, text, mask, join, reach, edges, leaks };
