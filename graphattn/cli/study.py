@@ -8,7 +8,7 @@ import typer
 
 from ..errors import OptionError
 from .options import Debug, Json, number
-from .output import document, one_line, rendered, say, table, warnings_in_lines
+from .output import document, one_line, rendered, say, step, table, warnings_in_lines
 
 
 def study(
@@ -43,6 +43,12 @@ def study(
         Optional[int],
         number("Trials at once; as many as there are cores by default; 0 is in this process.", 0),
     ] = None,
+    error_rates: Annotated[
+        bool,
+        typer.Option(
+            "--error-rates", help="Simulated error rates of verdicts, coverage and power; minutes."
+        ),
+    ] = False,
     list_: Annotated[
         bool, typer.Option("--list", help="List the study files of a folder.")
     ] = False,
@@ -77,6 +83,11 @@ def study(
     from ..study import report
     from ..study.files import run_file, studies_in
 
+    if error_rates:
+        if file is not None:
+            raise OptionError("--error-rates simulates studies; leave the file out")
+        _print_error_rates(seeds, json)
+        return
     if list_:
         files = studies_in(file or ".")
         if not files:
@@ -155,6 +166,22 @@ def _check(folder: str | None, json: bool) -> None:
     else:
         say("\n".join(map(one_line, str(found).splitlines())))
     raise typer.Exit(int(not found.ok))
+
+
+def _print_error_rates(seeds: int | None, json: bool) -> None:
+    """A table of simulated studies, or its numbers."""
+    from ..study.error_rates import SEEDS, blocks, simulated
+    from ..study.markdown import joined
+
+    counts: tuple[int, ...] = SEEDS
+    if seeds is not None:
+        counts = (seeds,)
+    with step("simulating studies, some minutes"):
+        found = simulated(counts)
+    if json:
+        document({"command": "study --error-rates", "rates": [vars(one) for one in found]})
+    else:
+        say(joined(blocks(found)))
 
 
 def _print(found: Any, json: bool, full: bool) -> None:

@@ -1,4 +1,4 @@
-"""Runs that fall into two groups: a rule that finds them, and what may be said of them instead."""
+"""Runs that fall into two groups: a rule that finds them, and the runs that are typical."""
 
 import math
 from collections.abc import Sequence
@@ -56,6 +56,64 @@ def groups_of(scores: Sequence[float]) -> Groups | None:
     if gap < GAP or gap <= _RATIOS.get(len(x), _RATIO) * widest:
         return None
     return Groups(tuple(low), tuple(high))
+
+
+def typical_runs(scores: Sequence[float]) -> np.ndarray | None:
+    """bool (runs,): True for runs above the gap, that did not collapse; all without two groups.
+
+    None where fewer than two thirds of the runs are above it: then no run is typical.
+
+    Args:
+        scores: Higher is better.
+
+    Example:
+        >>> typical_runs([0.98, 0.93, 0.99]).tolist()
+        [True, True, True]
+        >>> typical_runs([0.98, 0.13, 0.99, 0.98, 0.97, 0.99]).tolist()
+        [True, False, True, True, True, True]
+        >>> typical_runs([0.13, 0.14, 0.99, 0.98, 0.12, 0.13, 0.99])
+    """
+    values = np.asarray(scores, dtype=float)
+    groups = groups_of(scores)
+    if groups is None:
+        return np.ones(len(values), dtype=bool)
+    if len(groups.high) * 3 < len(values) * 2:
+        return None
+    return values >= groups.high[0]
+
+
+def _larger(differences: np.ndarray) -> np.ndarray | None:
+    """bool (seeds,): True for the larger group, which may be on either side of the gap."""
+    groups = groups_of(differences.tolist())
+    if groups is not None and len(groups.low) > len(groups.high):
+        larger = typical_runs((-differences).tolist())
+    else:
+        larger = typical_runs(differences.tolist())
+    return larger
+
+
+def typical_pairs(
+    differences: Sequence[float], scores: Sequence[Sequence[float]] = ()
+) -> np.ndarray | None:
+    """bool (seeds,): True where the runs of both arms are typical, and their difference is.
+
+    None where an arm, or what is left of the differences, has no typical run.
+
+    Args:
+        differences: Of two arms, paired by seed.
+        scores: Of each of the two arms on these seeds, where they are known; higher is better.
+    """
+    kept = np.ones(len(differences), dtype=bool)
+    for of_arm in scores:
+        typical = typical_runs(of_arm)
+        if typical is None:
+            return None
+        kept &= typical
+    larger = _larger(np.asarray(differences, dtype=float)[kept])
+    if larger is None:
+        return None
+    kept[kept] = larger
+    return kept
 
 
 def unseen(seeds: int) -> float:

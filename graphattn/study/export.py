@@ -50,6 +50,7 @@ def _values(results: Results, row: Row) -> dict[str, Any]:
         "metric": row.metric,
         "seeds": len(row.scores),
         **_interval("score", row.interval),
+        "score_of": _estimand(row.interval),
         "ceiling": told["ceiling"],
         **_interval("better_than_all_pairs", difference),
         **_interval("hedges_g", effect),
@@ -60,11 +61,18 @@ def _values(results: Results, row: Row) -> dict[str, Any]:
     }
 
 
+def _estimand(found: Interval | None) -> str:
+    """What a score is of: "mean", or "median" of runs that fall into two groups."""
+    if found is None:
+        return ""
+    return found.of
+
+
 def _interval(name: str, found: Interval | None) -> dict[str, Any]:
-    """Mean and ends in three columns; empty where there are none."""
+    """Estimate and ends in three columns; empty where there are none."""
     columns: dict[str, Any] = dict.fromkeys((name, f"{name}_low", f"{name}_high"), "")
     if found is not None:
-        columns[name] = found.mean
+        columns[name] = found.value
         if not math.isnan(found.low):
             columns[f"{name}_low"] = found.low
             columns[f"{name}_high"] = found.high
@@ -79,7 +87,7 @@ def _escaped(text: str) -> str:
 def _number(found: Interval | None, digits: int) -> str:
     if found is None:
         return "--"
-    mean = f"{found.mean:.{digits}f}"
+    mean = f"{found.value:.{digits}f}"
     if math.isnan(found.low):
         return f"${mean}$"
     return f"${mean}$ [${found.low:.{digits}f}$, ${found.high:.{digits}f}$]"
@@ -113,7 +121,7 @@ def _of_arms(results: Results) -> str:
     score = " / ".join(dict.fromkeys(row.metric for row in results.rows))
     head = ["Arm", *map(str.capitalize, keys), score.capitalize(), "Better than all pairs", "$g_z$"]
     name = _escaped(results.plan["study"])
-    caption = f"{name}: {results.plan['seeds']} seeds, mean and 95\\% interval, paired."
+    caption = f"{name}: {results.plan['seeds']} seeds, mean (of runs in two groups, the median) and 95\\% interval, paired."
     return _table(head, lines, "l" + "r" * len(keys) + "lll", caption, "arms")
 
 

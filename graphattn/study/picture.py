@@ -159,8 +159,8 @@ def _curves(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "
                 continue
             x = [row.examples or _all_examples(results, row) for row in mine]
             found = [row.interval for row in mine if row.interval is not None]
-            y = [i.mean for i in found]
-            bars = [[_half(i.mean, i.low) for i in found], [_half(i.high, i.mean) for i in found]]
+            y = [i.value for i in found]
+            bars = [[_half(i.value, i.low) for i in found], [_half(i.high, i.value) for i in found]]
             line = {**style, "markersize": 4.5, "linewidth": 1.3, "capsize": 2, "elinewidth": 0.8}
             at = [value * 1.02 ** (beside - len(styles) / 2) for value in x]
             label = _with_fit(results, verbatim(name), mine[-1])
@@ -287,7 +287,7 @@ def _row(ax: Any, y: int, row: Row, style: dict[str, Any]) -> None:
             label="" if y else "95 % interval",
         )
     mean = {**style, "marker": "D", "linestyle": "none", "markersize": 4.5}
-    ax.plot([found.mean], [y], **mean, label="" if y else "mean")
+    ax.plot([found.value], [y], **mean, label="" if y else "mean")
     if ceiling is not None:
         ax.plot(
             [ceiling],

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from ..arguments import several, shown
 from ..bench.machine import machine
 from ..errors import OptionError
@@ -12,7 +14,7 @@ from .claims import Claim
 from .comparison import Comparison, Trial, check_name
 from .page import Block
 from .predictions import guess_nats, predicted, reference, warnings_of, with_draws
-from .records import Records
+from .records import ANEW, FIXED, Records
 from .registration import registered
 
 
@@ -171,6 +173,7 @@ def _about(
         "guess_nats": guess_nats(comparison.data),
         "samples": len(comparison.data),
         "held": len(comparison.data.split(0, None)[1]),
+        "test": _test_of(comparison),
         "nodes": comparison.data.num_nodes,
         "positions": comparison.positions,
         "budgets": [asdict(budget) for budget in comparison.budgets],
@@ -180,3 +183,10 @@ def _about(
         "draws": comparison.draws,
         "baselines": study.baselines.get(comparison.name, {}),
     }
+
+
+def _test_of(comparison: Comparison) -> str:
+    """Whether each seed draws a test set of its own."""
+    if isinstance(comparison.data.test, Tensor):
+        return FIXED
+    return ANEW

@@ -19,6 +19,8 @@ PILOT, PILOT_SEEDS, MOST_SEEDS = "pilot", 2, 1 << 16
 """Folder of a pilot, number of its seeds, and the first of them: more than a study may have, so that
 it sees none of them.
 """
+ANEW, FIXED = "drawn by each seed", "the same for all seeds"
+"""Test sets, as a plan has them."""
 # what every line has; one with a number also:
 _OF_TRIAL = (
     "key",

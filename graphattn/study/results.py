@@ -12,21 +12,21 @@ import numpy as np
 
 from ..errors import ControlError, OptionError
 from .claims import (
-    COLLAPSED,
     NOT_FITTED,
     NOT_MEASURED,
     SCORE,
     SOLVING,
     Claim,
+    Pairs,
     Shares,
     Verdict,
     judged,
 )
-from .collapse import groups_of
+from .collapse import Groups, groups_of
 from .fits import TOO_OLD, Fit, fit_of
 from .page import Block
 from .records import MOST_SEEDS, Records
-from .statistics import DIFFERENCES, SHARES, Interval, effect_size, interval
+from .statistics import DIFFERENCES, SHARES, Interval, effect_size, interval, iqm_interval
 
 GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
 WITHDRAWN = "other claims withdrawn after looking"
@@ -83,6 +83,11 @@ class Row:
         if self.is_share:
             bounds = SHARES
         return interval(list(self.scores.values()), bounds)
+
+    @property
+    def groups(self) -> Groups | None:
+        """The groups that its runs fall into; None where they are one."""
+        return groups_of([*self.scores.values()])
 
     @property
     def is_share(self) -> bool:
@@ -293,26 +298,32 @@ class Results:
         other = self.all_pairs(row)
         if other is None:
             return None, None
-        return self.difference(row, other), effect_size(self.differences(row, other))
+        pairs = Pairs.of(self.differences(row, other), self._shared(row, other))
+        return self.difference(row, other), effect_size(pairs.typical)
 
     def difference(self, one: Row, other: Row) -> Interval | None:
-        """Mean and interval of :meth:`differences`; None where there are none."""
-        pairs = self.differences(one, other)
-        if pairs:
-            return interval(pairs, _bounds(one))
+        """Mean and interval of :meth:`differences` of typical runs; None where there are none."""
+        pairs = Pairs.of(self.differences(one, other), self._shared(one, other))
+        if pairs.differences:
+            return pairs.interval(_bounds(one))
         return None
 
-    def differences(self, one: Row, other: Row) -> list[float]:
-        """Differences paired by seed, positive if ``one`` is better; none of unlike scores."""
+    def _shared(self, one: Row, other: Row) -> tuple[list[float], list[float]]:
+        """Scores of two rows on the seeds that both have, higher is better; none of unlike ones."""
+        if one.metric != other.metric:
+            return [], []
         if one.metric == "bits":
             sign = -1.0
         else:
             sign = 1.0
-        if one.metric == other.metric:
-            shared = sorted(one.scores.keys() & other.scores.keys())
-        else:
-            shared = []
-        return [sign * (one.scores[seed] - other.scores[seed]) for seed in shared]
+        seeds = sorted(one.scores.keys() & other.scores.keys())
+        return [sign * one.scores[seed] for seed in seeds], [
+            sign * other.scores[seed] for seed in seeds
+        ]
+
+    def differences(self, one: Row, other: Row) -> list[float]:
+        """Differences paired by seed, positive if ``one`` is better; none of unlike scores."""
+        return [better - worse for better, worse in zip(*self._shared(one, other), strict=True)]
 
     @cached_property
     def claims(self) -> list[Claim]:
@@ -341,6 +352,7 @@ class Results:
             [_bounds(better) for better, _ in rows],
             len(self.withdrawn),
             shares,
+            [self._shared(better, worse) for better, worse in rows],
         )
         return [
             self._qualified(claim, pair, verdict)
@@ -362,7 +374,7 @@ class Results:
         return Shares(counts[0], fits[0].runs, counts[1], fits[1].runs, verb)
 
     def _qualified(self, claim: Claim, rows: tuple[Row, Row], verdict: Verdict) -> Verdict:
-        """A verdict with remarks; none where an arm did not fit, or where its runs collapsed."""
+        """A verdict with remarks; none where an arm did not fit."""
         remarks = (*verdict.remarks, *self._remarks(claim, *rows))
         measured = all(row.scores for row in rows)
         if claim.of != SCORE or verdict.verdict == NOT_MEASURED or not measured:
@@ -371,25 +383,22 @@ class Results:
         if any(fit.failed for fit in fits):
             words = self._unfit(rows, fits)
             return replace(verdict, verdict=NOT_FITTED, remarks=(words, *remarks))
-        groups = [groups_of([*row.scores.values()]) for row in rows]
-        for row, found in zip(rows, groups, strict=True):
-            if found is not None:
-                remarks = (*remarks, f"{row.arm}: {found}")
-        if any(found is not None for found in groups):
-            solved = Shares(
-                fits[0].count(solved=True),
-                fits[0].runs,
-                fits[1].count(solved=True),
-                fits[1].runs,
-                "solved",
-            )
-            remarks = (*remarks, f"{solved}, p {solved.p:.3g}")
-            if verdict.p is not None:
-                verdict = replace(verdict, verdict=COLLAPSED, effect=None)
+        collapsed = [row for row in rows if row.groups is not None]
+        for row in collapsed:
+            remarks = (*remarks, f"{row.arm}: {row.groups}")
+        if collapsed:
+            remarks = (*remarks, self._of_all_runs(rows, fits))
         unknown = [row.arm for row, fit in zip(rows, fits, strict=True) if fit.unknown]
         if unknown:
             remarks = (*remarks, f"fit of {' and '.join(unknown)} unknown: {TOO_OLD}")
         return replace(verdict, remarks=remarks)
+
+    def _of_all_runs(self, rows: tuple[Row, Row], fits: list[Fit]) -> str:
+        """Shares of runs that solved, and the difference of interquartile means, in words."""
+        counts = [(fit.count(solved=True), fit.runs) for fit in fits]
+        solved = Shares(*counts[0], *counts[1], "solved")
+        scores = self._shared(*rows)
+        return f"{solved}, p {solved.p:.3g}; all runs: {iqm_interval(*scores)}"
 
     def _unfit(self, rows: tuple[Row, Row], fits: list[Fit]) -> str:
         """The arms that did not fit, and at which budget, in words."""

@@ -11,7 +11,7 @@ from .fits import CLASSES
 from .markdown import code, verbatim
 from .page import Block, Figure, Page, Section, Table
 from .pilot import power
-from .records import PILOT, PILOT_SEEDS, read_plan
+from .records import ANEW, FIXED, PILOT, PILOT_SEEDS, read_plan
 from .results import Results, Row
 from .statistics import EXACT, Interval
 
@@ -19,6 +19,12 @@ _WARNINGS = 6  # of readouts out of reach, that are shown
 _CHECKS = 6  # that are shown
 _BY_LAYER = ("entropy", "distance", "spread")
 _AT_LAST = ("effective_nodes", "along_full")
+_TESTS = {
+    ANEW: "they include the test set, which each seed draws anew from the same samples.",
+    FIXED: "they leave the test set out: it is the same for all seeds, so that they are of "
+    "training alone.",
+    None: "whether they include the test set was not recorded.",
+}
 _EFFECT = (
     "Hedges' g of the paired differences with its interval by the noncentral t: their mean in "
     "units of their standard deviation from seed to seed (Cohen's d_z, less the bias of few seeds)."
@@ -259,7 +265,25 @@ def _measured(results: Results) -> list[Block]:
         blocks.append("\n".join(baselines))
     if shown["g_z [95 %]"]:
         blocks.append(f"*g_z*: {_EFFECT}")
+    blocks.append(_what_intervals_hold(results))
     return blocks
+
+
+def _what_intervals_hold(results: Results) -> str:
+    """What the intervals of scores are of, and whether they include the test set."""
+    words = [
+        "Intervals are 95 % t intervals of the mean over seeds, which draw the start and the "
+        "batches; of fewer than 3 seeds none. Of runs that fall into two groups, as some collapse, "
+        "the median of all and its exact interval, from 6 seeds on."
+    ]
+    drawn = {name: about.get("test") for name, about in results.plan["comparisons"].items()}
+    for test, meaning in _TESTS.items():
+        names = [name for name, one in drawn.items() if one == test]
+        if names and len(names) < len(drawn):
+            words.append(f"{verbatim('; '.join(names))}: {meaning}")
+        elif names:
+            words.append(f"{meaning[:1].upper()}{meaning[1:]}")
+    return " ".join(words)
 
 
 def _cells(results: Results, row: Row, score: str) -> dict[str, str]:
@@ -325,7 +349,7 @@ def _or_dash(found: Interval | None) -> str:
 def _effect(found: Interval | None) -> str:
     if found is None:
         return "-"
-    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
 def _steps(results: Results, row: Row) -> str:
@@ -439,7 +463,7 @@ def _claims(results: Results) -> list[Block]:
     used = {verdict.verdict for verdict in results.verdicts}
     words = "; ".join(f"*{word}*: {meaning}" for word, meaning in VERDICTS.items() if word in used)
     note = (
-        f"{words}. p: sign-flip test of the difference less the margin, exact up to {EXACT} seeds, "
+        f"{words}. p: sign-flip test of the differences less the margin, exact up to {EXACT} seeds, "
         "after Holm's correction for all claims made beforehand; of equality, of both ends of the "
         f"margin. Intervals are not corrected. *g_z*: {_EFFECT}"
     )
@@ -453,10 +477,12 @@ def _claims(results: Results) -> list[Block]:
         )
     seeds = results.plan["seeds"]
     note += (
-        f" {RULE} Of these, and of fewer than 3 seeds, no interval is given. Where none of {seeds} "
-        f"runs collapsed, up to {unseen(seeds):.0%} may (95 %): a verdict on scores is about runs "
-        "that do not. Intervals are of training: of seeds, which draw the start, the batches and, "
-        "unless the data holds out the same for all, the test set."
+        f" {RULE} A claim on scores is then one on typical runs, pairs of runs that did not "
+        "collapse, if two thirds of the runs of each arm did not; beside it stand the shares of "
+        "runs that solved (Fisher's exact test) and the difference of interquartile means of all "
+        "runs (a bootstrap within each arm, from 10 runs on; Agarwal et al. 2021). Where none of "
+        f"{seeds} runs collapsed, up to {unseen(seeds):.0%} may (95 %): no verdict is one on "
+        "means. `graphattn study --error-rates` prints how often such verdicts err."
     )
     head = ["claim", "because", "seeds", "difference [95 %]", "g_z [95 %]", "p", "verdict"]
     return [Table(head, rows), note]

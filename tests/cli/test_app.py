@@ -140,6 +140,19 @@ COMMANDS = (
 )
 
 
+def test_error_rates_of_studies_are_a_table_and_a_document(shell, monkeypatch):
+    from graphattn.study import error_rates
+
+    normal = error_rates.rates(error_rates.CASES[0], 7, 20)
+    monkeypatch.setattr(error_rates, "simulated", lambda seeds: [normal] * len(seeds))
+    lines = shell("study --error-rates --seeds 7").stdout.splitlines()
+    assert lines[2].startswith("| normal | 7 | ")
+    assert shell.json("study --error-rates")["rates"] == [vars(normal)] * 3
+    monkeypatch.undo()
+    assert "seeds must be" in shell.error("study --error-rates --seeds 5")
+    assert "leave the file out" in shell.error("study mine.py --error-rates")
+
+
 def test_help_of_the_program(shell):
     bare = shell("")
     assert (bare.exit_code, bare.stdout) == (2, shell("--help").stdout)

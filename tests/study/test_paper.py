@@ -19,6 +19,7 @@ import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
 from graphattn.study import export, html, picture, records, report
+from graphattn.study.claims import Pairs
 from graphattn.study.statistics import effect_size
 
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
@@ -53,14 +54,11 @@ def test_comma_separated_values_are_the_numbers_of_the_rows(named):
             assert line["hedges_g"] == line["better_than_all_pairs"] == ""
             assert float(line["mean_resistance"]) == pytest.approx(2 / N)
             continue
-        pairs = [
-            a - b
-            for a, b in zip(row.scores.values(), named.row("full").scores.values(), strict=True)
-        ]
-        assert float(line["better_than_all_pairs"]) == pytest.approx(sum(pairs) / 3)
-        assert line["hedges_g"] == (
-            "" if effect_size(pairs) is None else str(effect_size(pairs).mean)
-        )
+        scores = list(row.scores.values()), list(named.row("full").scores.values())
+        pairs = Pairs.of([a - b for a, b in zip(*scores, strict=True)], scores)
+        assert float(line["better_than_all_pairs"]) == pytest.approx(pairs.interval().value)
+        effect = effect_size(pairs.typical)
+        assert line["hedges_g"] == ("" if effect is None else str(effect.value))
 
 
 def test_a_table_of_latex_has_as_many_cells_in_every_line_and_names_are_text(named, tmp_path):
