@@ -27,6 +27,7 @@ TABLE = ROOT / "examples" / "benchmarks" / "edges_triton.json"
 ARCHITECTURES = (80, 90, 100)
 ATTENTION = ("forward", "hub_weights", "merge", "edge_products", "edge_sums", "backward")
 KERNELS = (*ATTENTION, "project", "scores", "passed_back", "to_weights")
+COMPACTED = ("of_tiles", "of_targets", "of_sources")
 
 
 class Absent:
@@ -181,6 +182,23 @@ def step(
         edges_triton.edge_weights(of_edges, *layout)
 
 
+def compacted(
+    heads: int, width: int, dtype: torch.dtype, tile: int, *, softcap: float = 0.0
+) -> None:
+    """A forward and a backward on tiles of so many targets with compacted sources."""
+    from graphattn.kernels import compacted_triton
+    from graphattn.plans.compacted import Compacted
+
+    T, columns = 4 * tile, 128
+    node = torch.zeros(1, T, heads, width, dtype=dtype)
+    kind = torch.int64 if tile > 32 else torch.int32
+    column = torch.zeros(4 * columns, dtype=torch.int32)
+    tiles = Compacted(tile, torch.arange(0, 4 * columns + 1, columns), column, column.to(kind))
+    given = (node, node, node, *tiles, *tiles, 0.5, softcap)
+    output, lse = compacted_triton.forward(*given)
+    compacted_triton.backward(*given, output, lse, output, lse)
+
+
 #: What the table tells of: heads, width, dtype; ``+`` with bias, features, cap and dropout.
 STEPS: dict[str, Callable[[], None]] = {
     f"{heads} x {width} {str(dtype).removeprefix('torch.')}{' +' * more}": partial(
@@ -197,6 +215,18 @@ STEPS |= {
     "vectors of 512 by 64": partial(additive, 1, 64, 512),
     "additive, 8 x 32": partial(additive, 8, 1, 32, smooth=True),
 }
+STEPS |= {
+    f"tiles of {tile}, {heads} x {width} {str(dtype).removeprefix('torch.')}": partial(
+        compacted, heads, width, dtype, tile
+    )
+    for heads, width, dtype in (
+        (8, 32, torch.bfloat16), (16, 64, torch.float16), (4, 128, torch.bfloat16), (4, 32, torch.float32),
+    )
+    for tile in (16, 32, 64)
+}  # fmt: skip
+STEPS["tiles of 32, 4 x 32 float64, capped"] = partial(
+    compacted, 4, 32, torch.float64, 32, softcap=2.0
+)
 
 
 def main() -> None:

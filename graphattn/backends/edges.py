@@ -64,6 +64,11 @@ class EdgesBackend(Backend):
                 "torch.utils.checkpoint.checkpoint(layer, x, graph, use_reentrant=False) keeps x "
                 "alone, and autocast to bfloat16 half of the first"
             )
+        if request.device.type == "cuda":
+            # imported late: it is told of a GPU alone
+            from .tiles_compacted import notes_of_others
+
+            remarks += notes_of_others(graph, request)
         nodes = order(graph)
         if nodes is None:
             return remarks

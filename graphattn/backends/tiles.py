@@ -54,10 +54,10 @@ class TilesBackend(Backend):
             reasons.append("edges are repeated, and a tile holds each pair once")
         if graph.num_targets > MOST_TARGETS:
             reasons.append(f"blocks are planned for at most {MOST_TARGETS:,} targets")
-        least = tiles_bytes(graph.num_edges, 0, request)  # a lower bound, if all tiles were full
         if reasons:
             return reasons
-        if least > MAX_BYTES:
+        least = tiles_bytes(graph.num_edges, 0, request)  # a lower bound, if all tiles were full
+        if least > MAX_BYTES and not self._compacted_ms(graph, request):
             return [f"it would hold {least:,} bytes and more for {graph.num_edges:,} edges"]
         needed = self.bytes_needed(graph, request)
         if needed > MAX_BYTES:
@@ -67,11 +67,13 @@ class TilesBackend(Backend):
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         way = self.way(graph, request)
+        warning = "a NaN or inf in a source reaches every target in the same tile, edge or not"
+        if way == "compacted":
+            return [_compacted().note(graph), warning]
         messages = {
             "flex": "it runs FlexAttention, compiled at the first call",
             "varlen": "it runs FlashAttention of sequences, torch's varlen_attn",
         }
-        warning = "a NaN or inf in a source reaches every target in the same tile, edge or not"
         if way in messages:
             return [messages[way], warning]
         if survey(graph).pairs == graph.num_edges and not request.score_bias:
@@ -84,6 +86,8 @@ class TilesBackend(Backend):
             return flex_bytes(graph)
         if way == "varlen":
             return 4 * request.batch * graph.num_targets * request.heads  # its lse
+        if way == "compacted":
+            return _compacted().bytes_needed(graph, request)
         return tiles_bytes(survey(graph).pairs, survey(graph).columns, request)
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
@@ -93,6 +97,8 @@ class TilesBackend(Backend):
             return way, block_work(graph)
         if way == "varlen":
             return way, varlen_work(graph)
+        if way == "compacted":
+            return way, _compacted().work(graph)
         pairs = max(survey(graph).work, least_work(graph))
         if request.of_rows:
             pairs *= WORK
@@ -119,18 +125,31 @@ class TilesBackend(Backend):
         """The quickest way to run a call.
 
         "flex", FlexAttention on blocks in the given order; "varlen", FlashAttention of sequences,
-        if it was measured; or SDPA on gathered tiles, by its :meth:`kind`.
+        and "compacted", a kernel that gathers the distinct sources of consecutive targets, if they
+        were measured; or SDPA on gathered tiles, by its :meth:`kind`.
         """
         kind = self.kind(request)
-        ms = {}
+        ms = self._compacted_ms(graph, request)
         if not (reasons_against_flex(graph, request) or without_kernels(request.device)):
             ms["flex"] = self.work_ms(request, "flex", block_work(graph))
         has_varlen = "varlen" in self.rates(request.device.type)
         if has_varlen and not reasons_against_varlen(graph, request):
             ms["varlen"] = self.work_ms(request, "varlen", varlen_work(graph))
-        if ms:
+        if not ms:
+            return kind
+        if min(ms.values()) >= self.work_ms(request, kind, least_work(graph)):
             ms = {kind: self.work_ms(request, kind, survey(graph).work), **ms}
-        return min(ms, key=ms.__getitem__, default=kind)
+        return min(ms, key=ms.__getitem__)
+
+    def _compacted_ms(self, graph: AttentionGraph, request: Request) -> dict[str, float]:
+        """The time of tiles with compacted sources, if they were measured and can run."""
+        device = request.device.type
+        if device != "cuda" or "compacted" not in self.rates(device):
+            return {}
+        compacted = _compacted()
+        if compacted.reasons_against(graph, request):
+            return {}
+        return {"compacted": self.work_ms(request, "compacted", compacted.work(graph))}
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, a shorter one with a softcap, which SDPA lacks, and cells, for CUDA, too."""
@@ -154,13 +173,20 @@ class TilesBackend(Backend):
             uneven & causal(2048),
             causal(2048),
         ]
-        return [("varlen", graphs)]
+        return [("varlen", graphs), ("compacted", _compacted().trials())]
 
     def run(
         self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
     ) -> Outputs:
         with without_autocast(inputs.query.device.type):
             return tiles_run(graph, inputs, weights, lse)
+
+
+def _compacted() -> Any:
+    """The module of tiles with compacted sources: only a call on CUDA needs it."""
+    from . import tiles_compacted
+
+    return tiles_compacted
 
 
 @constant_result  # Python on the graph's structure: a constant of compiled code
@@ -170,12 +196,12 @@ def _way(graph: AttentionGraph, *request: Any) -> str:
 
 def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
     """Attention on a graph by the quickest way."""
-    on_cuda = inputs.query.device.type == "cuda" and not plain_operations_only()
-    if on_cuda:
+    way = ""
+    if inputs.query.device.type == "cuda":
         way = _way(graph, *Request.of(inputs, weights, lse))
-    else:
-        way = ""
-    if way in ("flex", "varlen"):
+    if way == "compacted":
+        return _compacted().compacted_run(graph, inputs, lse)
+    if way in ("flex", "varlen") and not plain_operations_only():
 
         def again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
             same = replace(inputs, query=query, key=key, value=value)

@@ -87,11 +87,28 @@ def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
                 progress(f"{name} does without {kind}: {reason}")
                 continue
             with tried(name, kind):
-                request = _request(graphs[0], {}, where, torch.bfloat16)
-                units = backend.work(graphs[0], request)[1]
-                ms = _milliseconds(graphs[0], name, {}, where, dtype=torch.bfloat16)
-            own[kind] = max(0.1 * ms, ms - own["call_ms"]) * 1e6 / units / request.floats_per_pair
+                own |= _of_trial(name, kind, graphs[0], where, own["call_ms"])
     return rates
+
+
+def _of_trial(
+    name: str, kind: str, graph: AttentionGraph, where: torch.device, call_ms: float
+) -> dict[str, float]:
+    """The rate of a kind of work: in float32 and the share of halves, or of halves alone."""
+    spent = {}
+    units = 1.0
+    for dtype in (torch.float32, torch.bfloat16):
+        request = _request(graph, {}, where, dtype)
+        taken, count = BACKENDS[name].work(graph, request)
+        if taken == kind:
+            ms = _milliseconds(graph, name, {}, where, dtype=dtype)
+            spent[dtype] = max(0.1 * ms, ms - call_ms)
+            units = count * request.floats_per_pair
+    halves = spent[torch.bfloat16]
+    wide = spent.get(torch.float32)
+    if wide is None:
+        return {kind: halves * 1e6 / units}
+    return {kind: wide * 1e6 / units, in_halves(kind): halves / wide}
 
 
 def reason_against_trial(

@@ -79,10 +79,7 @@ def cell_outer(
 
 
 def _constants(x: Tensor, in_dim: int, out_dim: int) -> dict[str, Any]:
-    """Sizes of blocks, and how products are summed: float32 as torch's own matrices are."""
-    precision = "ieee"
-    if torch.backends.cuda.matmul.allow_tf32 and x.dtype == torch.float32:
-        precision = "tf32"
+    """Sizes of blocks, and how products are summed."""
     wide = tl.float32
     if x.dtype == torch.float64:
         wide = tl.float64
@@ -92,5 +89,12 @@ def _constants(x: Tensor, in_dim: int, out_dim: int) -> dict[str, Any]:
         "BC": min(WIDEST, max(16, triton.next_power_of_2(in_dim))),
         "BO": min(WIDEST, max(16, triton.next_power_of_2(out_dim))),
         "WIDE": wide,
-        "PRECISION": precision,
+        "PRECISION": precision_of(x),
     }
+
+
+def precision_of(x: Tensor) -> str:
+    """The precision of products in Triton: float32 as torch's own matrices are."""
+    if torch.backends.cuda.matmul.allow_tf32 and x.dtype == torch.float32:
+        return "tf32"
+    return "ieee"

@@ -1,0 +1,124 @@
+"""Attention on tiles with compacted columns on a GPU, as :mod:`.compacted` computes it on the CPU."""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from . import triton_compacted
+from .arrays import dtype_of_sums
+from .cells_triton import precision_of
+from .compacted import Call
+from .edges_triton import BATCHES, _as, _on, _read, _strides
+
+COLUMNS = {2: 64, 4: 32, 8: 16}  # columns gathered at once, by the bytes of a number
+EACH = 1 << 9  # most numbers of rows, or of scores, for a warp; a quarter of numbers over two bytes
+MOST_WARPS = 8
+NUMBERS = 1 << 12  # most numbers of them, unless 16 columns have more
+
+
+class _Tiles(NamedTuple):
+    """Tiles for a launch, and the number of the nodes that are their rows."""
+
+    nodes: int
+    rows: int
+    operands: tuple[Tensor, ...]
+
+
+def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """``graphattn::compacted_attention``."""
+    call = Call(*arguments)
+    B, T, H = call.sizes
+    output = call.query.new_empty(B, T, H, call.value.shape[-1])
+    lse = call.query.new_empty(B, T, H, dtype=call.wide)
+    q, k, v = (_read(x) for x in (call.query, call.key, call.value))
+    tiles = _Tiles(T, call.rows, (call.ptr, call.column, call.bits))
+    given = (q, k, v, *tiles.operands, output, lse, T)
+    _launch(triton_compacted.of_tiles, call, tiles, H, given, (q, k, v))
+    return output, lse
+
+
+def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """``graphattn::compacted_attention_backward``."""
+    *operands, output, lse, grad_output, grad_lse = arguments
+    call = Call(*operands)
+    _, T, H = call.sizes
+    S, groups = call.key.shape[1:3]
+    grads = [
+        torch.empty_like(x, memory_format=torch.contiguous_format)
+        for x in (call.query, call.key, call.value)
+    ]
+    delta = torch.empty_like(lse)
+    q, k, v, go = (_read(x) for x in (call.query, call.key, call.value, grad_output))
+    nodes = (q, k, v, go)
+    targets = _Tiles(T, call.rows, (call.ptr, call.column, call.bits))
+    of_lse = _as(grad_lse, call.query)
+    given = (q, k, v, *targets.operands, output, lse, go, of_lse, grads[0], delta, T)
+    _launch(triton_compacted.of_targets, call, targets, H, given, nodes)
+    assert call.source_ptr is not None
+    assert call.target is not None
+    assert call.source_bits is not None
+    tables = (call.source_ptr, call.target, call.source_bits)
+    sources = _Tiles(S, call.source_rows, tables)
+    given = (q, k, v, *tables, lse, go, delta, *grads[1:], T, S)
+    _launch(triton_compacted.of_sources, call, sources, groups, given, nodes)
+    return grads[0], grads[1], grads[2]
+
+
+def _launch(
+    kernel: Any,
+    call: Call,
+    tiles: _Tiles,
+    heads: int,
+    given: tuple[Any, ...],
+    nodes: tuple[Tensor, ...],
+) -> None:
+    """A program for each tile and head, for as many batch elements as a grid can have."""
+    batch = call.query.shape[0]
+    programs = -(-tiles.nodes // tiles.rows) * heads
+    if programs * batch == 0:
+        return
+    align, strides = _strides(*nodes)
+    constants = _constants(call, tiles.rows) | {"H": heads, "ALIGN": align}
+    with _on(call.query):
+        for first in range(0, batch, BATCHES):
+            grid = (programs, min(BATCHES, batch - first))
+            kernel[grid](*given, first, *strides, call.scale, call.softcap, **constants)
+
+
+def _constants(call: Call, rows: int) -> dict[str, Any]:
+    """Sizes of blocks, and how products are summed."""
+    head_dim = call.query.shape[-1]
+    value_dim = call.value.shape[-1]
+    key_block = max(16, triton.next_power_of_2(head_dim))
+    value_block = max(16, triton.next_power_of_2(value_dim))
+    number = call.query.element_size()
+    columns = min(COLUMNS[number], NUMBERS * 2 // number // max(key_block, value_block))
+    columns = max(16, columns)
+    wide = tl.float32
+    if dtype_of_sums(call.query) == torch.float64:
+        wide = tl.float64
+    return {
+        "GROUP": call.query.shape[2] // max(1, call.key.shape[2]),
+        "D": head_dim,
+        "DV": value_dim,
+        "CAPPED": call.softcap > 0,
+        "BT": rows,
+        "BC": columns,
+        "BD": key_block,
+        "BDV": value_block,
+        "WIDE": wide,
+        "PRECISION": precision_of(call.query),
+        "num_warps": _warps(call, rows, max(columns, key_block, value_block)),
+        "num_stages": 2,
+    }
+
+
+def _warps(call: Call, rows: int, width: int) -> int:
+    """Warps of a program: more for wide rows, and for wide numbers, whose products take registers."""
+    warps = max(1, rows * width // EACH)
+    if call.query.element_size() > 2:
+        warps *= 4
+    return min(MOST_WARPS, warps)
