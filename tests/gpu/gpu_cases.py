@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphattn as ga
-from graphattn.backends import BACKENDS
+from graphattn.backends import BACKENDS, tiles_compacted
+from graphattn.backends.rates import tried
 from graphattn.backends.request import Request
 from graphattn.exactness.layer import LayerSubject
 from graphattn.exactness.measure import measure, measure_backend
@@ -24,6 +25,7 @@ from graphattn.exactness.operator import CALLABLE, CallableSubject, GraphSubject
 from graphattn.exactness.pieces import sample
 from graphattn.exactness.subject import Subject
 from graphattn.graph import AttentionGraph
+from graphattn.plans import compacted as plans_compacted
 
 WIDE, HALVES = (torch.float32, torch.float64), (torch.bfloat16, torch.float16)
 TELLING = (
@@ -55,6 +57,7 @@ def cases() -> list[Case]:
     own name."""
     return [
         *_kernels(),
+        *_compacted(),
         *_extras(),
         *_rest(),
         *_steps(),
@@ -93,6 +96,50 @@ def _kernels() -> Iterator[Case]:
                 )
     for dtype in (torch.float32, torch.bfloat16):
         yield Case(_name("hub in pieces", dtype), partial(run, _star, "edges", dtype), "hub")
+
+
+def _compacted() -> Iterator[Case]:
+    """Tiles with compacted sources: on graphs that tell much, and of each size along a curve."""
+    sizes = {"heads": (4, 2), "widths": (32, 32)}
+
+    def run(
+        make: Callable[[], AttentionGraph],
+        dtype: torch.dtype,
+        rows: Sequence[int],
+        options: dict[str, Any],
+        device: torch.device,
+    ) -> list[dict[str, Any]]:
+        subject = GraphSubject(make().to(device), **options)
+        request = Request(*subject.heads, *subject.widths, dtype=dtype, device=device)
+        reasons = tiles_compacted.reasons_against(subject.graph, request)
+        if reasons:
+            return [{"backend": "tiles", "ok": None, "refused": reasons}]
+        before = plans_compacted.SIZES
+        plans_compacted.SIZES = tuple(rows)
+        try:
+            with tried("tiles", "compacted"):
+                return judged(subject, dtype, ("tiles",))
+        finally:
+            plans_compacted.SIZES = before
+
+    for dtype in (torch.float32, torch.bfloat16):
+        for graph in ("window", "longformer", "isolated_targets", "hub"):
+            yield Case(
+                _name("compacted", dtype, graph),
+                partial(run, GRAPHS[graph], dtype, (32,), {}),
+                "compacted",
+            )
+    for rows in plans_compacted.SIZES:
+        yield Case(
+            _name("compacted", torch.bfloat16, f"tiles of {rows}"),
+            partial(run, _near, torch.bfloat16, (rows,), sizes),
+            "compacted",
+        )
+
+
+def _near() -> AttentionGraph:
+    """Cells with their neighbours, along a curve."""
+    return tiles_compacted.trials()[0]
 
 
 def _star() -> AttentionGraph:

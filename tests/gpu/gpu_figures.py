@@ -21,7 +21,7 @@ from shapes import big_bird, points, power_law
 from torch import Tensor
 
 import graphattn as ga
-from graphattn.backends import BACKENDS
+from graphattn.backends import BACKENDS, tiles_compacted
 from graphattn.backends.check import check
 from graphattn.backends.edges import sizes
 from graphattn.backends.request import Request
@@ -32,6 +32,9 @@ from graphattn.graph import AttentionGraph
 from graphattn.graphs import curve_order, icosphere_mesh
 from graphattn.kernels import bytes_moved
 from graphattn.operands import Inputs
+from graphattn.plans import compacted as plans_compacted
+from graphattn.plans.compacted import compacted
+from graphattn.plans.grouped import by_source, by_target
 
 Call = Callable[[], Tensor]
 Say = Callable[[dict[str, Any]], None]
@@ -69,6 +72,12 @@ def _there(pos: Tensor) -> Tensor:
 
 def _uniform(count: int, k: int) -> AttentionGraph:
     return ga.graphs.knn(_there(points(count)), k)
+
+
+def _hilbert(count: int, k: int) -> AttentionGraph:
+    """The points of :func:`_uniform` along a Hilbert curve, on which neighbours share more."""
+    pos = points(count)
+    return ga.graphs.knn(_there(pos[curve_order(pos, "hilbert")]), k)
 
 
 def _nearest(count: int, k: int) -> AttentionGraph:
@@ -113,6 +122,9 @@ FIGURES = (
            dtype=torch.float16),
     Figure("anemoi, h_to_era", _sized(_from_multimesh, (542_080, 6, 4), (900, 2, 4)), 16, 64, features=16,
            peers=("PyG compiled", "PyG"), dtype=torch.float16),
+    Figure("anemoi, h_to_h, no features", _sized(_multimesh, (6,), (3,)), 16, 64, peers=("PyG compiled", "PyG"),
+           dtype=torch.float16),
+    Figure("kNN-16, a million, Hilbert", _sized(_hilbert, (1_000_000, 16), (900, 16)), 8, 32),
     Figure("kNN-16, a million", _sized(_uniform, (1_000_000, 16), (900, 16)), 8, 32, peers=("PyG compiled", "PyG")),
     Figure("power law", _sized(power_law, (100_000,), (900,)), 8, 32, peers=("PyG compiled", "PyG")),
     Figure("swin", lambda on_gpu: ga.graphs.window_partition((56, 56) if on_gpu else (14, 14), (7, 7), (3, 3)), 3, 32,
@@ -368,12 +380,27 @@ def _all(
             "tiles, gathered",
             lambda: lambda: gathered_run(problem.graph, inputs, False, False).output,
         )
+    if not tiles_compacted.reasons_against(problem.graph, Request.of(inputs)):
+        for rows in plans_compacted.SIZES:
+            yield f"tiles of {rows}, compacted", partial(_compacted, rows, problem.graph, inputs)
     for name in figure.peers:
         yield name, partial(PEERS[name], problem, inputs, leaves)
 
 
 def _ours(name: str, graph: AttentionGraph, inputs: Inputs) -> Call:
     return lambda: BACKENDS[name].run(graph, inputs).output
+
+
+def _compacted(rows: int, graph: AttentionGraph, inputs: Inputs) -> Call:
+    """Tiles of so many targets with compacted sources, and of as many sources in the backward."""
+    device = inputs.query.device
+    into = compacted(by_target(graph, device), graph.num_sources, rows)
+    back = compacted(by_source(graph, device), graph.num_targets, rows)
+
+    def call() -> Tensor:
+        return tiles_compacted.run_on(into, back, inputs).output
+
+    return call
 
 
 def _pyg(kind: type[PyG], problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
