@@ -56,6 +56,7 @@ class _Seen(NamedTuple):
     points: int
     properties: dict[str, tuple[int, ...]]  # shape of a row, by name
     dropped: int
+    unit: str
 
 
 class _Beside(NamedTuple):
@@ -179,7 +180,7 @@ class ShapeFolder(Dataset):
         self._scaled = {
             name for name, files in bits.items() if set(files) != {self.depths[name].bits}
         }
-        self.notes = (*unread, *said(bits, self.depths), *self._gaps())
+        self.notes = (*unread, *said(bits, self.depths), *self._gaps(), *self._units())
         if num_classes is not None:
             num_classes = whole(num_classes, "num_classes", 1)
         self.task = self._task(num_classes)
@@ -315,7 +316,8 @@ class ShapeFolder(Dataset):
         }
         if "face" in shape:
             properties["face"] = ()
-        self._seen.append(_Seen(stamp, len(shape.pos), properties, shape.dropped))
+        seen = _Seen(stamp, len(shape.pos), properties, shape.dropped, loaded.unit)
+        self._seen.append(seen)
         self._values.append(values_of(shape))
         self._alike(item, properties, self._peers.setdefault(item.path.suffix.lower(), number))
         self._alike(item, properties, 0)
@@ -363,6 +365,14 @@ class ShapeFolder(Dataset):
         if not files:
             return ()
         return (f"left out: {sum(files):,} points that are not finite, in {len(files):,} files",)
+
+    def _units(self) -> tuple[str, ...]:
+        """Units of length, where files say different ones."""
+        examples = {seen.unit: number for number, seen in enumerate(self._seen) if seen.unit}
+        if len(examples) < 2:
+            return ()
+        files = (f"{self.name(number)} in {unit}" for unit, number in examples.items())
+        return (f"lengths differ, as the headers say: {', '.join(files)}",)
 
     def _bits(self) -> dict[str, list[int]]:
         """Bits of the properties of LAS in each file."""

@@ -25,6 +25,7 @@ class Shape(Data):
         dropped: Number of points of the file that a depth camera has not seen.
         depths: Bits that were taken for properties of LAS, which does not say them:
             ``{"color": 8}``.
+        unit: Unit of lengths that the file says, such as "US survey feet"; "" if it says none.
         **named: More tensors: ``pos`` (N, 3), ``face`` (3, F), ``normal``, ``color``, ``uv``,
             ``y``, ... A crystal has ``cell`` (3, 3), lattice vectors as rows in the units of
             ``pos``, and ``pbc`` (3,), the axes along which it repeats; a batch has them as (B, 3, 3)
@@ -35,6 +36,7 @@ class Shape(Data):
     file: str
     dropped: int
     depths: dict[str, int]
+    unit: str
 
     def __init__(
         self,
@@ -46,11 +48,12 @@ class Shape(Data):
         file: str = "",
         dropped: int = 0,
         depths: Mapping[str, int] | None = None,
+        unit: str = "",
         **named: Any,
     ) -> None:
         super().__init__()
         self.__dict__.update(notes=notes, columns=frozenset(columns), file=file)
-        self.__dict__.update(dropped=dropped, depths=dict(depths or {}))
+        self.__dict__.update(dropped=dropped, depths=dict(depths or {}), unit=unit)
         for name, value in {**(tensors or {}), **named}.items():
             self[name] = value
 

@@ -19,6 +19,7 @@ from .balls import within
 from .clouds import Cloud, clouds, coordinates, device_of, parts
 from .nearest import nearest, self_first
 from .periodic import Cells, Crowd, Near, checked_cells, nearest_images, within_images
+from .reach import warn_of_reach
 from .small_cells import Found, together
 
 
@@ -169,6 +170,8 @@ def radius(
 
     Distances are compared in float64 for any dtype, with the border included; note that the float32
     number nearest to 0.3 is larger than 0.3. The edges are the same on the CPU and on the GPU.
+    A radius that joins none of 8 points or more, all of more than 64, or a point to more than 2,000
+    images is warned of: it may be in other units than ``pos``.
 
     Args:
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
@@ -229,7 +232,7 @@ def radius(
         refuse_over(
             16 * total,
             f"the first {total:,} edges of radius",
-            "use a smaller r, or max_neighbours with overflow",
+            "use a smaller r, in the units of pos, or max_neighbours with overflow",
         )
         return total
 
@@ -242,13 +245,18 @@ def radius(
             'overflow="nearest" to keep the nearest ones'
         )
 
+    def noticed(graph: AttentionGraph) -> AttentionGraph:
+        loops = len(points) * include_self
+        warn_of_reach(graph, reach, points, query_points, searched, loops)
+        return graph
+
     if lattices is not None:
         found = []
         if queries is None and most is None and points.device.type == "cpu":
             small = together(lattices, searched, points, reach, loops=include_self)
             if small is not None:
                 refuse_more(small.target.numel())
-                return with_images(small, lattices, size, device_of(pos), name)
+                return noticed(with_images(small, lattices, size, device_of(pos), name))
         for cloud, crowd in crowds(lattices, points, query_points, searched):
             for near in within_images(crowd, reach, loops=include_self):
                 if most is not None:
@@ -257,7 +265,7 @@ def radius(
                     near = near.at(crowd.nearest_of(near, counts, most))
                 num_edges = refuse_more(near.query.numel())
                 found.append((cloud, crowd, near))
-        return graph_of_images(found, lattices, size, device_of(pos), name)
+        return noticed(graph_of_images(found, lattices, size, device_of(pos), name))
     edges = []
     limit = torch.full((size[0],), reach * reach, dtype=torch.float64, device=points.device)
     for pairs in within(points, query_points, limit, clouds=searched):
@@ -272,7 +280,7 @@ def radius(
             pairs = pairs.keep(rank < most)
         num_edges = refuse_more(pairs.query.numel())
         edges.append((pairs.query, pairs.point))
-    return graph_of(edges, size, device_of(pos), name)
+    return noticed(graph_of(edges, size, device_of(pos), name))
 
 
 def distance(r: object) -> float:

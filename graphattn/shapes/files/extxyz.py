@@ -8,12 +8,14 @@ import io
 import json
 import re
 import warnings
+from dataclasses import replace
 from typing import BinaryIO
 
 import numpy as np
 
 from ...convert.files._guard import Blob, PathLike, read, show
 from ...errors import LoaderError, need_extra
+from .lengths import doubts_of_atoms
 from .parts import Parts
 from .raw import Raw, reads, writes
 
@@ -80,7 +82,8 @@ def frames(blob: Blob) -> list[Raw]:
         at = frame.end
     if not found:
         raise blob.fault("a frame: a number of atoms first", "an empty file", "export it again")
-    return found
+    doubts = doubts_of_atoms(found)
+    return [replace(frame, doubt=doubt) for frame, doubt in zip(found, doubts, strict=True)]
 
 
 class _Frame:

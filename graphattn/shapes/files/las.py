@@ -10,6 +10,7 @@ from ...convert.files._guard import Blob, PathLike, read
 from ...convert.files._replace import replace_file
 from ...errors import LoaderError, need_extra
 from ..depths import DEPTHS, fewest
+from .lengths import said_of_survey, units_of_keys, units_of_text
 from .parts import NUMBERS, Parts
 from .raw import Raw, reads, writes
 
@@ -41,6 +42,7 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
                 )
             count = reader.header.point_count
             las = reader.read()
+            across, height = _units([*(reader.header.vlrs or ()), *(reader.evlrs or ())])
         names = [name for name in las.point_format.dimension_names if name not in _COORDINATES]
         points = {name: np.array(las[name]) for name in names}
     except BaseException as error:  # a panic of the decompressor is no Exception
@@ -61,7 +63,31 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         points |= {name: points[name].astype(np.uint8) for name in _COLOURS}
         if _largest(points, "color"):
             notes = ("colours are of 8 bits: none is above 255",)
-    return Raw(blob, {"pos": np.asarray(las.xyz), **points}, notes=notes, depths=depths)
+    of_units, doubt = said_of_survey(across, height)
+    return Raw(
+        blob,
+        {"pos": np.asarray(las.xyz), **points},
+        notes=(*notes, *of_units),
+        doubt=doubt,
+        unit=across,
+        depths=depths,
+    )
+
+
+def _units(records: list[Any]) -> tuple[str, str]:
+    """The units of x and y, and of z, that records of a header say: well-known text, else keys."""
+    texts = [record.string for record in records if hasattr(record, "string")]
+    for text in texts:
+        units = units_of_text(str(text))
+        if any(units):
+            return units
+    keys = {
+        key.id: key.value_offset
+        for record in records
+        for key in getattr(record, "geo_keys", ())
+        if key.tiff_tag_location == 0  # the value itself
+    }
+    return units_of_keys(keys)
 
 
 def _columns(name: str) -> tuple[str, ...]:

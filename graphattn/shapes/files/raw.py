@@ -31,6 +31,8 @@ class Raw:
     others: dict[str, np.ndarray] = field(default_factory=dict)  # of neither
     corners: dict[str, np.ndarray] = field(default_factory=dict)  # (K, k), of each corner of a face
     notes: tuple[str, ...] = ()
+    doubt: str = ""  # what looks wrong with its units
+    unit: str = ""  # of lengths, if the file says it
     depths: dict[str, int] = field(default_factory=dict)  # bits of what LAS keeps in fields of 16
     point_lines: np.ndarray | None = None  # (N,) byte offsets in a text file
     face_lines: np.ndarray | None = None  # (P,)

@@ -1,6 +1,7 @@
 """A shape from a file."""
 
 import os
+import warnings
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -86,7 +87,9 @@ def load(
         and ``nir`` are as the file has them (:class:`~graphattn.shapes.ShapeFolder` compares
         files). Numbers keep the type of the file; those of a text are float32 (float64 where they
         lie further from 0 than 16 times their extent) and, if all of a column are, int64.
-        ``shape.notes`` says what was merged or cut, ``shape.file`` is the file's name.
+        ``shape.notes`` says what was merged or cut, ``shape.file`` is the file's name,
+        ``shape.unit`` what the header of LAS says of lengths. Units that look wrong are warned of:
+        atoms nearer or farther than in angstrom, degrees, heights in other units.
 
     Raises:
         LoaderError: If the file is not whole and right: the file, the line or the vertex or face,
@@ -157,6 +160,9 @@ def _shape_of(raw: Raw, path: PathLike) -> Shape:
     tensors = {"pos": tensor(points.pop("pos"))}
     faces = fan(raw.ptr, raw.corner)
     notes = raw.notes
+    if raw.doubt:
+        notes = (*notes, raw.doubt)
+        warnings.warn(f"{file_name(path)}: {raw.doubt}", stacklevel=3)
     if len(raw.corner):
         tensors["face"] = tensor(faces.T)
     if (size > 3).any():
@@ -185,6 +191,7 @@ def _shape_of(raw: Raw, path: PathLike) -> Shape:
         file=name,
         dropped=raw.dropped,
         depths=raw.depths,
+        unit=raw.unit,
     )
 
 
