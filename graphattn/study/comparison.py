@@ -14,7 +14,18 @@ from ..arguments import one_of, positive, real, several, shown, text, whole
 from ..errors import GraphError, OptionError
 from .answerable import check_data
 from .arms import Graphs, graphs_of
-from .controls import CONTROLS, alone, everything, is_structured, permuted, reads_later, rewired
+from .controls import (
+    ALL_CONTROLS,
+    CONTROLS,
+    DRAWN,
+    alone,
+    everything,
+    is_structured,
+    permuted,
+    reads_later,
+    rewired,
+    swapped,
+)
 from .data import Data
 from .network import POSITIONS, READOUTS, Model
 from .own import CustomModel, network_of
@@ -110,8 +121,8 @@ class Budget:
 class Trial:
     """One model trained once.
 
-    ``of`` is the arm of a control, ``draw`` the number of its rewiring, ``budget`` the number of
-    the budget.
+    ``of`` is the arm of a control, ``draw`` the number of its drawing, ``budget`` the number of the
+    budget.
     """
 
     comparison: str
@@ -143,6 +154,7 @@ class Comparison:
     draws: int = 3
     token: int = 0
     metric: str = "accuracy"
+    permutations: int = 3
 
     def __post_init__(self) -> None:
         if not isinstance(self.data, Data):
@@ -174,7 +186,7 @@ class Comparison:
         if isinstance(self.model, CustomModel) and self.positions == OWN_POSITIONS:
             self.positions = ("none",)
         self.positions = _words(self.positions, "positions", POSITIONS)
-        self.controls = _words(self.controls, "controls", CONTROLS)
+        self.controls = _words(self.controls, "controls", ALL_CONTROLS)
         if isinstance(self.budgets, Budget):
             self.budgets = (self.budgets,)
         else:
@@ -184,10 +196,11 @@ class Comparison:
                 f"positions must be one or several of {', '.join(POSITIONS)}, got none"
             )
         whole(self.token, "token", 0, below=max(1, self.data.num_nodes))
-        if "rewired" in self.controls and whole(self.draws, "draws") < 3:
+        if {"rewired", "swapped"} & {*self.controls} and whole(self.draws, "draws") < 3:
             raise OptionError(
                 f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}"
             )
+        whole(self.permutations, "permutations", 1)
         one_of(self.metric, "metric", tuple(METRICS))
         self._check_model()
         if isinstance(self.model, CustomModel):
@@ -264,12 +277,27 @@ class Comparison:
             self._add("full", "full", "full", everything(some, causal))
         for name in structured:
             if "permuted" in self.controls and not causal:
-                self._add(f"permuted {name}", "permuted", name, permuted(self.graphs[name]))
+                self._add_permuted(name)
             if "rewired" in self.controls:
                 self._name(f"rewired {name}", "rewired", name)
+            if "swapped" in self.controls and self._can_swap(name):
+                self._name(f"swapped {name}", "swapped", name)
         if "shuffled" in self.controls:
             name = [*structured, first][0]
             self._name(f"shuffled labels, {name}", "shuffled", name)
+
+    def _add_permuted(self, name: str) -> None:
+        """Permutations that are drawn for each seed, or one for all seeds."""
+        if self.permutations == 1:
+            self._add(f"permuted {name}", "permuted", name, permuted(self.graphs[name]))
+        else:
+            self._name(f"permuted {name}", "permuted", name)
+
+    def _can_swap(self, name: str) -> bool:
+        """True if swaps make another graph; of a star, for one, they do not."""
+        before = self.graphs[name].few().digest()
+        draws = (self.drawn("swapped", name, 0, draw, few=True) for draw in range(self.draws))
+        return any(graphs.digest() != before for graphs in draws)
 
     def _add(self, name: str, kind: str, of: str, graphs: Graphs) -> None:
         digest = graphs.digest()
@@ -288,19 +316,37 @@ class Comparison:
 
     def graphs_for(self, trial: Trial) -> Graphs:
         """What a trial reads."""
-        if trial.kind == "rewired":
-            return self.rewiring(trial.of, trial.seed, trial.draw)
-        if trial.kind == "shuffled":
-            return self.graphs[trial.of]
-        return self.graphs[trial.arm]
+        if trial.kind in DRAWN and trial.arm not in self.graphs:
+            return self.drawn(trial.kind, trial.of, trial.seed, trial.draw)
+        return self.graphs[self.read_by(trial.arm)]
 
-    def rewiring(self, name: str, seed: int, draw: int, few: bool = False) -> Graphs:
-        """A rewiring of an arm by seed and draw, or rewirings of a few samples' own graphs."""
+    def graphs_of(self, name: str) -> Graphs:
+        """What an arm or a control reads; of one that is drawn, the first drawing."""
+        kind, of = self.kinds[name]
+        if kind in DRAWN and name not in self.graphs:
+            return self.drawn(kind, of, 0, 0)
+        return self.graphs[self.read_by(name)]
+
+    def draws_of(self, name: str) -> int:
+        """How often a control is drawn for each seed."""
+        kind, _ = self.kinds[name]
+        if kind == "permuted":
+            return self.permutations
+        if kind in DRAWN:
+            return self.draws
+        return 1
+
+    def drawn(self, kind: str, name: str, seed: int, draw: int, few: bool = False) -> Graphs:
+        """A control of an arm by seed and draw, or controls of a few samples' own graphs."""
+        graphs = self.graphs[name]
         if few:
-            graphs = self.graphs[name].few()
-        else:
-            graphs = self.graphs[name]
-        return rewired(graphs, self.draws * seed + draw, self.data.causal)
+            graphs = graphs.few()
+        if kind == "permuted":
+            return permuted(graphs, self.permutations * seed + draw)
+        number = self.draws * seed + draw
+        if kind == "swapped":
+            return swapped(graphs, number, self.data.causal)
+        return rewired(graphs, number, self.data.causal)
 
     def read_by(self, name: str) -> str:
         """The name of the graphs that an arm or a control reads."""
@@ -310,14 +356,22 @@ class Comparison:
         return name
 
     def edges_of(self, name: str, seed: int, draw: int) -> str:
-        """The identity of a rewiring: its edges.
+        """The identity of what an arm or a control reads: its edges.
 
-        Of samples' own graphs it is what they are drawn from: thousands of them would take longer
-        to draw than to train.
+        Of a drawing of samples' own graphs it is what they are drawn from: thousands of them would
+        take longer to draw than to train.
         """
-        if self.graphs[name].each:
-            return f"{self.edges[name]} rewired {self.draws * seed + draw}"
-        return self.rewiring(name, seed, draw).digest()
+        kind, of = self.kinds[name]
+        read = self.read_by(name)
+        if read in self.edges:
+            return self.edges[read]
+        if not self.graphs[of].each:
+            return self.drawn(kind, of, seed, draw).digest()
+        if kind == "permuted":
+            number = self.permutations * seed + draw
+        else:
+            number = self.draws * seed + draw
+        return f"{self.edges[of]} {kind} {number}"
 
     def identity(self) -> str:
         """A hash of all that must be the same when a study goes on."""

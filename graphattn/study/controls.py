@@ -7,9 +7,14 @@ from ..convert import from_edge_index
 from ..errors import ControlError, GraphError
 from ..graph import AttentionGraph
 from ..graphs import causal, degree_matched_random, full, self_loops
+from ..graphs.of_graphs.controls import swapped_causal
 from .arms import Graphs
 
 CONTROLS = ("self", "full", "rewired", "permuted", "shuffled")
+"""Controls by default."""
+ALL_CONTROLS = (*CONTROLS[:3], "swapped", *CONTROLS[3:])
+DRAWN = ("rewired", "swapped", "permuted")
+"""Controls that are drawn, several for each seed."""
 
 
 def alone(graphs: Graphs) -> Graphs:
@@ -60,6 +65,33 @@ def rewired(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:
     return rewirings
 
 
+def swapped(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:
+    """The control that keeps in- and out-degrees, symmetry, causality and self-loops.
+
+    Raises:
+        ControlError: If one of them is another than in the graph.
+    Source:
+        Maslov and Sneppen 2002, "Specificity and stability in topology of protein networks".
+    """
+
+    def swaps(graph: AttentionGraph) -> AttentionGraph:
+        if is_causal:
+            return swapped_causal(graph, seed)
+        if graph.is_symmetric:
+            return degree_matched_random(graph, seed, keep="symmetric")
+        return degree_matched_random(graph, seed, keep="both")
+
+    results = graphs.map(swaps)
+    originals = graphs.layers + graphs.each
+    for before, after in zip(originals, results.layers + results.each, strict=True):
+        assert_matched(before, after)
+        if not torch.equal(before.out_degree, after.out_degree):
+            raise ControlError(f"swaps of {before.name} changed out-degrees")
+        if before.is_symmetric and not after.is_symmetric:
+            raise ControlError(f"swaps of {before.name} lost symmetry")
+    return results
+
+
 def reads_later(graph: AttentionGraph) -> bool:
     """Whether some node reads one that comes after it."""
     return bool((graph.source > graph.target).any())
@@ -108,3 +140,17 @@ def permuted(graphs: Graphs, seed: int = 0) -> Graphs:
         return graph.relabel(order)
 
     return graphs.map(relabelled)
+
+
+def kept_by(before: AttentionGraph, after: AttentionGraph, is_permuted: bool) -> list[str]:
+    """What a control keeps of a graph, in words."""
+    if is_permuted:
+        return ["all but the places of nodes"]
+    words = []
+    if torch.equal(before.in_degree, after.in_degree):
+        words.append("in-degrees")
+    if torch.equal(before.out_degree, after.out_degree):
+        words.append("out-degrees")
+    if before.is_symmetric and after.is_symmetric:
+        words.append("symmetry")
+    return words

@@ -38,12 +38,7 @@ def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
     arms = [name for name, (kind, _) in comparison.kinds.items() if kind != "shuffled"]
     for positions in comparison.positions:
         of_arms = known.setdefault(positions, {})
-        missing = {
-            name: comparison.graphs.get(name)
-            or comparison.rewiring(comparison.kinds[name][1], 0, 0)
-            for name in arms
-            if name not in of_arms
-        }
+        missing = {name: comparison.graphs_of(name) for name in arms if name not in of_arms}
         if missing and equal == "operations":
             of_arms |= {name: operations(comparison, graphs) for name, graphs in missing.items()}
         elif missing:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figure
 from .comparison import METRICS
+from .controls import DRAWN
 from .fits import UNFIT
 from .results import Results, Row
 
@@ -20,6 +21,7 @@ _KINDS: dict[str, tuple[str, Any]] = {
     "self": ("s", "-"),
     "rewired": ("v", (0, (5, 1.5))),
     "permuted": ("D", (0, (1, 1.2))),
+    "swapped": ("<", (0, (3, 1.5))),
     "shuffled": ("x", ":"),
 }
 _DASHES: tuple[Any, ...] = ((0, (4, 2)), (0, (8, 2, 1, 2)), (0, (2, 3)))  # of baselines
@@ -102,7 +104,7 @@ def style_of(rows: list[Row]) -> dict[str, dict[str, Any]]:
         of = row.prediction["of"]
         colour = colours.get(kind) or HIGHLIGHTS[arms.index(of) % len(HIGHLIGHTS)]
         marker, line = _KINDS[kind]
-        hollow = kind in ("rewired", "permuted")
+        hollow = kind in DRAWN
         styles[row.arm] = {
             "color": colour,
             "marker": marker,

@@ -158,9 +158,9 @@ def _about(
     arms = {}
     for arm in comparison.kinds:
         predictions = before.get("arms", {}).get(arm, {})
-        if "mean_resistance" not in predictions:
+        if "keeps" not in predictions:
             predictions = predicted(comparison, arm) | predictions
-        arms[arm] = with_draws(comparison, predictions, seeds)
+        arms[arm] = with_draws(comparison, arm, predictions, seeds)
     return {
         "arms": arms,
         "graphs": before.get("graphs", {}) | comparison.edges,

@@ -14,7 +14,7 @@ from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph
 from .arms import Graphs
 from .comparison import Comparison
-from .controls import everything
+from .controls import DRAWN, everything, kept_by
 from .costs import operations
 from .data import NOT_ASKED, Data
 from .network import Model
@@ -32,8 +32,7 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     that may be chosen.
     """
     kind, of = comparison.kinds[name]
-    graphs = comparison.graphs.get(comparison.read_by(name)) or comparison.rewiring(of, 0, 0)
-    graphs = graphs.possible()
+    graphs = comparison.graphs_of(name).possible()
     samples = [_of_layers(comparison, layers) for layers in graphs.some()]
     mean = {key: _mean([sample[key] for sample in samples]) for key in samples[0]}
     if isinstance(comparison.model, CustomModel):
@@ -51,6 +50,7 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
         "kind": kind,
         "of": of,
         **mean,
+        "keeps": _keeps(comparison, name, graphs),
         "reached": share,
         "ceiling": ceiling,
         "law": law,
@@ -58,20 +58,32 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     }
 
 
-def with_draws(
-    comparison: Comparison, prediction: dict[str, Any], seeds: Iterable[int]
-) -> dict[str, Any]:
-    """The predictions of an arm; of a rewiring that a law bounds, with the ceiling of each draw.
+def _keeps(comparison: Comparison, name: str, graphs: Graphs) -> list[str] | None:
+    """What a drawn control has alike with its arm; None of other arms."""
+    kind, of = comparison.kinds[name]
+    if kind not in DRAWN:
+        return None
+    pairs = zip(comparison.graphs[of].some(), graphs.some(), strict=True)
+    kept = [kept_by(before[0], after[0], kind == "permuted") for before, after in pairs]
+    return [word for word in kept[0] if all(word in words for words in kept)]
 
-    The reach and the ceiling of such a rewiring are means over the draws of each seed.
+
+def with_draws(
+    comparison: Comparison, name: str, prediction: dict[str, Any], seeds: Iterable[int]
+) -> dict[str, Any]:
+    """The predictions of an arm; of a drawn control that a law bounds, with those of each draw.
+
+    The reach and the ceiling of such a control are means over the draws of each seed.
     """
-    if prediction["kind"] != "rewired" or prediction["ceiling"] is None:
+    kind, of = comparison.kinds[name]
+    is_drawn = kind in DRAWN and name not in comparison.graphs
+    if not is_drawn or prediction["ceiling"] is None:
         return prediction
     shares = []
     for seed in seeds:
         draws = [
-            comparison.rewiring(prediction["of"], seed, draw, few=True)
-            for draw in range(comparison.draws)
+            comparison.drawn(kind, of, seed, draw, few=True)
+            for draw in range(comparison.draws_of(name))
         ]
         shares.append([_reached(comparison, graphs)[0] for graphs in draws])
     reached = fmean(chain(*shares))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,8 @@ class Row:
         answers: That each seed was asked.
         capped: Trials that had not reached their loss when steps were over.
         failed: Trials without a number: they ended with an error, or diverged.
+        draws: Drawings of its graph for each seed.
+        of_draws: Standard deviation of the drawings of a seed; None of one alone.
     """
 
     comparison: str
@@ -73,6 +75,8 @@ class Row:
     answers: int
     capped: int
     failed: int
+    draws: int = 1
+    of_draws: float | None = None
 
     @property
     def interval(self) -> Interval | None:
@@ -128,6 +132,13 @@ class Row:
         if len(scores) < 2:
             return of_guesses
         return max(of_guesses, stdev(scores))
+
+
+def _within(groups: list[list[float]]) -> float | None:
+    """Standard deviation of values about the mean of their group; None where groups have one."""
+    if not groups or len(groups[0]) < 2:
+        return None
+    return math.sqrt(fmean(variance(values) for values in groups))
 
 
 def _bounds(row: Row) -> tuple[float, float] | None:
@@ -196,6 +207,8 @@ class Results:
             answers=answers,
             capped=sum(record["state"] == "capped" for _, record in scored),
             failed=len(ended) - len(scored),
+            draws=draws,
+            of_draws=_within([x for x in by_seed.values() if len(x) == draws]),
         )
 
     def _ceiling(self, prediction: dict[str, Any], trial: dict[str, Any]) -> float:

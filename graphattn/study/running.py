@@ -86,9 +86,9 @@ def run(
             of a given size.
         on_trial: Called with the record of each trial, as :class:`Study` has it.
         options: ``positions`` ("none", "learned", "relative", "rotary", "distance", "pairs": one or
-            several), ``controls``, ``draws`` of a rewiring, ``token``, ``metric``; ``processes``
-            (0: in this one; by default one for each core, if they can import the model),
-            ``significance``.
+            several), ``controls``, ``draws`` of a rewiring and ``permutations`` for each seed (1:
+            one for all seeds), ``token``, ``metric``; ``processes`` (0: in this one; by default one
+            for each core, if they can import the model), ``significance``.
     Raises:
         OptionError: If the readout does not fit, significance is claimed from few seeds, or ``out``
             holds another study.
@@ -96,11 +96,11 @@ def run(
         ControlError: If a control is not what it claims to be, or arms did not start alike.
     """
     of_run = {name: options.pop(name) for name in ("processes", "significance") if name in options}
-    unknown = set(options) - {"positions", "controls", "draws", "token", "metric"}
+    known = ("positions", "controls", "draws", "permutations", "token", "metric")
+    unknown = set(options) - set(known)
     if unknown:
         raise OptionError(
-            f"run takes no {', '.join(sorted(unknown))}; options are positions, controls, draws, "
-            "token, metric"
+            f"run takes no {', '.join(sorted(unknown))}; options are {', '.join(known)}"
         )
     given = {"budgets": budgets, "model": model, "training": training}
     options |= {name: value for name, value in given.items() if value is not None}

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from math import isclose
+from statistics import stdev
 from typing import Any
 
 from .claims import SCORE, VERDICTS
 from .collapse import RULE, unseen
+from .controls import DRAWN
 from .fits import CLASSES
 from .markdown import code, verbatim
 from .page import Block, Figure, Page, Section, Table
@@ -52,7 +54,7 @@ def page_of(results: Results, cautions: list[str]) -> Page:
     if results.claims and not results.is_pilot:
         sections.append(Section("Claims", _claims(results)))
     sections += [
-        Section("Controls", [_controls(results)]),
+        Section("Controls", [*_drawn(results), _controls(results)]),
         Section("What the graphs differ in", _covariates(results)),
         Section("After training", _probes(results)),
         Section("Made by", _made_by(results)),
@@ -485,6 +487,42 @@ def _claims(results: Results) -> list[Block]:
         "means. `graphattn study --error-rates` prints how often such verdicts err."
     )
     head = ["claim", "because", "seeds", "difference [95 %]", "g_z [95 %]", "p", "verdict"]
+    return [Table(head, rows), note]
+
+
+def _drawn(results: Results) -> list[Block]:
+    """What drawn controls keep of their arms, and how much drawings differ."""
+    rows = []
+    for row in results.rows:
+        told = row.prediction
+        if told["kind"] not in DRAWN or not row.scores:
+            continue
+        of_arm = results.plan["comparisons"][row.comparison]["arms"][told["of"]]
+        spread = None
+        if len(row.scores) > 1:
+            spread = stdev(row.scores.values())
+        rows.append(
+            [
+                _named(results, row.comparison, row.arm),
+                row.positions,
+                _examples(row.examples),
+                ", ".join(told.get("keeps") or ["-"]),
+                f"{told['depends_on_mean']:.1f} ({of_arm['depends_on_mean']:.1f})",
+                f"{row.draws}",
+                _formatted(row.of_draws, ".3f"),
+                _formatted(spread, ".3f"),
+            ]
+        )
+    if not rows:
+        return []
+    head = ["control", "positions", "examples", "keeps", "a node depends on (the arm)"]
+    head += ["drawings a seed", "sd of drawings", "sd of seeds"]
+    note = (
+        "A drawing is a random effect: each seed has drawings of its own, its score is their mean, "
+        "and the interval over seeds is of both. Of one drawing for all seeds it is of that "
+        "drawing alone. A control whose nodes depend on more than the arm's do differs from it in "
+        "reach, too; a permuted graph has the reach of its arm, and only its places are others."
+    )
     return [Table(head, rows), note]
 
 

@@ -28,11 +28,8 @@ def trials_of(comparison: Comparison, seeds: int, first: int = 0) -> Iterator[Tr
     for seed in range(first, first + seeds):
         for name, (kind, of) in comparison.kinds.items():
             budgets = list(enumerate(comparison.budgets))[-1 if kind == "shuffled" else 0 :]
-            for draw in range(comparison.draws if kind == "rewired" else 1):
-                if kind == "rewired":
-                    edges = comparison.edges_of(of, seed, draw)
-                else:
-                    edges = comparison.edges[comparison.read_by(name)]
+            for draw in range(comparison.draws_of(name)):
+                edges = comparison.edges_of(name, seed, draw)
                 for positions in comparison.positions:
                     for number, budget in budgets:
                         steps = steps_of(comparison, name, positions, budget)

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from graphattn import from_edge_index, graphs
+from graphattn import from_edge_index, from_rule, graphs
 from graphattn.convert import to_networkx, to_scipy
+from graphattn.errors import GraphError
 from graphattn.graphs.network.random import laplacian_gap as measured_gap
+from graphattn.graphs.of_graphs.controls import swapped_causal
 
 
 def assert_simple(graph):
@@ -113,6 +115,33 @@ def test_degrees_and_self_loops_are_kept(keep):
             assert control.equals(graphs.degree_matched_random(graph, seed, keep=keep))
             order = torch.argsort(control.target * max(1, graph.num_sources) + control.source)
             assert torch.equal(order, torch.arange(control.num_edges))
+
+
+def test_symmetric_swaps_keep_degrees_self_loops_and_symmetry():
+    window = graphs.sliding_window(53, 5, causal=False)
+    for graph in (window, graphs.full(0), graphs.full(5), window - graphs.self_loops(53)):
+        control = graphs.degree_matched_random(graph, 3, keep="symmetric")
+        assert control.is_symmetric
+        assert not control.has_repeated_edges
+        assert torch.equal(control.in_degree, graph.in_degree)
+        assert torch.equal(control.mask().diagonal(), graph.mask().diagonal())
+    ring = graphs.circulant(401, (-2, -1, 1, 2))
+    control = graphs.degree_matched_random(ring, 3, keep="symmetric")
+    assert (control & ring).num_edges < 50  # 16 are expected of 1604
+    with pytest.raises(GraphError, match="needs a symmetric graph"):
+        graphs.degree_matched_random(graphs.causal(5), keep="symmetric")
+
+
+def test_causal_swaps_keep_both_degrees_and_read_no_later_node():
+    """A causal window is the only graph of its degrees: no sum of distances is smaller."""
+    window = graphs.sliding_window(53, 5)
+    assert swapped_causal(window, 7).equals(window)
+    graph = from_rule(lambda t, s: (t >= s) & ((t * s) % 5 < 2), 53)
+    control = swapped_causal(graph, 7)
+    assert bool((control.source <= control.target).all())
+    assert torch.equal(control.in_degree, graph.in_degree)
+    assert torch.equal(control.out_degree, graph.out_degree)
+    assert (control & graph).num_edges < 0.7 * graph.num_edges
 
 
 def test_every_source_is_drawn_alike():

@@ -38,7 +38,9 @@ def test_controls_come_by_themselves():
 
 def test_rewirings_have_the_degrees_and_self_loops_they_claim():
     about = compared({"window": WINDOW})
-    drawn = [about.rewiring("window", seed, draw).first for seed in range(2) for draw in range(3)]
+    drawn = [
+        about.drawn("rewired", "window", seed, draw).first for seed in range(2) for draw in range(3)
+    ]
     assert len({tuple(graph.edge_index.flatten().tolist()) for graph in drawn}) == 6
     node = torch.arange(N)
     for graph in drawn:
@@ -51,10 +53,44 @@ def test_rewirings_have_the_degrees_and_self_loops_they_claim():
         controls.assert_matched(loops, loops.relabel(sources=torch.arange(N).roll(1)))
 
 
+def test_permutations_are_drawn_for_each_seed_and_keep_reach():
+    about = compared({"window": WINDOW})
+    trials = [trial for trial in trials_of(about, 4) if trial.kind == "permuted"]
+    drawn = {about.graphs_for(trial).digest() for trial in trials}
+    assert len(drawn) == len({trial.key for trial in trials}) / 2 == 12  # of two budgets
+    sizes = ga.analyse.receptive_field([WINDOW] * 2).sizes[-1].sort().values
+    for trial in trials[:3]:
+        graph = about.graphs_for(trial).first
+        assert torch.equal(ga.analyse.receptive_field([graph] * 2).sizes[-1].sort().values, sizes)
+    one = compared({"window": WINDOW}, permutations=1)
+    trials = [trial for trial in trials_of(one, 4) if trial.kind == "permuted"]
+    assert len({one.graphs_for(trial).digest() for trial in trials}) == 1
+    assert len(trials) == 8
+
+
+def test_swapped_controls_keep_both_degrees_and_symmetry_where_they_exist():
+    star = ga.graphs.global_tokens(N, (0,)) | ga.graphs.self_loops(N)
+    about = compared({"window": WINDOW, "star": star}, controls=("swapped", "rewired"))
+    assert "swapped star" not in about.kinds
+    drawn = [about.drawn("swapped", "window", 0, draw).first for draw in range(3)]
+    assert len({tuple(graph.edge_index.flatten().tolist()) for graph in drawn}) > 1
+    for graph in drawn:
+        assert graph.is_symmetric
+        assert torch.equal(graph.out_degree, WINDOW.out_degree)
+    assert predicted(about, "swapped window")["keeps"] == ["in-degrees", "out-degrees", "symmetry"]
+    assert predicted(about, "rewired window")["keeps"] == ["in-degrees"]
+    mixed = ga.from_rule(lambda t, s: (t >= s) & ((t - s) % 3 != 1), N)
+    arms = {"window": ga.graphs.sliding_window(N, 3), "mixed": mixed}
+    about = compared(arms, tiny_data(causal=True), controls=("swapped",))
+    assert list(about.kinds) == ["window", "mixed", "swapped mixed"]  # no other has its degrees
+    graph = about.drawn("swapped", "mixed", 1, 2).first
+    assert bool((graph.source <= graph.target).all())
+
+
 def test_controls_of_a_causal_study_read_no_later_node():
     about = compared({"window": ga.graphs.sliding_window(N, 3)}, tiny_data(causal=True))
     assert "permuted window" not in about.kinds
-    rewired = about.rewiring("window", 0, 0).first
+    rewired = about.drawn("rewired", "window", 0, 0).first
     assert bool((rewired.source <= rewired.target).all())
     assert torch.equal(rewired.in_degree, ga.graphs.sliding_window(N, 3).in_degree)
     assert about.graphs["full"].first.num_edges == N * (N + 1) // 2

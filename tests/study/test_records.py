@@ -41,7 +41,7 @@ def test_a_line_without_its_end_is_run_again(copied):
     """What is cut off at its newline alone is taken off before the next line, too."""
     path = copied / records.TRIALS
     path.write_bytes(path.read_bytes()[:-1])
-    assert len(records.Records(copied).of_key) == 29
+    assert len(records.Records(copied).of_key) == 37
 
 
 WRONG_LINES = {
@@ -108,8 +108,8 @@ def test_a_line_that_was_changed_added_or_removed_by_hand_breaks_the_chain_and_i
     records.Records(copied).append({**one, "key": "another"})
     records.Records(copied).append({**one, "key": "and another"})
     kept = records.Records(copied)
-    assert (kept.broken, len(kept.chain)) == ([], 32)
-    assert f"trials.jsonl has 32 lines, the last of hash {kept.last}." in str(report(copied))
+    assert (kept.broken, len(kept.chain)) == ([], 40)
+    assert f"trials.jsonl has 40 lines, the last of hash {kept.last}." in str(report(copied))
 
 
 def test_a_refused_line_is_taken_out_by_the_study_and_that_is_said(copied):
@@ -126,7 +126,7 @@ def test_a_refused_line_is_taken_out_by_the_study_and_that_is_said(copied):
         UserWarning, match="3 lines were taken out of trials.jsonl that held no trial"
     ):
         found = tiny_run(copied, claims=[Claim("window", "full")])
-    assert (found.counts["done"], found.records.broken, len(found.records.chain)) == (30, [], 33)
+    assert (found.counts["done"], found.records.broken, len(found.records.chain)) == (38, [], 41)
     assert "garbage" in path.read_text()
     assert found.records.of_key[one["key"]]["accuracy"] == one["accuracy"]
     assert not any("by hand" in text for text in found.cautions)
@@ -141,10 +141,10 @@ def test_lines_that_were_removed_at_the_end_stay_known(copied):
     last = json.loads(lines[-1])["hash"]
     for run in (report, lambda folder: tiny_run(folder, claims=[Claim("window", "full")])):
         with pytest.warns(
-            UserWarning, match=f"changed by hand: it had 30 lines, the last of hash {last}"
+            UserWarning, match=f"changed by hand: it had 38 lines, the last of hash {last}"
         ):
             found = run(copied)
-    assert found.counts["done"] == len(found.records.chain) == 30
+    assert found.counts["done"] == len(found.records.chain) == 38
     assert found.records.broken == []
     path.write_bytes(b"".join(lines))
     assert not any("by hand" in text for text in report(copied).cautions)

@@ -67,7 +67,7 @@ def test_a_page_says_predictions_first_and_all_files_are_there(tiny):
         path.name for path in tiny.folder.iterdir()
     }
     numbers = json.loads((tiny.folder / "report.json").read_text())
-    assert numbers["counts"] == {"planned": 30, "done": 30, "capped": 0, "failed": 0}
+    assert numbers["counts"] == {"planned": 38, "done": 38, "capped": 0, "failed": 0}
     assert len(numbers["rows"]) == 11
 
 
@@ -124,7 +124,7 @@ def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path):
     asked = torch.arange(4, N)
     for seed, draw in itertools.product(range(2), range(3)):
         field = ga.analyse.receptive_field(
-            [about.rewiring("window", seed, draw).first] * 2, residual=True
+            [about.drawn("rewired", "window", seed, draw).first] * 2, residual=True
         ).graphs[-1]
         share = float(field.contains(asked, asked - 4).double().mean())
         assert told["ceilings"][seed][draw] == pytest.approx(share + (1 - share) * data.chance)
@@ -138,7 +138,7 @@ def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path):
     one = next(x for x in found.records_of(row) if (x["seed"], x["draw"]) == divmod(least, 3))
     records.Records(tmp_path).append({**one, "accuracy": max(flat)})
     assert [row.arm for row in report(tmp_path).broken] == ["rewired window"]
-    longer = with_draws(about, told, range(3))["ceilings"]
+    longer = with_draws(about, "rewired window", told, range(3))["ceilings"]
     assert (longer[:2], len(longer)) == (told["ceilings"], 3)
 
 

@@ -81,6 +81,7 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         training=Training(rate=1e-2, batch=32, weight_decay=1e-2),
         budgets=[Budget(size, steps) for size in sizes],
         positions=("none", "learned"),
+        permutations=1,
     )
     return Study(
         "digits",

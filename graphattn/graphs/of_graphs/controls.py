@@ -19,7 +19,7 @@ _CELLS = 1 << 22
 
 @builder
 def degree_matched_random(
-    graph: AttentionGraph, seed: int = 0, *, keep: Literal["in", "both"] = "in"
+    graph: AttentionGraph, seed: int = 0, *, keep: Literal["in", "both", "symmetric"] = "in"
 ) -> AttentionGraph:
     r"""A random graph with the degrees of another: a control for which edges there are.
 
@@ -31,11 +31,11 @@ def degree_matched_random(
         seed: The same seed gives the same graph.
         keep: ``"in"`` keeps the in-degree of every target. ``"both"`` keeps the out-degree of every
             source, too: pairs of edges ``a -> b, c -> d`` become ``a -> d, c -> b``, 10 times over,
-            wherever both are new.
+            wherever both are new. ``"symmetric"`` does so with edges both ways, and keeps them.
     Returns:
-        Listed edges by target, then by source. Symmetry and causality are lost.
+        Listed edges by target, then by source. Causality is lost, and symmetry unless it is kept.
     Raises:
-        GraphError: If ``graph`` repeats an edge.
+        GraphError: If ``graph`` repeats an edge, or is to stay symmetric and is not.
     Source:
         Maslov and Sneppen 2002, "Specificity and stability in topology of protein networks", for
         the swaps. Where the shape must stay and only the nodes be mixed:
@@ -50,7 +50,7 @@ def degree_matched_random(
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph")
     seed = whole(seed, "seed")
-    one_of(keep, "keep", ("in", "both"))
+    one_of(keep, "keep", ("in", "both", "symmetric"))
     graph.need_no_images("degree_matched_random")
     if graph.has_repeated_edges:
         raise GraphError(
@@ -61,17 +61,33 @@ def degree_matched_random(
         f"degree_matched_random of {graph.num_edges:,} edges",
         "take a subgraph",
     )
+    if keep == "symmetric" and not graph.is_symmetric:
+        raise GraphError(f'keep="symmetric" needs a symmetric graph, got {graph!r}; keep="both"')
     random = np.random.default_rng(seed)
     if keep == "in":
         target, source = _redrawn(graph, random)
-    else:
+    elif keep == "both":
         target, source = _swapped(graph, random)
-    key = torch.sort(
-        torch.from_numpy(target) * graph.num_sources + torch.from_numpy(source)
-    ).values.to(graph.device)
-    S = max(1, graph.num_sources)
-    edges = listed(key // S, key % S, graph.num_targets, graph.num_sources)
+    else:
+        target, source = _swapped_both_ways(graph, random)
     name = call("degree_matched_random", graph, seed=seed, keep=keep)
+    return _listed(graph, target, source, name)
+
+
+def swapped_causal(graph: AttentionGraph, seed: int = 0) -> AttentionGraph:
+    """As ``degree_matched_random(keep="both")`` of a graph that reads no later node; nor does it."""
+    target, source = _swapped(graph, np.random.default_rng(seed), is_causal=True)
+    return _listed(graph, target, source, f"swapped_causal({graph.name}, seed={seed})")
+
+
+def _listed(
+    graph: AttentionGraph, target: np.ndarray, source: np.ndarray, name: str
+) -> AttentionGraph:
+    """A graph of these edges by target, then by source."""
+    S = max(1, graph.num_sources)
+    key = torch.sort(torch.from_numpy(target) * S + torch.from_numpy(source)).values
+    key = key.to(graph.device)
+    edges = listed(key // S, key % S, graph.num_targets, graph.num_sources)
     return AttentionGraph(edges, name, graph.device)
 
 
@@ -124,7 +140,41 @@ def _subsets(
     return np.concatenate(rows), np.concatenate(members)
 
 
-def _swapped(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _swapped_both_ways(
+    graph: AttentionGraph, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Swaps of edges both ways: of ``{a, b}, {c, d}`` either ``{a, d}, {c, b}`` or ``{a, c}, {b, d}``."""
+    target, source = (side.cpu().numpy() for side in (graph.target, graph.source))
+    alone = target[target == source]
+    low = source[source < target]
+    high = target[source < target]
+    N = max(1, graph.num_nodes)
+    for _ in range(_ROUNDS):
+        turned = random.random(len(low)) < 0.5
+        low, high = np.where(turned, high, low), np.where(turned, low, high)
+        order = random.permutation(len(low))
+        half = len(order) // 2
+        a = order[:half]
+        b = order[half : 2 * half]
+        new = np.stack((_key(low[a], high[b], N), _key(low[b], high[a], N)))
+        fresh = _absent(new.ravel(), _key(low, high, N)).reshape(new.shape)
+        fresh &= np.stack((low[a] != high[b], low[b] != high[a]))
+        a = a[fresh.all(0)]
+        b = b[fresh.all(0)]
+        swapped = high[a]
+        high[a] = high[b]
+        high[b] = swapped
+    return np.concatenate((high, low, alone)), np.concatenate((low, high, alone))
+
+
+def _key(one: np.ndarray, other: np.ndarray, nodes: int) -> np.ndarray:
+    """A number for each pair of nodes, whichever stands first."""
+    return np.minimum(one, other) * nodes + np.maximum(one, other)
+
+
+def _swapped(
+    graph: AttentionGraph, random: np.random.Generator, is_causal: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     target, source = (side.cpu().numpy() for side in (graph.target, graph.source))
     loop = (target == source) & graph.is_square
     alone = target[loop]
@@ -140,6 +190,8 @@ def _swapped(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.nda
         fresh = _absent(new.ravel(), target * S + source).reshape(new.shape)
         if graph.is_square:
             fresh &= np.stack((target[b] != source[a], target[a] != source[b]))
+        if is_causal:
+            fresh &= np.stack((target[b] > source[a], target[a] > source[b]))
         a = a[fresh.all(0)]
         b = b[fresh.all(0)]
         swapped = source[a]
