@@ -1,4 +1,4 @@
-"""A word has the sense of its place: "bears" are animals or a verb, by place and company.
+"""A word has the sense of its place: some "bears" are animals, and some are a verb.
 
 "The bear that bears bear bears bears." A table of embeddings has one vector for both
 senses of a word. What parts them is computed in the layers: from its place, and from
@@ -8,8 +8,8 @@ the words that it reads there.
 # %%
 # Three kinds of sentences, and a cloze model that sees few bears in any
 # ----------------------------------------------------------------------
-# The third and the sixth word may be animals or verbs: "the dog bears", "dogs that bears".
-# No sentence in training has more than two bears; the others are kept for the question.
+# The third word and the sixth may be animals or verbs: "dogs that bears", "a dog bears".
+# No sentence in training has more than two bears; the others are kept for the end.
 from itertools import product
 
 import matplotlib.pyplot as plt
@@ -55,13 +55,12 @@ def states(graph, positions):
 # %%
 # Is "bears" nearer to "dogs" and "cats" of its place, or to "fears" and "chases"?
 # --------------------------------------------------------------------------------
-# Asked of sentences with three bears or more, which were never shown. Of six seeds, all
-# words by place are right in 91 to 100 %, and without places in 54 to 86 %.
+# Asked of sentences kept. Of six seeds, 91 to 100 % are right; without places, 54 to 86 %.
 every, itself, order = ga.graphs.full(...), ga.graphs.self_loops(...), torch.arange(7)
+right = {}
 arms = {"all words, by place": (every, order), "itself, by place": (itself, order)}
 arms["all words, without places"] = (every, 0 * order)
 _, axes = plt.subplots(1, 3, figsize=(12, 2.6), layout="constrained", sharey=True)
-right = {}
 for axis, (name, arm) in zip(axes, arms.items(), strict=True):
     x, leanings, senses = states(*arm), [], []
     for place in (2, 5):
@@ -72,7 +71,8 @@ for axis, (name, arm) in zip(axes, arms.items(), strict=True):
         senses.append(verb[asked, place])
     leaning, sense = torch.cat(leanings), torch.cat(senses)  # 0 as dogs, 1 as fears
     right[name] = float(((leaning > 0.5) == sense).float().mean())
-    axis.hist([leaning[sense == k] for k in (0, 1)], 24, label=["animals", "a verb"])
+    parts = [leaning[sense == k] for k in (0, 1)]
+    axis.hist(parts, 32, (-0.3, 1.4), label=["animals", "a verb"])
     axis.set(title=f"{name}: {right[name]:.0%} right", xlabel="dogs 0, fears 1")
     print(f"right, reading {name}: {right[name]:.0%}")
 axes[0].legend(title='"bears" as')

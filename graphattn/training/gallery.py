@@ -9,11 +9,15 @@ from typing import Any
 import torch
 
 from ..graph.html import image
+from ..shapes import Shape
 from ..viz import plot_shape, png
+from ..viz.turn import page_of
 from .colours import of_classes, of_numbers
 from .elements import at_vertices
 
 _MOST = 12  # shapes; a third of them where each has three pictures
+_POINTS = 30_000  # of a shape that turns on the page, some 10 bytes each
+_FACES = 60_000
 
 
 def chosen(result: Any) -> list[int]:
@@ -32,7 +36,10 @@ def chosen(result: Any) -> list[int]:
 
 
 def gallery(result: Any, numbers: list[int]) -> str:
-    """Figures in HTML; answers for points have the truth, the prediction and the error in a row."""
+    """Figures in HTML; answers for points have the truth, the prediction and the error in a row.
+
+    Below them is a page of the shape that turns, with classes to switch on and off.
+    """
     if result.task.readout == "node":
         made = _of_points
     else:
@@ -40,7 +47,7 @@ def gallery(result: Any, numbers: list[int]) -> str:
     return "\n".join(_figure(result.names[number], *made(result, number)) for number in numbers)
 
 
-def _of_points(result: Any, number: int) -> tuple[bytes, str]:
+def _of_points(result: Any, number: int) -> tuple[bytes, str, str]:
     task = result.task
     label = result.labels[number]
     prediction = task.predictions(result.answers[number])
@@ -57,10 +64,32 @@ def _of_points(result: Any, number: int) -> tuple[bytes, str]:
     shape.label = label
     names = task.classes or None
     figure = plot_shape(shape, "label", prediction=prediction, names=names, title="", caption=False)
-    return png(figure), said
+    return png(figure), said, _turning(shape, prediction, names)
 
 
-def _of_shape(result: Any, number: int) -> tuple[bytes, str]:
+def _turning(shape: Any, prediction: torch.Tensor, names: tuple[str, ...] | None) -> str:
+    """A page of a shape that turns, with boxes to tick for its classes; of a large cloud a part.
+
+    Nothing of a mesh with too many faces.
+    """
+    faces = shape.get("face")
+    values = {"label": shape.label, "prediction": prediction}
+    pos = shape.pos
+    if faces is None and len(pos) > _POINTS:
+        part = torch.linspace(0, len(pos) - 1, _POINTS).long()
+        pos = pos[part]
+        values = {name: value[part] for name, value in values.items()}
+    if faces is not None and faces.shape[1] > _FACES:
+        return ""
+    drawn = Shape(pos=pos, label=values["label"])
+    if faces is not None:
+        drawn.face = faces
+    return page_of(
+        drawn, color="label", prediction=values["prediction"], names=names, title="Turn it"
+    )
+
+
+def _of_shape(result: Any, number: int) -> tuple[bytes, str, str]:
     task = result.task
     answer = result.answers[number][0]
     label = result.labels[number][0]
@@ -76,7 +105,7 @@ def _of_shape(result: Any, number: int) -> tuple[bytes, str]:
         colour = of_numbers(prediction[None], task.mean, task.deviation)
     shape = result.data.folder[result.data.numbers[number]]
     shape.prediction = colour.expand(len(shape.pos), 3)
-    return png(plot_shape(shape, "prediction", title="")), said
+    return png(plot_shape(shape, "prediction", title="")), said, ""
 
 
 def isolated(name: str) -> str:
@@ -84,6 +113,13 @@ def isolated(name: str) -> str:
     return f"\u2068{name}\u2069"
 
 
-def _figure(name: str, picture: bytes, said: str) -> str:
+def _figure(name: str, picture: bytes, said: str, page: str) -> str:
     words = f"<b>{html.escape(isolated(name))}</b><br>{html.escape(said)}"
-    return f"<figure>{image(picture)}<figcaption>{words}</figcaption></figure>"
+    more = ""
+    if page:
+        more = (
+            "<details><summary>Turn it, and switch classes on and off</summary>"
+            f'<iframe loading="lazy" title="{html.escape(isolated(name))}, to turn" '
+            f'srcdoc="{html.escape(page)}"></iframe></details>'
+        )
+    return f"<figure>{image(picture)}<figcaption>{words}</figcaption>{more}</figure>"

@@ -124,9 +124,13 @@ def colours_in(
 ) -> list[Colouring]:
     """Colourings of a shape: the requested ones, or all, and prediction and error."""
     given = _asked(shape, color, counts)
-    truth = next(
-        (values_of(given[name], name, counts) for name in ("y", *given) if name in given), None
-    )
+    true_name = next((name for name in ("y", *given) if name in given), None)
+    truth = None
+    if true_name is not None:
+        truth = values_of(given[true_name], true_name, counts)
+    labels = "y"
+    if prediction is not None or isinstance(color, str):
+        labels = true_name
     made = []
     if prediction is not None:
         guess = values_of(prediction, "prediction", counts)
@@ -134,7 +138,7 @@ def colours_in(
         if truth is not None and truth.ndim == 1:
             made.append(error_of(truth, guess))
     held = [
-        colouring(values_of(each, name, counts), name, names if name == "y" else None)
+        colouring(values_of(each, name, counts), name, names if name == labels else None)
         for name, each in given.items()
     ]
     return held + made

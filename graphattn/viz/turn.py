@@ -65,7 +65,8 @@ def to_html(
             shape has for each node or face.
         prediction: (N,) or (F,), switched with the truth, which is ``y`` or the first colour, and
             with its error.
-        names: Names of the labels, a list or a dictionary by number.
+        names: Names of the labels, a list or a dictionary by number: of ``y``, of the truth where
+            there is a prediction, or of the one property that ``color`` names.
         queries: (T, 2) or (T, 3), where the targets are, if they are other points than the sources.
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
         size: (height, width) of a grid, row-major. Rules over a grid know theirs.
@@ -92,6 +93,38 @@ def to_html(
         ...     path.stat().st_size > 10_000
         True
     """
+    text = page_of(
+        graph_or_weights,
+        pos,
+        color=color,
+        prediction=prediction,
+        names=names,
+        queries=queries,
+        faces=faces,
+        size=size,
+        target=target,
+        smooth=smooth,
+        title=title,
+    )
+    save_page(path, text)
+    return Path(path)
+
+
+def page_of(
+    graph_or_weights: Any,
+    pos: Any = None,
+    *,
+    color: Any = None,
+    prediction: Any = None,
+    names: Any = None,
+    queries: Any = None,
+    faces: Any = None,
+    size: tuple[int, int] | None = None,
+    target: int | None = None,
+    smooth: float | bool = SMOOTH,
+    title: str | None = None,
+) -> str:
+    """The page of :func:`to_html` as text."""
     alone = (
         pos is None and not isinstance(graph_or_weights, Hierarchy) and _is_shape(graph_or_weights)
     )
@@ -149,15 +182,13 @@ def to_html(
         legend = ""
     else:
         legend = _legend(place)
-    page = Template(_file("turn.html")).substitute(
+    return Template(_file("turn.html")).substitute(
         title=escape(title),
         legend=legend,
         data=json.dumps(data).replace("<", "\\u003c"),
         paint=_file("paint.js"),
         script=_file("turn.js"),
     )
-    save_page(path, page)
-    return Path(path)
 
 
 def _is_shape(given: Any) -> bool:
