@@ -128,7 +128,7 @@ def colours_in(
     truth = None
     if true_name is not None:
         truth = values_of(given[true_name], true_name, counts)
-    labels = "y"
+    labels: str | None = "y"
     if prediction is not None or isinstance(color, str):
         labels = true_name
     made = []
