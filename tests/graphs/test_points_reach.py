@@ -8,10 +8,10 @@ import torch
 import graphattn as ga
 
 
-def lines_of(pos, r, **options):
+def lines_of(pos, r, *rest, builder=ga.graphs.radius, **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        ga.graphs.radius(pos, r, **options)
+        builder(pos, r, *rest, **options)
     assert all(each.filename == __file__ for each in caught)  # the caller's line
     return [str(each.message) for each in caught]
 
@@ -47,6 +47,22 @@ def test_a_radius_of_very_many_images_is_warned_of():
     (line,) = lines_of(atoms, 3.0, cell=0.54 * torch.eye(3))
     assert "joins a point to 5," in line
     assert lines_of(atoms * 10, 3.0, cell=5.4 * torch.eye(3)) == []
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_balls_that_hold_their_centres_alone_are_warned_of(k):
+    (line,) = lines_of(CLOUD, 1e-3, k, builder=ga.graphs.ball_query)
+    assert line.startswith("r=0.001 joins no two of 101 points")
+    assert lines_of(CLOUD, 1.0, k, builder=ga.graphs.ball_query) == []
+    assert len(lines_of(CLOUD, 1.0, k, builder=ga.graphs.ball_query, queries=CLOUD + 99)) == 1
+
+
+def test_windows_of_one_point_each_are_warned_of():
+    (line,) = lines_of(CLOUD, 1e-3, builder=ga.graphs.voxel_windows)
+    assert line.startswith("window=0.001 joins no two of 101 points")
+    assert line.endswith(": is window in the units of pos?")
+    for window in (1.0, 700.0):  # a coarse level may lie in one window
+        assert lines_of(CLOUD, window, builder=ga.graphs.voxel_windows) == []
 
 
 def test_points_without_neighbours_that_are_meant_are_not_warned_of():

@@ -12,6 +12,7 @@ from ..arguments import call, flag, whole
 from .balls import Pairs, within
 from .clouds import clouds, device_of
 from .neighbours import distance, given, graph_of
+from .reach import warn_of_balls
 
 
 @sizable
@@ -81,7 +82,9 @@ def ball_query(
         repeats |= padded
         edges.append((target, source))
     name = call("ball_query", r=r, k=most, pad=pad)
-    return graph_of(edges, size, device_of(pos), name, repeats)
+    graph = graph_of(edges, size, device_of(pos), name, repeats)
+    warn_of_balls(graph, reach, points, query_points)
+    return graph
 
 
 def _first_by_index(pairs: Pairs, most: int, pad: bool, taken: int) -> tuple[Tensor, Tensor, bool]:

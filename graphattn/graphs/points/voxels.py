@@ -15,6 +15,7 @@ from ...graph.pattern import sizable
 from ..arguments import call, integers, number
 from .clouds import coordinates, device_of, length, lengths
 from .farthest import farthest_points
+from .reach import warn_of_windows
 
 Lengths = float | tuple[float, ...]
 
@@ -144,6 +145,7 @@ def voxel_windows(
         · · █ █ █
     """
     ids = voxel_ids(pos, window, shift=shift, batch=batch)
+    warn_of_windows(ids, window, coordinates(pos, "pos"))
     name = call("voxel_windows", window=window, shift=shift)
     return AttentionGraph(partition(ids.cpu()), name, ids.device)
 
