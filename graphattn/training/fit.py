@@ -13,7 +13,7 @@ from .data import Prepared, joined
 from .evaluate import evaluated
 from .evaluation import Evaluation
 from .forest import Forest
-from .loop import Progress, Tell, Training
+from .loop import Progress, Tell, Training, fitting
 from .notes import notes, reads, unseen_classes
 from .page import save_report
 from .ranges import RANGES, save_ranges
@@ -130,11 +130,12 @@ def _learned(
         some = train.numbers[:: max(1, len(train) // 16)]
         few = Prepared(train.folder, some, run.inputs, like=train)
         x, levels, _ = joined(next(iter(few.batches(run.schedule.points))), run.schedule.device)
-        if run.schedule.shard and team.number > 1:
-            levels, points, _ = own_points(levels, run.task.readout)
-            measure(training.model, points.scatter(x), levels, team.processes.sum)
-        else:
-            measure(training.model, x, levels)
+        with fitting(run.schedule, "before the first step"):
+            if run.schedule.shard and team.number > 1:
+                levels, points, _ = own_points(levels, run.task.readout)
+                measure(training.model, points.scatter(x), levels, team.processes.sum)
+            else:
+                measure(training.model, x, levels)
     team.first_does(run.remove_results)
     if phase == "training" and not training.history:
         tell(Progress("begin", 0.0, foretold(training)))

@@ -6,7 +6,8 @@ epoch and the batch. A state is then the parameters, the moments of the optimize
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from ..backends.device import ran_out_of_memory
 from ..convert.files._csv import comma_separated
 from ..convert.files._replace import save_page
 from ..distributed.exchange import Processes
@@ -151,16 +153,19 @@ class Training:
     def _epochs(self, folder: Path | None, tell: Tell, key: str) -> None:
         """All steps, with states after some of them and after each epoch."""
         saved = time.monotonic()
-        while not self.schedule.ended(self.history):
+        how = self.schedule
+        while not how.ended(self.history):
             epoch = self.batches.epoch
             plan = self.batches.plan()
             num_batches = len(plan)
             for batch in self.batches:
                 position = self.batches.position
-                share = 1 / num_batches / self.schedule.epochs
-                before = epoch / self.schedule.epochs + (position - 1) * share
+                share = 1 / num_batches / how.epochs
+                before = epoch / how.epochs + (position - 1) * share
                 shapes = len(plan[position - 1])
-                self.unread.append((self._step(batch, epoch, position, before, shapes), shapes))
+                with fitting(how, f"in epoch {epoch + 1}, batch {position} of {num_batches}"):
+                    loss = self._step(batch, epoch, position, before, shapes)
+                self.unread.append((loss, shapes))
                 tell(Progress(self.phase, before + share))
                 must_end = self.team.must_end(position % READ == 0 or position == num_batches)
                 if must_end and position < num_batches:
@@ -295,6 +300,24 @@ class Training:
         return bool(line["val_loss"] < old["val_loss"])
 
 
+@contextmanager
+def fitting(how: Schedule, where: str) -> Iterator[None]:
+    """Work on a batch; memory that does not suffice is an error that says how the run goes on."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not ran_out_of_memory(error):
+            raise
+        said_by = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise OptionError(
+            f"points must be so few that a batch fits into the memory of {how.device}, got "
+            f"{how.points:,} {where}: {said_by[:200]} Before the first state, give fewer --points. "
+            "After it, the same command goes on from the last one once memory is free, or with "
+            "another --device; for fewer --points, --resume it with --finish, and start a new run "
+            "--from it"
+        ) from error
+
+
 @torch.no_grad()
 def answers_of(
     model: nn.Module, task: Task, data: Prepared, how: Schedule, *, loss: bool = False
@@ -306,12 +329,13 @@ def answers_of(
     model.eval()
     answers: list[Tensor] = []
     total = 0.0
-    for x, levels, y, sizes in data.still(how.points, how.device):
-        if how.shard and Processes().number > 1:
-            levels, points, own = own_points(levels, task.readout)
-            output = own.gather(model(points.scatter(x), levels))
-        else:
-            output = model(x, levels)
+    for number, (x, levels, y, sizes) in enumerate(data.still(how.points, how.device), 1):
+        with fitting(how, f"in batch {number} of shapes held out"):
+            if how.shard and Processes().number > 1:
+                levels, points, own = own_points(levels, task.readout)
+                output = own.gather(model(points.scatter(x), levels))
+            else:
+                output = model(x, levels)
         if loss and y is not None:
             total += float(task.loss(output.cpu().double(), y.cpu())) * len(sizes)
         made = task.answers(output.cpu())

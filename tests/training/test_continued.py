@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from shape_folders import QUICK, cloud, two_classes
 
 import graphattn as ga
@@ -195,3 +196,33 @@ def test_a_page_says_that_its_run_is_unfinished(tmp_path):
         ga.training.train(folder, tmp_path / "run", tell=leave_at(0.9), **HOW)
     ga.training.resume(tmp_path / "run", finish=True)
     assert "unfinished: 2 of 3 epochs are trained" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_run_that_ran_out_of_memory_says_what_to_do_and_goes_on_to_the_same_bits(
+    classes, tmp_path, monkeypatch
+):
+    """A GPU that is full at its first step, then at its fifth, played by the optimizer."""
+    ga.training.train(classes, tmp_path / "whole", **HOW)
+    step = torch.optim.AdamW.step
+    run = tmp_path / "run"
+    for last in (1, 5):
+        left = iter(range(last, -1, -1))
+
+        def full(optimizer, *rest, left=left):
+            if next(left) == 1:
+                raise torch.OutOfMemoryError(
+                    "CUDA out of memory. Tried to allocate 2.00 GiB.\nmore"
+                )
+            return step(optimizer, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.optim.AdamW, "step", full)
+            words = r"memory of cpu, got 100 in epoch \d, batch \d of \d: CUDA out of memory. Tried"
+            with pytest.raises(OptionError, match=words) as error:
+                ga.training.train(classes, run, **HOW)
+        assert "once memory is free" in str(error.value)
+        assert "more" not in str(error.value)
+        assert isinstance(error.value.__cause__, torch.OutOfMemoryError)
+        assert (run / "checkpoint.safetensors").exists() == (last > 1)
+    ga.training.train(classes, run, **HOW)
+    assert contents(run) == contents(tmp_path / "whole")
