@@ -55,12 +55,17 @@ class Interval:
     of: str = MEAN
 
     def __str__(self) -> str:
-        named = ""
-        if self.of != MEAN:
-            named = f" ({self.of})"
+        words = []
         if math.isnan(self.low):
-            return f"{self.value:.3f} ({self.seeds} seed{'s' * (self.seeds > 1)}){named}"
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]{named}"
+            text = f"{self.value:.3f}"
+            words.append(f"{self.seeds} seed{'s' * (self.seeds > 1)}")
+        else:
+            text = f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        if self.of != MEAN:
+            words.insert(0, self.of)
+        if words:
+            return f"{text} ({', '.join(words)})"
+        return text
 
 
 def interval(values: Sequence[float], bounds: tuple[float, float] | None = None) -> Interval:
