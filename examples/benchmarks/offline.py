@@ -183,18 +183,27 @@ def step(
 
 
 def compacted(
-    heads: int, width: int, dtype: torch.dtype, tile: int, *, softcap: float = 0.0
+    heads: int, width: int, dtype: torch.dtype, tile: int, *, everything: bool = False
 ) -> None:
-    """A forward and a backward on tiles of so many targets with compacted sources."""
+    """A forward and a backward on tiles of so many targets with compacted sources.
+
+    With all that they may be asked: a bias, a softcap and dropout.
+    """
     from graphattn.kernels import compacted_triton
     from graphattn.plans.compacted import Compacted
 
     T, columns = 4 * tile, 128
+    wide = torch.promote_types(dtype, torch.float32)
     node = torch.zeros(1, T, heads, width, dtype=dtype)
     kind = torch.int64 if tile > 32 else torch.int32
     column = torch.zeros(4 * columns, dtype=torch.int32)
     tiles = Compacted(tile, torch.arange(0, 4 * columns + 1, columns), column, column.to(kind))
-    given = (node, node, node, *tiles, *tiles, 0.5, softcap)
+    bias, edges, options = None, (None,) * 4, (0.5, 0.0, 0.0, None)
+    if everything:
+        bias = torch.zeros(1, 16 * T, heads, dtype=wide)
+        edges = (torch.arange(0, 16 * T + 1, 16), torch.arange(16 * T, dtype=torch.int32)) * 2
+        options = (0.5, 2.0, 0.1, torch.tensor(5))
+    given = (node, node, node, bias, *tiles, *tiles, *edges, *options)
     output, lse = compacted_triton.forward(*given)
     compacted_triton.backward(*given, output, lse, output, lse)
 
@@ -216,16 +225,17 @@ STEPS |= {
     "additive, 8 x 32": partial(additive, 8, 1, 32, smooth=True),
 }
 STEPS |= {
-    f"tiles of {tile}, {heads} x {width} {str(dtype).removeprefix('torch.')}": partial(
-        compacted, heads, width, dtype, tile
+    f"tiles of {tile}, {heads} x {width} {str(dtype).removeprefix('torch.')}{' +' * more}": partial(
+        compacted, heads, width, dtype, tile, everything=more
     )
-    for heads, width, dtype in (
-        (8, 32, torch.bfloat16), (16, 64, torch.float16), (4, 128, torch.bfloat16), (4, 32, torch.float32),
+    for heads, width, dtype, more in (
+        (8, 32, torch.bfloat16, False), (16, 64, torch.float16, False), (16, 64, torch.float16, True),
+        (4, 128, torch.bfloat16, False), (4, 32, torch.float32, False),
     )
     for tile in (16, 32, 64)
 }  # fmt: skip
-STEPS["tiles of 32, 4 x 32 float64, capped"] = partial(
-    compacted, 4, 32, torch.float64, 32, softcap=2.0
+STEPS["tiles of 32, 4 x 32 float64 +"] = partial(
+    compacted, 4, 32, torch.float64, 32, everything=True
 )
 
 

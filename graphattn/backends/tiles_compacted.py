@@ -5,23 +5,41 @@ attention on that device, and measured it.
 """
 
 import torch
+from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..graph.modes import plain_operations_only
 from ..operands import Inputs, Outputs, are_tracked
-from ..plans.compacted import Compacted, reuse, reuse_of_sources, tiles_of_sources, tiles_of_targets
+from ..plans.compacted import (
+    Compacted,
+    edges_of_rows,
+    reuse,
+    reuse_of_sources,
+    tiles_of_sources,
+    tiles_of_targets,
+)
+from ..plans.grouped import by_target
 from .device import without_kernels
-from .request import Request, edges_too_many, flat_batch, reasons_against_products, with_lead
-from .tiles_flex import reasons_against_fused
+from .request import (
+    Request,
+    edges_too_many,
+    flat_batch,
+    flat_batch_of_edges,
+    reasons_against_products,
+    with_lead,
+)
 
 WIDEST = 1 << 12  # columns of a tile, which one program reads: the others are done before
+MOST_READ = 256  # sources of a target in the mean: tiles of more are full enough for other kernels
 WIDEST_HEAD = 128  # for which blocks fit registers and shared memory
 
 
 def reasons_against(graph: AttentionGraph, request: Request) -> list[str]:
     """Reasons why tiles with compacted sources do not run a call."""
     reasons = reasons_against_products(request)
-    reasons += reasons_against_fused("a tile with compacted sources", request)
+    if request.weights:
+        reasons.append("a tile with compacted sources does not support weights")
+    if request.normalize:
+        reasons.append("a tile with compacted sources supports softmax only")
     if graph.has_repeated_edges:
         reasons.append("edges are repeated, and a bit holds each pair once")
     if request.device.type != "cuda":
@@ -33,9 +51,15 @@ def reasons_against(graph: AttentionGraph, request: Request) -> list[str]:
         reasons.append(
             f"compacted sources are for heads of a width up to {WIDEST_HEAD}, got {widths}"
         )
+    reasons += edges_too_many(graph)
+    mean = graph.num_edges / max(1, graph.num_targets)
+    if mean > MOST_READ:
+        reasons.append(f"a target reads {mean:,.0f} sources in the mean, over {MOST_READ}")
+    if not reasons:
+        reasons += without_kernels(request.device)
     if reasons:
         return reasons
-    return [*without_kernels(request.device), *edges_too_many(graph), *_hubs(graph)]
+    return _hubs(graph)
 
 
 def _hubs(graph: AttentionGraph) -> list[str]:
@@ -96,27 +120,48 @@ def compacted_run(graph: AttentionGraph, inputs: Inputs, lse: bool) -> Outputs:
     """Attention on a graph without repeated edges."""
     device = inputs.query.device
     sources = None
-    if are_tracked(inputs.query, inputs.key, inputs.value):
+    if are_tracked(inputs.query, inputs.key, inputs.value, inputs.score_bias):
         sources = tiles_of_sources(graph, device)
-    return run_on(tiles_of_targets(graph, device), sources, inputs, lse)
+    edges: tuple[Tensor | None, ...] | None = None
+    seed = None
+    if inputs.score_bias is not None or inputs.dropout_p > 0:
+        edges = _edges(graph, device, sources is not None)
+    if inputs.dropout_p > 0:
+        seed = graph.agreed(torch.randint(2**63 - 1, (), device=device))
+    return run_on(tiles_of_targets(graph, device), sources, edges, seed, inputs, lse)
+
+
+def _edges(graph: AttentionGraph, device: torch.device, tracked: bool) -> tuple[Tensor | None, ...]:
+    """The edges of the rows of tiles of targets and, for gradients, of sources."""
+    if tracked:
+        return edges_of_rows(graph, device)
+    into = by_target(graph, device)
+    return into.ptr, into.edge, None, None
 
 
 def run_on(
-    targets: Compacted, sources: Compacted | None, inputs: Inputs, lse: bool = False
+    targets: Compacted,
+    sources: Compacted | None,
+    edges: tuple[Tensor | None, ...] | None,
+    seed: Tensor | None,
+    inputs: Inputs,
+    lse: bool = False,
 ) -> Outputs:
-    """Attention on tiles of targets and, for gradients, those of sources."""
-    from ..kernels.compacted import compacted_attention, plain  # registering operators is slow
+    """Attention on tiles of targets and, for gradients, those of sources.
 
+    A bias and dropout need the edges of the rows, and dropout a seed.
+    """
+    from ..kernels.compacted import attend  # registering operators is slow
+
+    lead = inputs.query.shape[:-3]
     nodes = [flat_batch(x) for x in (inputs.query, inputs.key, inputs.value)]
+    bias = flat_batch_of_edges(inputs.score_bias, lead, inputs.statistics)
     softcap = 0.0
     if inputs.softcap is not None:
         softcap = inputs.softcap
-    rest = (*targets, *(sources or _NO_SOURCES), inputs.scale, softcap)
-    if plain_operations_only():
-        output, log_sum = plain(*nodes, *rest)
-    else:
-        output, log_sum = compacted_attention(*nodes, *rest)
-    lead = inputs.query.shape[:-3]
+    tables = (*targets, *(sources or _NO_SOURCES), *(edges or _NO_EDGES))
+    arguments = (*nodes, bias, *tables, inputs.scale, softcap, inputs.dropout_p, seed)
+    output, log_sum = attend(*arguments, tracked=sources is not None)
     output = with_lead(output, lead)
     if not lse:
         return Outputs(output)
@@ -124,3 +169,4 @@ def run_on(
 
 
 _NO_SOURCES = (0, None, None, None)
+_NO_EDGES = (None,) * 4

@@ -3,7 +3,9 @@
 Shapes, for one flattened batch axis: query (B, T, H, D), key (B, S, H_kv, D), value (B, S, H_kv,
 D_v), of one float dtype; lse is float32 for halves. Tiles of targets: ``rows``, ``ptr``,
 ``column`` and ``bits`` of :class:`graphattn.plans.compacted.Compacted`; tiles of sources, wanted by
-the backward alone: ``source_rows``, ``source_ptr``, ``target`` and ``source_bits``.
+the backward alone: ``source_rows``, ``source_ptr``, ``target`` and ``source_bits``. A call with a
+bias (1 or B, E, 1 or H) or dropout asks which edge a bit is: ``start`` int64 (T + 1,) and ``edge``
+(E,), the edges by target in the caller's order, and by source ``source_start`` and ``source_edge``.
 """
 
 from typing import Any, NamedTuple
@@ -11,13 +13,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..graph.modes import plain_operations_only
 from .again import gradients_of_definition
 from .arrays import dtype_of_sums
 from .edge_softmax import edge_softmax, scatter_sum
-from .modes import are_batched, on_gpu
+from .edges_op import dropout_factors
+from .modes import are_batched, nothing_watches, on_gpu
 
-_OPERANDS = """Tensor query, Tensor key, Tensor value, int rows, Tensor ptr, Tensor column, Tensor bits,
-    int source_rows, Tensor? source_ptr, Tensor? target, Tensor? source_bits, float scale, float softcap"""
+_OPERANDS = """Tensor query, Tensor key, Tensor value, Tensor? bias, int rows, Tensor ptr, Tensor column, Tensor bits,
+    int source_rows, Tensor? source_ptr, Tensor? target, Tensor? source_bits,
+    Tensor? start, Tensor? edge, Tensor? source_start, Tensor? source_edge,
+    float scale, float softcap, float dropout_p, Tensor? seed"""
 
 
 class Call(NamedTuple):
@@ -26,6 +32,7 @@ class Call(NamedTuple):
     query: Tensor
     key: Tensor
     value: Tensor
+    bias: Tensor | None
     rows: int
     ptr: Tensor
     column: Tensor
@@ -34,8 +41,14 @@ class Call(NamedTuple):
     source_ptr: Tensor | None
     target: Tensor | None
     source_bits: Tensor | None
+    start: Tensor | None
+    edge: Tensor | None
+    source_start: Tensor | None
+    source_edge: Tensor | None
     scale: float
     softcap: float
+    dropout_p: float
+    seed: Tensor | None
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -45,8 +58,16 @@ class Call(NamedTuple):
 
     @property
     def wide(self) -> torch.dtype:
-        """The dtype of sums."""
+        """The dtype of sums, lse and bias."""
         return dtype_of_sums(self.query)
+
+    @property
+    def shape_of_bias_gradients(self) -> tuple[int, ...]:
+        """(B, E, H); no entries without a bias."""
+        if self.bias is None:
+            return (0, 0, 0)
+        B, _, H = self.sizes
+        return (B, self.bias.shape[1], H)
 
 
 def ends(rows: int, ptr: Tensor, column: Tensor, bits: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,7 +79,7 @@ def ends(rows: int, ptr: Tensor, column: Tensor, bits: Tensor) -> tuple[Tensor, 
 
 
 class _Edges(NamedTuple):
-    """The edges of all tiles, with what they read; scores (B, E, H) and their slopes."""
+    """The edges of all tiles by target, with what they read; scores (B, E, H) and their slopes."""
 
     target: Tensor
     source: Tensor
@@ -67,21 +88,33 @@ class _Edges(NamedTuple):
     value: Tensor
     score: Tensor
     slope: Tensor | float
+    kept: Tensor | float  # dropout factors
 
     @classmethod
     def of(cls, call: Call) -> "_Edges":
         """Of the tiles of targets."""
         target, source = ends(call.rows, call.ptr, call.column, call.bits)
+        order = (target * max(1, call.key.shape[1]) + source).argsort()
+        target = target[order]
+        source = source[order]
         group = call.query.shape[2] // max(1, call.key.shape[2])
         query = call.query[:, target].to(call.wide)
         key, value = (
             x[:, source].to(call.wide).repeat_interleave(group, 2) for x in (call.key, call.value)
         )
         score = (query * key).sum(-1) * call.scale
-        if call.softcap <= 0:
-            return cls(target, source, query, key, value, score, 1.0)
-        share = torch.tanh(score / call.softcap)
-        return cls(target, source, query, key, value, call.softcap * share, 1 - share * share)
+        slope: Tensor | float = 1.0
+        if call.softcap > 0:
+            share = torch.tanh(score / call.softcap)
+            score = call.softcap * share
+            slope = 1 - share * share
+        kept: Tensor | float = 1.0
+        if call.edge is not None:
+            kept = dropout_factors(score, call.edge.long(), call.dropout_p, call.seed)
+        if call.bias is not None:
+            assert call.edge is not None
+            score = score + call.bias[:, call.edge.long()]
+        return cls(target, source, query, key, value, score, slope, kept)
 
 
 def plain(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -90,6 +123,7 @@ def plain(*arguments: Any) -> tuple[Tensor, Tensor]:
     edges = _Edges.of(call)
     _, T, _ = call.sizes
     weight, lse = edge_softmax(edges.score, edges.target, T)
+    weight = weight * edges.kept
     output = scatter_sum(weight.unsqueeze(-1) * edges.value, edges.target, T, 1)
     return output.to(call.query.dtype), lse
 
@@ -109,34 +143,44 @@ compacted_attention = torch.library.custom_op(
     device_types="cpu",
     schema=(
         f"({_OPERANDS}, Tensor output, Tensor lse, Tensor grad_output, Tensor? grad_lse) "
-        "-> (Tensor, Tensor, Tensor)"
+        "-> (Tensor, Tensor, Tensor, Tensor)"
     ),
 )
-def compacted_attention_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value, edge by edge: a score's is ``p (<go, v> - delta)``."""
+def compacted_attention_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of query, key, value and bias, edge by edge.
+
+    A score's is ``p (<go, v> - delta)``.
+    """
     *operands, _, lse, grad_output, grad_lse = arguments
     call = Call(*operands)
     edges = _Edges.of(call)
     _, T, H = call.sizes
     _, S, groups, _ = call.key.shape
     outer = grad_output[:, edges.target].to(call.wide)
-    weight = torch.exp(edges.score - lse[:, edges.target])
-    grad = (outer * edges.value).sum(-1)
+    removed = edges.score == -torch.inf
+    weight = torch.exp(edges.score - lse[:, edges.target]).masked_fill(removed, 0.0)
+    grad = (outer * edges.value).sum(-1) * edges.kept
     delta = scatter_sum(weight * grad, edges.target, T, 1)
     if grad_lse is not None:
         delta = delta - grad_lse
-    grad = (weight * (grad - delta[:, edges.target]) * edges.slope * call.scale).unsqueeze(-1)
+    grad = (weight * (grad - delta[:, edges.target])).masked_fill(removed, 0.0)
+    of_bias = grad.new_empty(call.shape_of_bias_gradients)
+    if call.bias is not None:
+        assert call.edge is not None
+        of_bias = of_bias.index_copy(1, call.edge.long(), grad)
+    grad = (grad * edges.slope * call.scale).unsqueeze(-1)
     of_query = scatter_sum(grad * edges.key, edges.target, T, 1)
+    weight = (weight * edges.kept).unsqueeze(-1)
     of_sources = (
         scatter_sum(x, edges.source, S, 1).unflatten(2, (groups, H // max(1, groups))).sum(3)
-        for x in (grad * edges.query, weight.unsqueeze(-1) * outer)
+        for x in (grad * edges.query, weight * outer)
     )
     query, key, value = (x.to(call.query.dtype) for x in (of_query, *of_sources))
-    return query, key, value
+    return query, key, value, of_bias
 
 
-on_gpu(compacted_attention, "compacted_triton", "forward")
-on_gpu(compacted_attention_backward, "compacted_triton", "backward")
+_forward_on_gpu = on_gpu(compacted_attention, "compacted_triton", "forward")
+_backward_on_gpu = on_gpu(compacted_attention_backward, "compacted_triton", "backward")
 
 
 @compacted_attention.register_fake
@@ -149,23 +193,29 @@ def _(*arguments):
 @compacted_attention_backward.register_fake
 def _(*arguments):
     call = Call(*arguments[: len(Call._fields)])
-    nodes = (call.query, call.key, call.value)
-    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in nodes)
+    grads = (
+        torch.empty_like(x, memory_format=torch.contiguous_format)
+        for x in (call.query, call.key, call.value)
+    )
+    return *grads, call.query.new_empty(call.shape_of_bias_gradients, dtype=call.wide)
+
+
+_NUMBERS = ("rows", "source_rows", "scale", "softcap", "dropout_p")
+_TENSORS = tuple(name for name in Call._fields if name not in _NUMBERS)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     call = Call(*inputs)
-    tables = (call.ptr, call.column, call.bits, call.source_ptr, call.target, call.source_bits)
-    ctx.save_for_backward(call.query, call.key, call.value, *tables, *output)
-    ctx.numbers = call.rows, call.source_rows, call.scale, call.softcap
+    ctx.save_for_backward(*(getattr(call, name) for name in _TENSORS), *output)
+    ctx.numbers = {name: getattr(call, name) for name in _NUMBERS}
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-    *nodes, ptr, column, bits, source_ptr, target, source_bits, output, lse = ctx.saved_tensors
-    rows, source_rows, scale, softcap = ctx.numbers
-    tables = (rows, ptr, column, bits, source_rows, source_ptr, target, source_bits)
-    rest = (*tables, scale, softcap)
+    *tensors, output, lse = ctx.saved_tensors
+    call = Call(**dict(zip(_TENSORS, tensors, strict=True)), **ctx.numbers)
+    nodes = call[:4]
+    rest = call[4:]
     absent = [None] * len(rest)
     # a second derivative, or vmap: the same in plain operations
     if torch.is_grad_enabled() or are_batched(*grads):
@@ -173,8 +223,43 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     grad_output, grad_lse = grads
     if grad_output is None:
         grad_output = torch.zeros_like(output)
-    found = compacted_attention_backward(*nodes, *rest, output, lse, grad_output, grad_lse)
-    return *found, *absent
+    run: Any = compacted_attention_backward
+    if _is_direct(call.query, grad_output):
+        run = _backward_on_gpu
+    *found, of_bias = run(*call, output, lse, grad_output, grad_lse)
+    if call.bias is None:
+        of_bias = None
+    else:
+        of_bias = of_bias.sum_to_size(call.bias.shape)
+    return *found, of_bias, *absent
 
 
 compacted_attention.register_autograd(_backward, setup_context=_keep)
+
+
+class _Attention(torch.autograd.Function):
+    """The operator on a GPU as a plain autograd function."""
+
+    forward = staticmethod(_forward_on_gpu)
+    setup_context = staticmethod(_keep)
+    backward = staticmethod(_backward)
+
+
+def _is_direct(query: Tensor, *others: Tensor | None) -> bool:
+    """True if a call on a GPU may go without torch's dispatcher."""
+    return query.is_cuda and nothing_watches(query, *others)
+
+
+def attend(*arguments: Any, tracked: bool) -> tuple[Tensor, Tensor]:
+    """``compacted_attention``; on a GPU without torch's dispatcher if no mode is active."""
+    nodes = arguments[:4]
+    found: tuple[Tensor, Tensor]
+    if plain_operations_only():
+        found = plain(*arguments)
+    elif not _is_direct(*nodes):
+        found = compacted_attention(*arguments)
+    elif tracked:
+        found = _Attention.apply(*arguments)
+    else:
+        found = _forward_on_gpu(*arguments)
+    return found

@@ -11,7 +11,7 @@ from . import triton_compacted
 from .arrays import dtype_of_sums
 from .cells_triton import precision_of
 from .compacted import Call
-from .edges_triton import BATCHES, _as, _on, _read, _strides
+from .edges_triton import BATCHES, _as, _on, _read, _strides, dropout_of, word_of
 
 COLUMNS = {2: 64, 4: 32, 8: 16}  # columns gathered at once, by the bytes of a number
 EACH = 1 << 9  # most numbers of rows, or of scores, for a warp; a quarter of numbers over two bytes
@@ -24,7 +24,7 @@ class _Tiles(NamedTuple):
 
     nodes: int
     rows: int
-    operands: tuple[Tensor, ...]
+    operands: tuple[Tensor | None, ...]
 
 
 def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -34,13 +34,13 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     output = call.query.new_empty(B, T, H, call.value.shape[-1])
     lse = call.query.new_empty(B, T, H, dtype=call.wide)
     q, k, v = (_read(x) for x in (call.query, call.key, call.value))
-    tiles = _Tiles(T, call.rows, (call.ptr, call.column, call.bits))
+    tiles = _targets(call)
     given = (q, k, v, *tiles.operands, output, lse, T)
     _launch(triton_compacted.of_tiles, call, tiles, H, given, (q, k, v))
     return output, lse
 
 
-def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``graphattn::compacted_attention_backward``."""
     *operands, output, lse, grad_output, grad_lse = arguments
     call = Call(*operands)
@@ -50,21 +50,40 @@ def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         torch.empty_like(x, memory_format=torch.contiguous_format)
         for x in (call.query, call.key, call.value)
     ]
+    grad_bias = lse.new_empty(call.shape_of_bias_gradients)
     delta = torch.empty_like(lse)
     q, k, v, go = (_read(x) for x in (call.query, call.key, call.value, grad_output))
     nodes = (q, k, v, go)
-    targets = _Tiles(T, call.rows, (call.ptr, call.column, call.bits))
+    targets = _targets(call)
     of_lse = _as(grad_lse, call.query)
-    given = (q, k, v, *targets.operands, output, lse, go, of_lse, grads[0], delta, T)
+    of_bias = grad_bias
+    if call.bias is None:
+        of_bias = None
+    results = (output, lse, go, of_lse, grads[0], of_bias, delta)
+    given = (q, k, v, *targets.operands, *results, T, grad_bias.shape[1])
     _launch(triton_compacted.of_targets, call, targets, H, given, nodes)
-    assert call.source_ptr is not None
-    assert call.target is not None
-    assert call.source_bits is not None
     tables = (call.source_ptr, call.target, call.source_bits)
-    sources = _Tiles(S, call.source_rows, tables)
-    given = (q, k, v, *tables, lse, go, delta, *grads[1:], T, S)
+    sources = _Tiles(
+        S, call.source_rows, (*tables, *_of_edges(call, call.source_start, call.source_edge))
+    )
+    given = (q, k, v, *sources.operands, lse, go, delta, *grads[1:], T, S)
     _launch(triton_compacted.of_sources, call, sources, groups, given, nodes)
-    return grads[0], grads[1], grads[2]
+    return grads[0], grads[1], grads[2], grad_bias
+
+
+def _targets(call: Call) -> _Tiles:
+    """The tiles of targets."""
+    tables = (call.ptr, call.column, call.bits)
+    of_edges = _of_edges(call, call.start, call.edge)
+    return _Tiles(call.query.shape[1], call.rows, (*tables, *of_edges))
+
+
+def _of_edges(call: Call, start: Tensor | None, edge: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Bias, seed, and the edges of the rows of tiles; absent where the call has no use for them."""
+    bias = None
+    if call.bias is not None:
+        bias = call.bias.detach().to(call.wide)
+    return bias, word_of(call.query, call.dropout_p, call.seed), start, edge
 
 
 def _launch(
@@ -81,11 +100,16 @@ def _launch(
     if programs * batch == 0:
         return
     align, strides = _strides(*nodes)
+    of_bias: tuple[int, ...] = (0, 0, 0)
+    if call.bias is not None:
+        B, _, H = call.sizes
+        of_bias = call.bias.expand(B, call.bias.shape[1], H).stride()
+    numbers = (call.scale, call.softcap, *dropout_of(call.dropout_p))
     constants = _constants(call, tiles.rows) | {"H": heads, "ALIGN": align}
     with _on(call.query):
         for first in range(0, batch, BATCHES):
             grid = (programs, min(BATCHES, batch - first))
-            kernel[grid](*given, first, *strides, call.scale, call.softcap, **constants)
+            kernel[grid](*given, first, *strides, *of_bias, *numbers, **constants)
 
 
 def _constants(call: Call, rows: int) -> dict[str, Any]:

@@ -35,19 +35,11 @@ class GpuCall(Call):
 
     def numbers(self) -> tuple[float, float, int, float]:
         """scale, softcap, below which hash a weight is dropped, and the factor of the others."""
-        if self.dropout_p < 1:
-            factor = 1.0 / (1.0 - self.dropout_p)
-        else:
-            factor = 0.0
-        return self.scale, self.softcap, math.ceil(self.dropout_p * 2**53), factor
+        return self.scale, self.softcap, *dropout_of(self.dropout_p)
 
     def word(self) -> Tensor | None:
         """The seed, on the device."""
-        if self.dropout_p <= 0:
-            return None
-        if self.seed is None:
-            return self.ptr.new_zeros(())
-        return self.seed.to(self.query.device)
+        return word_of(self.query, self.dropout_p, self.seed)
 
     def edge_operands(self) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
         """Bias and features in their own dtypes; strides of bias and of a batch's features."""
@@ -64,6 +56,23 @@ class GpuCall(Call):
             if len(attr) > 1:
                 feature_stride = E * self.features
         return (bias, attr), (*strides, feature_stride)
+
+
+def dropout_of(dropout_p: float) -> tuple[int, float]:
+    """Below which hash a weight is dropped, and the factor of the others."""
+    factor = 0.0
+    if dropout_p < 1:
+        factor = 1.0 / (1.0 - dropout_p)
+    return math.ceil(dropout_p * 2**53), factor
+
+
+def word_of(query: Tensor, dropout_p: float, seed: Tensor | None) -> Tensor | None:
+    """The seed of dropout, on the device of the queries; None without dropout."""
+    if dropout_p <= 0:
+        return None
+    if seed is None:
+        return query.new_zeros((), dtype=torch.int64)
+    return seed.to(query.device)
 
 
 class Projected(NamedTuple):

@@ -6,12 +6,16 @@ at a time, so that a row that several targets read is loaded once; which of them
 of the column's word. Nothing is atomic, and every sum has its order. Nodes (B, N, H, D) are read
 with their strides, in units of ``ALIGN`` numbers. Products are of numbers as they are stored, their
 sums in the dtype ``WIDE``, float32 or float64.
+
+Only a call with a bias or dropout asks which edge a bit is: the bits of a row are its edges in
+order, the first of which is ``EDGE[START[row]]``. Then ``EDGE`` says where it stands in the caller's
+order.
 """
 
 import triton
 import triton.language as tl
 
-from .triton_softmax import _tanh
+from .triton_softmax import _kept, _tanh
 
 
 @triton.jit
@@ -45,6 +49,15 @@ def _columns(COLUMN, BITS, first, i, count, BT: tl.constexpr, BC: tl.constexpr):
 
 
 @triton.jit
+def _edges(EDGE, place, bit):
+    """The edge of each bit (BT, BC), and the place (BT,) of the next edge of each row."""
+    one = bit.to(tl.int32)
+    before = tl.cumsum(one, 1) - one
+    edge = tl.load(EDGE + place[:, None] + before, mask=bit, other=0).to(tl.int64)
+    return edge, place + tl.sum(one, 1)
+
+
+@triton.jit
 def _scores(
     x, y, scale, softcap, CAPPED: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr
 ):
@@ -62,13 +75,13 @@ def _scores(
 
 @triton.jit(do_not_specialize=["T", "batch"])
 def of_tiles(
-    Q, K, V, PTR, COLUMN, BITS, OUT, LSE, T, batch, q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h,
-    scale: tl.float64, softcap: tl.float64,
+    Q, K, V, PTR, COLUMN, BITS, BIAS, SEED, START, EDGE, OUT, LSE, T, batch, q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h,
+    bias_b, bias_e, bias_h, scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
     H: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, CAPPED: tl.constexpr,
     ALIGN: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Softmax over each target's sources of ``softcap * tanh(scale * <q, k> / softcap)``, times V.
+    """Softmax over each target's sources of ``softcap * tanh(scale * <q, k> / softcap) + bias``, times V.
 
     OUT (B, T, H, DV) and LSE (B, T, H); a target without a source has 0 and -inf.
     """
@@ -83,17 +96,26 @@ def of_tiles(
     peak = tl.full((BT,), -float("inf"), WIDE)
     total = tl.zeros((BT,), WIDE)
     acc = tl.zeros((BT, BDV), WIDE)
+    if EDGE is not None:
+        place = tl.load(START + t, mask=on, other=0)
     for i in range(0, count, BC):
         source, used, bit = _columns(COLUMN, BITS, first, i, count, BT, BC)
         k = _gathered(K, (b * k_b + source * k_n + h // GROUP * k_h) * ALIGN, used, D, BD)
         v = _gathered(V, (b * v_b + source * v_n + h // GROUP * v_h) * ALIGN, used, DV, BDV)
         score, _ = _scores(q, k, scale, softcap, CAPPED, WIDE, PRECISION)
+        if EDGE is not None:
+            edge, place = _edges(EDGE, place, bit)
+        if BIAS is not None:
+            at = b * bias_b + edge * bias_e + h * bias_h
+            score += tl.load(BIAS + at, mask=bit, other=0.0)
         score = tl.where(bit, score, -float("inf"))
         higher = tl.maximum(peak, tl.max(score, 1))
         level = tl.where(higher == -float("inf"), 0.0, higher)
         shrink = tl.exp(peak - level)
         weight = tl.exp(score - level[:, None])
         total = total * shrink + tl.sum(weight, 1)
+        if SEED is not None:
+            weight *= _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
         acc = acc * shrink[:, None]
         acc = tl.dot(weight.to(v.dtype), v, acc, input_precision=PRECISION, out_dtype=WIDE)
         peak = higher
@@ -103,15 +125,16 @@ def of_tiles(
     _stored(OUT, row * DV, acc / some[:, None], on, DV, BDV)
 
 
-@triton.jit(do_not_specialize=["T", "batch"])
+@triton.jit(do_not_specialize=["T", "E", "batch"])
 def of_targets(
-    Q, K, V, PTR, COLUMN, BITS, OUT, LSE, GO, GL, GQ, DELTA, T, batch,
-    q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, go_b, go_n, go_h, scale: tl.float64, softcap: tl.float64,
+    Q, K, V, PTR, COLUMN, BITS, BIAS, SEED, START, EDGE, OUT, LSE, GO, GL, GQ, G_BIAS, DELTA, T, E, batch,
+    q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, go_b, go_n, go_h,
+    bias_b, bias_e, bias_h, scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
     H: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, CAPPED: tl.constexpr,
     ALIGN: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient GQ (B, T, H, D) of queries, from GO (B, T, H, DV) and GL (B, T, H).
+    """The gradients GQ (B, T, H, D) and G_BIAS (B, E, H), from GO (B, T, H, DV) and GL (B, T, H).
 
     DELTA (B, T, H) gets ``<go, out> - gl``, for :func:`of_sources`: a score's gradient is
     ``p (<go, v> - delta)``.
@@ -133,15 +156,29 @@ def of_targets(
     first = tl.load(PTR + tile)
     count = (tl.load(PTR + tile + 1) - first).to(tl.int32)
     acc = tl.zeros((BT, BD), WIDE)
+    if EDGE is not None:
+        place = tl.load(START + t, mask=on, other=0)
     for i in range(0, count, BC):
         source, used, bit = _columns(COLUMN, BITS, first, i, count, BT, BC)
         k = _gathered(K, (b * k_b + source * k_n + h // GROUP * k_h) * ALIGN, used, D, BD)
         v = _gathered(V, (b * v_b + source * v_n + h // GROUP * v_h) * ALIGN, used, DV, BDV)
         score, slope = _scores(q, k, scale, softcap, CAPPED, WIDE, PRECISION)
         there = bit & (lse != -float("inf"))[:, None]
+        if EDGE is not None:
+            edge, place = _edges(EDGE, place, bit)
+        if BIAS is not None:
+            at = b * bias_b + edge * bias_e + h * bias_h
+            bias = tl.load(BIAS + at, mask=bit, other=-float("inf"))
+            there = there & (bias != -float("inf"))
+            score += bias
         weight = tl.where(there, tl.exp(score - lse[:, None]), 0.0)
         grad = tl.dot(go, tl.trans(v), input_precision=PRECISION, out_dtype=WIDE)
-        grad = tl.where(there, weight * (grad - delta[:, None]) * slope, 0.0)
+        if SEED is not None:
+            grad *= _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
+        grad = tl.where(there, weight * (grad - delta[:, None]), 0.0)
+        if G_BIAS is not None:
+            tl.store(G_BIAS + (b * E + edge) * H + h, grad, mask=bit)
+        grad = tl.where(there, grad * slope, 0.0)
         acc = tl.dot(grad.to(k.dtype), k, acc, input_precision=PRECISION, out_dtype=WIDE)
     acc = acc * tl.full((1, 1), scale, WIDE)
     _stored(GQ, row * D, acc, on, D, BD)
@@ -149,8 +186,9 @@ def of_targets(
 
 @triton.jit(do_not_specialize=["T", "S", "batch"])
 def of_sources(
-    Q, K, V, PTR, COLUMN, BITS, LSE, GO, DELTA, GK, GV, T, S, batch,
-    q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, go_b, go_n, go_h, scale: tl.float64, softcap: tl.float64,
+    Q, K, V, PTR, COLUMN, BITS, BIAS, SEED, START, EDGE, LSE, GO, DELTA, GK, GV, T, S, batch,
+    q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, go_b, go_n, go_h,
+    bias_b, bias_e, bias_h, scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
     H: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, CAPPED: tl.constexpr,
     ALIGN: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
     WIDE: tl.constexpr, PRECISION: tl.constexpr,
@@ -173,6 +211,8 @@ def of_sources(
     of_value = tl.zeros((BT, BDV), WIDE)
     for member in range(0, GROUP):
         head = h * GROUP + member
+        if EDGE is not None:
+            place = tl.load(START + s, mask=on, other=0)
         for i in range(0, count, BC):
             t, used, bit = _columns(COLUMN, BITS, first, i, count, BT, BC)
             q = _gathered(Q, (b * q_b + t * q_n + head * q_h) * ALIGN, used, D, BD)
@@ -182,11 +222,23 @@ def of_sources(
             delta = tl.load(DELTA + row, mask=used, other=0.0)
             score, slope = _scores(k, q, scale, softcap, CAPPED, WIDE, PRECISION)
             there = bit & (lse != -float("inf"))[None, :]
+            if EDGE is not None:
+                edge, place = _edges(EDGE, place, bit)
+            if BIAS is not None:
+                at = b * bias_b + edge * bias_e + head * bias_h
+                bias = tl.load(BIAS + at, mask=bit, other=-float("inf"))
+                there = there & (bias != -float("inf"))
+                score += bias
             weight = tl.where(there, tl.exp(score - lse[None, :]), 0.0)
-            of_value = tl.dot(
-                weight.to(go.dtype), go, of_value, input_precision=PRECISION, out_dtype=WIDE
-            )
             grad = tl.dot(v, tl.trans(go), input_precision=PRECISION, out_dtype=WIDE)
+            passed = weight
+            if SEED is not None:
+                kept = _kept(SEED, b, edge, head, threshold, tl.full((1, 1), factor, WIDE))
+                passed = weight * kept
+                grad *= kept
+            of_value = tl.dot(
+                passed.to(go.dtype), go, of_value, input_precision=PRECISION, out_dtype=WIDE
+            )
             grad = tl.where(there, weight * (grad - delta[None, :]) * slope, 0.0)
             of_key = tl.dot(grad.to(q.dtype), q, of_key, input_precision=PRECISION, out_dtype=WIDE)
     of_key = of_key * tl.full((1, 1), scale, WIDE)

@@ -30,13 +30,9 @@ def _tanh(x):
 
 @triton.jit
 def _kept(SEED, b, edge, h, threshold, factor):
-    """The dropout factors of weights (BE, BH): splitmix64 of edge and head, as on the CPU."""
+    """The dropout factors of weights, of edges and heads that broadcast: splitmix64 as on the CPU."""
     x = tl.load(SEED).to(tl.uint64) + b.to(tl.uint64) * 0xD6E8FEB86659FD93
-    x = (
-        x
-        + edge.to(tl.uint64)[:, None] * 0x9E3779B97F4A7C15
-        + (h + 1).to(tl.uint64)[None, :] * 0xC2B2AE3D27D4EB4F
-    )
+    x = x + edge.to(tl.uint64) * 0x9E3779B97F4A7C15 + (h + 1).to(tl.uint64) * 0xC2B2AE3D27D4EB4F
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     x = x ^ (x >> 31)
@@ -189,7 +185,9 @@ def forward(
         total = total * shrink + tl.sum(weight, 0)
         peak = higher
         if SEED is not None:
-            weight = weight * _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
+            weight = weight * _kept(
+                SEED, b, edge[:, None], h[None, :], threshold, tl.full((1, 1), factor, WIDE)
+            )
         if V is not None:
             v = _rows(
                 V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, mask, DV, BDV

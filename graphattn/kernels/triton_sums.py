@@ -149,7 +149,9 @@ def backward(
             if BIAS is not None:
                 grad = tl.where(there, grad, 0.0)
             if SEED is not None:
-                grad = grad * _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
+                grad = grad * _kept(
+                    SEED, b, edge[:, None], h[None, :], threshold, tl.full((1, 1), factor, WIDE)
+                )
             by_edge = (b * E + edge)[:, None] * H + h[None, :]
             by_place = (b * E + place)[:, None] * H + h[None, :]
             if GA is not None:
@@ -208,7 +210,9 @@ def backward(
                     ).to(WIDE)
                     grad = tl.where(mask, grad * (1.0 - y * y), 0.0)
                 if SEED is not None:
-                    p = p * _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
+                    p = p * _kept(
+                        SEED, b, edge[:, None], h[None, :], threshold, tl.full((1, 1), factor, WIDE)
+                    )
                 if WEIGHT is not None:
                     tl.store(WEIGHT + by_place, p, mask=mask)
                 if ATTR is not None:

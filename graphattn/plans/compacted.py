@@ -79,6 +79,16 @@ def tiles_of_sources(graph: AttentionGraph, device: torch.device = CPU) -> Compa
     return compacted(by_source(graph, device), graph.num_targets, reuse_of_sources(graph).rows)
 
 
+@planned
+def edges_of_rows(
+    graph: AttentionGraph, device: torch.device = CPU
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The first place of each row and the edges in the caller's order, by target and by source."""
+    into = by_target(graph, device)
+    back = by_source(graph, device)
+    return into.ptr, into.edge, back.ptr, into.edge[back.edge.long()]
+
+
 def _cheapest(layout: EdgeLayout, rows: int, columns: int) -> Reuse:
     """The size of tiles that costs least; one sort tells the distinct columns of all sizes."""
     most = max(SIZES)

@@ -30,7 +30,7 @@ def test_it_is_taken_where_it_was_measured_to_be_quick_and_nowhere_else(monkeypa
     assert backend.way(NEAR, CUDA) != "compacted"
     measured(monkeypatch, 1e-5)
     assert backend.way(NEAR, CUDA) == backend.work(NEAR, CUDA)[0] == "compacted"
-    assert backend.way(NEAR, CUDA._replace(score_bias=True)) != "compacted"
+    assert backend.way(NEAR, CUDA._replace(weights=True)) != "compacted"
     assert backend.way(NEAR, CUDA._replace(device=torch.device("cpu"))) == "fused"
     assert backend.bytes_needed(NEAR, CUDA) < 1e7
 
@@ -63,8 +63,6 @@ def test_explain_prints_the_reuse_and_what_speaks_against_it(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"score_bias": True}, "does not support a bias"),
-        ({"dropout": True}, "does not support dropout"),
         ({"weights": True}, "does not support weights"),
         ({"edge_features": True}, "edge features change a key from edge to edge"),
         ({"score": True}, "a custom score is a function of each edge"),
@@ -80,7 +78,13 @@ def test_reasons_against_it(change, words):
 
 
 def test_what_it_supports_has_no_reason_against_it(monkeypatch):
-    for change in ({"softcap": True}, {"lse": True}, {"kv_heads": 2}, {"dtype": torch.float64}):
+    for change in (
+        {"softcap": True},
+        {"lse": True},
+        {"kv_heads": 2},
+        {"dtype": torch.float64},
+        {"score_bias": True, "dropout": True},
+    ):
         assert not tiles_compacted.reasons_against(MESH, CUDA._replace(**change))
     (reason,) = tiles_compacted.reasons_against(GRAPHS["repeated_edges"](), CUDA)
     assert "edges are repeated" in reason
@@ -89,6 +93,13 @@ def test_what_it_supports_has_no_reason_against_it(monkeypatch):
         graph = GRAPHS[name]()
         reasons = tiles_compacted.reasons_against(graph, CUDA)
         assert bool(reasons) is (name == "hub")
+
+
+def test_edges_that_are_too_many_are_not_listed(monkeypatch):
+    monkeypatch.setattr(tiles_compacted, "reuse", None)
+    for graph in (graphs.sliding_window(1 << 20, 1 << 13), graphs.sliding_window(1 << 16, 513)):
+        reasons = tiles_compacted.reasons_against(graph, CUDA)
+        assert "sources in the mean, over 256" in reasons[-1]
 
 
 def test_calibration_takes_it_only_if_it_agrees(monkeypatch):

@@ -129,12 +129,37 @@ def _compacted() -> Iterator[Case]:
                 partial(run, GRAPHS[graph], dtype, (32,), {}),
                 "compacted",
             )
+    yield Case("compacted, dropped as by edges", _dropped_in_tiles, "compacted")
     for rows in plans_compacted.SIZES:
         yield Case(
             _name("compacted", torch.bfloat16, f"tiles of {rows}"),
             partial(run, _near, torch.bfloat16, (rows,), sizes),
             "compacted",
         )
+
+
+def _dropped_in_tiles(device: torch.device) -> list[dict[str, Any]]:
+    """Tiles with compacted sources drop the weights that the kernels of edges drop, with a bias."""
+    graph = _near().to(device)
+    request = Request(4, 4, 32, 32, dropout=True, score_bias=True, device=device)
+    reasons = tiles_compacted.reasons_against(graph, request)
+    if reasons:
+        return [{"backend": "tiles", "ok": None, "refused": reasons}]
+    draw = torch.Generator().manual_seed(0)
+    leaves = [
+        torch.randn(*shape, generator=draw).to(device).requires_grad_()
+        for shape in [(4096, 4, 32)] * 3 + [(graph.num_edges, 4)]
+    ]
+    found = []
+    for backend in ("tiles", "edges"):
+        torch.manual_seed(5)
+        with tried("tiles", "compacted"):
+            output = ga.attention(
+                *leaves[:3], graph, backend=backend, score_bias=leaves[3], dropout_p=0.3
+            )
+        found.append([output.detach(), *torch.autograd.grad(output.square().sum(), leaves)])
+    error = max(float((x - y).norm() / y.norm()) for x, y in zip(*found, strict=True))
+    return [{"backend": "tiles", "error": error, "bound": 1e-4, "ok": error <= 1e-4}]
 
 
 def _near() -> AttentionGraph:

@@ -398,7 +398,7 @@ def _compacted(rows: int, graph: AttentionGraph, inputs: Inputs) -> Call:
     back = compacted(by_source(graph, device), graph.num_targets, rows)
 
     def call() -> Tensor:
-        return tiles_compacted.run_on(into, back, inputs).output
+        return tiles_compacted.run_on(into, back, None, None, inputs).output
 
     return call
 

@@ -2,7 +2,7 @@
 
 A process of its own: Triton decides at its import whether it interprets. ``python
 interpreted_compacted.py GRAPH ...`` prints one JSON object: for each graph of the shared table and
-each dtype, the largest error of an output or a gradient over what
+each dtype, the largest error of an output or a derivative over what
 :mod:`graphattn.exactness.bounds` allows, and how many were measured.
 """
 
@@ -54,8 +54,7 @@ def with_bfloat16() -> None:
 def as_on_cuda() -> None:
     """Run tiles by the kernels, where a call on CUDA would have no reason against them."""
     tiles_compacted.without_kernels = lambda device: []
-    compacted.compacted_attention.register_kernel("cpu")(compacted_triton.forward)
-    compacted.compacted_attention_backward.register_kernel("cpu")(compacted_triton.backward)
+    compacted._is_direct = lambda *nodes: True
     gathered = tiles.tiles_run
 
     def run(graph: Any, inputs: Any, weights: bool, lse: bool) -> Any:
@@ -71,13 +70,46 @@ def as_on_cuda() -> None:
 ran: list[str | None] = []
 
 
+def everything() -> dict[str, Any]:
+    """The largest error of each result beside the definition's, with all that a call may ask."""
+    graph = GRAPHS["hub"]()
+    draw = torch.Generator().manual_seed(0)
+    sizes = ((graph.num_targets, 6, 5), (graph.num_sources, 3, 5), (graph.num_sources, 3, 7))
+    nodes = [torch.randn(2, *size, generator=draw, dtype=torch.float64) for size in sizes]
+    bias = torch.randn(1, graph.num_edges, 6, generator=draw, dtype=torch.float64)
+    bias[0, ::7, 1:] = -torch.inf
+    tables = (
+        *plans.tiles_of_targets(graph),
+        *plans.tiles_of_sources(graph),
+        *plans.edges_of_rows(graph),
+    )
+    call = (*nodes, bias, *tables, -0.4, 1.7, 0.3, torch.tensor(2**62 + 5))
+    results = []
+    for forward, backward in (
+        (compacted_triton.forward, compacted_triton.backward),
+        (compacted.compacted_attention, compacted.compacted_attention_backward),
+    ):
+        outputs = forward(*call)
+        again = torch.Generator().manual_seed(1)
+        grads = [torch.randn(x.shape, generator=again, dtype=x.dtype) for x in outputs]
+        results.append((*outputs, *backward(*call, *outputs, *grads)))
+    names = ("output", "lse", "query", "key", "value", "bias")
+    told = {}
+    for name, found, wanted in zip(names, *results, strict=True):
+        there = wanted.isfinite()
+        assert torch.equal(there, found.isfinite())
+        error = float((found - wanted)[there].abs().max()) / 1e-12
+        told[f"everything, {name}"] = error, int(there.sum()), 1
+    return told
+
+
 def main(names: list[str]) -> None:
     """The worst of each graph and dtype."""
     as_index()
     with_bfloat16()
+    told = everything()
     as_on_cuda()
     compacted_triton.COLUMNS = dict.fromkeys((2, 4, 8), 16)  # several blocks of a tile's columns
-    told: dict[str, Any] = {}
     sizes = plans.SIZES
     for i, name in enumerate(names):
         plans.SIZES = sizes[i % 3 : i % 3 + 1]
