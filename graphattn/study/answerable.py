@@ -5,7 +5,8 @@ from torch import Tensor
 
 from ..arguments import shown
 from ..errors import ShapeError
-from .data import NOT_ASKED, Data
+from .data import Data
+from .metrics import VALUES
 
 _CLASSES = 1 << 20
 
@@ -15,7 +16,7 @@ def check_data(data: Data, readout: str, token: int, floats: torch.dtype | None)
 
     Args:
         data: What passed the checks of its own.
-        readout: "mean", "token" or "node".
+        readout: "mean", "token", "node" or "edge".
         token: Which node, of "token".
         floats: What features must be; None where the model is the user's, and may take others.
     Raises:
@@ -24,8 +25,11 @@ def check_data(data: Data, readout: str, token: int, floats: torch.dtype | None)
     """
     for name in ("inputs", "targets", "pos", "pairs"):
         value: Tensor | None = getattr(data, name)
-        if value is not None:
-            _check_numbers(name, value)
+        if value is None:
+            continue
+        if name == "targets" and data.kind == VALUES:
+            value = value.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
+        _check_numbers(name, value)
     if 0 in data.inputs.shape:
         raise ShapeError(
             f"inputs must be of 1 node and 1 feature or more, got {shown(data.inputs)}"
@@ -63,7 +67,7 @@ def _check_numbers(name: str, value: Tensor) -> None:
 
 
 def _check_questions(data: Data) -> None:
-    asked = data.targets != NOT_ASKED
+    asked = data.asked
     if data.of_nodes and data.sizes is not None:
         padding = torch.arange(data.num_nodes) >= data.sizes.unsqueeze(-1)
         if bool((asked & padding).any()):

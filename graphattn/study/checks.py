@@ -13,7 +13,8 @@ from .arms import Graphs
 from .comparison import Comparison, Trial
 from .controls import everything, is_structured, permuted
 from .data import Data
-from .fitting import Reading, loss_of, scaled
+from .fitting import Reading, asked_of, loss_of, scaled
+from .metrics import METRICS
 from .network import Network
 from .own import CustomModel, CustomNetwork, network_of
 from .trial import train
@@ -59,7 +60,7 @@ def _relabelled_full(comparison: Comparison, graphs: Graphs) -> bool:
             f"the loss is {ours['loss']} after {_STEPS} steps along all pairs; lower the rate of "
             f"training, {comparison.training.rate}, or look for what is no number in the module"
         )
-    if (ours["loss"], ours["bits"]) != (theirs["loss"], theirs["bits"]):
+    if _numbers(ours) != _numbers(theirs):
         raise ControlError(
             f"relabelling a full graph changed the loss from {ours['loss']!r} to {theirs['loss']!r}"
         )
@@ -82,11 +83,16 @@ def _trained(comparison: Comparison, graphs: Graphs) -> dict[str, Any]:
     return train(comparison, graphs, trial)
 
 
+def _numbers(trained: dict[str, Any]) -> tuple[float, ...]:
+    """The loss and the scores of some steps."""
+    return (trained["loss"], *(trained[name] for name in METRICS if name in trained))
+
+
 def _repeats(comparison: Comparison) -> bool:
     """A user's module trained twice from one seed: the same bits, so that the study repeats."""
     one, again = (_trained(comparison, next(iter(comparison.graphs.values()))) for _ in range(2))
     # of numbers or not
-    if repr((one["loss"], one["bits"])) != repr((again["loss"], again["bits"])):
+    if repr(_numbers(one)) != repr(_numbers(again)):
         raise ControlError(
             f"the module, trained twice from one seed, gives the loss {one['loss']!r} and then "
             f"{again['loss']!r}; let it draw from torch's generator alone, and keep nothing from "
@@ -112,7 +118,7 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(_MOVED * torch.randn_like(parameter))
-    layers, places, pos, kept, _ = Reading(data, graphs).given(torch.tensor([0]))
+    layers, places, pos, kept, *_ = Reading(data, graphs).given(torch.tensor([0]))
     stack = list(layers)
     if len(stack) == 1:
         stack = stack * model.layers
@@ -206,6 +212,9 @@ def _few(data: Data, graphs: Graphs) -> tuple[Data, Graphs]:
         test=1,
         sizes=_rows(data.sizes, some),
         pairs=_rows(data.pairs, some),
+        asked_edges=_rows(data.asked_edges, some),
+        validation=None,
+        groups=None,
     )
     if graphs.each:
         graphs = replace(graphs, each=tuple(graphs.each[i] for i in some.tolist()))
@@ -235,7 +244,11 @@ def _moved(data: Data, at: Tensor) -> Data:
     pairs = _rows(data.pairs, (sample, at))
     if pairs is not None:
         pairs = pairs.take_along_dim(at[:, None], 2)
-    return replace(data, inputs=data.inputs[sample, at], pos=pos, pairs=pairs)
+    ends = data.asked_edges
+    if ends is not None:
+        ends = at.argsort(-1)[sample.unsqueeze(-1), ends]
+    inputs = data.inputs[sample, at]
+    return replace(data, inputs=inputs, pos=pos, pairs=pairs, asked_edges=ends)
 
 
 def _outputs(
@@ -249,5 +262,5 @@ def _outputs(
     if network.readout == "node":
         logits = logits[torch.arange(len(data))[:, None], order.expand(len(data), -1)]
     network.zero_grad()
-    loss_of(logits, data.targets).backward()
+    loss_of(logits, data.targets, asked=asked_of(data)).backward()
     return [logits.detach(), *(p.grad.clone() for p in network.parameters() if p.grad is not None)]

@@ -72,6 +72,9 @@ class Claim:
         worse_positions: Positions of ``worse``, if they differ.
         of: "score"; or "fitting" or "solving", the share of runs that name .95 of their training
             examples, or of what was held out, rightly, by an exact test.
+        worse_comparison: Comparison of ``worse``, if it is another one, of the same metric: two
+            depths, models or lengths, paired by seed.
+        group: Part of the test that the scores are of, by its name in ``Data(groups=)``.
     """
 
     better: str
@@ -85,12 +88,14 @@ class Claim:
     budget: int | None = None
     worse_positions: str | None = None
     of: str = SCORE
+    worse_comparison: str | None = None
+    group: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("better", "worse", "because"):
             text(getattr(self, name), name)
         real(self.margin, "margin")
-        for name in ("positions", "comparison", "worse_positions"):
+        for name in ("positions", "comparison", "worse_positions", "worse_comparison", "group"):
             if getattr(self, name) is not None:
                 text(getattr(self, name), name)
         for name, least in (("examples", 1), ("budget", 0)):
@@ -106,10 +111,15 @@ class Claim:
                 f"of {self.of!r} compares shares of runs without a margin; leave out margin and "
                 "equal"
             )
-        if self.better == self.worse and self.worse_positions in (None, self.positions):
+        one_place = self.worse_comparison in (None, self.comparison)
+        one_place = one_place and self.worse_positions in (None, self.positions)
+        if self.better == self.worse and one_place:
             raise OptionError(
-                f"better and worse must be two, got {self.better!r} twice; or give worse_positions"
+                f"better and worse must be two, got {self.better!r} twice; or give worse_positions "
+                "or worse_comparison"
             )
+        if self.group is not None and self.of != SCORE:
+            raise OptionError("group is a part of the test: a claim about scores; leave out of")
 
     def __str__(self) -> str:
         if self.equal:
@@ -121,8 +131,12 @@ class Claim:
         if self.of != SCORE:
             within = f" in {self.of}"
         where = []
-        if self.comparison:
+        if self.comparison and self.worse_comparison:
+            where.append(f"{self.comparison}, against {self.worse_comparison}")
+        elif self.comparison:
             where.append(self.comparison)
+        if self.group:
+            where.append(f"group {self.group}")
         if self.positions and self.worse_positions:
             against = f"those of {self.worse} {self.worse_positions}"
             where.append(f"positions {self.positions}, {against}")

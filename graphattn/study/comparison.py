@@ -27,11 +27,11 @@ from .controls import (
     swapped,
 )
 from .data import Data
+from .metrics import CONTROL, METRICS
 from .network import POSITIONS, READOUTS, Model
 from .own import CustomModel, network_of
 from .records import as_json
 
-METRICS = {"accuracy": "accuracy", "bits": "bits per answer (lower is better)"}
 EQUAL = ("steps", "operations", "time")
 OWN_POSITIONS = "the module's"
 """Positions of :class:`CustomModel`: what its module makes of the places, if anything, is not
@@ -153,7 +153,7 @@ class Comparison:
     controls: Sequence[str] = CONTROLS
     draws: int = 3
     token: int = 0
-    metric: str = "accuracy"
+    metric: str = ""
     permutations: int = 3
 
     def __post_init__(self) -> None:
@@ -174,13 +174,12 @@ class Comparison:
         if not isinstance(self.training, Training):
             raise OptionError(f"training must be study.Training(...), got {shown(self.training)}")
         one_of(self.readout, "readout", READOUTS)
-        if self.data.of_nodes != (self.readout == "node"):
-            if self.data.of_nodes:
-                asked = "each node"
-            else:
-                asked = "each sample"
+        answering = "sample"
+        if self.readout in ("node", "edge"):
+            answering = self.readout
+        if self.data.of != answering:
             raise OptionError(
-                f"readout {self.readout!r} does not fit targets of {asked}: "
+                f"readout {self.readout!r} does not fit targets of each {self.data.of}: "
                 f"{self.data.targets.shape}"
             )
         if isinstance(self.model, CustomModel) and self.positions == OWN_POSITIONS:
@@ -201,7 +200,14 @@ class Comparison:
                 f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}"
             )
         whole(self.permutations, "permutations", 1)
-        one_of(self.metric, "metric", tuple(METRICS))
+        kind = self.data.kind
+        if not self.metric:
+            self.metric = CONTROL[kind]
+        one_of(
+            self.metric,
+            "metric",
+            tuple(name for name, metric in METRICS.items() if kind in metric.kinds),
+        )
         self._check_model()
         if isinstance(self.model, CustomModel):
             self.positions = (OWN_POSITIONS,)
@@ -242,6 +248,8 @@ class Comparison:
                 "model must be study.Model(...), or study.CustomModel(make, layers=L) for a module "
                 f"of your own; got {shown(self.model)}"
             )
+        if isinstance(self.model, CustomModel) and self.readout == "edge":
+            raise OptionError("readout 'edge' requires study.Model, which joins both ends")
         if isinstance(self.model, CustomModel) and self.positions != ("none",):
             raise OptionError(
                 "positions must be 'none' with study.CustomModel, which is given places; got "
@@ -433,6 +441,10 @@ def _digest(data: Data) -> str:
         else:
             parts.append(repr(x).encode())
     head = [repr(shapes).encode(), repr(data.causal).encode()]
+    splits = {"asked_edges": data.asked_edges, "validation": data.validation}
+    for name, part in (splits | (data.groups or {})).items():
+        if part is not None:  # data without them has the hash of before there were any
+            parts.append(name.encode() + part.contiguous().numpy().tobytes())
     return hashlib.sha256(b"|".join([*head, *parts])).hexdigest()
 
 

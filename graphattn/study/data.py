@@ -9,6 +9,7 @@ from torch import Tensor
 from ..arguments import flag, integers, outside, shown, stored, whole
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
+from .metrics import CLASSES, LABELS, VALUES
 
 NOT_ASKED = -100
 """A target that is no question: neither trained on nor counted."""
@@ -20,7 +21,9 @@ class Data:
 
     Args:
         inputs: Tokens, int64 (M, N), or features, float (M, N, F).
-        targets: Classes, int64 (M,), or (M, N) for the readout "node", where -100 is not asked.
+        targets: Of each sample; or of each node, (M, N); or of each edge that is asked, (M, E).
+            Classes, int64, where -100 is not asked; labels of which any may hold, bool with one
+            more axis (..., K); or numbers, float (..., K), where NaN is not asked.
         test: Samples held out, drawn anew by each seed; or bool (M,), True for those that every
             seed holds out.
         pos: Places of the nodes, float (M, N, d), for recipes and for distances.
@@ -31,6 +34,11 @@ class Data:
             causal.
         pairs: A class of every pair of nodes, int64 (M, N, N), ``[sample, target, source]``: hops
             between them, or a relation; for the positions "pairs" and for functions of a sample.
+        asked_edges: Edges that are asked, int64 (M, E, 2), ``[target, source]``, for the readout
+            "edge".
+        validation: bool (M,), samples by which one of several rates is chosen, neither trained on
+            nor tested; a fifth of the training examples by default.
+        groups: Parts of a fixed test by name, bool (M,): lengths or depths, each scored apart.
     """
 
     inputs: Tensor
@@ -41,6 +49,9 @@ class Data:
     needs: AttentionGraph | None = None
     causal: bool = False
     pairs: Tensor | None = None
+    asked_edges: Tensor | None = None
+    validation: Tensor | None = None
+    groups: dict[str, Tensor] | None = None
 
     def __post_init__(self) -> None:
         inputs = stored(self.inputs, "inputs", ShapeError)
@@ -49,19 +60,7 @@ class Data:
                 "inputs must be tokens, int64 (M, N), or features, float (M, N, F); got "
                 f"{shown(inputs)}"
             )
-        targets = integers(self.targets, "targets", "(M,) or (M, N)", ShapeError)
-        if targets.shape not in ((len(inputs),), inputs.shape[:2]):
-            raise ShapeError(
-                f"targets must be ({len(inputs)},) or {tuple(inputs.shape[:2])}, got "
-                f"{shown(targets)}"
-            )
-        asked = targets[targets != NOT_ASKED]
-        if asked.numel() == 0 or int(asked.min()) < 0:
-            raise ShapeError(
-                "targets must be classes 0, 1, ..., or -100 where nothing is asked; got "
-                f"{shown(targets)}"
-            )
-        self._set("targets", targets)
+        self._check_targets()
         self._set(
             "inputs",
             inputs
@@ -79,6 +78,40 @@ class Data:
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
+    def _check_targets(self) -> None:
+        targets = stored(self.targets, "targets", ShapeError)
+        if self.asked_edges is not None:
+            M = len(self)
+            edges = integers(self.asked_edges, "asked_edges", f"({M}, E, 2)", ShapeError)
+            self._set("asked_edges", edges)
+            wrong = edges.dim() != 3 or len(edges) != M or edges.shape[-1:] != (2,)
+            if wrong or outside(edges, self.num_nodes):
+                raise ShapeError(
+                    f"asked_edges must be ({M}, E, 2) of nodes 0 to {self.num_nodes - 1}, got "
+                    f"{shown(edges)}"
+                )
+            places = [edges.shape[:2]]
+        else:
+            places = [self.inputs.shape[:1], self.inputs.shape[:2]]
+        if targets.is_floating_point() or targets.dtype == torch.bool:
+            shapes = [(*place, "K") for place in places]
+            fits = targets.shape[:-1] in places and targets.shape[-1:] != (0,)
+        else:
+            targets = integers(targets, "targets", "(M,) or (M, N)", ShapeError)
+            shapes = [tuple(place) for place in places]
+            fits = targets.shape in places
+        if not fits:
+            raise ShapeError(
+                f"targets must be {' or '.join(map(str, shapes))}, got {shown(targets)}"
+            )
+        self._set("targets", targets)
+        asked = targets[self.asked]
+        if asked.numel() == 0 or (self.kind == CLASSES and int(asked.min()) < 0):
+            raise ShapeError(
+                "targets must be classes 0, 1, ..., or -100 where nothing is asked; got "
+                f"{shown(targets)}"
+            )
+
     def _check_test(self) -> None:
         if isinstance(self.test, Tensor):
             if self.test.dtype != torch.bool or self.test.shape != (len(self),):
@@ -90,6 +123,23 @@ class Data:
             raise OptionError(
                 f"test must hold out at least 1 of {len(self)} samples, and leave one; got {held}"
             )
+        if self.validation is None and self.groups is None:
+            return
+        if not isinstance(self.test, Tensor):
+            raise OptionError("validation and groups need a fixed test: bool, one for each sample")
+        if self.validation is not None:
+            self._check_mask("validation", self.validation)
+            free = ~(self.validation | self.test)
+            if bool((self.validation & self.test).any()) or not bool(free.any()):
+                raise OptionError("validation must be apart from test, and leave training samples")
+        for name, group in (self.groups or {}).items():
+            self._check_mask(f"group {name!r}", group)
+            if bool((group & ~self.test).any()) or not bool(group.any()):
+                raise OptionError(f"group {name!r} must be a part of test, and not empty")
+
+    def _check_mask(self, name: str, mask: Tensor) -> None:
+        if stored(mask, name, ShapeError).dtype != torch.bool or mask.shape != (len(self),):
+            raise ShapeError(f"{name} must be bool ({len(self)},), got {shown(mask)}")
 
     def _check_places(self) -> None:
         if (
@@ -129,20 +179,69 @@ class Data:
         return self.inputs.shape[1]
 
     @property
+    def kind(self) -> str:
+        """The kind of the targets: "classes", "labels" or "values"."""
+        if self.targets.dtype == torch.bool:
+            return LABELS
+        if self.targets.is_floating_point():
+            return VALUES
+        return CLASSES
+
+    @property
     def classes(self) -> int:
-        """Classes of the targets."""
+        """Numbers that an answer has: classes, labels or values."""
+        if self.kind != CLASSES:
+            return self.targets.shape[-1]
         return int(self.targets.max()) + 1
 
     @property
+    def asked(self) -> Tensor:
+        """True where something is asked: bool (M,), (M, N) or (M, E)."""
+        if self.kind == CLASSES:
+            return self.targets != NOT_ASKED
+        if self.kind == VALUES:
+            return ~self.targets.isnan().any(-1)
+        asked = torch.ones(self.targets.shape[:-1], dtype=torch.bool)
+        if self.sizes is not None and self.of == "node":
+            asked &= torch.arange(self.num_nodes) < self.sizes.unsqueeze(-1)
+        return asked
+
+    @property
+    def of(self) -> str:
+        """What is asked: "sample", "node" or "edge"."""
+        if self.asked_edges is not None:
+            return "edge"
+        if self.targets.dim() - (self.kind != CLASSES) == 2:
+            return "node"
+        return "sample"
+
+    @property
     def of_nodes(self) -> bool:
-        """Whether every node has a target of its own."""
-        return self.targets.dim() == 2
+        """True if every node has a target of its own."""
+        return self.of == "node"
 
     @property
     def chance(self) -> float:
-        """The share of the most frequent class: what a guess without looking names."""
-        asked = self.targets[self.targets != NOT_ASKED]
+        """The score of a guess without looking: the share of the most frequent class.
+
+        Of labels its mean over labels, each of them there or not; of values R2, 0.
+        """
+        if self.kind == VALUES:
+            return 0.0
+        asked = self.targets[self.asked]
+        if self.kind == LABELS:
+            shares = asked.double().mean(0)
+            return float(torch.maximum(shares, 1 - shares).mean())
         return float(asked.bincount().max() / asked.numel())
+
+    def standardised(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Targets, and what a deviation is: of values, in deviations of the training samples."""
+        if self.kind != VALUES:
+            return self.targets.clone(), torch.ones(1)
+        known = self.targets[seen][self.asked[seen]]
+        deviation = known.std(0, correction=0)
+        deviation = torch.where(deviation > 0, deviation, 1.0)
+        return (self.targets - known.mean(0)) / deviation, deviation
 
     def split(self, seed: int, examples: int | None) -> tuple[Tensor, Tensor]:
         """Indices of the training and the held-out samples; fewer examples are the first of more.
@@ -157,6 +256,8 @@ class Data:
             held = torch.arange(len(self)) < self.test
         train = order[~held]
         test = order[held]
+        if self.validation is not None:
+            train = train[~self.validation[train]]
         if examples is not None and examples > len(train):
             raise OptionError(
                 f"examples must be at most {len(train)}, what test leaves of {len(self)}; got "

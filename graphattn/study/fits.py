@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from .metrics import FITS
+
 LEVEL = 0.95
-"""Accuracy from which a run counts as fitted (on its training examples), and as solved (held out)."""
+"""Score from which a run counts as fitted (on its training examples), and as solved (held out):
+accuracy; AP of labels, R2 of values.
+"""
 GUESS = 0.95
 """Share of the cross-entropy of a guess above which nothing was learned."""
 CANNOT = "cannot"
@@ -30,15 +34,21 @@ CLASSES = {
 TOO_OLD = "trained before fits were recorded"
 
 
+def fit_metric(record: dict[str, Any]) -> str:
+    """The score that says whether a run fitted or solved: accuracy; AP of labels, R2 of values."""
+    return next(name for name in FITS if name in record)
+
+
 def fitted(record: dict[str, Any], guess_nats: float) -> bool | None:
     """True if a trial names its training examples rightly; None where that cannot be told.
 
     Older trials have their last training loss alone. A wrong answer costs ln 2 nats or more, so
     that a loss of at most ``.05 ln 2`` leaves .95 right; and a loss near that of a guess is one.
     """
-    if "train_accuracy" in record:
-        accuracy = record["train_accuracy"]
-        return accuracy is not None and accuracy >= LEVEL
+    by = fit_metric(record)
+    if f"train_{by}" in record:
+        score = record[f"train_{by}"]
+        return score is not None and score >= LEVEL
     loss = record.get("loss")
     if loss is None:
         return None
@@ -57,7 +67,7 @@ def class_of(record: dict[str, Any], ceiling: float | None, metric: str, guess_n
         if _training_nats(record) >= GUESS * guess_nats:
             return UNFIT
         return LEARNED
-    if record["accuracy"] >= LEVEL:
+    if record[fit_metric(record)] >= LEVEL:
         return SOLVED
     of_training = fitted(record, guess_nats)
     if of_training is None:
@@ -138,7 +148,9 @@ def fit_of(
     """The fit of runs, each given with its ceiling."""
     found = Counter(class_of(record, ceiling, metric, guess_nats) for record, ceiling in records)
     told = [one for one, _ in records]
-    accuracies = [one["train_accuracy"] for one in told if one.get("train_accuracy") is not None]
+    accuracies = [
+        one[name] for one in told if one.get(name := f"train_{fit_metric(one)}") is not None
+    ]
     losses = [one["loss"] for one in told if one.get("loss") is not None]
     steps = [step for one in told if (step := steps_to_fit(one)) is not None]
     return Fit(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from .arms import Graphs
 from .comparison import Comparison, Trial
 from .data import NOT_ASKED, Data
+from .metrics import CLASSES, LABELS, VALUES, macro_f1, of_labels, of_values
 from .network import Network, union
 from .own import CustomNetwork, network_of
 
@@ -43,8 +44,9 @@ class Reading:
             else:
                 sizes = data.sizes[chosen]
             kept = torch.arange(data.num_nodes) < sizes.unsqueeze(-1)
-        pos, pairs = (None if x is None else x[chosen] for x in (self.pos, data.pairs))
-        return layers, self.places, pos, kept, pairs
+        by_sample = (self.pos, data.pairs, data.asked_edges)
+        pos, pairs, ends = (None if x is None else x[chosen] for x in by_sample)
+        return layers, self.places, pos, kept, pairs, ends
 
 
 def scaled(data: Data, dtype: torch.dtype = torch.float32) -> Tensor | None:
@@ -62,8 +64,23 @@ def scaled(data: Data, dtype: torch.dtype = torch.float32) -> Tensor | None:
     return centred / (centred.square().sum((-2, -1), keepdim=True) / count).sqrt().clamp(min=1e-9)
 
 
-def loss_of(logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Cross-entropy in nats where something is asked."""
+def loss_of(
+    logits: Tensor, targets: Tensor, reduction: str = "mean", asked: Tensor | None = None
+) -> Tensor:
+    """Loss where something is asked: cross-entropy in nats, of labels their mean; squared error."""
+    if asked is not None:
+        logits = logits[asked]
+        targets = targets[asked]
+        if targets.is_floating_point():
+            loss = nn.functional.mse_loss(logits, targets.to(logits.dtype), reduction="none")
+        else:
+            loss = nn.functional.binary_cross_entropy_with_logits(
+                logits, targets.to(logits.dtype), reduction="none"
+            )
+        of_answers = loss.mean(-1)
+        if reduction == "sum":
+            return of_answers.sum()
+        return of_answers.mean()
     return nn.functional.cross_entropy(
         logits.flatten(0, -2), targets.flatten(), ignore_index=NOT_ASKED, reduction=reduction
     )
@@ -138,8 +155,15 @@ class Curve:
         return self.points
 
 
-def share_right(logits: Tensor, targets: Tensor) -> float:
-    """The share of answers that are right, of those asked."""
+def share_right(logits: Tensor, targets: Tensor, asked: Tensor | None, loss: float) -> float:
+    """The share of answers that are right, of those asked; of values R2; of labels NaN.
+
+    Of labels most are right where few hold, so that a curve would say nothing.
+    """
+    if asked is not None:
+        if targets.is_floating_point():
+            return 1.0 - loss
+        return math.nan
     asked = targets != NOT_ASKED
     right = (logits.argmax(-1) == targets) & asked
     return float(right.sum()) / max(1, int(asked.sum()))
@@ -161,10 +185,14 @@ def fit(
     mean = math.nan
     steps = 0
     curve = Curve(trial.steps)
+    masked = asked_of(comparison.data)
     for steps in range(1, trial.steps + 1):
         chosen = seen[torch.randint(len(seen), (training.batch,), generator=random)]
         logits = read(network, chosen)
-        loss = loss_of(logits, targets[chosen])
+        some = None
+        if masked is not None:
+            some = masked[chosen]
+        loss = loss_of(logits, targets[chosen], asked=some)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, training.clip)
@@ -175,24 +203,64 @@ def fit(
             mean = latest
         else:
             mean = mean + _MEMORY * (latest - mean)
-        curve.add(steps, latest, share_right(logits.detach(), targets[chosen]))
+        curve.add(steps, latest, share_right(logits.detach(), targets[chosen], some, latest))
         if training.stop is not None and mean <= training.stop:
             break
     capped = training.stop is not None and not mean <= training.stop
     return Fit(network, rate, initial, mean, steps, capped, curve.end(steps))
 
 
+def asked_of(data: Data) -> Tensor | None:
+    """Where something is asked of labels and values; classes say so themselves."""
+    if data.kind == CLASSES:
+        return None
+    return data.asked
+
+
 def scored(
-    network: Network | CustomNetwork, read: Reading, targets: Tensor, held: Tensor
+    network: Network | CustomNetwork,
+    read: Reading,
+    targets: Tensor,
+    held: Tensor,
+    metric: str = "accuracy",
+    unit: Tensor | None = None,
 ) -> dict[str, Any]:
-    """Accuracy and bits per answer on what was held out, and how many answers there were."""
+    """Scores on what was held out, and how many answers there were.
+
+    Of classes accuracy and bits per answer, and macro F1 if it is the study's; of labels AP, too;
+    of values MAE, of which ``unit`` is a deviation, and R2.
+    """
     right = nats = asked = 0.0
+    guesses = []
+    answers = []
+    masked = asked_of(read.data)
     with torch.no_grad():
         network.eval()
         for some in held.split(_AT_ONCE):
             logits = read(network, some)
             wanted = targets[some]
+            if masked is not None:
+                there = masked[some]
+                nats += float(loss_of(logits, wanted, "sum", there))
+                asked += float(there.sum())
+                guesses.append(logits[there])
+                answers.append(wanted[there])
+                continue
             right += float((logits.argmax(-1) == wanted).sum())
             nats += float(loss_of(logits, wanted, "sum"))
             asked += float((wanted != NOT_ASKED).sum())
-    return {"accuracy": right / asked, "bits": nats / asked / math.log(2), "answers": int(asked)}
+            if metric == "macro_f1":
+                guesses.append(logits.argmax(-1)[wanted != NOT_ASKED])
+                answers.append(wanted[wanted != NOT_ASKED])
+    bits = nats / asked / math.log(2)
+    if read.data.kind == VALUES:
+        assert unit is not None
+        scores = of_values(torch.cat(guesses), torch.cat(answers), unit)
+        return {**scores, "answers": int(asked)}
+    if read.data.kind == LABELS:
+        scores = of_labels(torch.cat(guesses), torch.cat(answers))
+        return {**scores, "bits": bits, "answers": int(asked)}
+    scores = {"accuracy": right / asked, "bits": bits}
+    if metric == "macro_f1":
+        scores["macro_f1"] = macro_f1(torch.cat(guesses), torch.cat(answers))
+    return {**scores, "answers": int(asked)}

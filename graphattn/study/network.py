@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from ..arguments import one_of, positive, width
 from ..graph import AttentionGraph, disjoint_union
 from ..models.stacks import Encoder
-from ..nn import EdgeTable, LearnedPosition, Rotary
+from ..nn import ALiBi, EdgeTable, LearnedPosition, Rotary
 from .data import Data
 
-POSITIONS = ("none", "learned", "relative", "rotary", "distance", "pairs")
-READOUTS = ("mean", "token", "node")
+POSITIONS = ("none", "learned", "relative", "rotary", "alibi", "distance", "pairs")
+READOUTS = ("mean", "token", "node", "edge")
 # of distances: buckets in a sample's root mean square radius, and how many there are
 _PER_RADIUS, _BUCKETS = (
     8,
@@ -57,7 +57,7 @@ class Readout(nn.Module):
     """What answers: all that is counted, compared and read out, whatever is between.
 
     Args:
-        readout: "mean", "token" or "node".
+        readout: "mean", "token", "node" or "edge".
         token: Which node, of "token".
         positions: What of the places the module is given; "none" where it has its own ways.
     """
@@ -70,8 +70,11 @@ class Readout(nn.Module):
         self.tables = nn.ModuleList()
         self.learned: LearnedPosition | None = None
 
-    def read(self, x: Tensor, kept: Tensor | None) -> Tensor:
-        """The readout (B, C), or (B, N, C) of all nodes, of nodes (B, N, C) or (M, C)."""
+    def read(self, x: Tensor, kept: Tensor | None, ends: Tensor | None = None) -> Tensor:
+        """The readout (B, C), or (B, N, C) of all nodes, of nodes (B, N, C) or (M, C).
+
+        Of edges (B, E, 2 C): their target and their source.
+        """
         if kept is not None:
             x = torch.zeros(*kept.shape, x.shape[-1], dtype=x.dtype).masked_scatter(
                 kept.unsqueeze(-1), x
@@ -80,6 +83,10 @@ class Readout(nn.Module):
             return x[:, self.token]
         if self.readout == "node":
             return x
+        if self.readout == "edge":
+            assert ends is not None
+            samples = torch.arange(len(x)).view(-1, 1, 1)
+            return x[samples, ends].flatten(-2)
         if kept is None:
             return x.mean(-2)
         return x.sum(-2) / kept.sum(-1, keepdim=True)
@@ -137,13 +144,19 @@ class Network(Readout):
             options["rotary"] = Rotary(C // H)
         self.encoder = Encoder(model.layers, C, H, model.hidden, **options)
         self.norm: nn.Module = nn.Identity()
-        if model.batch_norm and readout != "node":
+        if model.batch_norm and readout not in ("node", "edge"):
             self.norm = nn.BatchNorm1d(C)
-        self.head = nn.Linear(C, data.classes)
+        if readout == "edge":
+            self.head = nn.Linear(2 * C, data.classes)
+        else:
+            self.head = nn.Linear(C, data.classes)
         if positions == "learned":
             self.learned = LearnedPosition(nodes, C)
         else:
             self.learned = None
+        self.linear = None
+        if positions == "alibi":
+            self.linear = ALiBi(H)
         # the latest graph and places, and their values
         self._last: tuple[Any, ...] = (None, None, None)
         self.rows = _rows_of_table(data, positions)
@@ -162,8 +175,9 @@ class Network(Readout):
         pos: Tensor | None = None,
         kept: Tensor | None = None,
         pairs: Tensor | None = None,
+        ends: Tensor | None = None,
     ) -> Tensor:
-        """Logits (B, classes), or (B, N, classes) of the readout "node".
+        """Logits (B, classes), or (B, N, classes) of nodes and (B, E, classes) of edges.
 
         Args:
             inputs: (B, N) or (B, N, F).
@@ -173,6 +187,7 @@ class Network(Readout):
             pos: (B, N, d), for distances.
             kept: bool (B, N), which nodes are there, where every sample has its own graph.
             pairs: int64 (B, N, N), for a table of classes of pairs.
+            ends: int64 (B, E, 2), the edges of the readout "edge".
         """
         x = self.embedding(inputs)
         if self.learned is not None:
@@ -194,12 +209,15 @@ class Network(Readout):
         x = self.encoder(
             x, list(graphs), score_bias=self._biases(graphs, at, pos, kept, pairs), **turned
         )
-        return self.head(self.norm(self.read(x, kept)))
+        return self.head(self.norm(self.read(x, kept, ends)))
 
-    def _biases(self, graphs: tuple[AttentionGraph, ...], *where: Any) -> Any:
+    def _biases(self, graphs: tuple[AttentionGraph, ...], places: Tensor, *where: Any) -> Any:
+        if self.linear is not None:
+            biases = {graph: self.linear(graph, places) for graph in dict.fromkeys(graphs)}
+            return [biases[graph] for graph in graphs]
         if not len(self.tables):
             return None
-        values = {graph: self._values(graph, *where) for graph in dict.fromkeys(graphs)}
+        values = {graph: self._values(graph, places, *where) for graph in dict.fromkeys(graphs)}
         tables: Iterable[Any] = self.tables
         return [table.rows(values[graph]) for table, graph in zip(tables, graphs, strict=True)]
 

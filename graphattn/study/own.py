@@ -145,6 +145,7 @@ class CustomNetwork(Readout):
         pos: Tensor | None = None,
         kept: Tensor | None = None,
         pairs: Tensor | None = None,
+        ends: Tensor | None = None,
     ) -> Tensor:
         """Logits, as of :class:`Network`."""
         return self.read(self.of_nodes(inputs, layers, places, pos, kept), kept)

@@ -5,9 +5,9 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figure
-from .comparison import METRICS
 from .controls import DRAWN
 from .fits import UNFIT
+from .metrics import METRICS
 from .results import Results, Row
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _curves(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "
         ax.grid(True, color=FAINT, linewidth=0.6)
         ax.set_xlabel("training examples", fontsize=sheet.text)
         if number % across == 1 % across:
-            ax.set_ylabel(METRICS[about["metric"]], fontsize=sheet.text)
+            ax.set_ylabel(METRICS[about["metric"]].words, fontsize=sheet.text)
     _legend(figure, first, sheet)
     return figure
 
@@ -248,7 +248,7 @@ def _rows(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Fi
         )
         ax.set_ylim(len(rows) - 0.4, -0.6)
         ax.grid(True, axis="x", color=FAINT, linewidth=0.6)
-        ax.set_xlabel(METRICS[about["metric"]], fontsize=sheet.text)
+        ax.set_xlabel(METRICS[about["metric"]].words, fontsize=sheet.text)
         left = names
         handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)) | handles
     _below(

@@ -3,6 +3,7 @@
 import math
 from statistics import fmean, variance
 
+from .metrics import METRICS
 from .results import Results, Row
 from .statistics import SHARES, seeds_needed
 
@@ -100,7 +101,7 @@ def power(results: Results) -> list[list[str]]:
         most = seen * math.sqrt(freedom / chi2.ppf(1 - _LIMIT, freedom))
         if seen == 0:
             continue
-        bounded = results.plan["comparisons"][name]["metric"] == "accuracy"
+        bounded = METRICS[results.plan["comparisons"][name]["metric"]].is_share
         for size in (size for size in _SIZES if not bounded or size < SHARES[1]):
             seeds = [seeds_needed(size, deviation, claims) for deviation in (seen, most)]
             row = [

@@ -86,12 +86,27 @@ class Study:
                     f"claims: no comparison {claim.comparison!r}; there are {', '.join(named)}"
                 )
             comparison = named[claim.comparison or self.comparisons[0].name]
+            worse = comparison
+            if claim.worse_comparison is not None:
+                if claim.worse_comparison not in named:
+                    raise OptionError(
+                        f"claims: no comparison {claim.worse_comparison!r}; there are "
+                        f"{', '.join(named)}"
+                    )
+                worse = named[claim.worse_comparison]
+                if worse.metric != comparison.metric:
+                    raise OptionError(
+                        f"claims compare scores of one metric, got {comparison.metric} and "
+                        f"{worse.metric} in {claim}"
+                    )
+            groups = [*(comparison.data.groups or {}), *(worse.data.groups or {})]
             examples = [budget.examples for budget in comparison.budgets]
             for name, value, choices in (
                 ("arm", claim.better, comparison.kinds),
-                ("arm", claim.worse, comparison.kinds),
+                ("arm", claim.worse, worse.kinds),
                 ("positions", claim.positions, comparison.positions),
-                ("worse_positions", claim.worse_positions, comparison.positions),
+                ("worse_positions", claim.worse_positions, worse.positions),
+                ("group", claim.group, [name for name in groups if groups.count(name) > 1]),
                 ("examples", claim.examples, examples),
                 ("budget", claim.budget, range(len(comparison.budgets))),
             ):
@@ -169,6 +184,8 @@ def _about(
         "reference": reference(comparison),
         "readout": comparison.readout,
         "metric": comparison.metric,
+        "kind": comparison.data.kind,
+        "groups": list(comparison.data.groups or {}),
         "chance": comparison.data.chance,
         "guess_nats": guess_nats(comparison.data),
         "samples": len(comparison.data),

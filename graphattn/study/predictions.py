@@ -17,6 +17,7 @@ from .comparison import Comparison
 from .controls import DRAWN, everything, kept_by
 from .costs import operations
 from .data import NOT_ASKED, Data
+from .metrics import CLASSES, LABELS, VALUES
 from .network import Model
 from .own import CustomModel
 
@@ -166,7 +167,8 @@ def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
     None where not every node has a target.
     """
     targets = comparison.data.targets[:_SAMPLES]
-    if not comparison.data.of_nodes or graph.num_targets != comparison.data.num_nodes:
+    data = comparison.data
+    if not data.of_nodes or data.kind != CLASSES or graph.num_targets != comparison.data.num_nodes:
         return None
     source, target = graph.edge_index.cpu()
     a = targets[:, source]
@@ -197,7 +199,7 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
             law = "a zero Jacobian: an answer beyond the receptive field is a guess"
             at = torch.arange(data.num_nodes) == comparison.token
             if data.of_nodes:
-                asked = (data.targets != NOT_ASKED).sum(0)
+                asked = data.asked.sum(0)
             else:
                 asked = at.long()
             # no padding of this sample
@@ -214,15 +216,28 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
 
 
 def guess_nats(data: Data) -> float:
-    """Cross-entropy of a guess that knows the shares of the classes, and nothing of a sample."""
+    """Loss of a guess that knows the shares of the classes, and nothing of a sample.
+
+    Cross-entropy in nats, of labels its mean; of values the variance in their deviations, 1.
+    """
+    if data.kind == VALUES:
+        return 1.0
+    if data.kind == LABELS:
+        held = data.targets[data.asked].double().mean(0)
+        return float((torch.special.entr(held) + torch.special.entr(1 - held)).mean())
     shares = data.targets[data.targets != NOT_ASKED].bincount().double()
     return float(-torch.special.xlogy(shares / shares.sum(), shares / shares.sum()).sum())
 
 
 def _by_place(data: Data) -> float:
     """Chance; where nodes answer, of a guess by place: shuffled labels stay at their places."""
-    if not data.of_nodes:
+    if data.of == "sample" or data.kind == VALUES:
         return data.chance
+    if data.kind == LABELS:
+        shares = (data.targets & data.asked.unsqueeze(-1)).double().sum(0)
+        shares = shares / data.asked.sum(0).clamp(min=1).unsqueeze(-1)
+        best = torch.maximum(shares, 1 - shares).mean(-1)
+        return float((best * data.asked.sum(0)).sum() / data.asked.sum())
     asked = [column[column != NOT_ASKED].bincount(minlength=1) for column in data.targets.t()]
     return float(sum(counts.max() for counts in asked) / sum(counts.sum() for counts in asked))
 

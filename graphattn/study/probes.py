@@ -24,8 +24,10 @@ def probed(
     held: Tensor,
     *,
     along_full: bool,
+    targets: Tensor | None = None,
+    unit: Tensor | None = None,
 ) -> dict[str, Any]:
-    """Numbers of one trained model.
+    """Numbers of one trained model; of values with its standardised targets and their unit.
 
     Returns:
         ``entropy`` (bits) and ``distance`` (places) of attention, the mean over heads and targets
@@ -38,10 +40,11 @@ def probed(
     if isinstance(network, Network):
         found = _inside(comparison, graphs, network, held[:_SAMPLES])
     if along_full:
+        if targets is None:
+            targets = comparison.data.targets
         other = Reading(comparison.data, everything(graphs, comparison.data.causal))
-        found["along_full"] = scored(network, other, comparison.data.targets, held)[
-            comparison.metric
-        ]
+        metric = comparison.metric
+        found["along_full"] = scored(network, other, targets, held, metric, unit)[metric]
     return found
 
 
@@ -89,7 +92,7 @@ def spread(x: Tensor, sizes: list[int]) -> float:
 def effective_nodes(comparison: Comparison, network: Network, read: Reading, some: Tensor) -> float:
     """The participation number of the readout's gradient over the nodes.
 
-    Of the last node where all are read out.
+    Of the last node, or edge, where all are read out.
     """
     embedded: list[Tensor] = []
 
@@ -100,7 +103,7 @@ def effective_nodes(comparison: Comparison, network: Network, read: Reading, som
     hook = network.embedding.register_forward_hook(keep)
     logits = read(network, some)
     hook.remove()
-    if comparison.readout == "node":
+    if comparison.readout in ("node", "edge"):
         answer = logits[:, -1]
     else:
         answer = logits

@@ -30,7 +30,7 @@ _OF_TRIAL = (
     "seed",
     "state",
 )
-_OF_RESULT = ("accuracy", "bits", "answers", "initial", "parameters", "position_parameters")
+_OF_RESULT = ("answers", "initial", "parameters", "position_parameters")
 _HASH, _TAKEN_OUT = "hash", "taken_out"
 _MOST_KEPT = 2_000  # bytes of a line that was taken out
 _PLAN_FORM = "plan 1"  # another one wherever what a page reads of a plan is another
@@ -55,6 +55,13 @@ def _is_curve(value: Any) -> bool:
     )
 
 
+def _is_groups(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(scores, dict) and all(map(_is_probe, scores.values()))
+        for scores in value.values()
+    )
+
+
 #: What a value of a line must be, and how to tell.
 _MUST: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(
@@ -69,6 +76,11 @@ _MUST: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: value is None or _is_number(value, 0, 1),
     ),  # None where it diverged
     "bits": ("0 or more", lambda value: value is None or _is_number(value, 0)),
+    "macro_f1": ("from 0 to 1", lambda value: value is None or _is_number(value, 0, 1)),
+    "ap": ("from 0 to 1", lambda value: value is None or _is_number(value, 0, 1)),
+    "mae": ("0 or more", lambda value: value is None or _is_number(value, 0)),
+    "r2": ("at most 1", lambda value: value is None or _is_number(value, -math.inf, 1)),
+    "groups": ("scores by name", _is_groups),
     "cpu_s": ("seconds", lambda value: _is_number(value, 0)),
     "rate": ("a learning rate", lambda value: _is_number(value, 0)),
     "train_accuracy": (
@@ -256,6 +268,8 @@ def fault_of(record: Any) -> str:
     if not isinstance(record, dict):
         return "no trial"
     names = _OF_TRIAL if record.get("state") == "failed" else (*_OF_TRIAL, *_OF_RESULT)
+    if "r2" not in record and names != _OF_TRIAL:
+        names = (*names, "accuracy", "bits")
     missing = [name for name in names if name not in record]
     if missing:
         return f"no trial, without {missing[0]!r}"

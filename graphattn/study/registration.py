@@ -94,7 +94,7 @@ def _measured_arms(trials: list[Trial], records: Records) -> set[tuple[str, str]
 def _arms(claim: Claim, default: str) -> set[tuple[str, str]]:
     """Comparison and arm of both sides of a claim."""
     comparison = claim.comparison or default
-    return {(comparison, claim.better), (comparison, claim.worse)}
+    return {(comparison, claim.better), (claim.worse_comparison or comparison, claim.worse)}
 
 
 def _changes(last: Entry, comparison: str, seeds: int, spent: dict[str, Any]) -> list[str]:

@@ -101,6 +101,9 @@ class Report(Results):
             line |= {"fit": {**vars(fit), "failed": fit.failed, "unknown": fit.unknown}}
             if effect is not None:
                 line["effect"] = vars(effect)
+            names = self.test_groups(row)
+            if names:
+                line["groups"] = {name: self.of_group(row, name).scores for name in names}
             rows.append(line)
         numbers = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}
         numbers |= {

@@ -24,6 +24,7 @@ from .claims import (
 )
 from .collapse import Groups, groups_of
 from .fits import TOO_OLD, Fit, fit_of
+from .metrics import CLASSES, CONTROL, METRICS
 from .page import Block
 from .records import MOST_SEEDS, Records
 from .statistics import DIFFERENCES, SHARES, Interval, effect_size, interval, iqm_interval
@@ -96,7 +97,7 @@ class Row:
     @property
     def is_share(self) -> bool:
         """Whether its scores are from 0 to 1."""
-        return self.metric == "accuracy"
+        return METRICS[self.metric].is_share
 
     def may_leave(self, chance: float) -> bool:
         """Whether no law keeps it there."""
@@ -122,6 +123,8 @@ class Row:
 
     def _guesses(self, ceiling: float) -> float:
         """Standard deviation of a trial that guesses what its graph does not reach."""
+        if not self.is_share:
+            return 1 / math.sqrt(self.answers)  # of R2
         return math.sqrt(ceiling * (1 - ceiling) / self.answers)
 
     @property
@@ -184,8 +187,8 @@ class Results:
         if scored:
             answers = scored[0][1]["answers"]
         if prediction["kind"] == "shuffled":
-            metric = "accuracy"
-            if about["readout"] == "node":
+            metric = CONTROL[about.get("kind", CLASSES)]
+            if about["readout"] in ("node", "edge"):
                 answers = about["held"]  # nodes of a sample may be right or wrong together
         by_seed: dict[int, list[float]] = {}
         for trial, record in scored:
@@ -240,7 +243,9 @@ class Results:
 
         The largest of logits that are NaN is the first class, and no answer.
         """
-        return one["state"] != "failed" and one["accuracy"] is not None and one["bits"] is not None
+        return one["state"] != "failed" and all(
+            one[name] is not None for name in METRICS if name in one
+        )
 
     def fit(self, row: Row) -> Fit:
         """What an arm reached on its training examples, by run."""
@@ -325,10 +330,7 @@ class Results:
         """Scores of two rows on the seeds that both have, higher is better; none of unlike ones."""
         if one.metric != other.metric:
             return [], []
-        if one.metric == "bits":
-            sign = -1.0
-        else:
-            sign = 1.0
+        sign = METRICS[one.metric].sign
         seeds = sorted(one.scores.keys() & other.scores.keys())
         return [sign * one.scores[seed] for seed in seeds], [
             sign * other.scores[seed] for seed in seeds
@@ -437,8 +439,31 @@ class Results:
         if claim.examples is not None:
             where["examples"] = claim.examples
         better = self.row(claim.better, positions=claim.positions, **where)
-        positions = claim.worse_positions or better.positions
-        return better, self.row(claim.worse, positions=positions, **where)
+        where["positions"] = claim.worse_positions
+        if claim.worse_comparison is not None:
+            where["comparison"] = claim.worse_comparison
+        elif claim.worse_positions is None:
+            where["positions"] = better.positions
+        rows = (better, self.row(claim.worse, **where))
+        if claim.group is None:
+            return rows
+        return self.of_group(rows[0], claim.group), self.of_group(rows[1], claim.group)
+
+    def of_group(self, row: Row, group: str) -> Row:
+        """A row with its scores on a named part of the test; of rewirings the mean of the draws."""
+        scores: dict[int, list[float]] = {}
+        answers = 0
+        for trial, record in self.ended.get(_group(vars(row)), []):
+            found = record.get("groups", {}).get(group)
+            if trial["seed"] in row.scores and found is not None:
+                scores.setdefault(trial["seed"], []).append(found[row.metric])
+                answers = found["answers"]
+        means = {seed: fmean(values) for seed, values in scores.items()}
+        return replace(row, scores=means, answers=answers, bounded=[])
+
+    def test_groups(self, row: Row) -> list[str]:
+        """Names of the parts of the test of its comparison."""
+        return self.plan["comparisons"][row.comparison].get("groups", [])
 
     def _remarks(self, claim: Claim, one: Row, other: Row) -> tuple[str, ...]:
         """Notes on two arms that could not differ, and on what was chosen after looking."""
@@ -464,8 +489,10 @@ class Results:
         Of bits, if no better than a guess by the shares of the classes.
         """
         about = self.plan["comparisons"][row.comparison]
-        if not row.is_share:
+        if row.metric == "bits":
             return fmean(row.scores.values()) * math.log(2) >= about.get("guess_nats", math.inf)
+        if row.metric != "accuracy":
+            return False  # what a guess has varies with the samples held out
         chance = about["chance"]
         guesses = len(row.scores) * about["held"]
         most = chance + SIGMAS * math.sqrt(chance * (1 - chance) / guesses)

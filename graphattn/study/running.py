@@ -70,8 +70,8 @@ def run(
         arms: By name, a graph, a pattern or recipe, a function of a :class:`Sample` that gives its
             graph, or a list with one graph for each layer.
         data: Samples and what is asked about them.
-        readout: "mean" of the nodes, "token" (the first one, or ``token=``), or "node": every node
-            answers.
+        readout: "mean" of the nodes, "token" (the first one, or ``token=``), "node": every node
+            answers, or "edge": every edge that is asked, by both of its nodes.
         budgets: :class:`Budget`, or several: training examples, and steps, operations or time.
         seeds: How often everything is done, paired: 6 or more for a verdict on one claim, 9 or more
             on ten.
@@ -85,10 +85,10 @@ def run(
             warns of arms at chance or at their best, and has the number of seeds for a difference
             of a given size.
         on_trial: Called with the record of each trial, as :class:`Study` has it.
-        options: ``positions`` ("none", "learned", "relative", "rotary", "distance", "pairs": one or
-            several), ``controls``, ``draws`` of a rewiring and ``permutations`` for each seed (1:
-            one for all seeds), ``token``, ``metric``; ``processes`` (0: in this one; by default one
-            for each core, if they can import the model), ``significance``.
+        options: ``positions`` ("none", "learned", "relative", "rotary", "alibi", "distance",
+            "pairs": one or several), ``controls``, ``draws`` of a rewiring and ``permutations`` for
+            each seed (1: one for all seeds), ``token``, ``metric``; ``processes`` (0: in this one;
+            by default one for each core, if they can import the model), ``significance``.
     Raises:
         OptionError: If the readout does not fit, significance is claimed from few seeds, or ``out``
             holds another study.

@@ -51,6 +51,9 @@ def page_of(results: Results, cautions: list[str]) -> Page:
     if fits:
         sections.append(Section("Did the arms fit?", fits))
     sections.append(Section("Measured", [Figure("Scores of every arm"), *_measured(results)]))
+    of_groups = _by_group(results)
+    if of_groups:
+        sections.append(Section("By group", of_groups))
     if results.claims and not results.is_pilot:
         sections.append(Section("Claims", _claims(results)))
     sections += [
@@ -286,6 +289,26 @@ def _what_intervals_hold(results: Results) -> str:
         elif names:
             words.append(f"{meaning[:1].upper()}{meaning[1:]}")
     return " ".join(words)
+
+
+def _by_group(results: Results) -> list[Block]:
+    """Scores on the named parts of the test, a column for each."""
+    blocks: list[Block] = []
+    for comparison, about in results.plan["comparisons"].items():
+        names = about.get("groups", [])
+        rows = []
+        for row in results.rows:
+            if row.comparison != comparison or not names or not row.scores:
+                continue
+            if row.prediction["kind"] == "shuffled":
+                continue
+            cells = [_named(results, comparison, row.arm), row.positions, _steps(results, row)]
+            cells += [_or_dash(results.of_group(row, name).interval) for name in names]
+            rows.append(cells)
+        if rows:
+            head = ["arm", "positions", "steps", *map(verbatim, names)]
+            blocks += [f"{about['metric']} [95 %] of each part of the test:", Table(head, rows)]
+    return blocks
 
 
 def _cells(results: Results, row: Row, score: str) -> dict[str, str]:

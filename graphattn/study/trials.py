@@ -9,7 +9,7 @@ from .comparison import Budget, Comparison, Trial, short_hash
 from .costs import measured
 from .syntax import syntax_of
 
-_CODE = ("data.py", "network.py", "own.py", "fitting.py", "trial.py")
+_CODE = ("data.py", "metrics.py", "network.py", "own.py", "fitting.py", "trial.py")
 """Code that a result depends on, beside versions: its statements, whatever their layout."""
 _PACKAGES = ("graphattn", "torch", "llvmlite")
 

@@ -290,7 +290,7 @@ WRONG = {
         {"model": study.Model(2, 8, 3, 5)},
     ),
     "readout 'node' does not fit": ({"a": WINDOW}, {}, {"readout": "node"}),
-    'readout must be "mean", "token" or "node"': ({"a": WINDOW}, {}, {"readout": "max"}),
+    'readout must be "mean", "token", "node" or "edge"': ({"a": WINDOW}, {}, {"readout": "max"}),
     "draws must be at least 3": ({"a": WINDOW}, {}, {"draws": 1}),
     "give data.pos": ({"a": WINDOW}, {}, {"positions": "distance"}),
     "token must be": ({"a": WINDOW}, {}, {"token": N}),
