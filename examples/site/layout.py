@@ -31,6 +31,8 @@ PAGES = (
     "examples/studies/**/*.svg",
     "tests/claims/README.md",
 )
+#: Titles on the site of pages that have the title of another page in the repository.
+TITLES = {ROOT / "README.md": "What graphattn is"}
 #: Folders that a page links to, and the page that stands for each.
 FOLDERS = {EXAMPLES: "gallery/index.rst", EXAMPLES / "studies": "examples/studies/README.md"}
 FOLDERS[EXAMPLES / "story"] = "story/index.rst"
@@ -109,7 +111,10 @@ def page(path: Path) -> str:
             return f"](/{file.name}{link[2]})"
         return f"](/{FOLDERS.get(file) or file.relative_to(ROOT)}{link[2]})"
 
-    return re.sub(r"\]\((?!https?:|#)([^)#\s]+)(#?[^)\s]*)\)", target, path.read_text())
+    text = path.read_text()
+    if path in TITLES:
+        text = re.sub(r"\A# .*", f"# {TITLES[path]}", text)
+    return re.sub(r"\]\((?!https?:|#)([^)#\s]+)(#?[^)\s]*)\)", target, text)
 
 
 def example(path: Path) -> str:
