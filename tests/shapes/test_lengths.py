@@ -44,6 +44,15 @@ def test_atoms_in_other_units_than_angstrom_are_warned_of(tmp_path, scale, unit,
     assert shape.notes[-1] in lines[0]
 
 
+def test_many_frames_in_nanometres_are_one_line(tmp_path):
+    frames = [crystal(0.1, seed=seed) for seed in range(5)] + [crystal(seed=5)]
+    save_frames(frames, tmp_path / "all.extxyz")
+    found, lines = warned(lambda: load_frames(tmp_path / "all.extxyz"))
+    assert len(lines) == 1
+    assert lines[0].endswith("(6 of 6 frames)")  # the odd one is unlike the others
+    assert all(shape.notes for shape in found)
+
+
 def test_atoms_in_angstrom_are_not(tmp_path):
     hydrogen = torch.tensor([[0.0, 0, 0], [0, 0, 0.74], [5, 0, 0], [5, 0, 0.74]])
     frames = [crystal(seed=seed) for seed in range(5)]

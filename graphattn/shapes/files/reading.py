@@ -114,6 +114,7 @@ def load(
     raw = read_raw(path, columns=columns, allow_nonfinite=allow_nonfinite, max_bytes=max_bytes)
     if flag(weld, "weld", LoaderError):
         raw = welded(raw)
+    _warn_of_units([raw], path)
     return _shape_of(raw, path)
 
 
@@ -148,7 +149,20 @@ def load_frames(
     flag(allow_nonfinite, "allow_nonfinite", LoaderError)
     suffix(path, (".extxyz", ".xyz"), "load_frames")
     blob = read(path, whole(max_bytes, "max_bytes", error=LoaderError))
-    return [_shape_of(_checked(raw, allow_nonfinite), path) for raw in frames(blob)]
+    found = [_checked(raw, allow_nonfinite) for raw in frames(blob)]
+    _warn_of_units(found, path)
+    return [_shape_of(raw, path) for raw in found]
+
+
+def _warn_of_units(found: list[Raw], path: PathLike) -> None:
+    """Warn in one line of the first doubt, and of how many frames have one."""
+    doubts = [raw.doubt for raw in found if raw.doubt]
+    if not doubts:
+        return
+    more = ""
+    if len(doubts) > 1:
+        more = f" ({len(doubts):,} of {len(found):,} frames)"
+    warnings.warn(f"{file_name(path)}: {doubts[0]}{more}", stacklevel=3)
 
 
 def _shape_of(raw: Raw, path: PathLike) -> Shape:
@@ -162,7 +176,6 @@ def _shape_of(raw: Raw, path: PathLike) -> Shape:
     notes = raw.notes
     if raw.doubt:
         notes = (*notes, raw.doubt)
-        warnings.warn(f"{file_name(path)}: {raw.doubt}", stacklevel=3)
     if len(raw.corner):
         tensors["face"] = tensor(faces.T)
     if (size > 3).any():
