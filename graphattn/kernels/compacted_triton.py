@@ -14,6 +14,7 @@ from .compacted import Call
 from .edges_triton import BATCHES, _as, _on, _read, _strides, dropout_of, word_of
 
 COLUMNS = {2: 64, 4: 32, 8: 16}  # columns gathered at once, by the bytes of a number
+SCORES = 1 << 11  # most pairs of rows and columns at once
 EACH = 1 << 9  # most numbers of rows, or of scores, for a warp; a quarter of numbers over two bytes
 MOST_WARPS = 8
 NUMBERS = 1 << 12  # most numbers of them, unless 16 columns have more
@@ -119,7 +120,12 @@ def _constants(call: Call, rows: int) -> dict[str, Any]:
     key_block = max(16, triton.next_power_of_2(head_dim))
     value_block = max(16, triton.next_power_of_2(value_dim))
     number = call.query.element_size()
-    columns = min(COLUMNS[number], NUMBERS * 2 // number // max(key_block, value_block))
+    columns = min(
+        COLUMNS[number], SCORES // rows, NUMBERS * 2 // number // max(key_block, value_block)
+    )
+    # a tanh or a hash of each pair takes registers
+    if call.edge is not None or call.softcap > 0:
+        columns = 16
     columns = max(16, columns)
     wide = tl.float32
     if dtype_of_sums(call.query) == torch.float64:

@@ -504,3 +504,4 @@ def test_every_operand_is_on_the_device(told):
     device that is not there; compiled code apart, which it cannot run."""
     assert "every operand is on the device" in told, told
     assert "tiles by varlen_attn right" in told, told
+    assert "compacted, dropped as by edges right" in told, told

@@ -145,5 +145,5 @@ def test_kernels_compile_within_bounds_and_without_atomics(tmp_path, monkeypatch
         assert {row["kernel"] for row in rows} == set(offline.COMPACTED)
         for row in rows:
             assert row["atomics"] == row["stack"] == 0, row
-            assert row["registers"] <= 176, row
+            assert row["registers"] <= 192, row
             assert row["shared"] <= 32768, row

@@ -87,11 +87,12 @@ def test_the_table_of_what_each_kernel_takes_is_whole_and_within_bounds():
     }
     for row in rows:
         assert row["atomics"] == 0, row
-        assert row["stack"] <= 16, row
         if row["kernel"] in offline.COMPACTED:  # of 99 KB and more
+            assert row["stack"] <= (40 if row["step"].endswith("+") else 16), row
             assert row["registers"] <= 255, row
             assert row["shared"] <= 98304, row
         else:
+            assert row["stack"] <= 16, row
             assert row["registers"] < 255, row
             assert row["shared"] <= 32768, row
 
