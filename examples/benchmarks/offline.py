@@ -95,6 +95,7 @@ def measured(code: Any) -> dict[str, Any]:
     return {
         "kernel": code.metadata.name,
         "warps": code.metadata.num_warps,
+        "occupancy": occupancy(code.metadata.num_warps, usage["REG"], code.metadata.shared),
         "registers": usage["REG"],
         "stack": usage["STACK"] + usage["LOCAL"],
         "shared": code.metadata.shared,
@@ -104,6 +105,15 @@ def measured(code: Any) -> dict[str, Any]:
         ),
         "atomics": len(re.findall(r"\b(?:atom|red)\.", ptx)),
     }
+
+
+def occupancy(warps: int, registers: int, shared: int) -> float:
+    """The share of a multiprocessor's 64 warps that run: of sm_80, 90 and 100, which have 65,536
+    registers, at least 160 KiB of shared memory and 32 programs.
+    """
+    of_program = 32 * warps * -(-max(1, registers) // 8) * 8
+    programs = min(32, 64 // warps, 65_536 // of_program, 163_840 // max(1, shared + 1024))
+    return round(programs * warps / 64, 2)
 
 
 def rows(hubs: bool) -> tuple[torch.Tensor, ...]:
@@ -144,14 +154,31 @@ def additive(
     additive_triton.edge_additive_backward(*given, grad)
 
 
+def projections(heads: int, width: int, dtype: torch.dtype) -> None:
+    """Queries of 16 edge features, and the gradient of their projection."""
+    from graphattn.kernels.attention_triton import Shares, project
+
+    nodes = torch.zeros(1, 128, heads, width, dtype=dtype)
+    weight = torch.zeros(heads, 16, width, dtype=dtype)
+    queries = torch.zeros(1, 128, heads, 16, dtype=torch.promote_types(dtype, torch.float32))
+    project(nodes, weight, queries, None, None)
+    project(nodes, weight, queries, queries, Shares(weight.transpose(1, 2)))
+
+
 def step(
-    heads: int, width: int, dtype: torch.dtype, *, everything: bool = False, hubs: bool = False
+    heads: int,
+    width: int,
+    dtype: torch.dtype,
+    *,
+    everything: bool = False,
+    features: bool = False,
+    hubs: bool = False,
 ) -> None:
     """A forward and a backward of attention on rows of all lengths, with all that they may be
     asked.
 
-    Else without anything, and the operators of other normalisations; with ``hubs`` on long rows
-    alone.
+    Else without anything but edge ``features``, and the operators of other normalisations; with
+    ``hubs`` on long rows alone.
     """
     from graphattn.kernels import attention_triton, edges_triton
 
@@ -163,10 +190,11 @@ def step(
     )
     extra: tuple[torch.Tensor | None, ...] = (None, None, None)
     options: tuple[Any, ...] = (0.5, 0.0, 0.0, "both", None)
+    if everything or features:
+        attr = torch.zeros(1, E, 16, dtype=dtype)
+        extra = (None, attr, torch.zeros(heads, width, 16, dtype=dtype))
     if everything:
-        bias = torch.zeros(1, E, heads, dtype=dtype)
-        features = torch.zeros(1, E, 16, dtype=dtype)
-        extra = (bias, features, torch.zeros(heads, width, 16, dtype=dtype))
+        extra = (torch.zeros(1, E, heads, dtype=dtype), *extra[1:])
         options = (0.5, 2.0, 0.1, "both", torch.tensor(5))
     given = (node, node, node, *extra, *layout, *layout, *options)
     output, lse, weights, *kept = attention_triton.forward(*given, everything, everything)
@@ -220,6 +248,7 @@ STEPS: dict[str, Callable[[], None]] = {
     )
 }  # fmt: skip
 STEPS |= {
+    "16 x 64 float16 features": partial(step, 16, 64, torch.float16, features=True),
     "vectors of 64 by 8": partial(additive, 1, 8, 64),
     "vectors of 512 by 64": partial(additive, 1, 64, 512),
     "additive, 8 x 32": partial(additive, 8, 1, 32, smooth=True),
@@ -240,7 +269,7 @@ STEPS["tiles of 32, 4 x 32 float64 +"] = partial(
 
 
 def main() -> None:
-    """Complete the table."""
+    """Complete the table, and print how many warps run of the kernels that take most time."""
     rows = json.loads(TABLE.read_text())["kernels"] if TABLE.exists() else []
     done = {(row["architecture"], row["step"]) for row in rows}
     for architecture, name in itertools.product(ARCHITECTURES, STEPS):
@@ -252,6 +281,10 @@ def main() -> None:
         TABLE.parent.mkdir(exist_ok=True)
         TABLE.write_text(f'{{"triton": "{triton.__version__}", "kernels": [\n{lines}\n]}}\n')
         print(architecture, name, flush=True)
+    for row in rows:
+        if row["kernel"] in ("forward", "backward", "edge_sums", "project"):
+            words = (row["architecture"], row["step"], row["kernel"], f"{row['warps']} warps")
+            print(*words, f"{row['registers']} registers, {row['occupancy']} of the warps")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from . import triton_additive
 from .arrays import dtype_of_sums
-from .edges_triton import _constants, _launch, _merge, _read, _strides
-from .row_work import Work, schedule
+from .edges_triton import HELD, _constants, _launch, _merge, _read, _strides
+from .row_work import LONG, Work, schedule
 
 SHARES = 512  # most programs that sum the gradient of weights
 ROOM = 1 << 22  # approximate limit of the numbers that they hold together
@@ -152,13 +152,18 @@ def _parts(ptr: Tensor, order: Tensor) -> tuple[Work, ...]:
 def _of(x: Tensor, groups: int, K: int, D: int, slope: float, align: int) -> dict[str, Any]:
     """The constants of the compiled kernels: one group, and half as many edges, per program.
 
-    Two rows of each edge are held at once. For tanh, which is computed in float64, a quarter as
-    many.
+    A warp has up to 256 numbers of an edge, and two rows of each edge are held at once. For tanh,
+    which is computed in float64, a quarter as many edges.
     """
     constants = _constants(dtype_of_sums(x), 1, D=D)
     smooth = math.isnan(slope)
-    edges = max(1, constants["BE"] // (4 if smooth else 2))
-    return constants | {"H": groups, "K": K, "SMOOTH": smooth, "ALIGN": align, "BE": edges}
+    warps = max(1, min(8, constants["BD"] // 256))
+    edges = max(1, min(LONG, HELD * 32 * warps // constants["BD"]))
+    if x.dtype == torch.float64:
+        edges = max(1, edges // 4)
+    edges = max(1, edges // (4 if smooth else 2))
+    launched = {"BE": edges, "num_warps": warps}
+    return constants | {"H": groups, "K": K, "SMOOTH": smooth, "ALIGN": align} | launched
 
 
 def _number(slope: float) -> float:

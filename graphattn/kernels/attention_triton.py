@@ -51,7 +51,7 @@ def forward(*arguments: Any) -> tuple[Tensor, ...]:
     sums = new(call.shape_of_features("value"), dtype=wide)
     weight = _weight(call)
     if call.adds_features_to("key"):
-        _project(call.query, weight, queries, None, None)
+        project(call.query, weight, queries, None, None)
     of_features = Projected(
         weight,
         _given(queries, call.adds_features_to("key")),
@@ -80,10 +80,10 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
     if kept.numel() == 0:
         kept = new((B, E, H), dtype=wide)
         _softmax(call, None, None, None, kept, projected)
-    shares = _Shares(grad_weight)
+    shares = Shares(grad_weight)
     if call.adds_features_to("value"):
         of_sums = torch.empty_like(sums)
-        _project(grad_output, weight, of_sums, sums, shares)
+        project(grad_output, weight, of_sums, sums, shares)
         projected = projected._replace(sums=of_sums)
     share = new((B, E, H), dtype=wide)
     new_weights = None
@@ -106,7 +106,7 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
         call, kept, grad_output, outer, written, share, new_weights, removed, projected
     )
     if of_queries is not None:
-        _project(call.query, None, None, of_queries, shares)
+        project(call.query, None, None, of_queries, shares)
     if new_weights is None:
         new_weights = kept
     groups = call.key.shape[2]
@@ -136,7 +136,7 @@ def _weight(call: GpuCall) -> Tensor | None:
     return call.attr_weight.detach().transpose(1, 2).contiguous()
 
 
-class _Shares:
+class Shares:
     """The gradient of the projection, in shares of the programs that sum it over their nodes."""
 
     def __init__(self, grad: Tensor) -> None:
@@ -159,8 +159,8 @@ class _Shares:
             self.grad.copy_(totals[0])
 
 
-def _project(
-    x: Tensor, weight: Tensor | None, y: Tensor | None, z: Tensor | None, shares: _Shares | None
+def project(
+    x: Tensor, weight: Tensor | None, y: Tensor | None, z: Tensor | None, shares: Shares | None
 ) -> None:
     """Products of nodes (B, T, H, D) and a weight into ``y``, and of nodes and ``z`` into shares.
 
@@ -170,8 +170,8 @@ def _project(
     if B * T * H == 0:
         return
     if D > MOST and y is not None and z is not None:
-        _project(x, weight, y, None, None)
-        _project(x, None, None, z, shares)
+        project(x, weight, y, None, None)
+        project(x, None, None, z, shares)
         return
     F = next(rows.shape[3] for rows in (y, z) if rows is not None)
     rows = _read(x)

@@ -18,9 +18,14 @@ from .edge_call import Call
 from .row_work import LONG, NUMBERS, Hubs, Work, heads_at_once, schedule
 
 BATCHES = 65535  # most programs along the second axis of a grid
-# of them in the registers of a thread, for the edges it has at once; half as many where it has
-# features too
+# Numbers of nodes in the registers of a thread, for the edges it has at once; a quarter as many
+# where it has features too. Registers and bytes of examples/benchmarks/offline.py chose these.
 HELD = 32
+# Most rows that a program walks. As many warps as have LONG edges at once, and so few programs on
+# a multiprocessor, leave in its L1 what the next row reads: of kNN-16 along a curve, 0.6 of the
+# sources with 7 programs, none with 16, or where each has one row.
+ROWS = 16
+ENOUGH = 1 << 12  # programs; where rows are fewer, each has one
 
 
 class GpuCall(Call):
@@ -118,7 +123,7 @@ def _softmax(
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
         given = (*read, *work[1:], call.source, call.edge, *written, T, E)
         after = (*of_nodes, *strides, *call.numbers())
-        _launch(
+        _walk(
             triton_softmax.forward,
             work,
             B,
@@ -210,7 +215,7 @@ def _score_gradients(
         given = (*read, *work[1:], call.source, call.edge, *rest, *results, *own, T, E)
         after = (hubs, *of_nodes, *strides, B, *call.numbers())
         passes = {"FIRST": first, "SECOND": second}
-        _launch(triton_sums.backward, work, B, given, after, constants | passes)
+        _walk(triton_sums.backward, work, B, given, after, constants | passes)
 
     work = schedule(call.ptr, call.order)
     for part in work.whole:
@@ -301,7 +306,7 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
     work = schedule(ptr, order)
     for part in (*work.whole, *(() if work.hubs is None else work.hubs[:1])):
         given = (rows, others, *part[1:], index, edge, out, edge.numel())
-        _launch(triton_sums.edge_products, part, B, given, strides, constants)
+        _walk(triton_sums.edge_products, part, B, given, strides, constants)
     return out
 
 
@@ -359,7 +364,7 @@ def _sums(
 
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
         given = (weight, rows, removed, *work[1:], index, edge, *written, E, N)
-        _launch(
+        _walk(
             triton_sums.edge_sums,
             work,
             B,
@@ -473,15 +478,14 @@ def _constants(wide: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
     most = max(blocks.values())
     per_program = heads_at_once(heads, *widths.values(), numbers=NUMBERS)
     numbers = most * per_program
-    if numbers <= 256:
-        warps = 1
-    elif numbers <= 512:
-        warps = 2
-    elif numbers <= 2048:
-        warps = 4
-    else:
-        warps = 8
-    held = HELD // (2 if widths.get("F") else 1) // (4 if wide == torch.float64 else 1)
+    held = HELD
+    most_warps = 8
+    if widths.get("F"):
+        held //= 4
+        most_warps = 4
+    if wide == torch.float64:
+        held //= 4
+    warps = max(1, min(most_warps, numbers * LONG // (32 * HELD)))
     edges = max(1, min(LONG, held * 32 * warps // numbers))
     if wide == torch.float64:
         wide_type = tl.float64
@@ -498,7 +502,7 @@ def _constants(wide: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
     }
 
 
-def _launch(
+def _walk(
     kernel: Any,
     work: Work,
     batch: int,
@@ -506,8 +510,25 @@ def _launch(
     rest: tuple[Any, ...],
     constants: dict[str, Any],
 ) -> None:
-    """A program for each row and block of heads, for as many batch elements as a grid can have."""
+    """Programs that each walk neighbouring rows, which along a curve share sources in L1."""
     rows = work.node.numel()
+    blocks = -(-constants["H"] // constants["BH"])
+    each = max(1, min(ROWS, rows * batch * blocks // ENOUGH))
+    _launch(kernel, work, batch, given, (rows, each, *rest), constants, -(-rows // each))
+
+
+def _launch(
+    kernel: Any,
+    work: Work,
+    batch: int,
+    given: tuple[Any, ...],
+    rest: tuple[Any, ...],
+    constants: dict[str, Any],
+    rows: int | None = None,
+) -> None:
+    """A program for each row and block of heads, for as many batch elements as a grid can have."""
+    if rows is None:
+        rows = work.node.numel()
     blocks = -(-constants["H"] // constants["BH"])
     if rows * batch * blocks == 0:
         return

@@ -1,11 +1,12 @@
 # mypy: allow-incomplete-defs
-"""Fused attention over edges in Triton: one program for a row of edges and some heads.
+"""Fused attention over edges in Triton: one program for some rows of edges and some heads.
 
-Nothing of shape (E, H, D) is held. A program walks the edges ``START .. STOP - 1`` of a target (or
-source) ``NODE``, ``BE`` at a time: all its edges, or with ``PIECE`` some of a hub's, whose sums
-:func:`merge` adds up. It has ``BH`` heads, and rows of ``BD`` (``BDV``, ``BF``) numbers, the powers
-of two from D (D_v, F) on. Nothing is atomic, every sum has its order, and places in memory are
-64-bit. A pointer that is None is a feature that the call does not use.
+Nothing of shape (E, H, D) is held. A program walks ``each`` of the ``rows``, one after the other: of
+a row the edges ``START .. STOP - 1`` of a target (or source) ``NODE``, ``BE`` at a time, all its
+edges, or with ``PIECE`` some of a hub's, whose sums :func:`merge` adds up. It has ``BH`` heads, and
+rows of ``BD`` (``BDV``, ``BF``) numbers, the powers of two from D (D_v, F) on. Nothing is atomic,
+every sum has its order, and places in memory are 64-bit. A pointer that is None is a feature that
+the call does not use.
 
 Nodes (B, N, H, D) are read with their strides, in units of ``ALIGN`` numbers; a row of D numbers is
 contiguous. Edges (B, E, H) are contiguous, in the caller's order (``EDGE`` says where an edge
@@ -97,18 +98,18 @@ def _expanded(
     d = tl.arange(0, BD)
     mask = on[:, None] & (d < D)[None, :]
     total = tl.zeros((BH, BD), WIDE)
-    for f in tl.static_range(F):
+    for f in tl.range(0, F, loop_unroll_factor=4):
         y = tl.load(Y + row * F + h * F + f, mask=on, other=0.0)
         w = tl.load(W + ((h * F + f) * D)[:, None] + d[None, :], mask=mask, other=0.0)
         total += y[:, None] * w.to(WIDE)
     return total
 
 
-@triton.jit(do_not_specialize=["T", "E", "batch"])
+@triton.jit(do_not_specialize=["T", "E", "batch", "rows", "each"])
 def forward(
     Q, K, V, BIAS, ATTR, ATTR_Q, WEIGHT, SEED, NODE, START, STOP, INDEX, EDGE,
     OUT, LSE, ALPHA, KEPT, ATTR_OUT, ACC, ATTR_ACC, PEAK, TOTAL,
-    T, E, batch, q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, bias_b, bias_e, bias_h, attr_b,
+    T, E, batch, rows, each, q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, bias_b, bias_e, bias_h, attr_b,
     scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
     H: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, F: tl.constexpr, GROUP: tl.constexpr, CAPPED: tl.constexpr,
     PIECE: tl.constexpr, ALIGN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
@@ -120,106 +121,109 @@ def forward(
     in ALPHA or by place in KEPT, until the row's last edge is known. Edge features ATTR join the
     scores with ATTR_Q, and the sums with ATTR_OUT, whose rows times WEIGHT are added to OUT.
     """
-    work = tl.program_id(0).to(tl.int64)
     blocks = tl.cdiv(H, BH)
     b = (tl.program_id(1) // blocks + batch).to(tl.int64)
     h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
     on = h < H
     e = tl.arange(0, BE)
-    t = tl.load(NODE + work).to(tl.int64)
-    start = tl.load(START + work).to(tl.int64)
-    count = (tl.load(STOP + work) - start).to(tl.int32)
-    peak = tl.full((BH,), -float("inf"), WIDE)
-    total = tl.zeros((BH,), WIDE)
-    if Q is not None:
-        q = _node(Q, (b * q_b + t * q_n) * ALIGN, h * q_h * ALIGN, on, D, BD, WIDE)
-    if V is not None:
-        acc = tl.zeros((BH, BDV), WIDE)
-    SUMMED: tl.constexpr = ATTR_OUT is not None or ATTR_ACC is not None
-    if ATTR_Q is not None:
-        attr_q = _node(ATTR_Q, (b * T + t) * H * F, h * F, on, F, BF, WIDE)
-    if SUMMED:
-        attr_acc = tl.zeros((BH, BF), WIDE)
-    for i in range(0, count, BE):
-        live = i + e < count
-        place = start + i + e
-        mask = live[:, None] & on[None, :]
-        edge = tl.load(EDGE + place, mask=live, other=0).to(tl.int64)
-        source = tl.load(INDEX + place, mask=live, other=0).to(tl.int64)
-        score = tl.zeros((BE, BH), WIDE)
-        if BIAS is not None:
-            bias = _bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask)
-            mask = mask & (bias != -float("inf"))
+    first = tl.program_id(0).to(tl.int64) * each
+    for work in range(first, tl.minimum(first + each, rows)):
+        t = tl.load(NODE + work).to(tl.int64)
+        start = tl.load(START + work).to(tl.int64)
+        count = (tl.load(STOP + work) - start).to(tl.int32)
+        peak = tl.full((BH,), -float("inf"), WIDE)
+        total = tl.zeros((BH,), WIDE)
         if Q is not None:
-            k = _rows(
-                K, (b * k_b + source * k_n) * ALIGN, h // GROUP * k_h * ALIGN, mask, D, BD
-            ).to(WIDE)
-            score = tl.sum(q[None, :, :] * k, 2)
-        if ATTR is not None:
-            features = _features(ATTR, b * attr_b, edge, live, F, BF)
+            q = _node(Q, (b * q_b + t * q_n) * ALIGN, h * q_h * ALIGN, on, D, BD, WIDE)
+        if V is not None:
+            acc = tl.zeros((BH, BDV), WIDE)
+        SUMMED: tl.constexpr = ATTR_OUT is not None or ATTR_ACC is not None
         if ATTR_Q is not None:
-            score += tl.sum(attr_q[None, :, :] * features, 2)
-        score = score * tl.full((1, 1), scale, WIDE)
-        if CAPPED:
-            cap = tl.full((1, 1), softcap, WIDE)
-            score = cap * _tanh(score / cap).to(WIDE)
-        if BIAS is not None:
-            score += bias
-        score = tl.where(mask, score, -float("inf"))
-        if KEPT is not None:
-            tl.store(
-                KEPT + (b * E + place)[:, None] * H + h[None, :],
-                score,
-                mask=live[:, None] & on[None, :],
-            )
-        elif ALPHA is not None:
-            tl.store(
-                ALPHA + (b * E + edge)[:, None] * H + h[None, :],
-                score,
-                mask=live[:, None] & on[None, :],
-            )
-        higher = tl.maximum(peak, tl.max(score, 0))
-        level = tl.where(higher == -float("inf"), 0.0, higher)
-        shrink = tl.exp(peak - level)
-        weight = tl.exp(score - level[None, :])
-        total = total * shrink + tl.sum(weight, 0)
-        peak = higher
-        if SEED is not None:
-            weight = weight * _kept(
-                SEED, b, edge[:, None], h[None, :], threshold, tl.full((1, 1), factor, WIDE)
-            )
-        if V is not None:
-            v = _rows(
-                V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, mask, DV, BDV
-            ).to(WIDE)
-            acc = acc * shrink[:, None] + tl.sum(weight[:, :, None] * v, 0)
+            attr_q = _node(ATTR_Q, (b * T + t) * H * F, h * F, on, F, BF, WIDE)
         if SUMMED:
-            attr_acc = attr_acc * shrink[:, None] + tl.sum(weight[:, :, None] * features, 0)
-    if PIECE:
-        at = (b * tl.num_programs(0) + work) * H
-        tl.store(PEAK + at + h, peak, mask=on)
-        tl.store(TOTAL + at + h, total, mask=on)
-        if V is not None:
-            _store_node(ACC, at * DV, h * DV, acc, on, DV, BDV)
-        if ATTR_ACC is not None:
-            _store_node(ATTR_ACC, at * F, h * F, attr_acc, on, F, BF)
-    else:
-        some = tl.where(total == 0, 1.0, total)
-        if LSE is not None:
-            log = tl.log(some)
-            tl.store(
-                LSE + (b * T + t) * H + h, tl.where(total == 0, -float("inf"), peak + log), mask=on
-            )
-        row = (b * T + t) * H
-        if ATTR_OUT is not None:
-            _store_node(ATTR_OUT, row * F, h * F, attr_acc / some[:, None], on, F, BF)
-        if V is not None:
-            acc = acc / some[:, None]
+            attr_acc = tl.zeros((BH, BF), WIDE)
+        for i in range(0, count, BE):
+            live = i + e < count
+            place = start + i + e
+            mask = live[:, None] & on[None, :]
+            edge = tl.load(EDGE + place, mask=live, other=0).to(tl.int64)
+            source = tl.load(INDEX + place, mask=live, other=0).to(tl.int64)
+            score = tl.zeros((BE, BH), WIDE)
+            if BIAS is not None:
+                bias = _bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask)
+                mask = mask & (bias != -float("inf"))
+            if Q is not None:
+                k = _rows(
+                    K, (b * k_b + source * k_n) * ALIGN, h // GROUP * k_h * ALIGN, mask, D, BD
+                ).to(WIDE)
+                score = tl.sum(q[None, :, :] * k, 2)
+            if ATTR is not None:
+                features = _features(ATTR, b * attr_b, edge, live, F, BF)
+            if ATTR_Q is not None:
+                score += tl.sum(attr_q[None, :, :] * features, 2)
+            score = score * tl.full((1, 1), scale, WIDE)
+            if CAPPED:
+                cap = tl.full((1, 1), softcap, WIDE)
+                score = cap * _tanh(score / cap).to(WIDE)
+            if BIAS is not None:
+                score += bias
+            score = tl.where(mask, score, -float("inf"))
+            if KEPT is not None:
+                tl.store(
+                    KEPT + (b * E + place)[:, None] * H + h[None, :],
+                    score,
+                    mask=live[:, None] & on[None, :],
+                )
+            elif ALPHA is not None:
+                tl.store(
+                    ALPHA + (b * E + edge)[:, None] * H + h[None, :],
+                    score,
+                    mask=live[:, None] & on[None, :],
+                )
+            higher = tl.maximum(peak, tl.max(score, 0))
+            level = tl.where(higher == -float("inf"), 0.0, higher)
+            shrink = tl.exp(peak - level)
+            weight = tl.exp(score - level[None, :])
+            total = total * shrink + tl.sum(weight, 0)
+            peak = higher
+            if SEED is not None:
+                weight = weight * _kept(
+                    SEED, b, edge[:, None], h[None, :], threshold, tl.full((1, 1), factor, WIDE)
+                )
+            if V is not None:
+                v = _rows(
+                    V, (b * v_b + source * v_n) * ALIGN, h // GROUP * v_h * ALIGN, mask, DV, BDV
+                ).to(WIDE)
+                acc = acc * shrink[:, None] + tl.sum(weight[:, :, None] * v, 0)
+            if SUMMED:
+                attr_acc = attr_acc * shrink[:, None] + tl.sum(weight[:, :, None] * features, 0)
+        if PIECE:
+            at = (b * rows + work) * H
+            tl.store(PEAK + at + h, peak, mask=on)
+            tl.store(TOTAL + at + h, total, mask=on)
+            if V is not None:
+                _store_node(ACC, at * DV, h * DV, acc, on, DV, BDV)
+            if ATTR_ACC is not None:
+                _store_node(ATTR_ACC, at * F, h * F, attr_acc, on, F, BF)
+        else:
+            some = tl.where(total == 0, 1.0, total)
+            if LSE is not None:
+                log = tl.log(some)
+                tl.store(
+                    LSE + (b * T + t) * H + h,
+                    tl.where(total == 0, -float("inf"), peak + log),
+                    mask=on,
+                )
+            row = (b * T + t) * H
             if ATTR_OUT is not None:
-                tl.debug_barrier()  # other threads of the program wrote what is read here
-                acc += _expanded(ATTR_OUT, WEIGHT, row, h, on, DV, F, BH, BDV, WIDE)
-            _store_node(OUT, row * DV, h * DV, acc, on, DV, BDV)
-        _weights(ALPHA, KEPT, EDGE, b * E, start, count, h, on, peak, some, H, BE)
+                _store_node(ATTR_OUT, row * F, h * F, attr_acc / some[:, None], on, F, BF)
+            if V is not None:
+                acc = acc / some[:, None]
+                if ATTR_OUT is not None:
+                    tl.debug_barrier()  # other threads of the program wrote what is read here
+                    acc += _expanded(ATTR_OUT, WEIGHT, row, h, on, DV, F, BH, BDV, WIDE)
+                _store_node(OUT, row * DV, h * DV, acc, on, DV, BDV)
+            _weights(ALPHA, KEPT, EDGE, b * E, start, count, h, on, peak, some, H, BE)
 
 
 @triton.jit

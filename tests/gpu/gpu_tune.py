@@ -10,13 +10,18 @@ import torch
 
 from graphattn.backends.device import without_kernels
 
-#: HELD of ``kernels/edges_triton.py``, or constants of every launch.
+#: HELD and ROWS of ``kernels/edges_triton.py``, or constants of every launch.
 VARIANTS: dict[str, dict[str, int]] = {
     "as it is": {},
     "HELD 16": {"HELD": 16},
     "HELD 64": {"HELD": 64},
+    "1 row": {"ROWS": 1},
+    "4 rows": {"ROWS": 4},
+    "64 rows": {"ROWS": 64},
+    "1 warp, 1 row": {"num_warps": 1, "ROWS": 1},
     "2 warps": {"num_warps": 2},
     "4 warps": {"num_warps": 4},
+    "8 warps": {"num_warps": 8},
     "maxnreg 128": {"maxnreg": 128},
     "maxnreg 96": {"maxnreg": 96},
 }
@@ -40,9 +45,11 @@ def varied(variant: dict[str, int]) -> Iterator[None]:
     """Kernels launched with other constants."""
     from graphattn.kernels import edges_triton
 
-    before, held = edges_triton._constants, edges_triton.HELD
-    edges_triton.HELD = variant.get("HELD", held)
-    launch = {name: value for name, value in variant.items() if name != "HELD"}
+    before = edges_triton._constants
+    options = {name: getattr(edges_triton, name) for name in ("HELD", "ROWS")}
+    launch = {name: value for name, value in variant.items() if name not in options}
+    for name in options:
+        setattr(edges_triton, name, variant.get(name, options[name]))
 
     def constants(*sizes: Any, **widths: int) -> dict[str, Any]:
         return before(*sizes, **widths) | launch
@@ -52,4 +59,5 @@ def varied(variant: dict[str, int]) -> Iterator[None]:
         yield
     finally:
         edges_triton._constants = before
-        edges_triton.HELD = held
+        for name, value in options.items():
+            setattr(edges_triton, name, value)

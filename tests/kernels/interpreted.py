@@ -132,6 +132,27 @@ def case(graph=SMALL, dtype=torch.float64, heads=(3, 3), widths=(5, 7), features
     return shares
 
 
+def rows_of_a_program():
+    """0 where a program that walks several rows gives the bits of one for each; the last walks
+    fewer.
+    """
+    given = operands(SMALL, torch.float32, (4, 2), (7, 7), 3, True, 2)
+    options, shares = (0.4, 1.7, 0.3, "both", torch.tensor(5)), {}
+    run = {"forward": attention_triton.forward, "backward": attention_triton.backward}
+
+    def results(each):
+        with_rows = lambda: patched(  # noqa: E731
+            edges_triton, "ROWS", each, lambda: found(run, SMALL, given, options, False)
+        )
+        return patched(edges_triton, "ENOUGH", 1, with_rows)
+
+    for cut in (row_work.PIECE, 2):
+        one, some = (patched(row_work, "PIECE", cut, lambda n=n: results(n)) for n in (1, 2))
+        for name, x, y in zip(NAMES, one, some, strict=True):
+            shares[f"{name}, pieces of {cut}"] = 2.0 * (not torch.equal(x, y))
+    return shares
+
+
 def pairs(dtype=torch.float64):
     """The two operators and softmax, each with its derivative, with removed edges and grouped
     heads.
@@ -347,6 +368,9 @@ CASES = {
     "pairs": pairs,
     "parts": lambda: patched(row_work, "PIECE", 8, parts),
     "pairs, hubs in pieces": lambda: in_pieces(pairs),
+    "rows of a program": rows_of_a_program,
+    "all rows in a program": lambda: patched(edges_triton, "ENOUGH", 1, lambda: case(**EVERYTHING, batch=2)),
+    "pairs, all rows in a program": lambda: patched(edges_triton, "ENOUGH", 1, lambda: in_pieces(pairs)),
     "additive": additive,
     "bytes moved": bytes_moved,
     "bytes moved, everything": lambda: bytes_moved(torch.float32, (4, 4), features=3, bias=True, keep=False),

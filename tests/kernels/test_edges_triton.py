@@ -58,16 +58,18 @@ def kernels(request, tmp_path_factory):
 
 def _every_kernel():
     offline.step(8, 32, torch.bfloat16, hubs=True)
+    offline.projections(8, 32, torch.bfloat16)
     offline.additive(1, 8, 64, hubs=True)
 
 
 @pytest.mark.slow
-def test_every_kernel_compiles_without_a_stack_and_without_atomics(kernels):
+def test_every_kernel_compiles_without_atomics_and_hardly_a_stack(kernels):
     assert {row["kernel"] for row in kernels} == set(offline.KERNELS)
     for row in kernels:
-        assert row["stack"] == row["atomics"] == 0, row
-        assert row["registers"] <= (128 if row["kernel"] in offline.ATTENTION else 168), row
-        assert row["shared"] <= 16384, row
+        assert row["atomics"] == 0, row
+        assert row["stack"] <= 32, row  # bytes of a thread
+        assert row["registers"] <= (128 if row["kernel"] in offline.ATTENTION else 192), row
+        assert row["shared"] <= (49152 if row["kernel"] == "project" else 16384), row
     gathers = [
         row
         for row in kernels
@@ -92,9 +94,14 @@ def test_the_table_of_what_each_kernel_takes_is_whole_and_within_bounds():
             assert row["registers"] <= 255, row
             assert row["shared"] <= 98304, row
         else:
-            assert row["stack"] <= 16, row
+            assert row["stack"] <= 32, row
             assert row["registers"] < 255, row
-            assert row["shared"] <= 32768, row
+            assert row["shared"] <= 49152, row
+    forwards = [row for row in rows if row["kernel"] == "forward" and "bfloat16" in row["step"]]
+    long_rows = [row for row in forwards if row["step"] == "8 x 32 bfloat16" and row["warps"] > 1]
+    assert len(long_rows) >= 3
+    for row in long_rows:  # some programs for latency, and so few that L1 holds the sources of each
+        assert 4 <= 64 * row["occupancy"] / row["warps"] <= 16, row
 
 
 @pytest.mark.parametrize("longest", [3, PIECE, 5 * PIECE + 1, PIECE**2 + 1])
