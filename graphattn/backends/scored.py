@@ -49,7 +49,10 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     heads = inputs.query.shape[-2]
     wide = inputs.statistics
     target, source, *nodes = _of_nodes(graph, inputs.query.device)
-    query, key = (flat_batch(x.to(wide)) for x in (inputs.query, inputs.key))
+    dtype = wide
+    if inputs.score is None:
+        dtype = _dtype_of_nodes(inputs)
+    query, key = (flat_batch(x.to(dtype)) for x in (inputs.query, inputs.key))
     bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     from ..kernels.edge_pairs import edge_products, edge_weights  # registering operators is slow
 
@@ -62,7 +65,8 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
         if attr is not None and inputs.edge_to != "value":
             features = _features(attr, inputs)
             edges = _of_edges(graph, inputs.query.device)
-            score = score + edge_products(features.turned(query), features.rows, removed, *edges)
+            turned = features.turned(query.to(wide))
+            score = score + edge_products(turned, features.rows, removed, *edges)
         score = score * inputs.scale
     else:
         if inputs.edge_to == "value":
@@ -89,6 +93,13 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     return Outputs(total(alpha), alpha, lse, total)
 
 
+def _dtype_of_nodes(inputs: Inputs) -> torch.dtype:
+    """The dtype that nodes are read in: kernels on a GPU widen halves in registers."""
+    if inputs.query.is_cuda:
+        return inputs.query.dtype
+    return inputs.statistics
+
+
 def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[Tensor], Tensor]:
     """A function from weights (..., E, H), before dropout, to the output of a call."""
     from ..kernels.edge_pairs import edge_sum
@@ -96,7 +107,6 @@ def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[T
     device = inputs.query.device
     lead = inputs.query.shape[:-3]
     nodes = _of_nodes(graph, device)[2:]
-    value = flat_batch(inputs.value.to(inputs.statistics))
     attr = flat_batch_of_edges(inputs.edge_attr, lead, inputs.statistics)
     removed = None
     if inputs.score_bias is not None:
@@ -106,6 +116,10 @@ def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[T
     if attr is not None and inputs.edge_to != "key":
         features = _features(attr, inputs)
         edges = _of_edges(graph, device)
+    dtype = inputs.statistics
+    if features is None:  # else a second sum is added
+        dtype = _dtype_of_nodes(inputs)
+    value = flat_batch(inputs.value.to(dtype))
 
     def total(weights: Tensor) -> Tensor:
         with without_autocast(weights.device.type):

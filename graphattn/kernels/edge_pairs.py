@@ -4,8 +4,8 @@
 nodes, a weighted sum for every node. Each is the derivative of the other, to any order. Any
 function may come between them, mostly ``edge_weights``, the softmax over the edges of each target.
 
-Shapes: ``x`` (B, T, H, D), ``y`` (B, S, H_kv, D), edges (B, E, H) in the caller's order, float32 or
-float64 alike. By target, the edges are ``ptr`` (T + 1,), ``index`` and ``edge`` (E,), ``order``
+Shapes: ``x`` (B, T, H, D), ``y`` (B, S, H_kv, D), of one dtype; edges (B, E, H) in the caller's
+order, of nodes in half precision float32. By target, the edges are ``ptr`` (T + 1,), ``index`` and ``edge`` (E,), ``order``
 (T,); by source the same of the other side, with ``source_edge`` (E,) for where an edge stands in
 the caller's order. ``removed`` bool (1 or B, E, H) marks edges that pass not even a NaN; it may be
 absent.
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .again import LAYOUT, ends_in_order, gradients_of_definition
-from .arrays import array, narrow, nodes, results
+from .arrays import array, dtype_of_sums, narrow, nodes, results
 from .edge_rows import EdgeRows, memory
 from .edge_softmax import edge_softmax
 from .modes import on_gpu
@@ -42,7 +42,7 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
 
     B, _, H, _ = x.shape
     rows = EdgeRows.of(*layout[:4])
-    out = x.new_empty(B, rows.edge.numel(), H)
+    out = x.new_empty(B, rows.edge.numel(), H, dtype=dtype_of_sums(x))
     if out.numel():
         kinds = rows.kinds(x)
         kernel = native(EdgeProducts, kinds.of_kernel).bind(
@@ -64,7 +64,7 @@ on_gpu(edge_products, "edges_triton", "edge_products")
 
 @edge_products.register_fake
 def _(x, y, removed, ptr, index, edge, *rest):
-    return x.new_empty(x.shape[0], edge.shape[0], x.shape[2])
+    return x.new_empty(x.shape[0], edge.shape[0], x.shape[2], dtype=dtype_of_sums(x))
 
 
 @torch.library.custom_op(

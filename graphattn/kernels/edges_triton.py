@@ -298,11 +298,12 @@ def _merge(
 def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor) -> Tensor:
     """``graphattn::edge_products``."""
     (ptr, index, edge, order), (B, _, H, D) = layout[:4], x.shape
-    out = x.new_empty(B, edge.numel(), H)
+    wide = dtype_of_sums(x)
+    out = x.new_empty(B, edge.numel(), H, dtype=wide)
     rows = _read(x)
     others = _read(y)
     align, strides = _strides(rows, others)
-    constants = _constants(x.dtype, H, D=D) | {"GROUP": H // max(1, y.shape[2]), "ALIGN": align}
+    constants = _constants(wide, H, D=D) | {"GROUP": H // max(1, y.shape[2]), "ALIGN": align}
     work = schedule(ptr, order)
     for part in (*work.whole, *(() if work.hubs is None else work.hubs[:1])):
         given = (rows, others, *part[1:], index, edge, out, edge.numel())

@@ -160,8 +160,9 @@ def pairs(dtype=torch.float64):
     draw = torch.Generator().manual_seed(0)
     graph, layout = SMALL, ga.backends.scored._layout(SMALL)[2:]
     x, y = (torch.randn(2, n, h, 5, generator=draw, dtype=dtype) for n, h in ((5, 6), (7, 3)))
-    score, slope = torch.randn(2, 2, graph.num_edges, 6, generator=draw, dtype=dtype)
-    levels, removed = torch.randn(2, 5, 6, generator=draw, dtype=dtype), score[:1] > 1
+    wide = dtype_of_sums(x)
+    score, slope = torch.randn(2, 2, graph.num_edges, 6, generator=draw, dtype=wide)
+    levels, removed = torch.randn(2, 5, 6, generator=draw, dtype=wide), score[:1] > 1
     calls = {
         "edge_products": (x, y, None, *layout),
         "edge_sum": (score, y, 3, False, removed, *layout),
@@ -272,7 +273,7 @@ def bytes_moved(dtype=torch.float16, heads=(6, 3), features=0, bias=False, keep=
 def _apart(ours, wanted):
     ours, wanted = (x if isinstance(x, tuple) else (x,) for x in (ours, wanted))
     return max(
-        difference(a, b) / bound(a.dtype, 0.0, gradient=False)
+        difference(a, b) / max(1.0, size(b)) / bound(a.dtype, 0.0, gradient=False)
         for a, b in zip(ours, wanted, strict=True)
     )
 
@@ -366,6 +367,7 @@ CASES = {
     "features of hubs' values": lambda: in_pieces(lambda: case(features=3, edge_to="value")),
     "hubs in pieces, weights kept": lambda: in_pieces(lambda: case(drop=0.3, bias=True)),
     "pairs": pairs,
+    "pairs of halves": lambda: pairs(torch.bfloat16),
     "parts": lambda: patched(row_work, "PIECE", 8, parts),
     "pairs, hubs in pieces": lambda: in_pieces(pairs),
     "rows of a program": rows_of_a_program,

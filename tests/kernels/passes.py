@@ -1,9 +1,9 @@
 """Bytes of a training step of attention over edges, on the device that is not there.
 
-``NO_DEVICE=FOLDER python tests/kernels/passes.py`` prints a line of JSON: what edge features and a
-bias add to a step without them, forward and backward, in passes over the nodes, (N, H, D) halves.
-Every tensor that a kernel or an operation of torch reads or writes counts once: ``kernels``,
-``operations`` and, by name, the largest of these.
+``NO_DEVICE=FOLDER python tests/kernels/passes.py`` prints a line of JSON: what edge features, a
+bias, and a normalisation of one's own add to a step without them, forward and backward, in passes
+over the nodes, (N, H, D) halves. Every tensor that a kernel or an operation of torch reads or
+writes counts once: ``kernels``, ``operations`` and, by name, the largest of these.
 """
 
 import json
@@ -18,7 +18,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 import graphattn as ga
-from graphattn.backends import edges
+from graphattn.backends import edges, scored
 from graphattn.backends.request import Request
 from graphattn.kernels import attention_triton, edges_triton
 
@@ -27,6 +27,8 @@ N, H, D, F, DEGREE = 40_962, 16, 64, 16, 8
 OPERATORS = {
     "graphattn::edge_attention": attention_triton.forward,
     "graphattn::edge_attention_backward": attention_triton.backward,
+    "graphattn::edge_products": edges_triton.edge_products,
+    "graphattn::edge_sum": edges_triton.edge_sum,
 }
 run = no_device.run
 moved: Counter[str] = Counter()
@@ -57,8 +59,10 @@ def launched(*given: Any) -> None:
     moved["kernels"] += _bytes([x for x in given if not isinstance(x, dict)])
 
 
-def step(features: bool, bias: bool) -> Counter[str]:
-    """The bytes of the second forward and backward."""
+def step(features: bool = False, bias: bool = False, scores: bool = False) -> Counter[str]:
+    """The bytes of the second forward and backward; with ``scores`` of a normalisation that keeps
+    them.
+    """
     graph = ga.graphs.random_sources(N, DEGREE).to("cuda:0")
     half = {"dtype": torch.float16, "device": "cuda:0"}
     nodes = [torch.empty(N, H, D, **half).requires_grad_() for _ in range(3)]
@@ -68,11 +72,16 @@ def step(features: bool, bias: bool) -> Counter[str]:
         operands["edge_weight"] = torch.empty(H, D, F, **half).requires_grad_()
     if bias:
         operands["score_bias"] = torch.empty(graph.num_edges, H, **half).requires_grad_()
-    inputs = ga.operands.Inputs(*nodes, 0.125, **operands)
     leaves = [*nodes, *operands.values()]
+    if scores:
+        operands["normalize"] = lambda score, target, num_targets: score
+    inputs = ga.operands.Inputs(*nodes, 0.125, **operands)
     for _ in range(2):
         moved.clear()
-        output = edges.edges_run(graph, inputs, Request.of(inputs, False, False)).output
+        if scores:
+            output = scored.scored_run(graph, inputs).output
+        else:
+            output = edges.edges_run(graph, inputs, Request.of(inputs, False, False)).output
         torch.autograd.grad(output, leaves, torch.empty_like(output))
     return Counter(moved)
 
@@ -84,10 +93,10 @@ def main() -> None:
     edges_triton._launch = launched
     attention_triton._launch = launched
     size = N * H * D * 2
-    plain = step(False, False)
+    plain = step()
     told = {}
-    for name in ("features", "bias"):
-        more = step(name == "features", name == "bias")
+    for name in ("features", "bias", "scores"):
+        more = step(**{name: True})
         more.subtract(plain)
         kernels = more.pop("kernels") / size
         told[name] = {
