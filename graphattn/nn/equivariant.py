@@ -128,6 +128,8 @@ class EquivariantAttention(MessagePassing):
         check_input("x", x, self.embed_dim, self.q_proj)
         graph = _graph(graph, x)
         to_target = relative_positions(graph, pos, cell=cell)
+        if to_target.device != x.device:
+            raise ShapeError(f"pos is on {to_target.device} and x on {x.device}; move one of them")
         v = self._vectors(v, x, pos)
         edge_attr = self._attributes(edge_attr, graph, x)
         with without_autocast(x.device.type):
@@ -215,6 +217,8 @@ class EquivariantAttention(MessagePassing):
         if v is None:
             return x.new_zeros(shape)
         floats(v, "v", "(N, V, d)", 3)
+        if v.device != x.device:
+            raise ShapeError(f"v is on {v.device} and x on {x.device}; move one of them")
         if tuple(v.shape) != shape:
             raise ShapeError(
                 f"v must have shape {shape}, vectors of each node, got {tuple(v.shape)}"

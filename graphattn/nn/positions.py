@@ -176,6 +176,10 @@ def check_positions(
             f"positions must be a tensor (..., {shape}), one for each of {num_nodes} nodes; got "
             f"{got}"
         )
+    if positions.device != x.device:
+        raise ShapeError(
+            f"positions are on {positions.device} and x on {x.device}; move one of them"
+        )
     if positions.is_complex() or positions.dtype == torch.bool:
         raise ShapeError(f"positions must be integers or real numbers, got {positions.dtype}")
     if not positions.is_floating_point():

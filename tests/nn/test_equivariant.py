@@ -195,6 +195,8 @@ def test_it_takes_an_edge_index_and_is_a_message_passing_of_pyg():
         ({"graph": ga.graphs.knn(..., k=3)}, GraphError, r"pass recipe\(pos\)"),
         ({"graph": "knn"}, GraphError, "AttentionGraph or an edge_index"),
         ({"v": torch.zeros(N, 3)}, ShapeError, "v must be"),
+        ({"v": torch.zeros(N, 9, 3, device="meta")}, ShapeError, "v is on meta and x on cpu"),
+        ({"pos": torch.zeros(N, 3, device="meta")}, ShapeError, "pos is on meta and x on cpu"),
         ({"v": torch.zeros(N, 3, 3)}, ShapeError, r"v must have shape \(11, 9, 3\)"),
         ({"edge_attr": torch.zeros(3, 2)}, ShapeError, "give the layer edge_dim"),
     ],

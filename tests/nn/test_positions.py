@@ -305,6 +305,7 @@ HOLE = torch.tensor([0.0, 1.0, float("nan"), 3.0, 4.0])
         ),
         (HOLE, "positions must be finite numbers"),
         (HOLE.nan_to_num(torch.inf), "positions must be finite numbers"),
+        (HOLE.to("meta"), "positions are on meta and x on cpu; move one of them"),
     ],
 )
 def test_positions_are_real_numbers_here(positions, words):
