@@ -23,7 +23,8 @@ UNKNOWN = "fit unknown"
 LEARNED = "learned"
 #: The class of a run, and its rule; the first that applies.
 CLASSES = {
-    CANNOT: f"a law gives a ceiling below {LEVEL:g}",
+    CANNOT: f"a law gives a ceiling below {LEVEL:g}, or colour refinement does and the accuracy on "
+    f"its training examples is {LEVEL:g} of that or more",
     SOLVED: f"accuracy of {LEVEL:g} or more on what was held out",
     FITTED: f"accuracy of {LEVEL:g} or more on its training examples, and less on what was held "
     "out",
@@ -57,6 +58,16 @@ def fitted(record: dict[str, Any], guess_nats: float) -> bool | None:
     if loss >= GUESS * guess_nats:
         return False
     return None
+
+
+def bound_of(record: dict[str, Any], law: float | None, colours: float | None) -> float | None:
+    """The ceiling that kept a run from fitting: a law's, or that of colours if the run is near it."""
+    if law is not None or colours is None:
+        return law
+    accuracy = record.get("train_accuracy")
+    if accuracy is None or accuracy < LEVEL * colours:
+        return None
+    return colours
 
 
 def class_of(record: dict[str, Any], ceiling: float | None, metric: str, guess_nats: float) -> str:

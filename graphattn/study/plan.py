@@ -173,7 +173,7 @@ def _about(
     arms = {}
     for arm in comparison.kinds:
         predictions = before.get("arms", {}).get(arm, {})
-        if "keeps" not in predictions:
+        if "colours" not in predictions:
             predictions = predicted(comparison, arm) | predictions
         arms[arm] = with_draws(comparison, arm, predictions, seeds)
     return {

@@ -20,6 +20,7 @@ from .data import NOT_ASKED, Data
 from .metrics import CLASSES, LABELS, VALUES
 from .network import Model
 from .own import CustomModel
+from .refinement import ceilings
 
 Layers = tuple[AttentionGraph, ...]
 _SAMPLES = 64  # of which homophily is counted
@@ -47,6 +48,9 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     elif law and comparison.metric == "accuracy":
         ceiling = _ceiling(comparison, share)
     bag = _is_bag(comparison, graphs)
+    colours: dict[str, float] = {}
+    if kind != "shuffled" and comparison.metric == "accuracy":
+        colours = ceilings(comparison, graphs)
     return {
         "kind": kind,
         "of": of,
@@ -56,6 +60,7 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
         "ceiling": ceiling,
         "law": law,
         "bag": bag,
+        "colours": colours,
     }
 
 

@@ -23,7 +23,7 @@ from .claims import (
     judged,
 )
 from .collapse import Groups, groups_of
-from .fits import TOO_OLD, Fit, fit_of
+from .fits import TOO_OLD, Fit, bound_of, fit_of
 from .metrics import CLASSES, CONTROL, METRICS
 from .page import Block
 from .records import MOST_SEEDS, Records
@@ -250,14 +250,15 @@ class Results:
     def fit(self, row: Row) -> Fit:
         """What an arm reached on its training examples, by run."""
         about = self.plan["comparisons"][row.comparison]
+        colours = row.prediction.get("colours", {}).get(row.positions)
         runs = []
         for trial, record in self.ended.get(_group(vars(row)), []):
             if not self._has_number(record):
                 continue
-            ceiling = None
+            law = None
             if row.prediction["ceiling"] is not None:
-                ceiling = self._ceiling(row.prediction, trial)
-            runs.append((record, ceiling))
+                law = self._ceiling(row.prediction, trial)
+            runs.append((record, bound_of(record, law, colours)))
         return fit_of(runs, row.metric, about.get("guess_nats", math.inf))
 
     def probes(self, row: Row) -> dict[str, list[float]]:

@@ -182,7 +182,11 @@ def _predictions(results: Results) -> list[Block]:
     note = (
         "*Readout reaches*: the share of what an answer may need; with a ceiling by law, of "
         "answers the share whose needs are all reached. *A bag of nodes*: without positions no "
-        "order can be told, whatever is trained. Of a rewired arm, the first one that is drawn; "
+        "order can be told, whatever is trained. *By colours*: nodes whose inputs, and whose "
+        "sources layer by layer, are alike have one state (colour refinement, 1-WL, with the "
+        "classes that positions give to edges), so that of all samples with the same colours at "
+        "most the most frequent answer is named; of the study's own data, shown where it is less "
+        "than all, and of no module of a user. Of a rewired arm, the first one that is drawn; "
         "but where a law gives ceilings, every draw has its own, and their mean stands here, with "
         "the mean of what they reach."
     )
@@ -190,14 +194,23 @@ def _predictions(results: Results) -> list[Block]:
 
 
 def _ceiling(told: dict[str, Any], positions: Sequence[str]) -> str:
-    """The ceiling of an arm as a number, or that it is a bag of nodes, if it has no positions."""
+    """The ceilings of an arm, by law and by colours, and that it is a bag of nodes if it is one."""
+    words = []
     if told["ceiling"] is not None:
-        return f"{told['ceiling']:.3f}"
-    if not told["bag"] or "none" not in positions:
-        return "-"
+        words.append(f"{told['ceiling']:.3f}")
+    colours = told.get("colours", {})
+    for of_positions, share in colours.items():
+        words.append(_if_several(f"{share:.3f} by colours", of_positions, positions))
+    if told["bag"] and "none" in positions:
+        words.append(_if_several("a bag of nodes", "none", positions))
+    return ", ".join(words) or "-"
+
+
+def _if_several(text: str, of_positions: str, positions: Sequence[str]) -> str:
+    """A ceiling, with the positions that it is of where a comparison has several."""
     if len(positions) == 1:
-        return "a bag of nodes"
-    return "a bag of nodes (positions none)"
+        return text
+    return f"{text} (positions {of_positions})"
 
 
 def _recipe(results: Results) -> str:

@@ -17,6 +17,7 @@ from graphattn.study.fits import (
     SOLVED,
     UNFIT,
     UNKNOWN,
+    bound_of,
     class_of,
     fit_of,
     steps_to_fit,
@@ -43,6 +44,13 @@ GUESS = math.log(5)
 )
 def test_the_class_of_a_run_is_the_first_rule_that_applies(record, ceiling, metric, word):
     assert class_of(record, ceiling, metric, GUESS) == word
+
+
+def test_colours_keep_a_run_from_fitting_if_it_is_near_their_ceiling():
+    assert bound_of({"train_accuracy": 0.5}, None, 0.6) is None
+    assert bound_of({"train_accuracy": 0.58}, None, 0.6) == 0.6
+    assert bound_of({"train_accuracy": 0.5}, 0.7, 0.6) == 0.7
+    assert bound_of({"loss": 0.5}, None, 0.6) is None
 
 
 def test_a_loss_of_a_twentieth_of_ln_2_leaves_19_of_20_right():

@@ -453,6 +453,7 @@ def test_only_a_model_without_positions_is_a_bag_of_nodes(tiny, positions, words
     plan = json.loads(json.dumps(tiny.plan))
     (about,) = plan["comparisons"].values()
     about["positions"] = positions
+    about["arms"]["full"]["colours"] = {}
     rows = str(replace(tiny, plan=plan)).partition("## Data")[0].splitlines()
     (full,) = [row for row in rows if row.startswith("| full |")]
     assert full.endswith(f"| {words} |")
