@@ -65,9 +65,9 @@ def bound_of(record: dict[str, Any], law: float | None, colours: float | None) -
     if law is not None or colours is None:
         return law
     accuracy = record.get("train_accuracy")
-    if accuracy is None or accuracy < LEVEL * colours:
-        return None
-    return colours
+    if accuracy is not None and LEVEL * colours <= accuracy < LEVEL:
+        return colours
+    return None
 
 
 def class_of(record: dict[str, Any], ceiling: float | None, metric: str, guess_nats: float) -> str:

@@ -49,6 +49,7 @@ def test_the_class_of_a_run_is_the_first_rule_that_applies(record, ceiling, metr
 def test_colours_keep_a_run_from_fitting_if_it_is_near_their_ceiling():
     assert bound_of({"train_accuracy": 0.5}, None, 0.6) is None
     assert bound_of({"train_accuracy": 0.58}, None, 0.6) == 0.6
+    assert bound_of({"train_accuracy": 0.96}, None, 0.6) is None  # it fits fewer examples
     assert bound_of({"train_accuracy": 0.5}, 0.7, 0.6) == 0.7
     assert bound_of({"loss": 0.5}, None, 0.6) is None
 
