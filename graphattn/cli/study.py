@@ -10,6 +10,12 @@ from ..errors import OptionError
 from .options import Debug, Json, number
 from .output import document, one_line, rendered, say, step, table, warnings_in_lines
 
+_BASELINE: dict[bool | None, list[str]] = {
+    None: [],
+    True: ["--baseline"],
+    False: ["--no-baseline"],
+}
+
 
 def study(
     file: Annotated[
@@ -42,6 +48,13 @@ def study(
     processes: Annotated[
         Optional[int],
         number("Trials at once; as many as there are cores by default; 0 is in this process.", 0),
+    ] = None,
+    baseline: Annotated[
+        Optional[bool],
+        typer.Option(
+            "--baseline/--no-baseline",
+            help="A linear model and a forest on the same splits; by default of small tables.",
+        ),
     ] = None,
     error_rates: Annotated[
         bool,
@@ -124,6 +137,7 @@ def study(
         file,
         *(["--quick"] if quick else []),
         *(["--pilot"] if pilot else []),
+        *_BASELINE[baseline],
     ]
     words += [
         word for flag, value in options.items() if value is not None for word in (flag, str(value))
@@ -140,6 +154,7 @@ def study(
                 "seeds": seeds,
                 "arms": names,
                 "processes": processes,
+                "baseline": baseline,
             }
             found = run_file(file, out, **given, pilot=pilot, command=command)
         except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from .markdown import joined
 from .results import Results, Row
 from .sections import pilot_blocks
+from .statistics import SHARES, interval
 
 _FEW = 24  # rows that are shown
 
@@ -23,6 +24,10 @@ def brief(results: Results) -> list[str]:
         if row.prediction["kind"] != "shuffled" and row.scores:
             line += f"; {results.fit(row).word}"
         lines.append(line)
+    for name, about in results.plan["comparisons"].items():
+        for method, by_seed in about.get("plain", {}).items():
+            score = interval([*by_seed.values()], SHARES)
+            lines.append(f"{name}, {method}, same splits: accuracy {score}")
     more = len(results.rows) - _FEW
     if more > 0:
         return [*lines, f"and {more} more rows"]

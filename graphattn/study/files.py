@@ -64,6 +64,7 @@ def run_file(
     arms: list[str] | None = None,
     processes: int | None = None,
     pilot: bool = False,
+    baseline: bool | None = None,
     command: str = "",
 ) -> Any:
     """Run a study file into a folder, or go on with it.
@@ -79,6 +80,7 @@ def run_file(
         arms: Only these arms, beside their controls; all by default.
         processes: As many as there are cores by default.
         pilot: True for two seeds apart, before the study.
+        baseline: True for plain methods on the same splits; of small vectors and tables by default.
         command: As the report quotes it.
     Raises:
         OptionError: If the file has no study, or its study no such option; or the folder holds
@@ -86,20 +88,23 @@ def run_file(
     """
     module = load(path)
     taken = signature(module.study).parameters
-    options = {"quick": quick or None, "names": arms}
-    options = {name: value for name, value in options.items() if value is not None}
-    for name in options.keys() - taken:
+    given = {"quick": quick or None, "names": arms}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given.keys() - taken:
         raise OptionError(
             f"{'--arms' if name == 'names' else '--quick'} requires study({name}=...) in {path}"
         )
-    study = module.study(**options)
+    study = module.study(**given)
     if not isinstance(study, Study):
-        if (seeds, processes, pilot) != (None, None, False):
-            raise OptionError(f"{path} trains nothing: it has no seeds, no processes and no pilot")
+        if (seeds, processes, pilot, baseline) != (None, None, False, None):
+            raise OptionError(
+                f"{path} trains nothing: it has no seeds, processes, pilot or baseline"
+            )
         return study.save(out, command)
     study.command = command
     study.quick = quick
     study.about = study.about or from_docstring(module.__doc__)
     if seeds is None:
         seeds = study.seeds
-    return execute(study, seeds=seeds, out=out, processes=processes, pilot=pilot)
+    options: dict[str, Any] = {"processes": processes, "pilot": pilot, "baseline": baseline}
+    return execute(study, seeds=seeds, out=out, **options)

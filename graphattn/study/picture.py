@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figure
@@ -116,7 +117,7 @@ def style_of(rows: list[Row]) -> dict[str, dict[str, Any]]:
 
 def _reference_lines(about: dict[str, Any], draw: Any) -> None:
     """Plain methods on the same data, each with dashes of its own, and chance."""
-    for number, (label, score) in enumerate(about["baselines"].items()):
+    for number, (label, score) in enumerate(_plain_methods(about).items()):
         draw(
             score,
             color=EDGE,
@@ -126,6 +127,12 @@ def _reference_lines(about: dict[str, Any], draw: Any) -> None:
         )
     if about["metric"] == "accuracy":
         draw(about["chance"], color=GROUND, linewidth=0.9, linestyle=":", label="chance")
+
+
+def _plain_methods(about: dict[str, Any]) -> dict[str, float]:
+    """Scores of plain methods: the study's own, and means over seeds."""
+    means = {name: fmean(of.values()) for name, of in about.get("plain", {}).items()}
+    return about["baselines"] | means
 
 
 def _ticks(values: list[int]) -> list[str]:

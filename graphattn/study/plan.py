@@ -9,6 +9,7 @@ from torch import Tensor
 from ..arguments import several, shown
 from ..bench.machine import machine
 from ..errors import OptionError
+from .baseline import scores, wanted
 from .checks import check
 from .claims import Claim
 from .comparison import Comparison, Trial, check_name
@@ -124,6 +125,7 @@ def planned(
     seeds: range,
     records: Records,
     before: dict[str, Any] | None,
+    baseline: bool | None = None,
 ) -> dict[str, Any]:
     """The record before training, with times, so that a later claim stays visible as such."""
     if before is None:
@@ -153,7 +155,7 @@ def planned(
             before.get("registered", []),
         ),
         "comparisons": {
-            name: _about(study, comparison, of_comparisons.get(name, {}), seeds)
+            name: _about(study, comparison, of_comparisons.get(name, {}), seeds, baseline)
             for name, comparison in named.items()
         },
         "machine": computer,
@@ -163,7 +165,11 @@ def planned(
 
 
 def _about(
-    study: Study, comparison: Comparison, before: dict[str, Any], seeds: range
+    study: Study,
+    comparison: Comparison,
+    before: dict[str, Any],
+    seeds: range,
+    asked: bool | None,
 ) -> dict[str, Any]:
     """The record of a comparison.
 
@@ -199,7 +205,26 @@ def _about(
         "costs": comparison.costs,
         "draws": comparison.draws,
         "baselines": study.baselines.get(comparison.name, {}),
+        "plain": _plain(study, comparison, before.get("plain", {}), seeds, asked),
     }
+
+
+def _plain(
+    study: Study,
+    comparison: Comparison,
+    before: dict[str, dict[str, float]],
+    seeds: range,
+    asked: bool | None,
+) -> dict[str, dict[str, float]]:
+    """Scores of plain methods by seed, of a study that has none of its own or asks for them."""
+    if asked is None and study.baselines.get(comparison.name):
+        return {}
+    if not wanted(comparison, asked):
+        return {}
+    names = {str(seed) for seed in seeds}
+    if before and all(names <= of_method.keys() for of_method in before.values()):
+        return before
+    return scores(comparison, seeds)
 
 
 def _test_of(comparison: Comparison) -> str:

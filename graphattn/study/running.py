@@ -42,6 +42,7 @@ from .report import Report, report
 from .trials import trials_of
 
 Say = Callable[[str], None]
+_OF_RUN = ("processes", "significance", "baseline")
 _SAID_EVERY = 30.0  # seconds between two lines, where there is no terminal
 
 
@@ -88,14 +89,16 @@ def run(
         options: ``positions`` ("none", "learned", "relative", "rotary", "alibi", "distance",
             "pairs": one or several), ``controls``, ``draws`` of a rewiring and ``permutations`` for
             each seed (1: one for all seeds), ``token``, ``metric``; ``processes`` (0: in this one;
-            by default one for each core, if they can import the model), ``significance``.
+            by default one for each core, if they can import the model), ``significance``;
+            ``baseline`` (a linear model and a forest on the same splits: by default of small
+            vectors and tables).
     Raises:
         OptionError: If the readout does not fit, significance is claimed from few seeds, or ``out``
             holds another study.
         GraphError: If a graph does not fit the data.
         ControlError: If a control is not what it claims to be, or arms did not start alike.
     """
-    of_run = {name: options.pop(name) for name in ("processes", "significance") if name in options}
+    of_run = {name: options.pop(name) for name in _OF_RUN if name in options}
     known = ("positions", "controls", "draws", "permutations", "token", "metric")
     unknown = set(options) - set(known)
     if unknown:
@@ -125,6 +128,7 @@ def execute(
     processes: int | None = None,
     significance: bool = False,
     pilot: bool = False,
+    baseline: bool | None = None,
 ) -> Report:
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
     seeds = whole(seeds, "seeds", 1, below=MOST_SEEDS)
@@ -165,7 +169,8 @@ def execute(
             trial for comparison in named.values() for trial in trials_of(comparison, seeds, first)
         ]
         trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
-        plan = planned(study, named, identity, trials, range(first, first + seeds), records, before)
+        numbers = range(first, first + seeds)
+        plan = planned(study, named, identity, trials, numbers, records, before, baseline)
         write_plan(folder, plan)
         _warn(
             [text for about in plan["comparisons"].values() for text in about["warnings"]], folder

@@ -15,7 +15,7 @@ from .page import Block, Figure, Page, Section, Table
 from .pilot import power
 from .records import ANEW, FIXED, PILOT, PILOT_SEEDS, read_plan
 from .results import Results, Row
-from .statistics import EXACT, Interval
+from .statistics import EXACT, SHARES, Interval, interval
 
 _WARNINGS = 6  # of readouts out of reach, that are shown
 _CHECKS = 6  # that are shown
@@ -278,6 +278,12 @@ def _measured(results: Results) -> list[Block]:
         f"* {_named(results, comparison, name)} on the same data: {score:.3f}"
         for comparison, about in results.plan["comparisons"].items()
         for name, score in about["baselines"].items()
+    ]
+    baselines += [
+        f"* {_named(results, comparison, name)} on the same data, splits and seeds: "
+        f"{interval([*by_seed.values()], SHARES)}"
+        for comparison, about in results.plan["comparisons"].items()
+        for name, by_seed in about.get("plain", {}).items()
     ]
     if baselines:
         blocks.append("\n".join(baselines))
