@@ -65,7 +65,8 @@ def _is_groups(value: Any) -> bool:
 #: What a value of a line must be, and how to tell.
 _MUST: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(
-        ("key", "comparison", "arm", "positions", "initial", "error"), ("text", _is_text)
+        ("key", "comparison", "arm", "positions", "initial", "error", "examples_right"),
+        ("text", _is_text),
     ),
     **dict.fromkeys(
         ("seed", "answers", "parameters", "position_parameters"), ("a number of things", _is_count)

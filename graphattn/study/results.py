@@ -23,11 +23,20 @@ from .claims import (
     judged,
 )
 from .collapse import Groups, groups_of
+from .examples import read_examples, with_test_set
 from .fits import TOO_OLD, Fit, bound_of, fit_of
 from .metrics import CLASSES, CONTROL, METRICS
 from .page import Block
 from .records import MOST_SEEDS, Records
-from .statistics import DIFFERENCES, SHARES, Interval, effect_size, interval, iqm_interval
+from .statistics import (
+    DIFFERENCES,
+    MEAN,
+    SHARES,
+    Interval,
+    effect_size,
+    interval,
+    iqm_interval,
+)
 
 GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
 WITHDRAWN = "other claims withdrawn after looking"
@@ -247,6 +256,30 @@ class Results:
             one[name] is not None for name in METRICS if name in one
         )
 
+    def with_test_set(self, row: Row, other: Row | None = None) -> Interval | None:
+        """The interval of a row, or of its difference from another, over test examples as well.
+
+        None where seeds draw test sets of their own, of bits, and of runs that collapsed.
+        """
+        over_seeds = row.interval
+        if other is not None:
+            over_seeds = self.difference(row, other)
+        parts = [self._examples(one) for one in (row, other) if one is not None]
+        if over_seeds is None or over_seeds.of != MEAN or any(part is None for part in parts):
+            return None
+        right, asked = parts[0]
+        for of_other, _ in parts[1:]:
+            right = right - of_other
+        return with_test_set(over_seeds, right, asked)
+
+    def _examples(self, row: Row) -> Any:
+        """Right answers (examples,), means over trials, and answers; None where they are unknown."""
+        texts: list[Any] = [one.get("examples_right") for one in self.records_of(row)]
+        if row.metric != "accuracy" or not texts or None in texts:
+            return None
+        counts = np.stack([read_examples(text) for text in texts])
+        return counts[:, 0].mean(0), counts[0, 1]
+
     def fit(self, row: Row) -> Fit:
         """What an arm reached on its training examples, by run."""
         about = self.plan["comparisons"][row.comparison]
@@ -404,6 +437,9 @@ class Results:
             remarks = (*remarks, f"{row.arm}: {row.groups}")
         if collapsed:
             remarks = (*remarks, self._of_all_runs(rows, fits))
+        wider = self.with_test_set(*rows)
+        if wider is not None:
+            remarks = (*remarks, f"{wider}")
         unknown = [row.arm for row, fit in zip(rows, fits, strict=True) if fit.unknown]
         if unknown:
             remarks = (*remarks, f"fit of {' and '.join(unknown)} unknown: {TOO_OLD}")

@@ -9,6 +9,7 @@ from typing import Any
 from .claims import SCORE, VERDICTS
 from .collapse import RULE, unseen
 from .controls import DRAWN
+from .examples import TEST_SET
 from .fits import CLASSES
 from .markdown import code, verbatim
 from .page import Block, Figure, Page, Section, Table
@@ -24,7 +25,8 @@ _AT_LAST = ("effective_nodes", "along_full")
 _TESTS = {
     ANEW: "they include the test set, which each seed draws anew from the same samples.",
     FIXED: "they leave the test set out: it is the same for all seeds, so that they are of "
-    "training alone.",
+    f"training alone. Those *{TEST_SET}*, where trials recorded what of it was right, are widened "
+    "by a bootstrap over test examples: half widths add in squares.",
     None: "whether they include the test set was not recorded.",
 }
 _EFFECT = (
@@ -271,6 +273,7 @@ def _measured(results: Results) -> list[Block]:
         "trials": values["trials"] != {""},
         "score": len(metrics) > 1,
         "g_z [95 %]": values["g_z [95 %]"] != {"-"},
+        TEST_SET: values[TEST_SET] != {"-"},
     }
     used = [name for name in rows[0] if shown.get(name, True)]
     blocks: list[Block] = [Table(used, [[row[name] for name in used] for row in rows])]
@@ -342,6 +345,7 @@ def _cells(results: Results, row: Row, score: str) -> dict[str, str]:
         "steps": _steps(results, row),
         "ceiling": _formatted(row.prediction["ceiling"], ".3f"),
         score: _or_dash(row.interval),
+        TEST_SET: _ends(results.with_test_set(row)),
         "better than all pairs by": _or_dash(difference),
         "g_z [95 %]": _effect(effect),
         "law": laws[row.holds],
@@ -388,6 +392,13 @@ def _or_dash(found: Interval | None) -> str:
     if found is None:
         return "-"
     return str(found)
+
+
+def _ends(found: Interval | None) -> str:
+    """The ends of an interval whose estimate stands beside it."""
+    if found is None:
+        return "-"
+    return f"[{found.low:.3f}, {found.high:.3f}]"
 
 
 def _effect(found: Interval | None) -> str:

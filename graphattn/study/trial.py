@@ -8,6 +8,7 @@ import torch
 
 from .arms import Graphs
 from .comparison import Comparison, Trial
+from .examples import examples_right
 from .fitting import Reading, fit, scored
 from .metrics import METRICS
 from .probes import probed
@@ -57,6 +58,7 @@ def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any
     record = {
         "state": "capped" if best.capped else "done",
         **scored(best.network, read, right, held, metric, unit),
+        **examples_right(best.network, read, data, held),
         "probes": probed(
             comparison,
             graphs,
