@@ -262,11 +262,12 @@ def elevation(folder: Path, seed: int) -> dict[str, Any]:
     }
 
 
-def mean_of(values: list[float]) -> dict[str, float | int | None]:
-    """With its interval, which one value has not."""
-    return {
-        name: None if value != value else value for name, value in vars(interval(values)).items()
-    }
+def mean_of(values: list[float]) -> dict[str, float | int | str | None]:
+    """With its interval, which one value has not; ``of`` is no mean where runs collapsed."""
+    found = interval(values)
+    made = {"mean": found.value, "low": found.low, "high": found.high}
+    numbers = {name: None if value != value else value for name, value in made.items()}
+    return {**numbers, "seeds": found.seeds, "of": found.of}
 
 
 def told(name: str, task: Task, records: list[dict[str, Any]]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 from ..errors import OptionError, need_extra
 from .comparison import Comparison
 from .data import Data
+from .metrics import CLASSES
 
 METHODS = ("logistic regression", "forest")
 _LARGEST = 1_000_000  # numbers of a training set, by default
@@ -24,12 +25,13 @@ def wanted(comparison: Comparison, asked: bool | None) -> bool:
         MissingExtraError: If scikit-learn is not installed.
     """
     data = comparison.data
+    of_samples = comparison.readout in ("mean", "token") and data.kind == CLASSES
     if not asked:
         numbers = data.inputs[0].numel() * len(data)
-        is_table = data.inputs.is_floating_point() and data.sizes is None and not data.of_nodes
+        is_table = data.inputs.is_floating_point() and data.sizes is None and of_samples
         small = numbers <= _LARGEST and find_spec("sklearn") is not None
         return asked is None and is_table and small and comparison.metric == "accuracy"
-    if data.of_nodes or comparison.metric != "accuracy":
+    if not of_samples or comparison.metric != "accuracy":
         raise OptionError(
             f"baseline of {comparison.name} needs a class of each sample and the metric accuracy, "
             f"got readout {comparison.readout!r} and {comparison.metric}; baseline=False"

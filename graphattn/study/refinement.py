@@ -10,6 +10,7 @@ from .arms import Graphs
 from .comparison import Comparison
 from .data import NOT_ASKED
 from .fitting import Reading
+from .metrics import CLASSES
 from .network import Model, Network
 from .own import CustomModel
 
@@ -27,7 +28,8 @@ def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, float]:
     by that of its colours together (readout "mean"). With positions "pairs" an edge's class is that
     of its pair.
 
-    None of edges that are chosen, nor of a user's module, which is given places and may read them.
+    None of edges that are chosen, nor of a user's module, which is given places and may read them,
+    nor of answers about pairs of nodes, or that are no classes.
 
     Source:
         Weisfeiler and Leman 1968, "The reduction of a graph to canonical form"; Xu et al. 2019,
@@ -35,6 +37,8 @@ def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, float]:
         bits, so that two differ with a probability of 1 - 2^-64.
     """
     if isinstance(comparison.model, CustomModel) or graphs.chooses:
+        return {}
+    if comparison.data.kind != CLASSES or comparison.readout == "edge":
         return {}
     found = {}
     for positions in comparison.positions:
@@ -86,7 +90,7 @@ def _refined(
     comparison: Comparison, network: Any, read: Reading, chosen: torch.Tensor, positions: str
 ) -> np.ndarray:
     """Colours (samples, nodes) after all layers; 0 of padding."""
-    layers, places, pos, kept, pairs = read.given(chosen)
+    layers, places, pos, kept, pairs, _ = read.given(chosen)
     inputs = comparison.data.inputs[chosen].numpy()
     if inputs.ndim == 2:
         inputs = inputs[..., None]
@@ -122,7 +126,7 @@ def _of_kept(values: torch.Tensor | None, kept: torch.Tensor) -> torch.Tensor | 
 def _classes(network: Any, graph: Any, at: torch.Tensor, *rest: Any) -> np.ndarray:
     """Class of each edge, (E,) or (samples, E), as the model's tables or rotations have it."""
     *where, positions = rest
-    if positions == "rotary":
+    if positions in ("rotary", "alibi"):
         return (at[graph.target] - at[graph.source]).numpy()
     if len(network.tables):
         with torch.no_grad():

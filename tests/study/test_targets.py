@@ -210,7 +210,7 @@ def test_claims_across_comparisons_pair_their_seeds(depths):
     deep, shallow = depths.row("window", "depth 2"), depths.row("window", "depth 1")
     across, apart, both = (verdict.difference for verdict in depths.verdicts)
     means = [np.mean(list(row.scores.values())) for row in (deep, shallow)]
-    assert across.mean == pytest.approx(means[0] - means[1])
+    assert across.value == pytest.approx(means[0] - means[1])
     far = [
         [one["groups"]["far"]["accuracy"] for one in depths.records_of(row)]
         for row in (shallow, depths.row("full", "depth 1"), deep)
@@ -251,5 +251,5 @@ def test_shuffled_numbers_are_no_better_than_their_mean(tmp_path):
     )
     shuffled = report.row("shuffled labels, window")
     assert (shuffled.metric, shuffled.holds) == ("r2", True)
-    assert shuffled.interval.mean < report.row("window").interval.mean
+    assert shuffled.interval.value < report.row("window").interval.value
     assert report.fit(report.row("window")).runs == 3
