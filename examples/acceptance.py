@@ -33,7 +33,7 @@ import graphattn as ga
 from graphattn.bench.machine import machine
 from graphattn.convert.files._replace import save_page
 from graphattn.study.records import Records, held
-from graphattn.study.statistics import interval
+from graphattn.training.difference import difference
 from graphattn.training.evaluate import evaluated
 from graphattn.training.loop import Training
 from graphattn.training.run import Run
@@ -41,6 +41,7 @@ from graphattn.training.scenes import prepared
 
 HERE = Path(__file__).parent
 CONTROLS = ("perceptron", "random")
+FEWEST = 3  # values that have an interval
 
 
 @dataclass(frozen=True)
@@ -262,12 +263,15 @@ def elevation(folder: Path, seed: int) -> dict[str, Any]:
     }
 
 
-def mean_of(values: list[float]) -> dict[str, float | int | str | None]:
-    """With its interval, which one value has not; ``of`` is no mean where runs collapsed."""
-    found = interval(values)
-    made = {"mean": found.value, "low": found.low, "high": found.high}
-    numbers = {name: None if value != value else value for name, value in made.items()}
-    return {**numbers, "seeds": found.seeds, "of": found.of}
+def mean_of(values: list[float]) -> dict[str, float | int | None]:
+    """With its interval, which few values have not."""
+    found = difference(torch.tensor(values, dtype=torch.float64))
+    low = None
+    high = None
+    if len(values) >= FEWEST:
+        low = found.low
+        high = found.high
+    return {"mean": found.mean, "low": low, "high": high, "seeds": len(values)}
 
 
 def told(name: str, task: Task, records: list[dict[str, Any]]) -> dict[str, Any]:

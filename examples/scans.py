@@ -26,8 +26,8 @@ import torch
 
 import graphattn as ga
 from graphattn.convert.files._replace import save_page
-from graphattn.study.statistics import interval
 from graphattn.training.best import SHARES
+from graphattn.training.difference import difference
 from graphattn.training.evaluate import evaluated
 from graphattn.training.run import Run
 
@@ -158,11 +158,11 @@ def row(name: str, records: list[dict[str, Any]]) -> str:
     network = torch.tensor([one["test"]["the network"] for one in records])
     both = torch.tensor([one["test"]["the mean of both"] for one in records])
     means = [f"{float(values.mean()):.3f}" for values in (best, forest, network, both)]
-    over_seeds = interval((best - forest).tolist())
-    over_scans = interval([x for one in records for x in one["differences"]])
+    over_seeds = difference(best - forest)
+    over_scans = difference(torch.tensor([x for one in records for x in one["differences"]]))
     chosen = ", ".join(one["choice"]["name"].removeprefix("the ") for one in records)
     holds = "yes"
-    if over_seeds.high < 0:
+    if over_seeds.is_negative:
         holds = "no"
     seconds = sum(one["cpu_s"] for one in records)
     cells = [name, *means, str(over_seeds), str(over_scans), holds, chosen, f"{seconds:.0f}"]
