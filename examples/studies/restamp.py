@@ -1,0 +1,120 @@
+"""New keys for stored trials, after a change of the code that trains which computes the same.
+
+A trial's key is a hash of its data, model, graphs and budget, of versions, and of the statements of
+the code that trains. Each stored key is computed again from the code of an older revision; if all
+are, exactly, each trial is given the key of today's code, and the chain of hashes is made anew. That
+the code computes the same has to be known from elsewhere: trials trained again by both.
+
+    python examples/studies/restamp.py examples/studies/recall --code 1bbbf817 --graphattn 0.1.0
+"""
+
+import argparse
+import ast
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from graphattn.convert.files._replace import replace_file
+from graphattn.study import trials
+from graphattn.study.files import load
+from graphattn.study.records import TRIALS, Records, read_plan, write_plan
+from graphattn.study.syntax import syntax_of
+from graphattn.versions import version_of
+
+ROOM = "graphattn/study"
+
+
+def text_at(revision: str, path: str) -> str:
+    """A file as it was."""
+    command = ["git", "show", f"{revision}:{path}"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def versions_at(revision: str, graphattn: str) -> list[str | None]:
+    """What :func:`graphattn.study.trials._versions` gave, with today's torch and llvmlite."""
+    names: Any = ()
+    for node in ast.parse(text_at(revision, f"{ROOM}/trials.py")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_CODE":
+            names = ast.literal_eval(node.value)
+    code = "\n".join(syntax_of(text_at(revision, f"{ROOM}/{name}")) for name in names)
+    digest = hashlib.sha256(code.encode()).hexdigest()
+    return [graphattn, version_of("torch"), version_of("llvmlite"), digest]
+
+
+def keys_of(study: Any, plan: dict[str, Any]) -> dict[tuple[Any, ...], str]:
+    """The key of every planned trial, by what it is."""
+    found = {}
+    for name, comparison in study.named().items():
+        comparison.costs = plan["comparisons"].get(name, {}).get("costs", {})
+        for trial in trials.trials_of(comparison, plan["seeds"], plan.get("first_seed", 0)):
+            found[place_of(vars(trial))] = trial.key
+    return found
+
+
+def place_of(trial: dict[str, Any]) -> tuple[Any, ...]:
+    """What a trial is, in its study."""
+    names = ("comparison", "arm", "positions", "examples", "steps", "budget", "seed", "draw")
+    return tuple(trial[name] for name in names)
+
+
+def restamp(folder: Path, old: list[str | None]) -> int:
+    """Give the trials of a folder today's keys; the number of those that were planned.
+
+    Raises:
+        SystemExit: If a stored key is not that of the older code.
+    """
+    plan = read_plan(folder)
+    assert plan is not None
+    study = load(folder / "study.py").study()
+    new = keys_of(study, plan)
+    now = trials._versions
+    trials._versions = lambda: old
+    try:
+        before = keys_of(study, plan)
+    finally:
+        trials._versions = now
+    wrong = [trial for trial in plan["trials"] if before[place_of(trial)] != trial["key"]]
+    if wrong:
+        sys.exit(f"{folder}: {len(wrong)} of {len(plan['trials'])} keys are of other code")
+    records = Records(folder)
+    if records.broken or not records.reach(plan.get("end")):
+        sys.exit(f"{folder}: the chain of its trials is broken")
+    key_of = {before[place]: key for place, key in new.items()}
+    lines = []
+    for line in (folder / TRIALS).read_text().splitlines():
+        record = json.loads(line)
+        record["key"] = key_of.get(record.get("key"), record.get("key"))
+        lines.append(record)
+    write_chain(folder, lines)
+    for trial in plan["trials"]:
+        trial["key"] = key_of[trial["key"]]
+    write_plan(folder, {**plan, "end": Records(folder).end})
+    return len(plan["trials"])
+
+
+def write_chain(folder: Path, lines: list[dict[str, Any]]) -> None:
+    """Write records with new hashes."""
+    from graphattn.study.records import _HASH, _hash
+
+    last = ""
+    texts = []
+    for record in lines:
+        record.pop(_HASH, None)
+        last = _hash(last, record)
+        texts.append(json.dumps({**record, _HASH: last}))
+    text = "".join(f"{line}\n" for line in texts)
+    replace_file(folder / TRIALS, lambda file: file.write(text.encode()))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="+")
+    parser.add_argument("--code", required=True, help="the revision that trained them")
+    parser.add_argument("--graphattn", default=version_of("graphattn"), help="its version")
+    given = parser.parse_args()
+    versions = versions_at(given.code, given.graphattn)
+    for one in given.folder:
+        print(f"{one}: {restamp(one, versions)} keys")
