@@ -50,7 +50,10 @@ COLUMN = Sheet(3.25, 8, 8, 1, 2, 28)
 
 
 def draw(results: Results, sheet: Sheet = SHEET) -> "Figure":
-    """The study's own figure if it has one; else curves over numbers of examples, or a row per arm.
+    """The study's own figure if it has one; else curves, or a row per arm.
+
+    Curves are over the parts of the test where all comparisons have several, or over numbers of
+    examples.
 
     Raises:
         MissingExtraError: If matplotlib is not installed.
@@ -63,6 +66,9 @@ def draw(results: Results, sheet: Sheet = SHEET) -> "Figure":
         if row.scores and row.metric == about["metric"]:
             equal = about["budgets"][row.budget]["equal"]
             panels.setdefault((row.comparison, row.positions, equal), []).append(row)
+    parts = [len(about.get("groups", [])) for about in results.plan["comparisons"].values()]
+    if panels and min(parts) > 1:
+        return _over_groups(results, panels, sheet)
     curves = len({row.examples for row in results.rows}) > 1
     return (_curves if curves else _rows)(results, panels, sheet)
 
@@ -185,6 +191,69 @@ def _curves(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "
             ax.set_ylabel(METRICS[about["metric"]].words, fontsize=sheet.text)
     _legend(figure, first, sheet)
     return figure
+
+
+def _over_groups(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
+    """Score on each part of the test, at the last budget: a panel for each comparison."""
+    rows_of: dict[str, list[Row]] = {}
+    for rows in panels.values():
+        for row in rows:
+            last = len(results.plan["comparisons"][row.comparison]["budgets"]) - 1
+            if row.budget == last and row.prediction["kind"] != "shuffled":
+                rows_of.setdefault(row.comparison, []).append(row)
+    down = -(-len(rows_of) // sheet.across)
+    across = min(sheet.across, len(rows_of))
+    figure = empty_figure(None, sheet.width, (3.0 if sheet.across > 1 else 2.4) * down + 0.5)
+    first = None
+    styles = _styles_of_lines([row for rows in rows_of.values() for row in rows])
+    drawn: dict[str, Any] = {}
+    for number, (comparison, rows) in enumerate(rows_of.items(), 1):
+        shared: dict[str, Any] = {} if first is None else {"sharey": first}
+        ax = axes(figure, (down, across, number), verbatim(comparison), sheet, **shared)
+        first = first or ax
+        about = results.plan["comparisons"][comparison]
+        names = about["groups"]
+        for row in rows:
+            found = [results.of_group(row, name).interval for name in names]
+            there = [(x, i) for x, i in enumerate(found) if i is not None]
+            low = [_half(i.value, i.low) for _, i in there]
+            high = [_half(i.high, i.value) for _, i in there]
+            label = f"{verbatim(row.arm)}, {row.positions}"
+            drawn[label] = ax.errorbar(
+                [x for x, _ in there],
+                [i.value for _, i in there],
+                yerr=[low, high],
+                markersize=4.5,
+                linewidth=1.3,
+                capsize=2,
+                elinewidth=0.8,
+                **styles[row.arm, row.positions],
+            )
+        if about["metric"] == "accuracy":
+            ax.axhline(about["chance"], color=GROUND, linewidth=0.9, linestyle=":")
+        ax.set_xticks(range(len(names)), [verbatim(name) for name in names])
+        ax.grid(True, color=FAINT, linewidth=0.6)
+        ax.set_xlabel("part of the test", fontsize=sheet.text)
+        if number % across == 1 % across:
+            ax.set_ylabel(METRICS[about["metric"]].words, fontsize=sheet.text)
+    _below(figure, [*drawn.values()], [*drawn], sheet)
+    return figure
+
+
+def _styles_of_lines(rows: list[Row]) -> dict[tuple[str, str], dict[str, Any]]:
+    """A marker and line for each arm, a colour for each of its positions."""
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    positions = list(dict.fromkeys(row.positions for row in rows))
+    if len(positions) == 1:
+        return {(arm, positions[0]): style for arm, style in style_of(rows).items()}
+    marks = list(_KINDS.values())
+    styles = {}
+    for arm in arms:
+        marker, line = marks[arms.index(arm) % len(marks)]
+        for kind in positions:
+            colour = HIGHLIGHTS[positions.index(kind) % len(HIGHLIGHTS)]
+            styles[arm, kind] = {"color": colour, "marker": marker, "linestyle": line}
+    return styles
 
 
 def _half(above: float, below: float) -> float:

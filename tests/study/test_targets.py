@@ -17,6 +17,7 @@ from graphattn.study.checks import BOUND, check
 from graphattn.study.comparison import Trial
 from graphattn.study.metrics import of_labels, of_values
 from graphattn.study.network import Network
+from graphattn.study.picture import draw
 from graphattn.study.running import execute
 from graphattn.study.trial import train
 
@@ -202,6 +203,10 @@ def test_parts_of_a_test_are_scored_apart_and_make_up_the_whole(depths):
         assert near["answers"] + far["answers"] == record["answers"]
         assert right / record["answers"] == pytest.approx(record["accuracy"])
     assert "## By group" in str(depths)
+    figure = draw(depths)
+    ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert ticks == ["near", "far"]
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["depth 1", "depth 2"]
     told = json.loads((depths.folder / "report.json").read_text())
     assert set(told["rows"][0]["groups"]) == {"near", "far"}
 
@@ -215,8 +220,8 @@ def test_claims_across_comparisons_pair_their_seeds(depths):
         [one["groups"]["far"]["accuracy"] for one in depths.records_of(row)]
         for row in (shallow, depths.row("full", "depth 1"), deep)
     ]
-    assert apart.mean == pytest.approx(np.mean(far[0]) - np.mean(far[1]))
-    assert both.mean == pytest.approx(np.mean(far[2]) - np.mean(far[0]))
+    assert apart.value == pytest.approx(np.mean(far[0]) - np.mean(far[1]))
+    assert both.value == pytest.approx(np.mean(far[2]) - np.mean(far[0]))
     assert str(depths.claims[0]) == "window > window (depth 2, against depth 1)"
 
 
