@@ -1,0 +1,140 @@
+"""Studies of examples/studies/papers: the laws of their data, which need no training."""
+
+import json
+import math
+from pathlib import Path
+
+import networkx as nx
+import pytest
+import torch
+
+from graphattn.study.data import NOT_ASKED
+from graphattn.study.files import load
+from graphattn.study.network import Network
+from graphattn.study.predictions import predicted
+
+PAPERS = Path(__file__).parents[2] / "examples" / "studies" / "papers"
+csl, induction, length, mqar, ring_transfer, swin_shift = (
+    load(PAPERS / name / "study.py")
+    for name in ("csl", "induction", "length", "mqar", "ring_transfer", "swin_shift")
+)
+
+
+def networkx_of(graph):
+    pairs = graph.edge_index.t().tolist()
+    return nx.Graph([(s, t) for s, t in pairs if s != t])
+
+
+@pytest.mark.parametrize("r", [2, 3, 5])
+def test_the_label_is_r_steps_away_in_every_graph_and_commutes_differ(r):
+    graphs = ring_transfer.arms(r)
+    for graph in graphs.values():
+        other = networkx_of(graph)
+        assert nx.shortest_path_length(other, 0, r) == r
+        resistance = nx.resistance_distance(other, 0, r)
+        commute = 2 * other.number_of_edges() * resistance
+        assert ring_transfer.commute_time(graph, 0, r) == pytest.approx(commute)
+    times = [ring_transfer.commute_time(graph, 0, r) for graph in graphs.values()]
+    assert times == sorted(times)
+    assert times[2] > 1.5 * times[1]
+
+
+def test_a_layer_less_than_the_distance_leaves_a_label_at_chance():
+    comparison = ring_transfer.comparison(3, 2, 1)
+    for arm in ring_transfer.arms(3):
+        assert predicted(comparison, arm)["ceiling"] == comparison.data.chance
+    reached = predicted(ring_transfer.comparison(3, 3, 1), "clique path")["reached"]
+    assert reached == 1
+
+
+def test_equal_nodes_make_all_circles_one_and_walks_tell_them_apart():
+    comparison = csl.comparison("CSL, nothing", csl.circles(), "nothing", 2, 1)
+    network = Network(comparison.model, comparison.data, "mean", "none").eval()
+    graphs = comparison.graphs[csl.EDGES].each
+    places = torch.arange(csl.NODES)
+    kept = torch.ones(1, csl.NODES, dtype=torch.bool)
+    x = comparison.data.inputs[:1]
+    outputs = torch.cat([network(x, (graph,), places, kept=kept) for graph in graphs[:10]])
+    assert float((outputs - outputs[0]).detach().abs().max()) < 1e-5
+    random = torch.Generator().manual_seed(0)
+    walks = [
+        csl.features(torch.from_numpy(nx.to_numpy_array(graph)), "random walk", random)
+        for graph in csl.circles()
+    ]
+    apart = [float((a[0] - b[0]).abs().max()) for i, a in enumerate(walks) for b in walks[:i]]
+    assert min(apart) > 1e-4
+
+
+def test_pairs_are_alike_to_colour_refinement_and_the_last_to_walks():
+    pairs = csl.pairs()
+    random = torch.Generator().manual_seed(0)
+    for one, other, same in zip(pairs[::2], pairs[1::2], (False, False, True), strict=True):
+        assert not nx.is_isomorphic(one, other)
+        colours = [nx.weisfeiler_lehman_graph_hash(graph, iterations=8) for graph in (one, other)]
+        assert colours[0] == colours[1]
+        walks = [
+            csl.features(torch.from_numpy(nx.to_numpy_array(graph)), "random walk", random)
+            for graph in (one, other)
+        ]
+        means = [walk.mean(0) for walk in walks]
+        assert torch.allclose(*means, atol=1e-9) == same
+
+
+def test_a_query_is_answered_by_the_value_after_its_key():
+    data = mqar.data()
+    inputs, targets = data.inputs[:50].tolist(), data.targets[:50].tolist()
+    for tokens, wanted in zip(inputs, targets, strict=True):
+        pairs = dict(zip(tokens[0:16:2], tokens[1:16:2], strict=True))
+        assert [pairs[key] - mqar.WORDS for key in tokens[16:]] == wanted[16:]
+        assert set(wanted[:16]) == {NOT_ASKED}
+
+
+def test_a_repetition_is_continued_by_the_token_seen_longest_ago():
+    """So that one layer may answer without an induction head, as the page says."""
+    data = induction.data()
+    for tokens, wanted in zip(data.inputs[:50].tolist(), data.targets[:50].tolist(), strict=True):
+        for place, target in enumerate(wanted):
+            if target == NOT_ASKED:
+                continue
+            before = tokens[: place + 1]
+            last = {token: i for i, token in enumerate(before)}
+            assert target == min(last, key=last.get)
+            earlier = before.index(before[-1])
+            assert earlier < place
+            assert tokens[earlier + 1] == target
+
+
+def test_windows_that_are_not_shifted_reach_two_thirds():
+    comparison = swin_shift.study().comparisons[0]
+    plain = predicted(comparison, swin_shift.PLAIN)
+    assert plain["reached"] == pytest.approx(2 / 3)
+    assert plain["ceiling"] == pytest.approx(2 / 3 + comparison.data.chance / 3)
+    assert predicted(comparison, swin_shift.SHIFTED)["reached"] == 1
+
+
+def test_training_asks_short_places_and_the_parts_of_the_test_longer_ones():
+    data = length.data()
+    asked = data.asked
+    train = ~data.test
+    assert not bool(asked[train, length.SHORT :].any())
+    places = [asked[mask].any(0).nonzero().flatten() for mask in data.groups.values()]
+    bounds = [(int(at.min()), int(at.max()) + 1) for at in places]
+    assert bounds == [(1, 24), (24, 48), (48, 72)]
+    rest = (1 - length.LIKELY) / (length.KINDS - 1)
+    bits = -length.LIKELY * math.log2(length.LIKELY)
+    bits -= (1 - length.LIKELY) * math.log2(rest)
+    assert bits == pytest.approx(1.72, abs=0.01)
+    assert "1.72" in length.__doc__
+
+
+def test_stored_trials_of_papers_are_those_of_their_commands():
+    """Under 20 CPU minutes each."""
+    stored = sorted(PAPERS.glob("*/trials.jsonl"))
+    assert stored
+    for path in stored:
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        assert sum(record["cpu_s"] for record in records) < 20 * 60
+        keys = {
+            trial["key"] for trial in json.loads((path.parent / "plan.json").read_text())["trials"]
+        }
+        assert {record["key"] for record in records} <= keys
