@@ -80,8 +80,9 @@ def study(
     Predictions are written first, then every arm and its controls are trained, then the report:
     report.md and .html, .json, .csv and .tex (a table), figure.pdf and .svg, column.pdf and .svg
     (as wide as a column), unless the study draws its own. With --pilot two seeds are run first,
-    that the study does not count: it warns of arms at chance or at their best, and says how many
-    seeds a difference of a given size takes. Interrupted by anything, the same command goes on. It
+    that the study does not count: it finds a budget at which arms fit, up to 8 times the study's,
+    warns of arms at chance or at their best, and says how many seeds a difference of a given size
+    takes. Interrupted by anything, the same command goes on. It
     ends with an error, and the report is there, if shuffled labels were learned or arms did not
     start alike. Verdicts and scores are printed, with --full all of report.md. With --check every
     number of a folder's report is computed again from its trials, and nothing is written; it ends

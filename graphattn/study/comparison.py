@@ -3,8 +3,8 @@
 import hashlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -228,6 +228,10 @@ class Comparison:
         if self.data.causal:
             for name, graphs in self.graphs.items():
                 _check_causal(name, graphs)
+        #: Budgets of the study itself; a pilot adds larger ones.
+        self.own_budgets = len(self.budgets)
+        #: Arms of a budget that not all have.
+        self.alone: dict[int, frozenset[str]] = {}
         self.kinds = {name: ("arm", name) for name in self.graphs}
         #: A hash of the edges of each arm and each control that is drawn once.
         self.edges = {name: graphs.digest() for name, graphs in self.graphs.items()}
@@ -321,6 +325,17 @@ class Comparison:
                 "another name"
             )
         self.kinds[name] = (kind, of)
+
+    def double(self, arms: Iterable[str]) -> None:
+        """Add a budget of twice the batches of the last one, for some arms alone."""
+        last = self.budgets[-1]
+        self.alone[len(self.budgets)] = frozenset(arms)
+        self.budgets = (*self.budgets, replace(last, steps=2 * last.steps))
+
+    def reset_budgets(self) -> None:
+        """Leave the budgets of the study itself."""
+        self.budgets = self.budgets[: self.own_budgets]
+        self.alone = {}
 
     def graphs_for(self, trial: Trial) -> Graphs:
         """What a trial reads."""

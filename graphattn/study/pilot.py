@@ -1,25 +1,75 @@
 """A pilot: two seeds before a study, with warnings of what no number of seeds can settle."""
 
 import math
+from dataclasses import replace
 from statistics import fmean, variance
 
+from .claims import Claim
 from .metrics import METRICS
 from .results import Results, Row
 from .statistics import SHARES, seeds_needed
 
 _PERFECT, _GUESS = 0.99, 0.95  # of accuracy; of the cross-entropy of a guess
+_MOST = 8  # times the batches of the study, that are tried where an arm does not fit
 _SIZES, _LIMIT = (0.01, 0.02, 0.05, 0.1, 0.2), 0.8
 
 
+def _last(results: Results, comparison: str) -> int:
+    """Number of the last budget of the study itself."""
+    about = results.plan["comparisons"][comparison]
+    return int(about.get("own_budgets", len(about["budgets"]))) - 1
+
+
 def _learning(results: Results) -> list[Row]:
-    """Rows of the last budget that no law and no shuffling keeps at chance."""
+    """Rows of the study's last budget that no law and no shuffling keeps at chance."""
     about = results.plan["comparisons"]
     last = [
-        row
-        for row in results.rows
-        if row.scores and row.budget == len(about[row.comparison]["budgets"]) - 1
+        row for row in results.rows if row.scores and row.budget == _last(results, row.comparison)
     ]
     return [row for row in last if row.may_leave(about[row.comparison]["chance"])]
+
+
+def unfit(results: Results) -> dict[str, set[str]]:
+    """Arms that did not fit at the largest budget that they had, by comparison."""
+    latest: dict[tuple[str, str, str], Row] = {}
+    for row in results.rows:
+        if row.prediction["kind"] == "arm":
+            latest[row.comparison, row.arm, row.positions] = row
+    found: dict[str, set[str]] = {}
+    for row in latest.values():
+        if results.fit(row).failed:
+            found.setdefault(row.comparison, set()).add(row.arm)
+    return found
+
+
+def may_grow(results: Results, name: str) -> bool:
+    """True while a comparison's budget is less than 8 times that of the study."""
+    budgets = results.plan["comparisons"][name]["budgets"]
+    return bool(budgets[-1]["steps"] < _MOST * budgets[_last(results, name)]["steps"])
+
+
+def budgets(results: Results) -> list[list[str]]:
+    """The least budget at which each arm fitted, from the study's last one on."""
+    first: dict[tuple[str, str, str], Row | None] = {}
+    tried: dict[tuple[str, str, str], int] = {}
+    for row in results.rows:
+        if row.prediction["kind"] != "arm" or row.budget < _last(results, row.comparison):
+            continue
+        arm = (row.comparison, row.arm, row.positions)
+        tried[arm] = row.steps
+        first.setdefault(arm, None)
+        if first[arm] is None and not results.fit(row).failed:
+            first[arm] = row
+    lines = []
+    for arm, fitted in first.items():
+        if fitted is None:
+            words = f"none up to {tried[arm]:,} batches"
+            runs = ""
+        else:
+            words = f"{fitted.steps:,} batches"
+            runs = results.fit(fitted).word
+        lines.append([*arm, words, runs])
+    return lines
 
 
 def cautions(results: Results) -> list[str]:
@@ -48,6 +98,12 @@ def cautions(results: Results) -> list[str]:
                 f"{words}, though its loss in training fell from {guess:.3g} to {loss:.3g} nats: "
                 "it learns by heart; more examples, or fewer batches"
             )
+    for name, arms in unfit(results).items():
+        steps = results.plan["comparisons"][name]["budgets"][-1]["steps"]
+        told.append(
+            f"{name}: {', '.join(sorted(arms))} fit at no budget up to {steps:,} batches, so that "
+            "no claim on their scores would be judged; another rate, or a claim of fitting"
+        )
     for name in results.plan["comparisons"]:
         rows = [row for row in _learning(results) if row.comparison == name and row.is_share]
         best = [row.arm for row in rows if min(row.scores.values()) >= _PERFECT]
@@ -66,9 +122,17 @@ def cautions(results: Results) -> list[str]:
     return told
 
 
+def _at_last(results: Results, claim: Claim) -> Claim:
+    """A claim at the study's last budget where it names none."""
+    if claim.budget is not None:
+        return claim
+    name = claim.comparison or next(iter(results.plan["comparisons"]))
+    return replace(claim, budget=_last(results, name))
+
+
 def _differences(results: Results) -> dict[str, list[list[float]]]:
     """Paired differences by comparison: of claims; where there are none, of arms and all pairs."""
-    pairs = [results.rows_of(claim) for claim in results.claims]
+    pairs = [results.rows_of(_at_last(results, claim)) for claim in results.claims]
     if not pairs:
         pairs = [
             (row, other)

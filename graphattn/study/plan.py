@@ -200,6 +200,7 @@ def _about(
         "nodes": comparison.data.num_nodes,
         "positions": comparison.positions,
         "budgets": [asdict(budget) for budget in comparison.budgets],
+        "own_budgets": comparison.own_budgets,
         "model": comparison.model.described(comparison.data),
         "training": asdict(comparison.training),
         "costs": comparison.costs,

@@ -20,6 +20,7 @@ from .comparison import Comparison, Training, Trial
 from .data import Data
 from .network import Model
 from .own import CustomModel
+from .pilot import may_grow, unfit
 from .plan import Study, planned
 from .pool import cores, run_all
 from .records import (
@@ -39,6 +40,7 @@ from .records import (
     write_plan,
 )
 from .report import Report, report
+from .results import Results
 from .trials import trials_of
 
 Say = Callable[[str], None]
@@ -82,9 +84,10 @@ def run(
         training: How all arms are trained.
         claims: What is predicted of the arms; judged in the report.
         name: Of the study, as its page, its tables and the errors about its folder have it.
-        pilot: Before the study, two seeds that it will not have, into ``out/pilot``; the report
-            warns of arms at chance or at their best, and has the number of seeds for a difference
-            of a given size.
+        pilot: Before the study, two seeds that it will not have, into ``out/pilot``; arms that do
+            not fit are trained with 2, 4 and 8 times the batches. The report says at which budget
+            each fitted, warns of arms at chance or at their best, and has the number of seeds for a
+            difference of a given size.
         on_trial: Called with the record of each trial, as :class:`Study` has it.
         options: ``positions`` ("none", "learned", "relative", "rotary", "alibi", "distance",
             "pairs": one or several), ``controls``, ``draws`` of a rewiring and ``permutations`` for
@@ -165,22 +168,55 @@ def execute(
                 comparison.costs = before["comparisons"].get(name, {}).get("costs", {})
             else:
                 comparison.costs = {}
-        trials = [
-            trial for comparison in named.values() for trial in trials_of(comparison, seeds, first)
-        ]
-        trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
-        numbers = range(first, first + seeds)
-        plan = planned(study, named, identity, trials, numbers, records, before, baseline)
-        write_plan(folder, plan)
-        _warn(
-            [text for about in plan["comparisons"].values() for text in about["warnings"]], folder
-        )
-        _train(study, trials, records, processes)
-        if records.reach(plan["end"]):
-            write_plan(folder, {**plan, "end": records.end})
-    found = report(folder, study.summary, study.figure)
-    found.check_controls()
-    return found
+        span = range(first, first + seeds)
+        found = _trained(study, span, folder, records, before, processes, baseline)
+        while pilot and _grown(found, named):
+            before = read_plan(folder)
+            found = _trained(study, span, folder, records, before, processes, baseline)
+        for comparison in named.values():
+            comparison.reset_budgets()
+    report_of = report(folder, study.summary, study.figure)
+    report_of.check_controls()
+    return report_of
+
+
+def _trained(
+    study: Study,
+    seeds: range,
+    folder: Path,
+    records: Records,
+    before: dict[str, Any] | None,
+    processes: int,
+    baseline: bool | None,
+) -> Results:
+    """Plan a study, train what is missing, and read its numbers."""
+    named = study.named()
+    identity = {name: comparison.identity() for name, comparison in named.items()}
+    trials = [
+        trial
+        for comparison in named.values()
+        for trial in trials_of(comparison, len(seeds), seeds.start)
+    ]
+    trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
+    plan = planned(study, named, identity, trials, seeds, records, before, baseline)
+    write_plan(folder, plan)
+    if not any(comparison.alone for comparison in named.values()):  # else they have been said
+        texts = [text for about in plan["comparisons"].values() for text in about["warnings"]]
+        _warn(texts, folder)
+    _train(study, trials, records, processes)
+    if records.reach(plan["end"]):
+        write_plan(folder, {**plan, "end": records.end})
+    return Results(folder, plan, records)
+
+
+def _grown(found: Results, named: dict[str, Comparison]) -> bool:
+    """True if arms of a pilot did not fit and a larger budget was added, for these arms alone."""
+    grown = False
+    for name, arms in unfit(found).items():
+        if may_grow(found, name):
+            named[name].double(arms)
+            grown = True
+    return grown
 
 
 def _warn(told: list[str], folder: Path) -> None:

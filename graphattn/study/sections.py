@@ -13,7 +13,7 @@ from .examples import TEST_SET
 from .fits import CLASSES
 from .markdown import code, verbatim
 from .page import Block, Figure, Page, Section, Table
-from .pilot import power
+from .pilot import budgets, power
 from .records import ANEW, FIXED, PILOT, PILOT_SEEDS, read_plan
 from .results import Results, Row
 from .statistics import EXACT, SHARES, Interval, interval
@@ -425,11 +425,18 @@ def pilot_blocks(results: Results) -> list[Block]:
         f"for a difference beyond the margin to be found with probability .8, at .05 for {claims} "
         "together:"
     )
+    head = ["comparison", "arm", "positions", "fits at", "runs"]
+    fits: list[Block] = [
+        "The least budget at which an arm fits, from the study's last one on; an arm that does not "
+        "is trained with twice the batches, up to 8 times:",
+        Table(head, budgets(results)),
+    ]
     rows = power(results)
     if not rows:
         return [
+            *fits,
             f"{text} nothing varies between the two seeds, or nothing is compared, so that no "
-            "number follows."
+            "number follows.",
         ]
     head = [
         "comparison",
@@ -444,7 +451,7 @@ def pilot_blocks(results: Results) -> list[Block]:
         "*Deviation*: standard deviation of paired differences from seed to seed, pooled over "
         "those that are compared; two seeds measure it badly, so plan by its upper end."
     )
-    return [text, Table(head, rows), note]
+    return [*fits, text, Table(head, rows), note]
 
 
 def _rates(results: Results, row: Row) -> str:

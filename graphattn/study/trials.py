@@ -27,7 +27,7 @@ def trials_of(comparison: Comparison, seeds: int, first: int = 0) -> Iterator[Tr
     base = [comparison.identity(), _versions()]
     for seed in range(first, first + seeds):
         for name, (kind, of) in comparison.kinds.items():
-            budgets = list(enumerate(comparison.budgets))[-1 if kind == "shuffled" else 0 :]
+            budgets = _budgets_of(comparison, name, kind)
             for draw in range(comparison.draws_of(name)):
                 edges = comparison.edges_of(name, seed, draw)
                 for positions in comparison.positions:
@@ -45,6 +45,18 @@ def trials_of(comparison: Comparison, seeds: int, first: int = 0) -> Iterator[Tr
                         given = (positions, budget.examples, steps, seed, draw)
                         key = short_hash(what)
                         yield Trial(comparison.name, name, kind, of, *given, key, number)
+
+
+def _budgets_of(comparison: Comparison, name: str, kind: str) -> list[tuple[int, Budget]]:
+    """Budgets of an arm by number: of shuffled labels the study's last one alone."""
+    numbered = list(enumerate(comparison.budgets))
+    if kind == "shuffled":
+        return numbered[comparison.own_budgets - 1 : comparison.own_budgets]
+    return [
+        (number, budget)
+        for number, budget in numbered
+        if name in comparison.alone.get(number, {name})
+    ]
 
 
 def _versions() -> list[str | None]:

@@ -18,7 +18,7 @@ from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
 import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
-from graphattn.study import export, html, picture, records, report
+from graphattn.study import export, html, picture, pilot, records, report
 from graphattn.study.claims import Pairs
 from graphattn.study.statistics import effect_size
 
@@ -137,6 +137,28 @@ def test_a_tracker_is_given_every_record_and_its_errors_are_warnings(tmp_path):
 def piloted(folder, data=None, arms=None, **changes):
     given = {"budgets": study.Budget(None, 2), "controls": ("full",), "pilot": True, **changes}
     return tiny_run(folder, arms, data, **given)
+
+
+def test_a_pilot_finds_the_budget_at_which_arms_fit_or_says_that_none_does(tmp_path):
+    """The third token is asked, at its own node."""
+    others = ga.from_rule(lambda t, s: (t != s) & (s != 3), N)
+    given = {
+        "arms": {"self": ga.graphs.self_loops(N), "others": others},
+        "readout": "token",
+        "token": 3,
+        "training": study.Training(batch=16, rate=3e-3),
+        "model": study.Model(layers=1, width=16, heads=2, hidden=16),
+    }
+    found = piloted(tmp_path / "some", budgets=study.Budget(None, 20), **given)
+    fits = {row[1]: row[3] for row in pilot.budgets(found)}
+    assert fits == {"self": "20 batches", "others": "40 batches"}
+    assert [row.steps for row in found.rows if row.arm == "others"] == [20, 40]
+    assert [row.steps for row in found.rows if row.arm != "others"] == [20, 20]
+    assert "| others | none | 40 batches | solved |" in str(found)
+    found = piloted(tmp_path / "none", budgets=study.Budget(None, 1), **given)
+    fits = {row[1]: row[3] for row in pilot.budgets(found)}
+    assert fits == dict.fromkeys(("self", "others"), "none up to 8 batches")
+    assert any("others, self fit at no budget up to 8 batches" in text for text in found.cautions)
 
 
 def test_a_pilot_has_seeds_that_its_study_never_sees(tmp_path):
