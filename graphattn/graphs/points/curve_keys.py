@@ -1,5 +1,6 @@
 """Ranks of cells along the curves of Morton and Hilbert, in any number of dimensions."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -20,10 +21,15 @@ def curve_key(cells: Tensor, curve: Curve, bits: int) -> Tensor:
         >>> curve_key(torch.tensor([[1, 0], [0, 1], [2, 1]]), "z", 2).tolist()
         [2, 1, 9]
     """
+    is_hilbert = curve.startswith("hilbert")
+    is_swapped = curve.endswith("-trans") and cells.shape[1] > 1
+    rank = _on_device(cells)
+    if rank is not None:
+        return rank(cells, is_hilbert, is_swapped, bits)
     axes = list(cells.unbind(1))
-    if curve.endswith("-trans") and len(axes) > 1:
+    if is_swapped:
         axes[:2] = reversed(axes[:2])
-    if not curve.startswith("hilbert"):
+    if not is_hilbert:
         return _interleave(axes, bits)
     key = _interleave(_untwisted(axes, bits), bits)
     shift = 1
@@ -31,6 +37,19 @@ def curve_key(cells: Tensor, curve: Curve, bits: int) -> Tensor:
         key = key ^ (key >> shift)
         shift *= 2
     return key
+
+
+def _on_device(cells: Tensor) -> Callable[..., Tensor] | None:
+    """What ranks cells in one launch, where Triton runs."""
+    if not cells.is_cuda or torch.cuda.get_device_capability(cells.device) < (8, 0):
+        return None
+    try:
+        from .curves_triton import AXES, rank  # triton takes a second
+    except ModuleNotFoundError:
+        return None
+    if not 0 < cells.shape[1] <= AXES:
+        return None
+    return rank
 
 
 def _untwisted(axes: list[Tensor], bits: int) -> list[Tensor]:
