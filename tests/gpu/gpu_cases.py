@@ -387,6 +387,9 @@ def _rest() -> Iterator[Case]:
     """Dropout, CUDA graphs, autocast, torch's own kernels under tiles, and weights that are
     looked at."""
     yield Case("dropped as on the CPU", _dropped, "dropout")
+    for edge_to in ("both", "key", "value"):
+        words = f"features of {edge_to}, rows of a program"
+        yield Case(words, partial(_walked, edge_to), "features")
     yield Case("a prepared call waits for nothing", _prepared, "CUDA graphs")
     yield Case("a captured step", _captured, "CUDA graphs")
     yield Case("cells in one product", _cells, "points")
@@ -422,8 +425,21 @@ def _points() -> Iterator[Case]:
     """Builders on the device's own points and edges."""
     yield Case("neighbours of points", _neighbours, "points")
     yield Case("farthest points", _farthest, "points")
+    yield Case("orders along curves", _orders, "points")
     yield Case("edges sorted on the device", _sorted, "points")
     yield Case("edges chosen on the device", _chosen, "points")
+
+
+def _orders(device: torch.device) -> list[dict[str, Any]]:
+    """Of every curve, in two and three axes."""
+    pos = torch.rand(500, 3, generator=torch.Generator().manual_seed(0))
+    results = []
+    for curve in ("z", "z-trans", "hilbert", "hilbert-trans"):
+        for axes in (2, 3):
+            there = ga.graphs.curve_order(pos[:, :axes], curve)
+            here = ga.graphs.curve_order(pos[:, :axes].to(device), curve)
+            results.append({"curve": curve, "axes": axes, "ok": torch.equal(here.cpu(), there)})
+    return results
 
 
 def _farthest(device: torch.device) -> list[dict[str, Any]]:
@@ -469,6 +485,53 @@ def _dropped(device: torch.device) -> list[dict[str, Any]]:
         outputs.append(edge_attention(*given, *options)[0].cpu())
     error = float((outputs[0] - outputs[1]).abs().max())
     return [{"backend": "edges", "error": error, "bound": 1e-6, "ok": error <= 1e-6}]
+
+
+def _walked(edge_to: str, device: torch.device) -> list[dict[str, Any]]:
+    """Edge features in half precision beside float64 on the CPU, with one row a program and with
+    several, which give the same bits.
+    """
+    from graphattn.backends.device import without_kernels
+    from graphattn.kernels import edges_op
+    from graphattn.plans.grouped import by_source, by_target
+
+    graph = ga.graphs.random_sources(600, 9) | ga.graphs.global_tokens(600, [3])
+    draw = torch.Generator().manual_seed(0)
+    shapes = [(1, 600, 4, 32)] * 3 + [
+        (1, graph.num_edges, 4),
+        (1, graph.num_edges, 16),
+        (4, 32, 16),
+    ]
+    given = [torch.randn(shape, generator=draw).half() for shape in shapes]
+
+    def results(place: torch.device, dtype: torch.dtype) -> list[Tensor]:
+        leaves = [x.to(place, dtype).requires_grad_() for x in given]
+        layout = (*by_target(graph, place), *by_source(graph, place))
+        options = (0.2, 0.0, 0.0, edge_to, None, False, False)
+        output = edges_op.edge_attention(*leaves, *layout, *options)[0]
+        return [output.detach(), *torch.autograd.grad(output.square().sum(), leaves)]
+
+    reasons = without_kernels(device)
+    if device.type != "cuda" or reasons:
+        return [{"backend": "edges", "ok": None, "refused": reasons or ["no CUDA"]}]
+    from graphattn.kernels import edges_triton
+
+    expected = results(torch.device("cpu"), torch.float64)
+    found = []
+    before = edges_triton.ENOUGH
+    for enough in (before, 1):
+        edges_triton.ENOUGH = enough
+        try:
+            found.append(results(device, torch.float16))
+        finally:
+            edges_triton.ENOUGH = before
+    differ = [i for i, (x, y) in enumerate(zip(*found, strict=True)) if not torch.equal(x, y)]
+    error = max(
+        float((x.cpu().double() - y).abs().max() / y.abs().max())
+        for x, y in zip(found[0], expected, strict=True)
+    )
+    is_right = error <= 1e-2 and not differ
+    return [{"backend": "edges", "error": error, "bound": 1e-2, "differ": differ, "ok": is_right}]
 
 
 def _prepared(device: torch.device) -> list[dict[str, Any]]:
