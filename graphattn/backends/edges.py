@@ -210,25 +210,24 @@ def edges_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs, request: Requ
 def _operands(inputs: Inputs, request: Request) -> _Operands:
     """The operands of a call; those of edges in the dtype of sums, and on the CPU nodes with them.
 
-    On a GPU the kernels read each in its own.
+    The kernels of a GPU read halves as they are.
     """
     lead = inputs.query.shape[:-3]
     query = flat_batch(inputs.query)
     key = flat_batch(inputs.key)
     value = flat_batch(inputs.value)
-    wide = None
-    if query.device.type == "cpu":
-        wide = request.statistics
-    bias = flat_batch_of_edges(inputs.score_bias, lead, wide)
-    attr = flat_batch_of_edges(inputs.edge_attr, lead, wide)
-    if attr is not None and wide is not None:
+    wide = request.statistics
+    on_gpu = query.device.type != "cpu"
+    bias = flat_batch_of_edges(inputs.score_bias, lead, wide, halves=on_gpu)
+    attr = flat_batch_of_edges(inputs.edge_attr, lead, wide, halves=on_gpu)
+    if attr is not None and not on_gpu:
         query = query.to(wide)
         key = key.to(wide)
         value = value.to(wide)
     weight = inputs.edge_weight
     if weight is not None and request.heads != request.kv_heads:
         group = request.heads // max(1, request.kv_heads)
-        weight = weight.to(request.statistics).repeat_interleave(group, 0)
+        weight = weight.to(wide).repeat_interleave(group, 0)
     return _Operands(query, key, value, bias, attr, weight)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.limits import MAX_BYTES
-from ..operands import Inputs
+from ..operands import HALF, Inputs
 from .rows import of_rows
 
 
@@ -146,12 +146,15 @@ def with_lead(x: Tensor, lead: torch.Size) -> Tensor:
 
 
 def flat_batch_of_edges(
-    x: Tensor | None, lead: torch.Size, wide: torch.dtype | None
+    x: Tensor | None, lead: torch.Size, wide: torch.dtype, *, halves: bool = False
 ) -> Tensor | None:
-    """(..., E, F) as (1 or B, E, F): the leading dimensions as one, of size 1 if shared."""
+    """(..., E, F) as (1 or B, E, F): the leading dimensions as one, of size 1 if shared.
+
+    In the dtype ``wide``, but for ``halves`` if they may stay.
+    """
     if x is None:
         return None
-    if wide is not None:
+    if not (halves and x.dtype in HALF):
         x = x.to(wide)
     if math.prod(x.shape[:-2]) == 1:
         return x.reshape(1, *x.shape[-2:])

@@ -106,11 +106,13 @@ def found(run, graph, given, options, keep):
 
 
 def case(graph=SMALL, dtype=torch.float64, heads=(3, 3), widths=(5, 7), features=0, bias=False, cap=0.0, drop=0.0,
-         keep=True, batch=1, edge_to="both"):  # fmt: skip
+         keep=True, batch=1, edge_to="both", of_edges=None):  # fmt: skip
     """Error over bound of each quantity that there is."""
     if features and edge_to != "key":
         widths = (widths[1], widths[1])
     given = operands(graph, dtype, heads, widths, features, bias, batch)
+    if of_edges is not None:  # bias and features of another dtype than nodes
+        given[3:5] = [x.to(of_edges) for x in given[3:5]]
     wide = [x if x is None else x.double() for x in given]
     options = (0.4, cap, drop, edge_to, torch.tensor(2**62 + 5))
     triton = {"forward": attention_triton.forward, "backward": attention_triton.backward}
@@ -362,6 +364,7 @@ CASES = {
     "hubs in pieces": lambda: in_pieces(lambda: case(**EVERYTHING)),
     "features of keys": lambda: case(features=3, edge_to="key", cap=1.7, bias=True),
     "features of values": lambda: case(features=3, edge_to="value", bias=True, drop=0.3, batch=2),
+    "halves of edges": lambda: case(dtype=torch.float32, features=3, bias=True, of_edges=torch.float16),
     "many features": lambda: case(heads=(2, 2), widths=(5, 133), features=67),
     "features of hubs' keys": lambda: in_pieces(lambda: case(features=3, edge_to="key")),
     "features of hubs' values": lambda: in_pieces(lambda: case(features=3, edge_to="value")),

@@ -494,3 +494,22 @@ def test_a_view_of_the_other_sign_is_read_as_what_it_is():
         for *nodes, bias in (views, [-x for x in (*given, bias)])
     )
     assert torch.equal(found, wanted)
+
+
+def test_tensors_of_edges_reach_the_kernels_of_a_gpu_in_halves_or_the_dtype_of_sums():
+    """A sum in float32 that met float64 would be no sum of one dtype."""
+    from graphattn.backends.edges import _operands
+    from graphattn.backends.request import Request
+    from graphattn.operands import Inputs
+
+    def dtypes(of_edges, device):
+        nodes = [torch.zeros(5, 2, 3, device=device) for _ in range(3)]
+        bias, attr = (torch.zeros(7, n, dtype=of_edges, device=device) for n in (2, 4))
+        weight = torch.zeros(2, 3, 4, device=device)
+        inputs = Inputs(*nodes, 1.0, score_bias=bias, edge_attr=attr, edge_weight=weight)
+        made = _operands(inputs, Request.of(inputs))
+        return made.bias.dtype, made.edge_attr.dtype
+
+    assert dtypes(torch.float64, "meta") == (torch.float32,) * 2
+    assert dtypes(torch.bfloat16, "meta") == (torch.bfloat16,) * 2
+    assert dtypes(torch.bfloat16, "cpu") == (torch.float32,) * 2
