@@ -4,6 +4,7 @@ rehearses it."""
 import copy
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import graphattn as ga
 from graphattn.backends import BACKENDS, tiles_compacted
 from graphattn.backends.rates import tried
 from graphattn.backends.request import Request
+from graphattn.bench.calibrate import reason_against_trial
 from graphattn.exactness.layer import LayerSubject
 from graphattn.exactness.measure import measure, measure_backend
 from graphattn.exactness.operator import CALLABLE, CallableSubject, GraphSubject
@@ -57,11 +59,11 @@ def cases() -> list[Case]:
     own name."""
     return [
         *_kernels(),
-        *_compacted(),
         *_extras(),
         *_rest(),
         *_steps(),
         *_points(),
+        *_compacted(),
         *_table(WIDE),
         *_layers(WIDE),
         *_same_bits(),
@@ -99,56 +101,62 @@ def _kernels() -> Iterator[Case]:
 
 
 def _compacted() -> Iterator[Case]:
-    """Tiles with compacted sources: on graphs that tell much, and of each size along a curve."""
-    sizes = {"heads": (4, 2), "widths": (32, 32)}
+    """Tiles with compacted sources: on graphs that tell much, and of each size as calibration
+    tries them.
 
-    def run(
-        make: Callable[[], AttentionGraph],
-        dtype: torch.dtype,
-        rows: Sequence[int],
-        options: dict[str, Any],
-        device: torch.device,
-    ) -> list[dict[str, Any]]:
-        subject = GraphSubject(make().to(device), **options)
-        request = Request(*subject.heads, *subject.widths, dtype=dtype, device=device)
-        reasons = tiles_compacted.reasons_against(subject.graph, request)
+    Few, as each option of a kernel is compiled anew.
+    """
+
+    def run(graph: str, dtype: torch.dtype, device: torch.device) -> list[dict[str, Any]]:
+        subject = GraphSubject(_on(device, graph))
+        reasons = _reasons_against_compacted(subject.graph, device)
         if reasons:
             return [{"backend": "tiles", "ok": None, "refused": reasons}]
-        before = plans_compacted.SIZES
-        plans_compacted.SIZES = tuple(rows)
-        try:
-            with tried("tiles", "compacted"):
-                return judged(subject, dtype, ("tiles",))
-        finally:
-            plans_compacted.SIZES = before
+        with _of_size(32), tried("tiles", "compacted"):
+            return judged(subject, dtype, ("tiles",))
+
+    def try_size(rows: int, device: torch.device) -> list[dict[str, Any]]:
+        graph = _near().to(device)
+        reasons = _reasons_against_compacted(graph, device)
+        if reasons:
+            return [{"backend": "tiles", "ok": None, "refused": reasons}]
+        with _of_size(rows):
+            reason = reason_against_trial("tiles", "compacted", [graph], device)
+        return [{"backend": "tiles", "ok": not reason, "refused": [reason]}]
 
     for dtype in (torch.float32, torch.bfloat16):
         for graph in ("window", "longformer", "isolated_targets", "hub"):
-            yield Case(
-                _name("compacted", dtype, graph),
-                partial(run, GRAPHS[graph], dtype, (32,), {}),
-                "compacted",
-            )
+            yield Case(_name("compacted", dtype, graph), partial(run, graph, dtype), "compacted")
     yield Case("compacted, dropped as by edges", _dropped_in_tiles, "compacted")
     for rows in plans_compacted.SIZES:
-        yield Case(
-            _name("compacted", torch.bfloat16, f"tiles of {rows}"),
-            partial(run, _near, torch.bfloat16, (rows,), sizes),
-            "compacted",
-        )
+        yield Case(f"compacted, tiles of {rows}", partial(try_size, rows), "compacted")
+
+
+@contextmanager
+def _of_size(rows: int) -> Iterator[None]:
+    """Tiles of so many targets, and of as many sources, of graphs that have none yet."""
+    before = plans_compacted.SIZES
+    plans_compacted.SIZES = (rows,)
+    try:
+        yield
+    finally:
+        plans_compacted.SIZES = before
+
+
+def _reasons_against_compacted(graph: AttentionGraph, device: torch.device) -> list[str]:
+    return tiles_compacted.reasons_against(graph, Request(device=device))
 
 
 def _dropped_in_tiles(device: torch.device) -> list[dict[str, Any]]:
     """Tiles with compacted sources drop the weights that the kernels of edges drop, with a bias."""
     graph = _near().to(device)
-    request = Request(4, 4, 32, 32, dropout=True, score_bias=True, device=device)
-    reasons = tiles_compacted.reasons_against(graph, request)
+    reasons = _reasons_against_compacted(graph, device)
     if reasons:
         return [{"backend": "tiles", "ok": None, "refused": reasons}]
     draw = torch.Generator().manual_seed(0)
     leaves = [
         torch.randn(*shape, generator=draw).to(device).requires_grad_()
-        for shape in [(4096, 4, 32)] * 3 + [(graph.num_edges, 4)]
+        for shape in [(512, 4, 32)] * 3 + [(graph.num_edges, 4)]
     ]
     found = []
     for backend in ("tiles", "edges"):
@@ -163,8 +171,10 @@ def _dropped_in_tiles(device: torch.device) -> list[dict[str, Any]]:
 
 
 def _near() -> AttentionGraph:
-    """Cells with their neighbours, along a curve."""
-    return tiles_compacted.trials()[0]
+    """Cells of a cube with their neighbours, along a curve."""
+    cells = torch.cartesian_prod(*[torch.arange(8.0)] * 3)
+    order = ga.graphs.curve_order(cells, "hilbert")
+    return ga.graphs.grid_neighbourhood((8, 8, 8), (3, 3, 3)).relabel(order.argsort())
 
 
 def _star() -> AttentionGraph:
@@ -661,7 +671,6 @@ def _varlen(device: torch.device) -> list[dict[str, Any]]:
     and backward."""
     from graphattn.backends.check import check
     from graphattn.backends.tiles_varlen import reasons_against_varlen
-    from graphattn.bench.calibrate import reason_against_trial
 
     documents = ga.graphs.documents(torch.repeat_interleave(torch.tensor([75, 1, 225, 10, 201])))
     graphs = [documents, documents & ga.graphs.causal(512), ga.graphs.sliding_window(512, 65)]

@@ -10,12 +10,21 @@ import graphattn as ga
 from graphattn.graph.sort import Sorted
 from graphattn.plans.blocks import survey
 from graphattn.plans.cache import CPU
-from graphattn.plans.compacted import tiles_of_sources, tiles_of_targets
+from graphattn.plans.compacted import edges_of_rows, tiles_of_sources, tiles_of_targets
 from graphattn.plans.grouped import by_source, by_target, ends
 from graphattn.plans.tiles import tiles
 from graphattn.plans.transfer import ALIGNED, Apart, asked, derived, pack, unpack
 
-PLANS = (by_target, by_source, ends, tiles, survey, tiles_of_targets, tiles_of_sources)
+PLANS = (
+    by_target,
+    by_source,
+    ends,
+    tiles,
+    survey,
+    tiles_of_targets,
+    tiles_of_sources,
+    edges_of_rows,
+)
 
 
 def packed(graph, keys, device=CPU):
