@@ -5,6 +5,8 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from .sections import count_of
 
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 _AS_GOOD = 1e-9  # relative: the last digits of sums differ between libraries
+_PAGES = ("report.md", "report.html")
 _NOT_COMPUTED = ("command", "cpu_s", "machine")  # of a study that trains nothing
 
 
@@ -51,7 +54,7 @@ class Recount:
         trials: Number of trials in the plan; 0 of a study that trains nothing.
         numbers: Numbers that were compared, by file.
         differences: Places that differ, in the order of the files.
-        unchecked: Files that could not be computed, with the reason.
+        unchecked: Files and lines that could not be compared, with the reason.
     """
 
     study: str
@@ -90,7 +93,7 @@ class Recount:
             said = f"of {total:,} numbers of {files} {places} differ from {source}"
         lines = [f"{self.study}: {said}"]
         lines += [str(difference) for difference in self.differences]
-        lines += [f"{name} was not checked: {why}" for name, why in self.unchecked.items()]
+        lines += [f"not checked: {name}: {why}" for name, why in self.unchecked.items()]
         return "\n".join(lines)
 
 
@@ -183,7 +186,14 @@ def _compared(
         wanted = text.splitlines()
         if not trials:
             lines = lines[: len(wanted)]  # what follows is the machine's
-        differences += [Difference(name, *one) for one in _apart_in_lines(lines, wanted)]
+        places, prose = _apart_in_lines(lines, wanted)
+        if prose and name not in _PAGES:
+            places.append(("words", f"{len(lines)} lines", f"{len(wanted)} lines"))
+        elif prose:
+            unchecked[f"{count_of(prose, 'line')} of prose in {name}"] = (
+                "other words, of another version of graphattn; study report writes them anew"
+            )
+        differences += [Difference(name, *one) for one in places]
         numbers[name] = len(_NUMBER.findall(text))
     return Recount(study, folder, trials, numbers, differences, unchecked)
 
@@ -224,20 +234,42 @@ def _short(value: Any) -> str:
     return text
 
 
-def _apart_in_lines(lines: list[str], wanted: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Numbers of lines that differ, and the first line that differs in words."""
-    if len(lines) != len(wanted):
-        yield "length", f"{len(lines)} lines", f"{len(wanted)} lines"
-    for number, (line, other) in enumerate(zip(lines, wanted, strict=False), 1):
-        if line == other:
+def _apart_in_lines(lines: list[str], wanted: list[str]) -> tuple[list[tuple[str, str, str]], int]:
+    """Numbers that differ, cells of tables that do in words, and the number of other such lines.
+
+    Lines are aligned by their words: a page may have been written by another version.
+    """
+    places: list[tuple[str, str, str]] = []
+    prose = 0
+    if lines == wanted:
+        return places, prose
+    words = [_NUMBER.sub("0", line) for line in lines]
+    matcher = SequenceMatcher(None, words, [_NUMBER.sub("0", line) for line in wanted])
+    for tag, start, end, first, last in matcher.get_opcodes():
+        if tag == "equal":
+            for i, j in zip(range(start, end), range(first, last), strict=True):
+                places += _numbers_apart(i + 1, lines[i], wanted[j])
             continue
-        if _NUMBER.sub("0", line) != _NUMBER.sub("0", other):
-            yield f"line {number}", *_around_first(line, other)
-            return  # lines after an inserted one would all differ
-        pairs = zip(_NUMBER.findall(line), _NUMBER.findall(other), strict=True)
-        for one, computed in pairs:
-            if not _same(float(one.replace(",", "")), float(computed.replace(",", ""))):
-                yield f"line {number}", one, computed
+        here = lines[start:end]
+        there = wanted[first:last]
+        prose += sum(not _is_cell(line) for line in max(here, there, key=len))
+        cells = [line for line in here if _is_cell(line)]
+        others = [line for line in there if _is_cell(line)]
+        for one, other in zip_longest(cells, others, fillvalue=""):
+            if one != other:
+                places.append((f"line {start + 1}", *_around_first(one, other)))
+    return places, prose
+
+
+def _is_cell(line: str) -> bool:
+    """True of a line of a table of a page: it says what was measured, not what that means."""
+    return line.lstrip().startswith(("|", "<tr", "<td", "<th"))
+
+
+def _numbers_apart(number: int, line: str, other: str) -> Iterator[tuple[str, str, str]]:
+    for one, computed in zip(_NUMBER.findall(line), _NUMBER.findall(other), strict=True):
+        if not _same(float(one.replace(",", "")), float(computed.replace(",", ""))):
+            yield f"line {number}", one, computed
 
 
 def _around_first(line: str, other: str) -> tuple[str, str]:

@@ -62,6 +62,24 @@ def test_a_digit_changed_in_a_file_is_found_and_named(made, tmp_path, name):
     assert len(result.differences) == 1
 
 
+def test_other_words_are_no_other_numbers_but_a_verdict_in_a_table_is_one(made, tmp_path):
+    """A footnote that a later version of the page words otherwise is said, and is no fault."""
+
+    def reworded(text):
+        return text.replace("*Spread*: distance", "*Spread*: the distance", 1)
+
+    result = recount(changed(made, tmp_path, "report.md", reworded))
+    assert result.ok
+    assert [*result.unchecked] == ["1 line of prose in report.md"]
+
+    def renamed(text):
+        return text.replace("| window | none", "| wall | none", 1)
+
+    folder = changed(made, tmp_path, "report.md", lambda text: renamed(reworded(text)))
+    result = recount(folder)
+    assert [difference.file for difference in result.differences] == ["report.md"]
+
+
 def test_a_score_changed_in_the_numbers_is_found_by_its_place(made, tmp_path):
     def better(text):
         told = json.loads(text)
@@ -111,4 +129,5 @@ def test_a_page_of_the_studys_own_is_checked_where_its_file_stands(made, tmp_pat
     ],
 )
 def test_reports_in_the_repository_are_those_of_their_trials(name):
-    assert str(recount(STUDIES / name)).splitlines()[1:] == []
+    result = recount(STUDIES / name)
+    assert result.ok, str(result)
