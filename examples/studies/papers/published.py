@@ -17,6 +17,7 @@ class Published:
         number: The number there, or the statement in its words.
         ours: Where the row is: keywords of ``Report.row``.
         why: The reason where ours differs.
+        groups: Parts of the test whose scores stand there, in place of the whole test's.
     """
 
     what: str
@@ -24,6 +25,7 @@ class Published:
     number: str
     ours: dict[str, Any]
     why: str = "-"
+    groups: tuple[str, ...] = ()
 
 
 def beside(report: Report, lines: list[Published]) -> list[Block]:
@@ -33,8 +35,11 @@ def beside(report: Report, lines: list[Published]) -> list[Block]:
         row = report.row(**line.ours)
         word = report.fit(row).word
         measured = "not measured"
-        if row.interval is not None:
+        if line.groups:
+            parts = [report.of_group(row, group).interval for group in line.groups]
+            measured = " / ".join(map(str, parts))
+        elif row.interval is not None:
             measured = f"{row.interval} ({word})"
         rows.append([line.what, line.number, line.source, measured, line.why])
-    head = ["what", "published", "where", "ours: accuracy [95 %]", "where ours differs"]
+    head = ["what", "published", "where", "ours [95 %]", "where ours differs"]
     return ["## Published, and ours", Table(head, rows)]
