@@ -3,7 +3,8 @@
 A trial's key is a hash of its data, model, graphs and budget, of versions, and of the statements of
 the code that trains. Each stored key is computed again from the code of an older revision; if all
 are, exactly, each trial is given the key of today's code, and the chain of hashes is made anew. That
-the code computes the same has to be known from elsewhere: trials trained again by both.
+the code computes the same has to be known from elsewhere: ``rekey.py`` trains a few trials again. The
+report is written anew, as it names the last hash.
 
     python examples/studies/restamp.py examples/studies/recall --code 1bbbf817 --graphattn 0.1.0
 """
@@ -21,6 +22,7 @@ from graphattn.convert.files._replace import replace_file
 from graphattn.study import trials
 from graphattn.study.files import load
 from graphattn.study.records import TRIALS, Records, read_plan, write_plan
+from graphattn.study.report import report
 from graphattn.study.syntax import syntax_of
 from graphattn.versions import version_of
 
@@ -92,6 +94,11 @@ def restamp(folder: Path, old: list[str | None]) -> int:
     for trial in plan["trials"]:
         trial["key"] = key_of[trial["key"]]
     write_plan(folder, {**plan, "end": Records(folder).end})
+    before_report = set(folder.iterdir())
+    report(folder, study.summary, study.figure)
+    for path in set(folder.iterdir()) - before_report:
+        if path.is_file():
+            path.unlink()  # a folder keeps the kinds of files that it had
     return len(plan["trials"])
 
 
