@@ -11,7 +11,7 @@ from .syntax import syntax_of
 
 _CODE = ("data.py", "metrics.py", "network.py", "own.py", "fitting.py", "trial.py")
 """Code that a result depends on, beside versions: its statements, whatever their layout."""
-_PACKAGES = ("graphattn", "torch", "llvmlite")
+_PACKAGES = ("torch", "llvmlite")
 
 
 def steps_of(comparison: Comparison, arm: str, positions: str, budget: Budget) -> int:
