@@ -6,29 +6,42 @@ The projection ``W`` is (H, D, F); all sums are float32 or wider.
 import torch
 from torch import Tensor
 
+from ..graph.modes import without_autocast
 from .arrays import dtype_of_sums
 from .edge_call import Call
+
+
+def _einsum(equation: str, *operands: Tensor) -> Tensor:
+    """The sums in the dtype of their operands, also in a backward under autocast."""
+    with without_autocast(operands[0].device.type):
+        return torch.einsum(equation, *operands)
 
 
 def feature_queries(x: Tensor, weight: Tensor) -> Tensor:
     """Nodes (B, T, H, D) as queries of features, (B, T, H, F)."""
     wide = dtype_of_sums(x)
-    return torch.einsum("bthd,hdf->bthf", x.to(wide), weight.to(wide)).contiguous()
+    return _einsum("bthd,hdf->bthf", x.to(wide), weight.to(wide)).contiguous()
 
 
 def projected(sums: Tensor, weight: Tensor) -> Tensor:
     """Sums of features (B, T, H, F) as those of their projections, (B, T, H, D)."""
-    return torch.einsum("bthf,hdf->bthd", sums, weight.to(sums.dtype))
+    return _einsum("bthf,hdf->bthd", sums, weight.to(sums.dtype))
 
 
 def queries_of(call: Call) -> Tensor:
     """The queries of a call's features, 0 if they do not join the scores; no entries without any."""
     if call.attr_weight is None:
         return call.query.new_empty((0, 0, 0, 0), dtype=call.wide)
-    queries = feature_queries(call.query.detach(), call.attr_weight.detach())
     if call.adds_features_to("key"):
-        return queries
-    return torch.zeros_like(queries)
+        return feature_queries(call.query.detach(), call.attr_weight.detach())
+    return _zeros(call)
+
+
+def _zeros(call: Call) -> Tensor:
+    """(B, T, H, F), of a call with edge features."""
+    assert call.attr_weight is not None
+    B, T, _, H = call.sizes
+    return call.query.new_zeros((B, T, H, call.attr_weight.shape[2]), dtype=call.wide)
 
 
 def joined(call: Call, queries: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,8 +65,7 @@ def gradients_of_sums(call: Call, grad_output: Tensor) -> Tensor:
         return grad_output.new_empty((0, 0, 0, 0), dtype=call.wide)
     if call.adds_features_to("value"):
         return feature_queries(grad_output, call.attr_weight.detach())
-    B, T, _, H = call.sizes
-    return grad_output.new_zeros((B, T, H, call.attr_weight.shape[2]), dtype=call.wide)
+    return _zeros(call)
 
 
 def gradients_of_projection(
@@ -66,7 +78,7 @@ def gradients_of_projection(
     total = torch.zeros_like(weight, dtype=call.wide, memory_format=torch.contiguous_format)
     if call.adds_features_to("key"):
         grad_query += projected(grad_queries, weight)
-        total += torch.einsum("bthd,bthf->hdf", call.query.detach().to(call.wide), grad_queries)
+        total += _einsum("bthd,bthf->hdf", call.query.detach().to(call.wide), grad_queries)
     if call.adds_features_to("value"):
-        total += torch.einsum("bthd,bthf->hdf", grad_output.to(call.wide), sums)
+        total += _einsum("bthd,bthf->hdf", grad_output.to(call.wide), sums)
     return total.to(weight.dtype)

@@ -58,6 +58,19 @@ def test_every_output_and_gradient_is_that_of_plain_operations(bias, features, s
     assert all(x.abs().max() > 0 for x in grads[0])
 
 
+@pytest.mark.parametrize("edge_to", ["both", "key", "value"])
+def test_a_backward_under_autocast_has_the_gradients_of_one_outside(edge_to):
+    """Sums over features would be in halves, which their kernel refuses."""
+    given = operands(torch.float32)
+    leaves = [x for x in given if x is not None]
+    options = (0.4, 0.0, 0.0, edge_to, None)
+    output = edge_attention(*given, *by_target(GRAPH), *by_source(GRAPH), *options, True, True)[0]
+    outside = torch.autograd.grad(output.square().sum(), leaves, retain_graph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = torch.autograd.grad(output.square().sum(), leaves)
+    assert all(torch.equal(x, y) for x, y in zip(inside, outside, strict=True))
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_edge_features_of_no_edges_are_sums_of_nothing(bias):
     """Tensors without entries have no address, as operands that are absent."""
