@@ -86,7 +86,7 @@ def of_tiles(
     OUT (B, T, H, DV) and LSE (B, T, H); a target without a source has 0 and -inf.
     """
     tile = (tl.program_id(0) // H).to(tl.int64)
-    h = tl.program_id(0) % H
+    h = (tl.program_id(0) % H).to(tl.int64)
     b = (tl.program_id(1) + batch).to(tl.int64)
     t = tile * BT + tl.arange(0, BT)
     on = t < T
@@ -140,7 +140,7 @@ def of_targets(
     ``p (<go, v> - delta)``.
     """
     tile = (tl.program_id(0) // H).to(tl.int64)
-    h = tl.program_id(0) % H
+    h = (tl.program_id(0) % H).to(tl.int64)
     b = (tl.program_id(1) + batch).to(tl.int64)
     t = tile * BT + tl.arange(0, BT)
     on = t < T
@@ -199,7 +199,7 @@ def of_sources(
     the other.
     """
     tile = (tl.program_id(0) // H).to(tl.int64)
-    h = tl.program_id(0) % H
+    h = (tl.program_id(0) % H).to(tl.int64)
     b = (tl.program_id(1) + batch).to(tl.int64)
     s = tile * BT + tl.arange(0, BT)
     on = s < S

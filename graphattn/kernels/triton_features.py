@@ -52,12 +52,12 @@ def project(
     block = block // F_BLOCKS
     d = block % D_BLOCKS * BD + tl.arange(0, BD)
     block = block // D_BLOCKS
-    h = block % H
+    h = (block % H).to(tl.int64)
     b = (block // H + batch).to(tl.int64)
     X += (b * x_b + h * x_h) * ALIGN
     sums = tl.zeros((BD, BF), WIDE)
     for tile in range(part * tiles, (part + 1) * tiles):
-        t = tile * BT + tl.arange(0, BT)
+        t = tile * BT + tl.arange(0, BT).to(tl.int64)
         live = t < T
         of_features = ((b * T + t) * H + h) * F
         x = _block(X, t * x_n * ALIGN, d, live, D)

@@ -123,7 +123,7 @@ def forward(
     """
     blocks = tl.cdiv(H, BH)
     b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
     on = h < H
     e = tl.arange(0, BE)
     first = tl.program_id(0).to(tl.int64) * each
@@ -267,7 +267,7 @@ def hub_weights(
     work = tl.program_id(0).to(tl.int64)
     blocks = tl.cdiv(H, BH)
     b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
     on = h < H
     start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
@@ -294,7 +294,7 @@ def merge(
     hub = tl.program_id(0).to(tl.int64)
     blocks = tl.cdiv(H, BH)
     b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
     on = h < H
     e = tl.arange(0, BE)
     node = tl.load(NODE + hub).to(tl.int64)

@@ -19,7 +19,7 @@ def edge_products(
     """``<x[b, t, h], y[b, s, h // GROUP]>`` of every edge."""
     blocks = tl.cdiv(H, BH)
     b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
     on = h < H
     e = tl.arange(0, BE)
     first = tl.program_id(0).to(tl.int64) * each
@@ -56,7 +56,7 @@ def edge_sums(
     """
     blocks = tl.cdiv(H, BH)
     b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
     on = h < H
     e = tl.arange(0, BE)
     first = tl.program_id(0).to(tl.int64) * each
@@ -117,7 +117,7 @@ def backward(
     """
     blocks = tl.cdiv(H, BH)
     b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
     on = h < H
     e = tl.arange(0, BE)
     first = tl.program_id(0).to(tl.int64) * each

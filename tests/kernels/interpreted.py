@@ -24,6 +24,7 @@ from graphattn.exactness.bounds import bound, difference, size
 from graphattn.kernels import (
     additive_triton,
     attention_triton,
+    compacted_triton,
     edge_additive,
     edge_pairs,
     edges_op,
@@ -33,6 +34,7 @@ from graphattn.kernels import (
 from graphattn.kernels import bytes_moved as bytes_model
 from graphattn.kernels.arrays import dtype_of_sums
 from graphattn.kernels.edge_call import Call
+from graphattn.plans import compacted as plans_compacted
 from graphattn.plans.grouped import by_source, by_target
 
 torch.set_num_threads(1)
@@ -330,30 +332,33 @@ def parts():
 
 
 def far_apart():
-    """A node more than 2**31 numbers away; memory that nobody touches is not there."""
-    graph = ga.from_edge_index([[3], [0]], num_sources=4, num_targets=1)
-    key = torch.empty(3 * 2**30 + 7, dtype=torch.float16).as_strided(
-        (1, 4, 1, 4), (0, 2**30 + 1, 4, 1)
-    )
-    key[:, 3] = 1.0
-    query = torch.full((1, 1, 1, 4), 0.5, dtype=torch.float16)
-    given = (
-        query,
-        key,
-        key,
-        None,
-        None,
-        None,
-        *by_target(graph),
-        *by_source(graph),
-        0.4,
-        0.0,
-        0.0,
-        "both",
-        None,
-    )
-    output, lse, *_ = attention_triton.forward(*given, False, True)
-    return {"output": difference(output, torch.ones(1)), "lse": abs(float(lse) - 0.8) / 1e-6}
+    """Nodes, and heads, more than 2**31 numbers away; memory that nobody touches is not there."""
+    memory = torch.empty(3 * 2**30 + 7, dtype=torch.float16)
+    ends = torch.tensor([[3], [0]])
+    shares = {}
+    for axis, sizes in (("nodes", (1, 4, 1, 4)), ("heads", (1, 1, 4, 4))):
+        strides = [0, 4, 4, 1]
+        strides[sizes.index(4)] = 2**30 + 1
+        far = memory.as_strided(sizes, strides)
+        far[:, -1:, -1:] = 1.0
+        graph = ga.from_edge_index(ends[:, : sizes[1]] % sizes[1], sizes[1], 1)
+        query = torch.full((1, 1, sizes[2], 4), 0.5, dtype=torch.float16)
+        layout = (*by_target(graph), *by_source(graph))
+        given = (query, far, far, None, None, None, *layout, 0.4, 0.0, 0.0, "both", None)
+        output, lse, *_ = attention_triton.forward(*given, False, True)
+        tables = (*plans_compacted.tiles_of_targets(graph), 0, *(None,) * 7, 0.4, 0.0, 0.0, None)
+        of_tiles, lse_of_tiles = compacted_triton.forward(query, far, far, None, *tables)
+        features = query.new_empty((1, sizes[1], sizes[2], 1), dtype=torch.float32)
+        weight = query.new_ones(sizes[2], 1, 4)
+        attention_triton.project(far, weight, features, None, None)
+        shares |= {
+            f"output, {axis}": difference(output[:, -1:, -1:], torch.ones(1)),
+            f"lse, {axis}": abs(float(lse[0, -1, -1]) - 0.8) / 1e-6,
+            f"output of tiles, {axis}": difference(of_tiles[:, -1:, -1:], torch.ones(1)),
+            f"lse of tiles, {axis}": abs(float(lse_of_tiles[0, -1, -1]) - 0.8) / 1e-6,
+            f"projected, {axis}": abs(float(features[0, -1, -1]) - 4.0),
+        }
+    return shares
 
 
 EVERYTHING = {"heads": (6, 3), "features": 3, "bias": True, "cap": 1.7, "drop": 0.3}
