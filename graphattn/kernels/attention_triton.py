@@ -26,6 +26,7 @@ from .edges_triton import (
     _softmax,
     _strides,
     _sums,
+    as_sums,
 )
 
 PROGRAMS = 512  # of a sum over all nodes, if there are as many
@@ -101,7 +102,7 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
         _given(grad_attr, call.attr is not None),
         of_queries,
     )
-    outer = (_wide(grad_alpha, wide), _wide(grad_lse, wide))
+    outer = (as_sums(grad_alpha, call.query), as_sums(grad_lse, call.query))
     _score_gradients(
         call, kept, grad_output, outer, written, share, new_weights, removed, projected
     )
@@ -121,12 +122,6 @@ def _given(x: Tensor, wanted: bool) -> Tensor | None:
     if wanted:
         return x
     return None
-
-
-def _wide(x: Tensor | None, wide: torch.dtype) -> Tensor | None:
-    if x is None:
-        return None
-    return x.detach().to(wide).contiguous()
 
 
 def _weight(call: GpuCall) -> Tensor | None:
@@ -151,12 +146,13 @@ class Shares:
 
     def add_up(self) -> None:
         """Write their sum, with equal bits in every run."""
-        totals = [part.sum(0) for part in self.parts]
-        self.grad.zero_()
-        for total in totals[1:]:
-            totals[0] += total
-        if totals:
-            self.grad.copy_(totals[0])
+        if not self.parts:
+            self.grad.zero_()
+            return
+        total, *others = [part.sum(0) for part in self.parts]
+        for other in others:
+            total += other
+        self.grad.copy_(total)
 
 
 def project(

@@ -11,7 +11,7 @@ from . import triton_compacted
 from .arrays import dtype_of_sums
 from .cells_triton import precision_of
 from .compacted import Call
-from .edges_triton import BATCHES, _as, _on, _read, _strides, dropout_of, word_of
+from .edges_triton import BATCHES, _on, _read, _strides, as_sums, dropout_of, word_of
 
 COLUMNS = {2: 64, 4: 32, 8: 16}  # columns gathered at once, by the bytes of a number
 SCORES = 1 << 11  # most pairs of rows and columns at once
@@ -56,7 +56,7 @@ def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     q, k, v, go = (_read(x) for x in (call.query, call.key, call.value, grad_output))
     nodes = (q, k, v, go)
     targets = _targets(call)
-    of_lse = _as(grad_lse, call.query)
+    of_lse = as_sums(grad_lse, call.query)
     of_bias = grad_bias
     if call.bias is None:
         of_bias = None
@@ -83,7 +83,7 @@ def _of_edges(call: Call, start: Tensor | None, edge: Tensor | None) -> tuple[Te
     """Bias, seed, and the edges of the rows of tiles; absent where the call has no use for them."""
     bias = None
     if call.bias is not None:
-        bias = call.bias.detach().to(call.wide)
+        bias = call.bias.detach()
     return bias, word_of(call.query, call.dropout_p, call.seed), start, edge
 
 

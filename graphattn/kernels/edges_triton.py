@@ -240,18 +240,8 @@ def _score_gradients(
         if attr_acc is not None:
             _merge(work.hubs, attr_acc, None, None, written.queries, T=T)
         if query_acc is not None:
-            rows = written.queries
-            weight_of_rows = projected.weight
-            _merge(
-                work.hubs,
-                query_acc,
-                None,
-                None,
-                written.query,
-                T=T,
-                rows=rows,
-                weight=weight_of_rows,
-            )
+            of_features = {"rows": written.queries, "weight": projected.weight}
+            _merge(work.hubs, query_acc, None, None, written.query, T=T, **of_features)
     if of_heads is not None and of_heads is not written.attr:
         assert written.attr is not None
         written.attr.copy_(of_heads.sum(0))
@@ -353,8 +343,6 @@ def _sums(
     if removed is not None:
         if len(removed) > 1:
             removed_b = E * heads
-        else:
-            removed_b = 0
         removed = removed.expand(-1, -1, heads).contiguous().view(torch.uint8)
     align, strides = _strides(rows)
     constants = _constants(wide, H, D=D) | {
@@ -445,7 +433,8 @@ def probe(device: torch.device) -> None:
         raise RuntimeError(f"one edge got a weight of {float(alpha)}")
 
 
-def _as(x: Tensor | None, like: Tensor) -> Tensor | None:
+def as_sums(x: Tensor | None, like: Tensor) -> Tensor | None:
+    """Contiguous, in the dtype of sums over nodes ``like``."""
     if x is None:
         return None
     return x.detach().to(dtype_of_sums(like)).contiguous()
