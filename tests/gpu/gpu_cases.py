@@ -183,13 +183,16 @@ def _star() -> AttentionGraph:
 
 
 def _extras() -> Iterator[Case]:
-    """Features of edges, dropout in a layer, and additive scores, by the kernels of edges."""
+    """Features of edges, several rows a program, and additive scores, by the kernels of edges."""
 
     def run(options: dict[str, Any], graph: str, dtype: torch.dtype, device: torch.device) -> Any:
         torch.manual_seed(0)
         layer = ga.nn.GraphAttention(**options).to(device)
         return judged(LayerSubject(layer, _on(device, graph)), dtype, ("edges",))
 
+    for edge_to in ("both", "key", "value"):
+        words = f"features of {edge_to}, rows of a program"
+        yield Case(words, partial(_walked, edge_to), "features")
     sizes = {"embed_dim": 14, "num_heads": 2}
     layers: dict[str, dict[str, Any]] = {
         "features": {**sizes, "edge_dim": 5},
@@ -397,9 +400,6 @@ def _rest() -> Iterator[Case]:
     """Dropout, CUDA graphs, autocast, torch's own kernels under tiles, and weights that are
     looked at."""
     yield Case("dropped as on the CPU", _dropped, "dropout")
-    for edge_to in ("both", "key", "value"):
-        words = f"features of {edge_to}, rows of a program"
-        yield Case(words, partial(_walked, edge_to), "features")
     yield Case("a prepared call waits for nothing", _prepared, "CUDA graphs")
     yield Case("a captured step", _captured, "CUDA graphs")
     yield Case("cells in one product", _cells, "points")
