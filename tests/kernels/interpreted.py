@@ -10,10 +10,12 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 if __name__ == "__main__":  # pytest imports every file for its doctests, in a process that compiles
     os.environ["TRITON_INTERPRET"] = "1"
 
+import numpy as np
 import torch
 from graph_table import GRAPHS
 from torch import Tensor
@@ -57,6 +59,24 @@ def as_index():
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     interpreter._patch_lang_tensor = patched_tensor
+
+
+def with_bfloat16() -> None:
+    """Let the interpreter multiply matrices of bfloat16, which it takes for integers."""
+    from triton.runtime import interpreter
+
+    before = interpreter.InterpreterBuilder.create_dot
+
+    def widened(x: Any) -> Any:
+        if x.dtype.scalar != interpreter.tl.bfloat16:
+            return x
+        bits = x.data.view(np.uint16).astype(np.uint32) << 16
+        return interpreter.TensorHandle(bits.view(np.float32), interpreter.tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return before(self, widened(a), widened(b), *rest)
+
+    interpreter.InterpreterBuilder.create_dot = create_dot
 
 
 ON_CPU = {"forward": edges_op._forward, "backward": edges_op._gradients}
@@ -370,6 +390,9 @@ CASES = {
     "features of keys": lambda: case(features=3, edge_to="key", cap=1.7, bias=True),
     "features of values": lambda: case(features=3, edge_to="value", bias=True, drop=0.3, batch=2),
     "halves of edges": lambda: case(dtype=torch.float32, features=3, bias=True, of_edges=torch.float16),
+    "features in bfloat16": lambda: case(
+        dtype=torch.bfloat16, heads=(6, 3), widths=(24, 40), features=17, bias=True, batch=2
+    ),
     "many features": lambda: case(heads=(2, 2), widths=(5, 133), features=67),
     "features of hubs' keys": lambda: in_pieces(lambda: case(features=3, edge_to="key")),
     "features of hubs' values": lambda: in_pieces(lambda: case(features=3, edge_to="value")),
@@ -419,6 +442,7 @@ def in_pieces(run):
 
 if __name__ == "__main__":
     as_index()
+    with_bfloat16()
     chosen = sys.argv[1:] or list(CASES)
     start = time.process_time()
     told = {}

@@ -17,10 +17,9 @@ if __name__ == "__main__":  # pytest imports every file for its doctests, in a p
     os.environ["TRITON_INTERPRET"] = "1"
     sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "gpu")]
 
-import numpy as np
 import torch
 from graph_table import GRAPHS
-from interpreted import as_index
+from interpreted import as_index, with_bfloat16
 
 from graphattn.backends import tiles, tiles_compacted
 from graphattn.exactness.measure import measure
@@ -31,24 +30,6 @@ from graphattn.plans import compacted as plans
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 CUDA = torch.device("cuda", 0)
-
-
-def with_bfloat16() -> None:
-    """Let the interpreter multiply matrices of bfloat16, which it takes for integers."""
-    from triton.runtime import interpreter
-
-    before = interpreter.InterpreterBuilder.create_dot
-
-    def widened(x: Any) -> Any:
-        if x.dtype.scalar != interpreter.tl.bfloat16:
-            return x
-        bits = x.data.view(np.uint16).astype(np.uint32) << 16
-        return interpreter.TensorHandle(bits.view(np.float32), interpreter.tl.float32)
-
-    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
-        return before(self, widened(a), widened(b), *rest)
-
-    interpreter.InterpreterBuilder.create_dot = create_dot
 
 
 def as_on_cuda() -> None:
