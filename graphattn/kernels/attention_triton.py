@@ -171,6 +171,11 @@ def project(
         return
     F = next(rows.shape[3] for rows in (y, z) if rows is not None)
     rows = _read(x)
+    if B > 1 and rows.stride(0) == T * rows.stride(1):
+        # one graph's nodes: shares of a batch of small ones would be larger than its nodes
+        joined = rows.flatten(0, 1).unsqueeze(0)
+        project(joined, weight, _joined(y), _joined(z), shares)
+        return
     align, strides = _strides(rows)
     constants = _constants(x.dtype, D, F)
     tiles = -(-T // constants["BT"])
@@ -193,8 +198,15 @@ def project(
             _launch(grid, given, constants)
 
 
+def _joined(x: Tensor | None) -> Tensor | None:
+    """Nodes (B, T, ...) of a batch as those of one graph, (1, B T, ...), in the same memory."""
+    if x is None:
+        return None
+    return x.flatten(0, 1).unsqueeze(0)
+
+
 def _programs(x: Tensor, F: int) -> int:
-    """Programs that share a sum over nodes (B, T, H, D): their shares are no more than 1 / SHARE.
+    """Programs for a sum over nodes (B, T, H, D): their shares are 1 / SHARE of those, or a few.
 
     Those of a graph of a size, on any device: the sum has equal bits.
     """

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("triton")
 TESTS = Path(__file__).parents[1]
@@ -30,3 +31,17 @@ def test_edge_features_cost_eight_passes_over_the_nodes_and_a_bias_and_scores_ha
     assert 0 < bias["kernels"] < 0.6, bias
     scores = told["scores"]  # they were 36.5 passes: nodes became float32 first
     assert scores["kernels"] + scores["operations"] < 1, scores
+
+
+def test_sums_over_a_batch_of_small_graphs_have_few_shares(monkeypatch):
+    from graphattn.kernels import attention_triton
+
+    launches = []
+    monkeypatch.setattr(attention_triton, "_launch", lambda *launch: launches.append(launch))
+    x = torch.zeros(5000, 5, 2, 8)
+    for nodes in (x, x.transpose(0, 1)):
+        shares = attention_triton.Shares(torch.zeros(2, 8, 3))
+        z = torch.zeros(*nodes.shape[:3], 3)
+        attention_triton.project(nodes, None, None, z, shares)
+        assert sum(len(part) for part in shares.parts) <= attention_triton.PROGRAMS + 5
+    assert len(launches) == 2
