@@ -1,5 +1,6 @@
 """The shortest way by which the future reaches the past, layer by layer."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -11,13 +12,16 @@ from ..arguments import check_flags, table, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerExample
 from ..graph import runs as _runs
+from ..graph.edges import Edges
 from ..graph.layers import Layer, Layers, examples_of, layers_of
 from ..graph.limits import every_node
-from ..plans.whole import runs_of
+from ..graph.runs import Runs
+from ..plans.whole import MOST_RUNS
 from .receptive_field import graphs_of
-from .walks import BUDGET, too_many
+from .walks import BUDGET
 
 _STEP = 1 << 12  # nodes that a step through a layer counts for, however few they are
+_LOOK = 4  # what an edge or interval costs whenever a step looks at it; to find one costs 1
 _NONE = torch.iinfo(torch.int64).min  # a node that depends on nothing with a place in the order
 
 
@@ -58,7 +62,10 @@ class Leaks:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"no leak: no target depends on a later source, through {len(self.edges)} layers"
+            return (
+                f"no leak: no target depends on a later source, through {len(self.edges)} layers\n"
+                "  (what earlier tokens pass on was not asked)"
+            )
         first = self.path[0][1]
         last = self.path[-1][2]
         lines = [f"leak: {last} depends on {first}, which is {self.gap:,} later"]
@@ -93,13 +100,13 @@ def leaks(
             connection). ``True`` by default, as the question is about a model, whose blocks have
             them, and a node depends on more through them; ``receptive_field`` and ``path_counts``,
             about the graphs, have ``False``.
-        budget: Edges or intervals of sources that may be looked at, for all layers together. Causal
-            graphs and windows, in the order of the numbers, are answered from their form, whatever
-            their size.
+        budget: What the answer may cost, for all layers together. To find an interval of sources of
+            a rule (of a ``from_rule``: to ask a pair) costs 1, once for equal layers; each look at
+            an edge or interval costs 4. Causal graphs and windows, in the order of the numbers, are
+            answered from their form, whatever their size.
     Raises:
         GraphError: If the first sources and the last targets differ in number, ``order`` is not
-            integer (N,), a layer is a rule too large to be walked, or it costs more than
-            ``budget``.
+            integer (N,), or the answer costs more than ``budget``.
     Example:
         >>> from graphattn.graphs import causal, sliding_window
         >>> print(leaks([causal(8), sliding_window(8, window=3, causal=False)]))
@@ -120,25 +127,29 @@ def leaks(
             "leaks compares the first sources with the last targets, which must be the same nodes; "
             f"got {S} sources and {T} targets"
         )
-    if order is None and all(_reads_no_later(graph) for graph in graphs):
+    distinct = {graph: _to_find(graph) for graph in graphs}
+    to_find = sum(distinct.values())
+    if order is None and to_find <= budget and all(map(_reads_no_later, distinct)):
         return Leaks((), 0, (0,) * len(graphs))
-    costs = [_cost(graph) for graph in graphs]
+    most = to_find + sum(_steps(graph) * (number + 2) for number, graph in enumerate(graphs))
     spent = 0
 
     def spend(cost: int) -> None:
         nonlocal spent
         spent += cost
-        if spent > budget >> 2:
+        if spent > budget:
             raise GraphError(
-                f"leaks would look at {spent:,} edges or intervals of sources, or more (limit "
-                f"{budget >> 2:,}); ask about fewer layers or a smaller size, or try "
-                f"budget={8 * spent}"
+                f"leaks costs {spent:,} or more here (budget {budget:,}; to find an edge or interval "
+                f"of sources costs 1, each look at one {_LOOK}); ask about fewer layers or a smaller "
+                f"size, or try budget={most}"
             )
 
-    spend(sum(costs))
+    spend(to_find + sum(_steps(graph) for graph in graphs if not distinct[graph]))
     number = _order(order, S)
     place = torch.unique(number, return_inverse=True)[1]  # ranks: -2**63 is left for no dependency
-    steps = {graph: _Latest(graph) for graph in dict.fromkeys(graphs)}
+    steps = {graph: _Latest(graph) for graph in distinct}
+    costs = [steps[graph].cost for graph in graphs]
+    spend(sum(steps[graph].cost for graph in graphs if distinct[graph]))
     backward: dict[AttentionGraph, int | None] = dict.fromkeys(steps)
     for graph, step in steps.items():
         if graph.num_sources == graph.num_targets == S:
@@ -178,20 +189,50 @@ def _of_examples(layers: tuple[Layer, ...], order: Any, residual: bool, budget: 
 
 
 def _reads_no_later(graph: AttentionGraph) -> bool:
-    """True if diagonals or runs of a square rule show that no target reads a later source."""
+    """True if a square graph's diagonals or edges show that no target reads a later source."""
+    if not graph.is_square:
+        return False
     diagonals = graph.edges.diagonals
-    if diagonals is not None:
-        return graph.is_square and (not diagonals or diagonals[0] >= 0)
-    return (
-        graph.is_square and graph.is_rule and graph.edges.stored() is not None and graph.is_causal
-    )
+    if diagonals is None:
+        return graph.is_causal
+    return not diagonals or diagonals[0] >= 0
 
 
-def _cost(graph: AttentionGraph) -> int:
-    """Nodes and intervals that one step through a layer looks at."""
+def _to_find(graph: AttentionGraph) -> int:
+    """Cost of finding the intervals of a rule; 0 of those that diagonals or a list give."""
+    if graph.edges.is_listed or graph.edges.diagonals is not None:
+        return 0
+    return graph.edges.num_runs
+
+
+def _steps(graph: AttentionGraph, pieces: int | None = None) -> int:
+    """Cost of one step through a layer of so many edges or intervals, an estimate by default."""
+    if pieces is None:
+        pieces = graph.num_targets * graph.edges.runs_per_row
     # of stretches as long as each power of two
     maxima = graph.num_sources * graph.num_sources.bit_length() >> 3
-    return max(_STEP, maxima + graph.num_targets * graph.edges.runs_per_row)
+    return _LOOK * max(_STEP, maxima + pieces)
+
+
+def _runs_found(edges: Edges) -> Runs | None:
+    """The runs of every row, however many pairs are asked for them; None beyond ``MOST_RUNS``."""
+    if edges.num_runs <= MOST_RUNS:
+        return edges.all_runs()
+    parts = []
+    count = 0
+    for runs in _walked(edges):
+        parts.append(runs)
+        count += runs.row.numel()
+        if count > MOST_RUNS:
+            return None
+    return Runs(*map(torch.cat, zip(*parts, strict=True)))
+
+
+def _walked(edges: Edges) -> Iterator[Runs]:
+    """The runs of every row in chunks, none empty or touching."""
+    for first, _, chunk in edges.chunks():
+        row, lo, hi = _runs.canonical(chunk)
+        yield Runs(row + first, lo, hi)
 
 
 def _order(order: Any, size: int) -> Tensor:
@@ -212,44 +253,59 @@ class _Latest:
     def __init__(self, graph: AttentionGraph) -> None:
         self.graph = graph
         self.none = torch.tensor(_NONE).expand(graph.num_targets)
-        if graph.edges.is_listed:
-            self.runs = None
-        else:
-            self.runs = runs_of(graph.edges)
-        if self.runs is None and not graph.edges.is_listed:
-            raise too_many(graph, "leaks")
+        self.runs = None
+        pieces = None
+        if not graph.edges.is_listed:
+            self.runs = _runs_found(graph.edges)
+        if self.runs is not None:
+            pieces = self.runs.row.numel()
+        self.cost = _steps(graph, pieces)
 
     def __call__(self, value: Tensor) -> Tensor:
         latest = torch.full((self.graph.num_targets,), _NONE)
-        if self.runs is None:
+        if self.graph.edges.is_listed:
             target = self.graph.target.cpu()
             source = self.graph.source.cpu()
             return latest.scatter_reduce(0, target, value[source], "amax")
-        # Of runs as long as a power of two and less than twice that, two such stretches cover each.
-        row, lo, hi = self.runs
-        level = torch.log2((hi - lo).double()).floor().long()
-        width = value
-        power = 0
-        while row.numel() and power <= int(level.max()):
-            here = level == power
-            ends = hi[here] - (1 << power)
-            most = torch.maximum(width[lo[here]], width[ends])
-            latest = latest.scatter_reduce(0, row[here], most, "amax")
-            half = 1 << power
-            width = torch.maximum(width[: max(0, width.numel() - half)], width[half:])
-            power += 1
+        for runs in self._chunks():
+            latest = _latest_of_runs(runs, value, latest)
         return latest
+
+    def _chunks(self) -> Iterator[Runs]:
+        if self.runs is None:
+            yield from _walked(self.graph.edges)
+        else:
+            yield self.runs
 
     def backward_edges(self, place: Tensor) -> int:
         """Edges whose source is later than their target; exact for the order of indices."""
-        if self.runs is None:
+        if self.graph.edges.is_listed or bool((place[1:] < place[:-1]).any()):
             return int((place[self.graph.source.cpu()] > place[self.graph.target.cpu()]).sum())
-        row, lo, hi = self.runs
-        if bool((place[1:] >= place[:-1]).all()):  # the first source that is later than each target
-            later = torch.searchsorted(place, place, right=True)[row]
-            return int((hi - torch.maximum(lo, later)).clamp(min=0).sum())
-        graph = self.graph
-        return int((place[graph.source.cpu()] > place[graph.target.cpu()]).sum())
+        later = torch.searchsorted(place, place, right=True)  # the first source later than each
+        return sum(
+            int((hi - torch.maximum(lo, later[row])).clamp(min=0).sum())
+            for row, lo, hi in self._chunks()
+        )
+
+
+def _latest_of_runs(runs: Runs, value: Tensor, latest: Tensor) -> Tensor:
+    """The latest of each target so far and of its runs.
+
+    Of runs as long as a power of two and less than twice that, two such stretches cover each.
+    """
+    row, lo, hi = runs
+    if row.numel() == 0:
+        return latest
+    level = torch.log2((hi - lo).double()).floor().long()
+    width = value
+    for power in range(int(level.max()) + 1):
+        here = level == power
+        ends = hi[here] - (1 << power)
+        most = torch.maximum(width[lo[here]], width[ends])
+        latest = latest.scatter_reduce(0, row[here], most, "amax")
+        half = 1 << power
+        width = torch.maximum(width[: max(0, width.numel() - half)], width[half:])
+    return latest
 
 
 def _ahead(

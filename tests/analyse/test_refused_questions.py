@@ -2,6 +2,8 @@
 a clear refusal.
 """
 
+import importlib
+
 import pytest
 import torch
 
@@ -198,17 +200,64 @@ def test_leaks_are_answered_from_the_form_or_refused_before_a_node_is_numbered()
         graphs.causal(10**10) | graphs.full(10**10),
     ):
         with pytest.raises(
-            GraphError, match=r"leaks would look at .* \(limit 33,554,432\).*try budget="
+            GraphError,
+            match=r"leaks costs .* \(budget 134,217,728; .* look at one 4\).*try budget=",
         ):
             ga.leaks(graph)
     with pytest.raises(GraphError, match="the numbers of 10,000,000,000 nodes"):
         ga.leaks(graphs.sliding_window(10**10, 257, causal=False), budget=10**13)
     small = [graphs.causal(40)] * 3 + [graphs.full(40)]
-    with pytest.raises(GraphError, match=r"leaks would look at 32,768 .*limit 32,767"):
+    with pytest.raises(GraphError, match=r"leaks costs 131,[0-9]{3} .*budget 131,071;"):
         ga.leaks(small, budget=4 * 32_767 + 3)
     assert ga.leaks(small, budget=4 * 32_768).path == ((3, 39, 0),)
     # one step for each layer
     assert len(ga.leaks([graphs.full(5)] * 300, residual=False).path) == 300
+
+
+def test_leaks_ask_the_pairs_of_a_rule_once_for_equal_layers():
+    asked = []
+
+    def earlier(t, s):
+        asked.append(max(t.numel(), s.numel(), (t + s).numel()))
+        return (s <= t) & ((t - s < 3) | (s % 512 == 0))
+
+    graph = ga.from_rule(earlier, 5_003)
+    assert graph.edges.num_runs > 1 << 24  # more than are held before they are found
+    asked.clear()
+    assert ga.leaks([graph] * 4).ok
+    assert sum(asked) == 5_003**2
+
+
+def test_leaks_of_a_rule_hold_the_intervals_found_however_many_pairs_were_asked():
+    graph = ga.from_rule(lambda t, s: (s <= t) & (t - s < 3) | (t == 1_009) & (s == 4_001), 5_003)
+    found = ga.leaks([graph] * 2)
+    assert found.path == ((0, 4_001, 1_009),)
+    assert found.edges == (1, 1)
+    assert ga.leaks(graph, range(5_003)).path == ((0, 4_001, 1_009),)
+
+
+def test_the_budget_that_leaks_asks_for_suffices_the_first_time():
+    names = 1_501
+    late = ga.from_rule(lambda t, s: (s <= t) & (s % 2 == 0) | (t == 7) & (s == 1_000), names)
+    layers = [ga.graphs.causal(names), late, late]
+    for budget in (1, 2_000, 2_260_000, 7_000_000):
+        with pytest.raises(GraphError, match="try budget=") as refused:
+            ga.leaks(layers, residual=False, budget=budget)
+        advised = int(str(refused.value).rsplit("budget=", 1)[1])
+        assert ga.leaks(layers, residual=False, budget=advised).gap > 0
+
+
+def test_leaks_walk_more_intervals_than_are_held(monkeypatch):
+    module = importlib.import_module("graphattn.analyse.leaks")
+    size = 211
+    rule = ga.from_rule(lambda t, s: ((s <= t) | (t == 100) & (s > 180)) & (s % 2 == 0), size)
+    place = torch.arange(size).flip(0) // 3
+    expected = [ga.leaks([rule] * 2), ga.leaks([rule] * 2, place)]
+    again = ga.from_rule(rule.edges.function, size)
+    monkeypatch.setattr(module, "MOST_RUNS", 50)
+    monkeypatch.setattr("graphattn.graph.edges.MOST_STORED", 50)
+    monkeypatch.setattr("graphattn.graph.edges.ROWS_BUDGET", 5_000)
+    assert [ga.leaks([again] * 2), ga.leaks([again] * 2, place)] == expected
 
 
 def test_fields_of_many_layers_go_on_from_the_layer_before():
