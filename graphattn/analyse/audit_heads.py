@@ -14,7 +14,7 @@ from ..convert import from_mask_mod
 from ..convert.masks import bool_mask
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
-from .audit_mask import BUDGET, Audit, audit_one, graph_of
+from .audit_mask import BUDGET, OR_ELSE, Audit, audit_one, graph_of
 from .mistakes import same
 
 _NAMED = 4  # heads of a permutation that are named
@@ -58,7 +58,7 @@ class AuditOfHeads:
             verb = "is"
         lines = [f"{wrong} of {len(self.heads)} heads {verb} wrong"]
         if self.diagnosis:
-            lines.append(f"  diagnosis: {' or '.join(self.diagnosis)}")
+            lines.append(f"  diagnosis: {OR_ELSE.join(self.diagnosis)}")
         for words, heads in alike.items():
             lines.append(f"{_heads(heads)}\n  " + words.replace("\n", "\n  "))
         return "\n".join(lines)

@@ -17,6 +17,7 @@ from .mistakes import compared, mistakes
 from .simple import remark
 
 BUDGET = 1 << 27  # seconds
+OR_ELSE = "\n    or, with the same edges: "
 _WRONG = 4  # entries that may be looked at for each wrong one that is listed
 _FULL = 8  # a mask with more than an eighth of its entries is walked over, and not listed
 _NAMED = 6  # entries of a group that are named
@@ -94,7 +95,7 @@ class Audit:
             f"{self.too_many:,} too many, {self.missing:,} missing"
         ]
         if self.diagnosis:
-            lines.append(f"  diagnosis: {' or '.join(self.diagnosis)}")
+            lines.append(f"  diagnosis: {OR_ELSE.join(self.diagnosis)}")
         elif self.left_out:
             lines.append(f"  {self.left_out}")
         else:

@@ -123,6 +123,12 @@ class Padding(Expression):
         return "padding"
 
     @property
+    def is_around(self) -> bool:
+        """True if all padding is before or after the tokens, none among them."""
+        read = torch.nonzero(self.args[1] == 0).flatten()
+        return read.numel() == 0 or int(read[-1] - read[0]) + 1 == read.numel()
+
+    @property
     def nodes(self) -> str:
         """The nodes that are padding: ``sources 20 to 23``."""
         nodes = torch.nonzero(self.args[1]).flatten().tolist()

@@ -122,15 +122,14 @@ def of_builder(part: Node, graph: AttentionGraph) -> Iterator[Mutant]:
         call = Call(**on_host, n=graph.num_targets)
         if isinstance(part, Padding):
             where = f": {part.nodes}"
+            if not part.is_around:
+                words = "the choice of sources left out" + where + " are read, too"
+                yield Mutant(words, part, _every(graph))
+                return
+            words = f"padding left out{where} are padding that the mask lets through"
+            yield Mutant(words, part, _every(graph), rank=0)
         else:
             where = f", in {quoted(part)}"
-        if isinstance(part, Padding):
-            yield Mutant(
-                f"padding left out{where} are padding that the mask lets through",
-                part,
-                _every(graph),
-                rank=0,
-            )
         for rank, words, change in _TABLE[part.function]:
             try:
                 made = change(call)

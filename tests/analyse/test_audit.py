@@ -329,3 +329,18 @@ def test_periodic_graphs_are_refused_by_the_name_of_the_function():
     graph = ga.graphs.radius(pos, 0.8, cell=torch.eye(3))
     with pytest.raises(ga.errors.GraphError, match="audit is of pairs of nodes"):
         ga.audit(graph, graph)
+
+
+def test_sources_among_the_tokens_are_not_called_padding():
+    meant = graphs.documents(lengths=(6, 4, 3), causal=True)
+    first = torch.isin(torch.arange(13), torch.tensor([0, 6, 10]))
+    read = ga.from_rule(lambda t, s: first[s] & (s <= t), 13)
+    passed = (meant | (graphs.global_tokens(13, [0, 6, 10]) & graphs.causal(13))).k_hop(3)
+    found = ga.audit(passed, meant | read)
+    assert found.diagnosis[0].startswith("documents compared by >= in place of ==")
+    assert "padding" not in str(found)
+    assert "\n    or, with the same edges: " in str(found)
+    chosen = ga.from_mask(graphs.causal(13).mask() & first & first[:, None])
+    assert ga.audit(graphs.causal(13), chosen).diagnosis == (
+        "the choice of sources left out: sources 1, 2, 3, 4, 5, 7, ... are read, too",
+    )
