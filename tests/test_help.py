@@ -24,7 +24,7 @@ def test_help_of_a_constructor_is_not_torchs(room):
 
 
 @pytest.mark.parametrize(
-    "room", [ga.nn, ga.models, ga.graphs, graphattn.viz], ids=lambda r: r.__name__
+    "room", [ga.nn, ga.models, ga.graphs, ga.analyse, graphattn.viz], ids=lambda r: r.__name__
 )
 def test_help_lists_classes_and_functions(room, monkeypatch):
     for way in ("docclass", "docroutine"):  # their own pages make a MiB
@@ -42,3 +42,11 @@ def test_help_lists_classes_and_functions(room, monkeypatch):
     public = [name for name in dir(room) if not name.startswith("_")]
     assert sorted(public) == sorted(room.__all__)
     assert not any(isinstance(getattr(room, name), ModuleType) for name in public)
+
+
+@pytest.mark.parametrize("room", [ga.analyse, ga.models], ids=lambda r: r.__name__)
+def test_help_of_a_room_begins_with_a_line_for_each_public_name(room):
+    """Before pydoc's list of its files, which names no function."""
+    lines = [line.strip() for line in room.__doc__.splitlines() if line.startswith("    ")]
+    assert sorted(line.split(": ", 1)[0] for line in lines) == sorted(room.__all__)
+    assert all(line.split(": ", 1)[1].endswith(".") for line in lines)

@@ -1,4 +1,38 @@
-"""Models of papers as stacks of blocks, whose graph is an argument of their forward."""
+"""Models of papers as stacks of blocks, whose graph is an argument of their forward.
+
+Its public names::
+
+    BERT: Tokens, blocks on a full graph; features, or masked-token logits.
+    EncodeProcessDecode: Features of fine points, blocks on coarse ones, outputs for any points.
+    from_hf: The model of this library with the weights and outputs of one of transformers.
+    generate: A prompt and the tokens that a model generates after it, along any graph.
+    GPSBlock: Local messages plus attention, then a feed-forward with both.
+    GPT: Tokens, blocks on a causal graph, and the logits of the next token.
+    gpt2: The smallest GPT-2, with fresh weights.
+    llama: A Llama, of 7B by default, with fresh weights.
+    GraphTransformer: Nodes with features, blocks of attention; outputs per node or per graph.
+    Hopfield: Spins of -1 and 1 on a graph, flipped by their neighbours' field.
+    retrieval_energy: The energy (..., T) of each state, which no step of retrieve raises.
+    retrieve: Queries moved towards similar patterns: a modern Hopfield network.
+    Longformer: A BERT on windows and global tokens, with separate projections for the latter.
+    MeshTransformer: Tokens of a mesh that read their neighbours; outputs per token or per mesh.
+    PCT: Neighbourhoods grouped from level to level, offset-attention on the coarsest.
+    Perceiver: Three graphs: from inputs to latents, between latents, to the outputs.
+    PointTransformer: Vector attention on each level of a hierarchy; per point or per cloud.
+    PointTransformerV2: Grouped vector attention on each level of a grid; per point or per cloud.
+    PointTransformerV3: A convolution around every cell and attention along a curve, on each level.
+    Reading: A decoder with its memory, as a model of the generated tokens, like a GPT.
+    Seq2Seq: A recurrent encoder and a decoder that reads its states along a bipartite graph.
+    Decoder: Blocks of self-attention, then cross-attention to a memory.
+    Encoder: Blocks of self-attention.
+    EncoderDecoder: The transformer: an encoder's output is the memory that a decoder reads.
+    StratifiedTransformer: Blocks on levels, whose scores and values depend on quantised offsets.
+    Swin: Local attention in cells, and coarser grids from stage to stage.
+    T5: Source and target tokens; the logits of the next target token.
+    TimeSformer: TimeSformer with divided space-time attention.
+    UNet: Blocks on each level of a hierarchy, down and up; per point or per cloud.
+    ViT: Patches after a class token, an encoder, a head; for videos it is a ViViT.
+"""
 
 from types import ModuleType as _Module
 
