@@ -2,7 +2,8 @@
 
 from .edges import Edges
 
-_MOST_CELLS = 32
+_MOST_PAIRS = 64  # targets or sources that are drawn one by one: lines of 127 columns
+_MOST_CELLS = 32  # of a larger graph, to a side
 _MOST_RUNS = 1 << 24
 
 
@@ -19,19 +20,27 @@ def draw(edges: Edges) -> str:
     if 0 in (T, S):
         return f"(no pairs: {T} targets, {S} sources)"
     if not drawable(edges):
-        return f"({T:,} x {S:,} pairs: too many to draw; look at a subgraph)"
-    side = max(1, -(-max(T, S) // _MOST_CELLS))
+        return f"({T:,} x {S:,} pairs: too many to draw)\n{_part(T, S)}"
+    if max(T, S) <= _MOST_PAIRS:
+        side = 1
+    else:
+        side = -(-max(T, S) // _MOST_CELLS)
     counts = edges.block_counts(side, side).tolist()
     areas = edges.block_areas(side, side).tolist()
     lines = [" ".join(map(_shade, *rows)) for rows in zip(counts, areas, strict=True)]
     if side > 1:
         lines.append(f"(each cell is {side} targets x {side} sources; · none, ░ ▒ ▓ some, █ all)")
-        if T == S:
-            part = f"range({_MOST_CELLS})"
-        else:
-            part = f"targets=range({min(T, _MOST_CELLS)}), sources=range({min(S, _MOST_CELLS)})"
-        lines.append(f"(the pairs of a part, one by one: graph.subgraph({part}))")
+        lines.append(_part(T, S))
     return "\n".join(lines)
+
+
+def _part(T: int, S: int) -> str:
+    """The call that shows the first pairs of a large graph."""
+    if T == S:
+        part = f"range({_MOST_CELLS})"
+    else:
+        part = f"targets=range({min(T, _MOST_CELLS)}), sources=range({min(S, _MOST_CELLS)})"
+    return f"(the pairs of a part, one by one: graph.subgraph({part}))"
 
 
 def drawable(edges: Edges) -> bool:

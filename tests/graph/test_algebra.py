@@ -381,7 +381,7 @@ def test_print_is_the_mask():
     ]
 
 
-@pytest.mark.parametrize("sizes", [(41, 41), (11, 43), (83, 7)])
+@pytest.mark.parametrize("sizes", [(71, 71), (11, 67), (83, 7)])
 def test_the_part_that_a_downsampled_print_names_is_printed_pair_by_pair(sizes):
     graph = rule(band(*sizes, 0), "causal")
     named = str(graph).splitlines()[-1].partition("one by one: ")[2].removesuffix(")")
@@ -410,7 +410,19 @@ def test_print_of_nothing_and_of_the_uncountable():
     assert str(rule(band(0, 3), "none")).splitlines()[1] == "(no pairs: 0 targets, 3 sources)"
     costly = rule(of_function(10**6, 10**6, lambda t, s: t == s), "function")
     assert repr(costly) == "AttentionGraph(function: 1000000 nodes, edges not counted, rule)"
-    assert "too many to draw" in str(costly)
+    assert str(costly).splitlines()[1:] == [
+        "(1,000,000 x 1,000,000 pairs: too many to draw)",
+        "(the pairs of a part, one by one: graph.subgraph(range(32)))",
+    ]
+
+
+@pytest.mark.parametrize("size", [33, 64, 65, 127, 2_000])
+def test_print_is_of_single_pairs_up_to_64_nodes_and_no_line_is_long(size):
+    lines = str(rule(band(size, size, 0, 2))).splitlines()[1:]
+    assert max(map(len, lines)) <= 130
+    drawn = [line.split() for line in lines if not line.startswith("(")]
+    assert (len(drawn) == size) == (size <= 64)
+    assert len(drawn) == len(drawn[0])
 
 
 def test_long_names_are_cut():
