@@ -9,7 +9,7 @@ from torch import nn
 
 from ..arguments import check_flags, function, several, shown, width
 from ..errors import GraphError, OptionError
-from ..graph import AttentionGraph, PerExample, PerHead
+from ..graph import AttentionGraph, Pattern, PerExample, PerHead
 from ..graph.chosen import Chosen
 from ..graph.like import GraphLike
 from ..graph.per_example import as_examples
@@ -126,7 +126,10 @@ def _subject(
             )
         graph = subject
     if isinstance(graph, GraphLike) and graph.is_open:
-        raise GraphError(f"{graph!r} has no size yet; verify the graph of one, pattern(num_nodes)")
+        made = "pattern(num_nodes)"
+        if isinstance(graph, Pattern) and graph.on_points:
+            made = "recipe(pos, batch)"
+        raise GraphError(f"{graph!r} has no size yet; verify the graph of one, {made}")
     if isinstance(graph, Chosen):
         return _on_chosen(subject, graph, seed, options, dtypes)
     if isinstance(subject, PerHead | PerExample):

@@ -16,7 +16,7 @@ from graphattn.exactness.report import Check, Refusal, Row
 from graphattn.graph import AttentionGraph
 from graphattn.graph.forms import band
 from graphattn.graph.listed import checked
-from graphattn.graphs import full
+from graphattn.graphs import full, knn
 from graphattn.nn import GraphAttention
 
 CAUSAL = GRAPHS["causal"]()
@@ -261,7 +261,13 @@ def test_free_memory_is_known():
     ("error", "words", "call"),
     [
         (OptionError, "takes one graph", lambda: verify(CAUSAL, CAUSAL)),
-        (GraphError, "has no size yet", lambda: verify(full(...))),
+        (GraphError, r"has no size yet.* pattern\(num_nodes\)$", lambda: verify(full(...))),
+        (
+            GraphError,
+            r"verify the graph of one, recipe\(pos, batch\)$",
+            lambda: verify(knn(..., 3)),
+        ),
+        (GraphError, r"recipe\(pos, batch\)$", lambda: verify(GraphAttention(6, 2), knn(..., 3))),
         (GraphError, "got nothing", lambda: verify(torch_sdpa)),
         (GraphError, "got Tensor", lambda: verify(GraphAttention(6, 2), torch.zeros(2, 0))),
         (OptionError, "subject must be", lambda: verify(7, CAUSAL)),
