@@ -98,9 +98,11 @@ class Levels(nn.Module):
             skips.append(x)
         return skips
 
-    def check(self, x: Any, shape: Any, features: int, reader: nn.Module) -> Hierarchy:
+    def check(
+        self, x: Any, shape: Any, features: int, reader: nn.Module, builder: str = ""
+    ) -> Hierarchy:
         """As :func:`levels_checked`."""
-        return levels_checked(x, shape, len(self.widths), features, reader)
+        return levels_checked(x, shape, len(self.widths), features, reader, builder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,17 +120,23 @@ class LevelOfCall(Level):
 
 
 def levels_checked(
-    x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module
+    x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module, builder: str = ""
 ) -> Hierarchy:
-    """The hierarchy of one call, which must have ``num_levels`` levels on the same points."""
+    """The hierarchy of one call, which must have ``num_levels`` levels on the same points.
+
+    ``builder`` is the call that makes one, for messages; :func:`ga.graphs.hierarchy` by default.
+    """
+    if not builder:
+        builder = _by_ratio(num_levels)
     if not isinstance(shape, Hierarchy):
-        message = "shape must be a Hierarchy, such as ga.graphs.hierarchy(pos, batch, ratio=0.25)"
+        message = f"shape must be a Hierarchy, such as {builder}"
         if isinstance(shape, Pattern):
             raise GraphError(f"{message}, got {shape!r}, a recipe of one graph")
         raise no_graph(shape, message)
     if len(shape.levels) != num_levels:
         raise ShapeError(
-            f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}"
+            f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}; pass "
+            f"{builder}"
         )
     check_input("x", x, features, reader)
     if x.shape[-2] != len(shape.levels[0].pos):
@@ -136,6 +144,16 @@ def levels_checked(
             f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}"
         )
     return replace(shape, levels=tuple(LevelOfCall(**vars(level)) for level in shape.levels))
+
+
+def _by_ratio(num_levels: int) -> str:
+    """The call of ``hierarchy`` that makes so many levels."""
+    if num_levels == 1:
+        return "ga.graphs.hierarchy(pos, batch)"
+    ratio = "0.25"
+    if num_levels > 2:
+        ratio = f"(0.25,) * {num_levels - 1}"
+    return f"ga.graphs.hierarchy(pos, batch, ratio={ratio})"
 
 
 def refuse_shards(shape: Hierarchy, words: str) -> None:

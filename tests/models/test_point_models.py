@@ -119,12 +119,22 @@ def test_refusals(name):
     for x, shape, message in (
         (pos[:, :2], recipe(pos), "x must have shape"),
         (pos[:9], recipe(pos), "x must have a row for each of 37 points"),
-        (pos, hierarchy(pos, ratio=(0.5, 0.5)), "has . levels, but the hierarchy 3"),
-        (pos, ga.graphs.full(37), "shape must be a Hierarchy"),
+        (
+            pos,
+            hierarchy(pos, ratio=(0.5, 0.5)),
+            "has . levels, but the hierarchy 3; pass ga.graphs",
+        ),
+        (pos, ga.graphs.full(37), r"shape must be a Hierarchy, such as ga\.graphs\.\w+\(pos, "),
         (pos.float(), recipe(pos), "pass x.to"),
     ):
         with pytest.raises(GraphAttnError, match=message):
             model(x, shape)
+    if name == "PointTransformerV3":
+        levels = len(recipe(pos).levels)
+        for shape in (ga.graphs.knn(pos, k=3), ga.graphs.knn(..., k=3), hierarchy(pos)):
+            words = rf"ga\.graphs\.serialized_hierarchy\(pos, cell=\.\.\., levels={levels}\)"
+            with pytest.raises(GraphAttnError, match=words):
+                model(pos, shape)
     if name != "EncodeProcessDecode":
         with pytest.raises(GraphAttnError, match='readout must be "node" or "shape"'):
             made(name, readout="cloud")
