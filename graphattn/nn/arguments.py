@@ -231,6 +231,11 @@ def check_features(name: str, given: Any, nodes: str | None, width: int) -> None
     dense = isinstance(given, Tensor) and given.layout == torch.strided and not given.is_nested
     if dense and given.dim() > (nodes is not None) and given.shape[-1] == width:
         return
+    _refuse_features(name, given, nodes, width, dense)
+
+
+def _refuse_features(name: str, given: Any, nodes: str | None, width: int, dense: bool) -> Never:
+    """The ShapeError for what is no dense tensor (..., nodes, width)."""
     shape = f"(..., {nodes}, {width})"
     if nodes is None:
         shape = f"(..., {width})"
@@ -244,6 +249,8 @@ def check_features(name: str, given: Any, nodes: str | None, width: int) -> None
     got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
     if hasattr(given, "edge_index"):
         hint = "; pass data.x, and data.edge_index as the graph"
+    elif (name, nodes) == ("x", "T") and dense and given.shape[-1:] in ((2,), (3,)):
+        hint = f"; coordinates go in as positions=, with edge_dim={given.shape[-1]}"
     else:
         hint = ""
     raise ShapeError(f"{name} must have shape {shape}, got {got}{hint}")

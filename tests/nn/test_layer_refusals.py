@@ -90,6 +90,12 @@ FLOAT64 = (
 )
 SHAPES = {
     "x": ((torch.randn(5, 11), GRAPH), CONTEXTED, r"x must have shape .* T, 12\), got \(5, 11\)$"),
+    "coordinates": (
+        (torch.randn(5, 3), GRAPH),
+        CONTEXTED,
+        r"T, 12\), got \(5, 3\); coordinates go in as positions=, with edge_dim=3$",
+    ),
+    "coordinates of a plane": ((torch.randn(5, 2), GRAPH), CONTEXTED, "with edge_dim=2$"),
     "vector": ((torch.randn(12), GRAPH), CONTEXTED, r"x must have shape .* T, 12\), got \(12,\)"),
     "not a tensor": ((X.numpy(), GRAPH), CONTEXTED, r"x must have shape .* T, 12\), got ndarray"),
     "a list": ((X.tolist(), GRAPH), {}, r"x must be a tensor or a pair \(sources, targets\), got a list of 5"),
