@@ -10,6 +10,8 @@ from functools import partial
 from operator import methodcaller
 from typing import Any
 
+import torch
+
 from ..arguments import shown
 from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
@@ -100,6 +102,8 @@ class Explanation:
                 lines.append(f"  {c.name}: refused")
                 lines += [f"      because {reason}" for reason in c.reasons]
             lines += [f"      note: {note}" for note in c.notes * c.runs]
+        if self.request.device.type == "cpu":
+            lines.append(_source_of_rates())
         return "\n".join(lines)
 
 
@@ -148,6 +152,14 @@ def _in_words(request: Request) -> str:
         width += f", values of {request.value_dim}"
     dtype = str(request.dtype).removeprefix("torch.")
     return f"batch {request.batch}, {heads} of {width}, {dtype} on {request.device}"
+
+
+def _source_of_rates() -> str:
+    """Where the times on a CPU come from, and the threads that they are for."""
+    source = "built in; graphattn doctor --calibrate measures those of this machine"
+    if measured():
+        source = "measured on this machine"
+    return f"rates: {source}; threads: {torch.get_num_threads()}"
 
 
 _TIMES = ((1.0, "ms"), (1e3, "s"), (60e3, "min"), (3600e3, "h"), (86400e3, "days"))

@@ -80,6 +80,8 @@ def test_explain(shell):
     assert done.exit_code == 0
     assert "backend: " in done.stdout
     assert "call: batch 1, 6 heads on 3 of 32, float32 on cpu\n" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("rates: built in; graphattn doctor --calibrate ")
+    assert done.stdout.splitlines()[-1].endswith(f"; threads: {torch.get_num_threads()}")
     assert "8 heads of 64, bfloat16 on cpu" in shell("explain 'full(9)' --dtype bfloat16").stdout
     assert " h forward" in shell("explain 'full(1000000)'").stdout
     explained = shell.json("explain 'causal(1000003)'")
