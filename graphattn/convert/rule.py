@@ -39,8 +39,9 @@ def from_rule(
     The function gets int64 tensors that broadcast, (T, 1) and (1, S) among others, and must treat
     each pair independently: write ``& | ~`` and ``torch.where``, not ``and or not if``. A few pairs
     are tested at once, together and one by one. Counting the edges calls it on all T x S pairs, a
-    chunk at a time; the closed forms of ``graphattn.graphs`` avoid that. The function is called
-    again whenever edges are needed: a tensor that it reads must not change afterwards.
+    chunk at a time, which takes seconds for 8,192 x 8,192; the closed forms of
+    ``graphattn.graphs`` avoid that. The function is called again whenever edges are needed: a
+    tensor that it reads must not change afterwards.
 
     Args:
         function: ``function(target, source)``, bool in their common shape.
