@@ -139,9 +139,9 @@ def leaks(
         spent += cost
         if spent > budget:
             raise GraphError(
-                f"leaks costs {spent:,} or more here (budget {budget:,}; to find an edge or interval "
-                f"of sources costs 1, each look at one {_LOOK}); ask about fewer layers or a smaller "
-                f"size, or try budget={most}"
+                f"leaks costs {spent:,} or more here (budget {budget:,}; to find an edge or "
+                f"interval of sources costs 1, each look at one {_LOOK}); ask about fewer layers or "
+                f"a smaller size, or try budget={most}"
             )
 
     spend(to_find + sum(_steps(graph) for graph in graphs if not distinct[graph]))
