@@ -217,6 +217,35 @@ def test_the_page_to_play_with_draws_the_librarys_masks():
         assert edges == graph.num_edges, line
 
 
+@pytest.mark.skipif(not shutil.which("node"), reason="node runs the page's rules")
+def test_the_page_to_play_with_says_of_a_grid_that_it_reads_both_ways():
+    """No leak of a token that lies beside another, and no number out of its field's bounds."""
+    script = """
+    const page = require("./masks.js");
+    const said = ["rows", "columns", "causal", "full"].map((name) =>
+      page.order([name, "sinks"], page.leaks(page.mask(12, page.build[name](12, 6))), "graph", 2));
+    const numbers = ["20", "-3", "", "2.9"].map((value) => page.within(value, 0, 7));
+    console.log(JSON.stringify([said, numbers, page.text("columns", 6, 36)]))"""
+    folder = EXAMPLES / "site" / "play"
+    words = ["node", "-e", script]
+    said = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
+    (rows, columns, causal, full), numbers, text = json.loads(said)
+    assert rows == columns == {"words": "tokens read both ways, as in an image", "check": ""}
+    assert causal["check"] == "assert ga.leaks([graph] * 2).ok"
+    assert full["check"] == "assert not ga.leaks([graph] * 2).ok"
+    assert full["words"].startswith("it leaks: token 0 depends on the later token 1")
+    assert numbers == [7, 0, 0, 2]
+    assert text == "ga.graphs.window_partition((6, 6), (6, 1))"
+
+
+@pytest.mark.parametrize("name", ["index", "start"])
+def test_the_lines_that_install_can_be_pasted(name):
+    console = (layout.HERE / "pages" / f"{name}.md").read_text().split("```console\n")[1]
+    lines = console.split("```")[0].splitlines()
+    assert [line[:6] for line in lines] == ["$ git ", "$ pip "]
+    assert not set("<>;|&") & set("".join(lines))
+
+
 def test_the_reference_is_of_the_names_that_the_package_writes_down(tmp_path):
     """Read from the sources, as type checkers do, and from the pages as they are laid out."""
     layout.reference(layout.Layout(tmp_path))

@@ -20,9 +20,13 @@ const call = {
   full: (n) => `full(${n})`,
   causal: (n) => `causal(${n})`,
   global_tokens: (n, k) => `global_tokens(${n}, range(${k}))`,
-  rows: (n, c) => `block_local(${n}, ${c})`,
-  columns: (n, c) => `sliding_window(${n}, ${2 * Math.ceil(n / c) + 1}, causal=False, dilation=${c})`,
+  rows: (n, c) => partition(n, c, `(1, ${c})`),
+  columns: (n, c) => partition(n, c, `(${Math.ceil(n / c)}, 1)`),
 };
+// Cells of the grid; where the last row is not whole, of its tokens that are there.
+function partition(n, c, cell) {
+  const height = Math.ceil(n / c), grid = `window_partition((${height}, ${c}), ${cell})`;
+  return height * c === n ? grid : `${grid}.subgraph(range(${n}))`; }
 const text = (name, p, n) => `ga.graphs.${name in call ? call[name](n, p) : `${name}(${n}, ${p})`}`;
 const mask = (n, rule) => Array.from({ length: n }, (_, t) => Array.from({ length: n }, (_, s) => rule(t, s)));
 const join = (a, b, op) => a.map((r, t) => r.map((x, s) => op === "|" ? x || b[t][s] : op === "&" ? x && b[t][s] : x && !b[t][s]));
@@ -32,4 +36,13 @@ function reach(m, layers, residual = true) {
   let found = step; for (let i = 1; i < layers; i++) found = product(step, found); return found; }
 const edges = (m) => m.flat().filter(Boolean).length;
 const leaks = (m) => { for (let t = 0; t < m.length; t++) for (let s = t + 1; s < m.length; s++) if (m[t][s]) return [s, t]; return null; };
-if (typeof module !== "undefined") module.exports = { build, number, text, mask, join, reach, edges, leaks };
+// What to say of the order: tokens of a grid have none, so that to read a later one there is no leak.
+const onGrid = ["rows", "columns"];
+function order(names, leak, graph, layers) {
+  if (leak && names.some((name) => onGrid.includes(name)))
+    return { words: "tokens read both ways, as in an image", check: "" };
+  const words = leak ? `it leaks: token ${leak[1]} depends on the later token ${leak[0]}` : "no token depends on a later one";
+  return { words, check: `assert ${leak ? "not " : ""}ga.leaks([${graph}] * ${layers}).ok` }; }
+// The whole number of a field, within its bounds.
+const within = (value, low, high) => Math.min(Math.max(Math.trunc(+value) || 0, low), high);
+if (typeof module !== "undefined") module.exports = { build, number, text, mask, join, reach, edges, leaks, order, within };
