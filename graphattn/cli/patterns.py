@@ -67,7 +67,7 @@ def patterns(
 
 def zoo(
     about: Annotated[
-        str, typer.Argument(metavar="WORD", help="Only those whose name, line or family has it.")
+        str, typer.Argument(metavar="WORD", help="Only those whose names, line or family have it.")
     ] = "",
     json: Json = False,
     debug: Debug = False,
@@ -76,18 +76,13 @@ def zoo(
     from ..graphs import zoo as named
     from ..graphs.catalogue.pattern import table
 
-    word = about.lower()
-    matches = [
-        pattern
-        for pattern in named().values()
-        if word in f"{pattern.name} {pattern.line} {pattern.family} {pattern.paper}".lower()
-    ]
+    matches = [pattern for pattern in named().values() if about.lower() in _said_of(pattern)]
     if not matches:
         raise OptionError(
-            f"no named pattern has {about!r} in its name, line or family; graphattn zoo lists all"
+            f"no named pattern has {about!r} in its names, line or family; graphattn zoo lists all"
         )
     if json:
-        fields = ("name", "family", "line", "code", "paper")
+        fields = ("name", "family", "line", "code", "paper", "also")
         document(
             {
                 "command": "zoo",
@@ -100,6 +95,12 @@ def zoo(
         "of builders:"
     )
     say("graphattn show 'sliding_window(64, 9) | global_tokens(64, (0,))'")
+
+
+def _said_of(pattern: Any) -> str:
+    """The words of a pattern among which a search looks, in small letters."""
+    words = (pattern.name, pattern.also, pattern.line, pattern.family, pattern.paper)
+    return " ".join((*words, str(pattern.source or ""))).lower()
 
 
 def gallery(

@@ -84,8 +84,9 @@ def _unknown(what: str) -> str:
     known = callables()
     if what in known:
         return f"{what} is a builder and needs its arguments: '{what}{signature_of(known[what])}'"
-    builders = difflib.get_close_matches(what.replace("-", "_"), known, 1)
-    close = dict.fromkeys([*close_to(zoo().patterns, what), *builders])
+    close = difflib.get_close_matches(what.replace("-", "_"), known, 1)
+    if not close:
+        close = close_to(zoo().patterns, what)
     if close:
         hint = f"did you mean {' or '.join(map(repr, close))}?"
     else:

@@ -188,6 +188,34 @@ def test_names_in_brackets_and_parts_of_names():
         zoo["timesformer"]
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("axial attention", {"axial, rows", "axial, columns", "criss-cross (CCNet)"}),
+        ("row column attention", {"axial, rows", "axial, columns", "criss-cross (CCNet)"}),
+        ("tree attention", {"speculative tree", "ancestors"}),
+        ("nearest neighbors", {"kNN"}),
+    ],
+)
+def test_a_name_that_shares_words_with_others_suggests_these(name, meant):
+    with pytest.raises(GraphAttnError) as error:
+        graphs.zoo()[name]
+    assert all(repr(each) in str(error.value) for each in meant)
+    assert "'cross-attention'" not in str(error.value)
+
+
+def test_the_paper_of_a_pattern_has_a_title_and_an_address():
+    patterns = graphs.zoo().values()
+    assert all((each.source is not None) == bool(each.paper) for each in patterns)
+    sources = [each.source for each in patterns if each.source]
+    assert all(source.link.startswith("https://") and source.title for source in sources)
+    titles = [graphs.zoo()[name].source.title for name in ("PCT", "LogSparse", "dilated kNN")]
+    assert titles[0] == "PCT: Point Cloud Transformer"
+    assert titles[1].startswith("Enhancing the Locality")
+    assert titles[2].startswith("DeepGCNs")
+    assert str(graphs.zoo()["Swin"].source).endswith('Shifted Windows", section 3.2')
+
+
 def test_the_zoo_is_a_mapping():
     zoo = graphs.zoo()
     assert isinstance(zoo, Mapping)

@@ -6,12 +6,19 @@ from .pattern import Named
 
 _named = partial(Named, "grid")
 NAMED: tuple[Named, ...] = (
-    _named("Swin", "square cells of an image", "window_partition((8, 8), 4)", "Liu 2021"),
+    _named(
+        "Swin",
+        "square cells of an image",
+        "window_partition((8, 8), 4)",
+        "Liu 2021",
+        also="window attention, windowed self-attention",
+    ),
     _named(
         "Swin, shifted",
         "the cells half a side further on, cut at the border",
         "window_partition((8, 8), 4, 2)",
         "Liu 2021",
+        also="shifted window attention",
     ),
     _named(
         "Swin, padded",
@@ -36,6 +43,7 @@ NAMED: tuple[Named, ...] = (
         "the nearest nodes on every axis; the window stops at the border",
         "grid_neighbourhood((8, 8), 3)",
         "Hassani 2023",
+        also="neighbourhood attention, local window of an image",
     ),
     _named(
         "dilated neighborhood (DiNA)",
@@ -66,12 +74,14 @@ NAMED: tuple[Named, ...] = (
         "a window around every node, cut at the border",
         "grid_neighbourhood((8, 8), 3, clamp=False)",
         "Ramachandran 2019",
+        also="local window attention, stand-alone self-attention, convolution-like",
     ),
     _named(
         "convolution, one head",
         "the neighbour at one offset; the kernel's other places are the other heads",
         "offset((6, 8), (0, 1))",
         "Cordonnier 2020",
+        also="convolution kernel as attention",
     ),
     _named(
         "convolution, strided",
@@ -93,19 +103,25 @@ NAMED: tuple[Named, ...] = (
         "Tu 2022",
     ),
     _named(
-        "axial, rows", "the nodes of the same row", "window_partition((6, 8), (1, 8))", "Ho 2019"
+        "axial, rows",
+        "the nodes of the same row",
+        "window_partition((6, 8), (1, 8))",
+        "Ho 2019",
+        also="axial attention, row attention, row and column attention",
     ),
     _named(
         "axial, columns",
         "the nodes of the same column",
         "window_partition((6, 8), (6, 1))",
         "Ho 2019",
+        also="axial attention, column attention, row and column attention",
     ),
     _named(
         "criss-cross (CCNet)",
         "the same row or column, the node itself once",
         "window_partition((6, 8), (1, 8)) | window_partition((6, 8), (6, 1))",
         "Huang 2019",
+        also="criss-cross attention, axial attention, row and column attention",
     ),
     _named(
         "CSWin, horizontal",
@@ -133,6 +149,7 @@ NAMED: tuple[Named, ...] = (
         "the same patch in all frames; the class token takes no part",
         "window_partition((4, 3, 3), (4, 1, 1))",
         "Bertasius 2021",
+        also="temporal attention, divided space-time attention",
     ),
     # One class token for all frames, window_partition((4, 3, 3), (1, 3, 3)).with_global_tokens(1),
     # gives every patch the same output; its own row is then one softmax over all frames, where
@@ -142,6 +159,7 @@ NAMED: tuple[Named, ...] = (
         "frames, each with its own copy of the class token; the layer averages the copies",
         "window_partition((4, 10), (1, 10))",
         "Bertasius 2021",
+        also="spatial attention, divided space-time attention",
     ),
     _named("ViViT, VideoMAE", "all patches of all frames", "full(48)", "Arnab 2021"),
     _named(
@@ -184,11 +202,13 @@ NAMED: tuple[Named, ...] = (
         "a token in front that reads all and is read by all, before any graph",
         "window_partition((6, 8), (3, 4)).with_global_tokens(1)",
         "Dosovitskiy 2020",
+        also="CLS token, global token",
     ),
     _named(
         "registers",
         "several tokens in front that read all and are read by all",
         "grid_neighbourhood((7, 7), 3).with_global_tokens(4)",
         "Darcet 2023",
+        also="register tokens, global tokens",
     ),
 )

@@ -52,6 +52,7 @@ NAMED: tuple[Named, ...] = (
         "mesh and virtual node",
         "mesh edges, and a hub that reads all and is read by all",
         "mesh_vertices(sphere_faces).with_global_tokens(1)",
+        also="global token, hub",
     ),
     _named(
         "mesh and expander",

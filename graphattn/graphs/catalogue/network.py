@@ -8,7 +8,12 @@ _named = partial(Named, "network")
 NAMED: tuple[Named, ...] = (
     _named("tree", "a node reads its parent and its children", "tree(parents)"),
     _named("Tree-LSTM", "a node reads its children", 'tree(parents, read="children")', "Tai 2015"),
-    _named("ancestors", "a node reads itself and everything above it", "ancestors(parents)"),
+    _named(
+        "ancestors",
+        "a node reads itself and everything above it",
+        "ancestors(parents)",
+        also="tree attention, ancestry",
+    ),
     _named(
         "descendants", "a node reads itself and everything below it", "ancestors(parents).reverse()"
     ),
@@ -84,6 +89,7 @@ NAMED: tuple[Named, ...] = (
         "a hub that reads all nodes and is read by all",
         "karate.with_global_tokens(1)",
         "Gilmer 2017",
+        also="global token, master node, hub",
     ),
     _named(
         "Star-Transformer",

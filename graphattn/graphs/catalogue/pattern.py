@@ -2,6 +2,7 @@
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from ...graph.expression import function_of
 from ..points.farthest import farthest_points
 from ..points.voxels import voxel_ids
 from . import inputs
+from .papers import Paper, paper_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Named:
             :mod:`graphattn.graphs` it may use ``torch`` and the inputs of
             :mod:`graphattn.graphs.catalogue.inputs`.
         paper: Author and year, or ``""``.
+        also: Other names that it is looked for by, separated by commas, or ``""``.
     """
 
     family: str
@@ -36,6 +39,12 @@ class Named:
     line: str
     code: str
     paper: str = ""
+    also: str = ""
+
+    @property
+    def source(self) -> Paper | None:
+        """The paper that it is from: authors, title and address; ``None`` for a common pattern."""
+        return paper_of(self.paper, self.name)
 
     def graph(self) -> AttentionGraph:
         """The small graph that ``code`` builds."""
@@ -68,14 +77,28 @@ def names(patterns: Sequence[Named], name: str) -> list[Named]:
 
 
 def close_to(patterns: Sequence[Named], name: str) -> list[str]:
-    """Up to three different names that contain ``name`` or are close to it."""
+    """Up to three names that contain ``name``, share words with it, or are spelt like it."""
     by_name = {_plain(pattern.name): pattern.name for pattern in patterns}
+    inside = []
     if name.strip():
         inside = [full for plain, full in by_name.items() if _plain(name) in plain]
-    else:
-        inside = []
     near = [by_name[plain] for plain in difflib.get_close_matches(_plain(name), by_name, 3)]
-    return list(dict.fromkeys(inside + near))[:3]
+    return list(dict.fromkeys(inside + _sharing_words(patterns, name) + near))[:3]
+
+
+def _sharing_words(patterns: Sequence[Named], name: str) -> list[str]:
+    """Names that share words with ``name``, also in their other names; first those of rare words."""
+    words = {pattern.name: _words(f"{pattern.name} {pattern.also}") for pattern in patterns}
+    held = Counter(word for each in words.values() for word in each)
+    weights = {each: sum(1 / held[word] for word in words[each] & _words(name)) for each in words}
+    # a word that a tenth of all patterns has tells nothing
+    telling = [each for each, weight in weights.items() if weight > 10 / len(words)]
+    return sorted(telling, key=lambda each: -weights[each])
+
+
+def _words(text: str) -> set[str]:
+    """The words of a text, of which plurals are the same as singulars."""
+    return {word.removesuffix("s") for word in re.findall(r"[a-z0-9]{3,}", text.lower())}
 
 
 def find(patterns: Sequence[Named], name: str) -> Named:

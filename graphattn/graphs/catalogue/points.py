@@ -6,7 +6,12 @@ from .pattern import Named
 
 _named = partial(Named, "points")
 NAMED: tuple[Named, ...] = (
-    _named("kNN", "the k nearest points", "knn(sphere, 6)"),
+    _named(
+        "kNN",
+        "the k nearest points",
+        "knn(sphere, 6)",
+        also="k nearest neighbours, k-nearest neighbors",
+    ),
     _named(
         "mutual kNN",
         "both are among the nearest of the other",
@@ -26,7 +31,12 @@ NAMED: tuple[Named, ...] = (
     _named(
         "kNN in a batch", "the nearest points of the same cloud", "knn(square, 4, batch=two_clouds)"
     ),
-    _named("radius", "all points within a distance", "radius(sphere, 0.7, include_self=True)"),
+    _named(
+        "radius",
+        "all points within a distance",
+        "radius(sphere, 0.7, include_self=True)",
+        also="radius graph, ball, neighbours within a distance",
+    ),
     _named(
         "ball query",
         "the first k points within a distance, the first of them repeated: a multigraph",

@@ -12,12 +12,32 @@ from .pattern import Named
 
 _named = partial(Named, "sequence")
 _PLAIN = (
-    _named("full", "every token reads every token: an encoder", "full(48)", "Vaswani 2017"),
-    _named("self only", "a token reads itself: a layer without attention", "self_loops(48)"),
-    _named("causal", "a token reads itself and the past: a decoder", "causal(48)", "Vaswani 2017"),
+    _named(
+        "full",
+        "every token reads every token: an encoder",
+        "full(48)",
+        "Vaswani 2017",
+        also="self-attention, bidirectional attention, dense attention",
+    ),
+    _named(
+        "self only",
+        "a token reads itself: a layer without attention",
+        "self_loops(48)",
+        also="identity, diagonal",
+    ),
+    _named(
+        "causal",
+        "a token reads itself and the past: a decoder",
+        "causal(48)",
+        "Vaswani 2017",
+        also="autoregressive attention, masked self-attention, decoder-only, lower triangle",
+    ),
     _named("anti-causal", "a token reads itself and the future", "causal(48).reverse()"),
     _named(
-        "key/value cache", "the newest tokens read all tokens up to themselves", "causal(12, 48)"
+        "key/value cache",
+        "the newest tokens read all tokens up to themselves",
+        "causal(12, 48)",
+        also="KV cache, decoding, generation",
     ),
     _named(
         "SDPA is_causal",
@@ -32,7 +52,13 @@ _PLAIN = (
         "8))",
         "Gemma Team 2025",
     ),
-    _named("cross-attention", "a decoder reads all of an encoder", "cross(24, 48)", "Vaswani 2017"),
+    _named(
+        "cross-attention",
+        "a decoder reads all of an encoder",
+        "cross(24, 48)",
+        "Vaswani 2017",
+        also="encoder-decoder attention",
+    ),
     _named(
         "encoder-decoder",
         "an encoder, and a causal decoder that reads it; as one graph the same as a prefix LM",
@@ -50,6 +76,7 @@ _PLAIN = (
         "causal, and all read one source before the first token: its score is learned, its value 0",
         "causal(48, 49)",
         "GPT-OSS 2025",
+        also="attention sink",
     ),
     _named(
         "add_zero_attn, bias_kv",
@@ -58,23 +85,32 @@ _PLAIN = (
     ),
 )
 _WINDOWS = (
-    _named("Mistral", "a window that ends with the token", "sliding_window(48, 9)", "Jiang 2023"),
+    _named(
+        "Mistral",
+        "a window that ends with the token",
+        "sliding_window(48, 9)",
+        "Jiang 2023",
+        also="sliding window attention, local attention",
+    ),
     _named(
         "FlashAttention window",
         "left and right of different lengths",
         "asymmetric_window(48, 9, 3)",
+        also="sliding window attention, window_size",
     ),
     _named(
         "ModernBERT local",
         "a window on both sides",
         "sliding_window(48, 9, causal=False)",
         "Warner 2024",
+        also="sliding window attention, local attention, bidirectional window",
     ),
     _named(
         "dilated window",
         "a window with gaps",
         "sliding_window(48, 9, causal=False, dilation=3)",
         "Beltagy 2020",
+        also="dilated sliding window, atrous attention",
     ),
     _named("LogSparse", "tokens 1, 2, 4, 8, ... before", "logsparse(48)", "Li 2019"),
     _named(
@@ -88,12 +124,14 @@ _WINDOWS = (
         "the first tokens, and a window",
         "sliding_window(48, 9) | sinks(48, 4)",
         "Xiao 2023",
+        also="attention sinks",
     ),
     _named(
         "Longformer",
         "a window on both sides, and a few tokens that read all and are read by all",
         "sliding_window(48, 9, causal=False) | global_tokens(48, (0, 20))",
         "Beltagy 2020",
+        also="global attention, sliding window and global tokens",
     ),
     _named(
         "ETC",
@@ -141,7 +179,12 @@ _BLOCKS = (
         "| random_sources(12, 2, 7, avoid=near), 4)",
         "Zaheer 2020",
     ),
-    _named("block-local", "blocks that read themselves", "block_local(48, 8)"),
+    _named(
+        "block-local",
+        "blocks that read themselves",
+        "block_local(48, 8)",
+        also="chunked attention, blockwise attention, windows that do not overlap",
+    ),
     _named(
         "Image Transformer 1-D",
         "the own block so far, and the block before",
@@ -155,10 +198,17 @@ _BLOCKS = (
         "Kitaev 2020",
     ),
     _named(
-        "Llama 4 chunked", "causal within chunks", "block_local(48, 12, causal=True)", "Meta 2025"
+        "Llama 4 chunked",
+        "causal within chunks",
+        "block_local(48, 12, causal=True)",
+        "Meta 2025",
+        also="chunked attention",
     ),
     _named(
-        "block-causal", "all of the frame and of the frames before: video", "block_causal(48, 8)"
+        "block-causal",
+        "all of the frame and of the frames before: video",
+        "block_causal(48, 8)",
+        also="frame-causal attention, temporal attention",
     ),
     _named(
         "block diffusion",
@@ -173,11 +223,13 @@ _LABELS = (
         "several texts in one sequence, causal in each",
         "documents(lengths=(9, 14, 7, 18), causal=True)",
         "Krell 2021",
+        also="sequence packing, block-diagonal mask, document mask, varlen",
     ),
     _named(
         "batched graphs",
         "several sets side by side, full in each",
         "documents(lengths=(9, 14, 7, 18))",
+        also="block-diagonal mask, batch of sets",
     ),
     _named(
         "shared prefix",
@@ -190,6 +242,7 @@ _LABELS = (
         "composite([[cross(15, 24), ancestors(torch.tensor([-1] + [(i - 1) // 2 for i in range(1, "
         "15)]))]])",
         "Miao 2023",
+        also="tree attention, speculative decoding, Medusa",
     ),
     _named(
         "XLNet content",
@@ -229,6 +282,7 @@ _DATA = (
         "sorted by hash: the own bucket in the own chunk and the one before",
         "lsh_buckets(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), 8)",
         "Kitaev 2020",
+        also="locality-sensitive hashing, hashed attention",
     ),
     _named(
         "Reformer LSH, Hugging Face",
@@ -269,12 +323,14 @@ _DATA = (
         "the k highest scores of each token",
         "top_k(torch.cos(torch.arange(48)[:, None] * torch.arange(48) * 0.13), 6)",
         "Zhao 2019",
+        also="top-k attention, sparse selection",
     ),
     _named(
         "mixture of experts",
         "a token reads its two best experts",
         "top_k(torch.cos(torch.arange(40)[:, None] * torch.arange(1, 9)), 2)",
         "Shazeer 2017",
+        also="MoE, routing",
     ),
     _named(
         "expert choice",
