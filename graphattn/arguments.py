@@ -34,11 +34,11 @@ def shown(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def clipped(text: str, most: int) -> str:
-    """A text of at most ``most`` characters, with dots for the rest."""
+def clipped(text: str, most: int, end: int = 0) -> str:
+    """A text of at most ``most`` characters, with dots for the rest, which its end follows."""
     if len(text) <= most:
         return text
-    return f"{text[: most - 3]}..."
+    return f"{text[: most - 3 - end]}...{text[len(text) - end :]}"
 
 
 def whole(

@@ -10,6 +10,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 from formulas import not_enumerated  # noqa: E402 beside this file
+from members import INTERNAL, of_property  # noqa: E402
 
 project, author = "graphattn", "the graphattn authors"
 copyright = "the graphattn authors, MIT"
@@ -104,6 +105,13 @@ def setup(app):
     """Docstrings as Napoleon is to read them, which runs at priority 500."""
 
     def process(app, what, name, obj, options, lines):
-        lines[:] = not_enumerated("\n".join(lines)).splitlines()
+        text = not_enumerated("\n".join(lines))
+        if what == "property":
+            text = of_property(text)
+        lines[:] = text.splitlines()
+
+    def skip(app, what, name, obj, skipped, options):
+        return name in INTERNAL or None  # None: as Sphinx has it
 
     app.connect("autodoc-process-docstring", process, priority=400)
+    app.connect("autodoc-skip-member", skip)

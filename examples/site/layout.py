@@ -29,6 +29,7 @@ PAGES = (
     "examples/benchmarks/*.md",
     "examples/studies/**/*.md",
     "examples/studies/**/*.svg",
+    "examples/studies/papers/*/study.py",
     "tests/claims/README.md",
 )
 #: Titles on the site of pages that have the title of another page in the repository.

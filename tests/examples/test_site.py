@@ -5,6 +5,7 @@ their form.
 """
 
 import ast
+import inspect
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import formulas
 import layout
 import links
+import members
 import patterns
 import pytest
 import sources
@@ -292,3 +294,28 @@ def test_a_letter_that_describes_an_argument_is_no_list():
     assert sources.wrong({"made": text}) == []
     assert formulas.not_enumerated("T.") == r"\T."  # a property's
     assert formulas.not_enumerated("    H: C. x\n1. a list\n") == "    H: \\C. x\n1. a list\n"
+
+
+def test_a_colon_in_a_propertys_summary_ends_no_type():
+    """Napoleon would show ": True if ..." as the type of what follows the colon."""
+    napoleon = pytest.importorskip("sphinx.ext.napoleon")
+
+    def read(text):
+        config = napoleon.Config(napoleon_use_ivar=True)
+        return str(napoleon.GoogleDocstring(text, config, what="property", name="p")).split("\n")
+
+    for name in ("has_repeated_edges", "is_lower_triangle"):
+        summary = inspect.getdoc(getattr(ga.AttentionGraph, name))
+        assert read(members.of_property(summary))[0] == summary
+        assert any(":type:" in line for line in read(summary))
+    listed = "int64 (E,): the source of every edge."
+    assert ":type: int64 (E,)" in read(members.of_property(listed))
+    assert members.of_property("Edges per pair.\n\nNote: two") == "Edges per pair.\n\nNote: two"
+
+
+def test_what_is_hidden_on_reference_pages_is_there_and_in_no_page():
+    texts = [path.read_text() for path in EXAMPLES.rglob("*.md")]
+    for name in members.INTERNAL:
+        holders = (ga.AttentionGraph, ga.PerExample, ga.PerHead, type(ga.graphs.causal(...)))
+        assert any(hasattr(holder, name) for holder in holders), name
+        assert not any(f".{name}(" in text for text in texts), name

@@ -13,7 +13,7 @@ from graphattn.convert import from_edge_index, from_mask
 from graphattn.errors import GraphError, GraphIndexError
 from graphattn.graph import AttentionGraph, disjoint_union
 from graphattn.graph.forms import band, of_function, partition, product, rectangle
-from graphattn.graphs import causal
+from graphattn.graphs import causal, window_partition
 from graphattn.graphs.grid.axes import cells
 from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 
@@ -430,7 +430,15 @@ def test_long_names_are_cut():
     for _ in range(5):
         graph = graph | rule(band(3, 3, 0), "another one")
     assert len(graph.name) == 72
-    assert graph.name.endswith("...")
+    assert graph.name.endswith("...nother one | another one")
+
+
+def test_the_end_of_a_long_name_is_shown():
+    rows, columns = (window_partition((6, 8), window) for window in ((1, 8), (6, 1)))
+    graph = (rows | columns).with_global_tokens(1)
+    assert graph.name.endswith(".with_global_tokens(1)")
+    assert graph.name.startswith("(window_partition((6, 8), (1, 8)) | ")
+    assert len(graph.name) == 72
 
 
 def test_names_show_the_algebra():

@@ -194,6 +194,10 @@ def test_a_grid_keeps_its_cells_behind_global_tokens(number):
     np.testing.assert_allclose(centres[number:], on_grid)
     assert (centres[:number, 1] <= -2).all()  # a row between them and the cells is empty
     assert len(np.unique(centres, axis=0)) == len(sources)
+    come = "tokens come"
+    if number == 1:
+        come = "token comes"
+    assert f"{number} global {come} first" in caption(figure)
     assert f"node = {number} + row * width + column" in caption(figure)
     png(figure)
     assert [label for label in _row_labels(figure) if label.startswith(("-", "\u2212"))] == []

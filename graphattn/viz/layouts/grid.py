@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..style import FAINT, INK, TEXT
+from ..style import FAINT, INK, TEXT, counted
 from .base import Array, Index, Layout
 
 _CORNERS = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])  # of a cell
@@ -69,8 +69,11 @@ class Grid(Layout):
             spine.set_visible(False)
         if self.tokens == 0:
             return ["Node = row * width + column."]
+        come = "come"
+        if self.tokens == 1:
+            come = "comes"
         return [
-            f"{self.tokens} global tokens come first, above the grid; "
+            f"{counted(self.tokens, 'global token')} {come} first, above the grid; "
             f"node = {self.tokens} + row * width + column."
         ]
 
