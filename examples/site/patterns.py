@@ -11,7 +11,11 @@ from itertools import groupby
 import graphattn as ga
 from graphattn.graphs.catalogue import Named, inputs
 from graphattn.viz.gallery import card, pictures
-from graphattn.viz.thumbnail import graph_of
+from graphattn.viz.layouts.grid import Grid
+from graphattn.viz.layouts.network import Network
+from graphattn.viz.layouts.sequence import Sequence
+from graphattn.viz.layouts.two_rows import TwoRows
+from graphattn.viz.thumbnail import graph_of, place_in
 
 #: On the home page, and in the picture of the README.
 CHOSEN = (
@@ -42,9 +46,26 @@ NEXT = {
     "mesh": {"start_shapes": "Points and meshes", "examples/guide/pictures": "Pictures of shapes"},
     "network": {"examples/guide/graphs": "Graphs", "start_biases": "Inductive biases"},
 }
+#: Patterns whose pages lead to those of another family.
+READ_AS = {"DGCNN": "points"}
+#: The points that code names, in words.
+INPUTS = {
+    "sphere": "48 points spread evenly on the unit sphere, from top to bottom, of shape (48, 3)",
+    "sphere_faces": "92 triangles over the points of ``sphere``, of shape (92, 3)",
+    "square": "48 points spread over the unit square in no order of place, of shape (48, 2)",
+    "two_clouds": "the cloud of each of the 48 points, the first 20 and the other 28",
+    "cells": "the cells of a grid of 8 x 8, row by row, of shape (64, 2)",
+    "octahedron_faces": "8 triangles over 6 vertices, of shape (8, 3)",
+    "karate": "Zachary's karate club, a graph of 34 members and 78 friendships",
+    "node_types": "which side each member of the karate club took, of shape (34,)",
+    "dag": "a graph of 24 nodes without cycles, where t reads t // 2 and t // 3",
+    "parents": "the parents of 31 nodes, a binary tree level by level, of shape (31,)",
+}
+_MASK_SHOWS = "a row for each target, a column for each source, dark where the target reads it."
 #: A line that says how a pattern differs from the one before it.
 _ELLIPTIC = re.compile(r"the same(,| with| between)")
 _COLUMNS = 84  # of code
+_NO_BREAK = "\0"  # stands for a space while code is wrapped
 _MOST_ALIKE = 8
 _WIDTH, _HEIGHT = 4.2, 2.8  # of a drawing on its page, inches
 _MASK = 264  # pixels of a mask there
@@ -66,10 +87,16 @@ def builders(named: Named) -> list[str]:
     return list(dict.fromkeys(name for name in called if name in ga.graphs.__all__))
 
 
+def methods(named: Named) -> list[str]:
+    """The methods of graphs that the code of a pattern calls, in order."""
+    called = re.findall(r"\.([a-z_]+)\(", named.code)
+    return list(dict.fromkeys(name for name in called if hasattr(ga.AttentionGraph, name)))
+
+
 def call(named: Named) -> str:
     """A program that builds the pattern's graph and runs a layer on it."""
     words = dict.fromkeys(re.findall(r"(?<![\w.])[a-z_]+\b", named.code))
-    inner = [name for name in words if name in inputs.__all__]
+    inner = _inputs(named)
     lines = ["import torch", "", "import graphattn as ga"]
     top = [name for name in words if name in ga.__all__ and name not in ga.graphs.__all__]
     if top:
@@ -80,8 +107,7 @@ def call(named: Named) -> str:
         lines.append(f"from graphattn.graphs.catalogue.inputs import {', '.join(sorted(inner))}")
     code = f"graph = {named.code}"
     if len(code) > _COLUMNS:
-        wrapped = textwrap.wrap(named.code, _COLUMNS - 4, break_long_words=False)
-        code = "graph = (\n" + textwrap.indent("\n".join(wrapped), "    ") + "\n)"
+        code = f"graph = (\n{textwrap.indent(_wrapped(named.code), '    ')}\n)"
     graph = graph_of(named)
     x = f"torch.randn({graph.num_targets}, 32)"
     if graph.is_square:
@@ -90,6 +116,19 @@ def call(named: Named) -> str:
         run = f"y = layer({x}, graph, context=torch.randn({graph.num_sources}, 32))"
     layer = "layer = ga.nn.GraphAttention(embed_dim=32, num_heads=4)"
     return "\n".join([*lines, "", code, "print(graph)", layer, run])
+
+
+def _wrapped(code: str) -> str:
+    """An expression on several lines; a list that fits on one is not broken."""
+
+    def together(found: re.Match[str]) -> str:
+        if len(found[0]) > _COLUMNS // 2:
+            return found[0]
+        return found[0].replace(" ", _NO_BREAK)
+
+    kept = re.sub(r"\[(?:[^][]|\[[^][]*\])*\]", together, code)
+    lines = textwrap.wrap(kept, _COLUMNS - 4, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace(_NO_BREAK, " ")
 
 
 def facts(named: Named) -> dict[str, str]:
@@ -113,13 +152,48 @@ def facts(named: Named) -> dict[str, str]:
     return rows
 
 
-def _source(builder: str) -> str:
-    """The section of a builder's docstring that names where it is from, or nothing."""
-    text = inspect.getdoc(getattr(ga.graphs, builder)) or ""
-    section = re.search(r"^Source:\s*(.*?)(?=^\S|\Z)", text, re.DOTALL | re.MULTILINE)
-    if not section:
-        return ""
-    return " ".join(section[1].split())
+def _inputs(named: Named) -> list[str]:
+    """The small inputs that the code of a pattern names, in order."""
+    words = dict.fromkeys(re.findall(r"(?<![\w.])[a-z_]+\b", named.code))
+    return [name for name in words if name in inputs.__all__]
+
+
+def _drawing(named: Named) -> str:
+    """What the drawing of a pattern shows, as its place is drawn."""
+    graph = graph_of(named)
+    place = place_in(named, graph)
+    marked = "the sources of one or two marked targets"
+    if place.is_3d:
+        marked = "the sources of a marked target"
+    if isinstance(place, Grid):
+        return f"the nodes as cells of a grid, and in colour {marked}."
+    where = "a node where its point is, seen from the side"
+    if not place.is_3d:
+        where = "a node where its point is"
+    if isinstance(place, Network):
+        where = "nodes that are joined stand close to each other"
+    elif isinstance(place, Sequence):
+        where = "the nodes on a line, arcs above it read earlier nodes and arcs below it later ones"
+    elif isinstance(place, TwoRows):
+        where = "the targets above, the sources below"
+    return f"{where}; a line for each edge, or {marked}."
+
+
+def _tokens_in_front(named: Named) -> list[str]:
+    """What tokens in front change in the rows of x; where a grid has none, how to add some."""
+    counts = re.findall(r"with_global_tokens\((\d+)\)", named.code)
+    if counts:
+        rows = "1 row more than the graph without it: the token's comes first"
+        if counts[0] != "1":
+            rows = f"{counts[0]} rows more than the graph without them: the tokens' come first"
+        return [f"``x`` then has {rows}.", ""]
+    if named.family != "grid" or not graph_of(named).is_square:
+        return []
+    method = "graphattn.AttentionGraph.with_global_tokens"
+    lines = ["A token in front that reads all and is read by all is one call more,"]
+    lines += [f":meth:`graph.with_global_tokens(1) <{method}>`; ``x`` then has N + 1 rows, the"]
+    example = f":doc:`class token <{slug(catalogue()['class token'])}>`"
+    return [*lines, f"token's first, as in {example}.", ""]
 
 
 def _before(named: Named) -> Named:
@@ -132,7 +206,7 @@ def _before(named: Named) -> Named:
 def _alike(named: Named) -> list[Named]:
     """Other patterns of the same paper, then those of the same builders, the closest first."""
     others = [each for each in catalogue().values() if each.name != named.name]
-    same_paper = [each for each in others if named.paper and each.paper == named.paper]
+    same_paper = [each for each in others if named.source and each.source == named.source]
     own = set(builders(named))
 
     def distance(other: Named) -> tuple[int, bool]:
@@ -152,31 +226,40 @@ def page(named: Named, drawn: bool = True) -> str:
             "",
             f"The same as in :doc:`{before.name} <{slug(before)}>`, which stands before it.",
         ]
-    if named.paper:
-        lines += ["", f"From {named.paper}."]
+    if named.also:
+        lines += ["", f"Also looked for as: {named.also}."]
+    if named.source:
+        lines += ["", f"From {named.source}: {named.source.link}"]
     if drawn:
         picture = pictures(named, _WIDTH, _HEIGHT, _MASK)
-        note = "Left the mask: a row for each target, a column for each source that it may read."
+        note = f"Left the mask: {_MASK_SHOWS} Right the graph: {_drawing(named)}"
         lines += ["", ".. raw:: html", "", f'   <div class="pattern">{picture}</div>', "", note]
     code = textwrap.indent(call(named), "   ")
     lines += ["", ".. code-block:: python", "", code, ""]
     lines += [f'The same graph is ``ga.graphs.zoo()["{named.name}"].graph()``, and']
     lines += [f"``graphattn show '{named.name}'`` on the command line.", ""]
+    for name in _inputs(named):
+        if name in INPUTS:
+            lines += [f"``{name}``: {INPUTS[name]}.", ""]
     lines += ["At this size", "------------", "", ".. list-table::", "   :widths: 1 3", ""]
     for name, value in facts(named).items():
         lines += [f"   * - {name}", f"     - {value}"]
     lines += ["", "Its builders", "------------", ""]
-    for builder in builders(named):
-        summary = (inspect.getdoc(getattr(ga.graphs, builder)) or "").split("\n\n")[0]
-        lines += [f":func:`~graphattn.graphs.{builder}`", f"   {' '.join(summary.split())}", ""]
-        source = _source(builder)
-        if source:
-            lines += [f"   Source: {source}", ""]
+    called = {
+        f"func:`~graphattn.graphs.{name}`": getattr(ga.graphs, name) for name in builders(named)
+    }
+    for name in methods(named):
+        called[f"meth:`~graphattn.AttentionGraph.{name}`"] = getattr(ga.AttentionGraph, name)
+    for role, function in called.items():
+        summary = (inspect.getdoc(function) or "").split("\n\n")[0]
+        lines += [f":{role}", f"   {' '.join(summary.split())}", ""]
+    lines += _tokens_in_front(named)
     lines += ["Read next", "---------", ""]
     alike = [f":doc:`{each.name} <{slug(each)}>`" for each in _alike(named)]
     if alike:
         lines += [f"* Patterns close to it: {'; '.join(alike)}."]
-    pages = [f":doc:`{title} </{path}>`" for path, title in NEXT[named.family].items()]
+    family = READ_AS.get(named.name, named.family)
+    pages = [f":doc:`{title} </{path}>`" for path, title in NEXT[family].items()]
     lines += [f"* {' and '.join(pages)}; :doc:`all patterns </zoo>`."]
     return "\n".join(lines) + "\n"
 

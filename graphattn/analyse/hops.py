@@ -40,7 +40,7 @@ class Hops:
     def __str__(self) -> str:
         who = f"every node depends on {in_the_end(self.everything, self.past)}"
         if not (self.everything or self.past):
-            who = "no node depends on anything new, and some never depend on some"
+            who = "nothing changes any more: some nodes never depend on some others"
         return f"after {self.layers:,} layer{'s' * (self.layers != 1)} {who}"
 
 

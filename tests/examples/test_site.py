@@ -139,12 +139,38 @@ def test_a_pattern_has_a_page_whose_program_builds_its_graph(name, capsys):
     assert max(map(len, patterns.call(named).splitlines())) <= 100
     assert sources.wrong({name: text}) == []
     assert f"{values['graph'].num_edges:,}, " in text
-    assert not named.paper or f"From {named.paper}." in text
+    assert not named.source or f"From {named.source}: https://" in text
+    assert "Source:" not in text  # a builder's, of another paper
+    assert set(patterns._inputs(named)) <= set(patterns.INPUTS)
     slugs = {patterns.slug(each) for each in patterns.catalogue().values()}
     assert set(re.findall(r":doc:`[^<]*<(\w+)>`", text)) <= slugs
     written = {path.stem for path in (layout.HERE / "pages").glob("*.md")} | {"zoo"}
     pages = re.findall(r":doc:`(?:[^<`]*<)?/([^>`]*)>?`", text)
     assert all(page in written or (layout.ROOT / f"{page}.md").exists() for page in pages)
+
+
+def test_a_page_has_the_words_that_a_pattern_is_looked_for_by():
+    for name in ("axial, rows", "axial, columns", "criss-cross (CCNet)"):
+        text = patterns.page(patterns.catalogue()[name], drawn=False)
+        assert "axial attention" in text
+        assert "row and column attention" in text
+        assert ":doc:`class token <class_token>`" in text  # how global tokens are added
+
+
+def test_the_page_of_a_class_token_links_its_builder_and_says_where_it_stands():
+    for name, rows in {"class token": "1 row more", "registers": "4 rows more"}.items():
+        text = patterns.page(patterns.catalogue()[name], drawn=False)
+        assert ":meth:`~graphattn.AttentionGraph.with_global_tokens`" in text
+        assert f"``x`` then has {rows}" in text
+
+
+def test_a_list_in_code_is_not_broken_and_points_lead_to_points():
+    named = patterns.catalogue()["DGCNN"]
+    assert "[[3.0, 1, 2], [1, 4, 1], [2, 1, 5]]" in patterns.call(named)
+    text = patterns.page(named, drawn=False)
+    assert "Points and meshes </start_shapes>" in text
+    assert "``sphere``: 48 points" in text
+    assert "seen from the side" in patterns._drawing(named)
 
 
 def test_each_card_of_the_home_page_and_of_the_gallery_leads_to_a_page_of_its_own(monkeypatch):
