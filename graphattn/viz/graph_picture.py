@@ -25,6 +25,7 @@ from .choice import (
 from .colours import Colouring, colouring, values_of
 from .edge_weights import may_be_weights, values_on, weights_in
 from .layouts import Layout, layout_of
+from .layouts.network import Network
 from .layouts.pick import names_of
 from .layouts.points import Points
 from .mask_image import draw_mask
@@ -248,6 +249,8 @@ def _draw_graph(
     left = shown.add_subplot(panels[0, 0])
     if along:
         mask = draw_mask(shown, left, ordered, rows, None) + along
+        left.set_xlabel("source: rank on the curve", fontsize=TEXT)
+        left.set_ylabel("target: rank on the curve", fontsize=TEXT)
     else:
         mask = draw_mask(shown, left, ordered, rows, names)
     ax = shown.add_subplot(panels[0, 1])
@@ -311,7 +314,10 @@ def _along_a_curve(
     ]
     if away[1] > _NEARER * away[0]:
         return graph, targets, []
-    said = "Its rows and columns are in the order of a Hilbert curve through the points."
+    through = "the points"
+    if isinstance(place, Network):
+        through = "the places drawn"
+    said = f"Its rows and columns are in the order of a Hilbert curve through {through}."
     made = replace(
         graph.relabel(targets=target.to(graph.device), sources=source.to(graph.device)),
         name=graph.name,

@@ -157,7 +157,7 @@ def draw_values(
     below: dict[str, Any] = {"location": "bottom", "shrink": 0.7, "pad": 0.04, "aspect": 30}
     if words.legend:
         if relative:
-            label = f"{what}, relative to the largest"
+            label = f"{what}, up to the largest drawn"
         else:
             label = what
         options = beside

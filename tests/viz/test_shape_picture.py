@@ -242,7 +242,7 @@ def test_weights_on_a_mesh_are_its_colours():
         shades = np.asarray(drawn["surface"].get_array())[..., :3].astype(int)
         assert (shades[..., 0] - shades[..., 2]).max() > 60  # red
         assert f"edges of {heavy}" not in drawn
-        assert "relative to the largest" in figure.axes[1].get_ylabel()
+        assert "up to the largest drawn" in figure.axes[1].get_ylabel()
         seen.append(shades)
     np.testing.assert_allclose(seen[0], seen[1], atol=2)
 
@@ -254,6 +254,27 @@ def test_a_png_holds_the_picture():
     assert 0.1 < (image[:, :3] < 250).all(1).mean() < 0.6
 
 
+def test_a_cloud_without_its_points_is_drawn_where_its_edges_put_it_and_says_so():
+    import graphattn as ga
+
+    pos = torch.rand(60, 3, generator=torch.Generator().manual_seed(0))
+    said = ga.plot(ga.graphs.knn(pos, k=5)).get_supxlabel().replace("\n", " ")
+    assert "Places are computed from the edges; if nodes have real ones, pass pos=." in said
+    assert "curve through the points" not in said
+
+
+def test_a_close_up_of_values_counts_the_points_that_it_leaves_out():
+    import graphattn as ga
+
+    pos = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
+    graph = ga.graphs.knn(pos, k=5)
+    figure = ga.plot(graph, pos, values=torch.rand(graph.num_edges), target=3)
+    said = figure.get_supxlabel().replace("\n", " ")
+    left_out = int(said.split("A close-up: ")[1].split(" of 200 points")[0])
+    assert 100 < left_out < 195
+    assert "computed from the edges" not in said
+
+
 def test_masks_of_clouds_are_in_curve_order_and_say_so():
     import graphattn as ga
 
@@ -263,6 +284,8 @@ def test_masks_of_clouds_are_in_curve_order_and_say_so():
         graph = ga.graphs.knn(pos, k=5, queries=queries)
         figure = ga.plot(graph, pos, queries=queries, highlight=13)
         assert "in the order of a Hilbert curve" in figure.get_supxlabel().replace("\n", " ")
+        assert figure.axes[0].get_xlabel() == "source: rank on the curve"
+        assert figure.axes[0].get_ylabel() == "target: rank on the curve"
         mask = np.asarray(figure.axes[0].images[0].get_array()) > 0
         target, source = mask.nonzero()
         assert len(target) == graph.num_edges

@@ -212,7 +212,7 @@ def test_a_pale_picture_says_how_large_its_largest_weight_is():
     assert "The largest value is 0.02; relative=True makes it the darkest." in said
     relative = plot(graph, values=even, target=0)
     assert "relative=True" not in relative.get_supxlabel()
-    assert "value, relative to the largest" in [axes.get_ylabel() for axes in relative.axes]
+    assert "value, up to the largest drawn" in [axes.get_ylabel() for axes in relative.axes]
 
 
 @pytest.mark.parametrize("view", ["matrix", "lines", "place"])

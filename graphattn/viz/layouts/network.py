@@ -66,6 +66,9 @@ class Network(Points):
             PolyCollection(list(heads), facecolors=EDGE, zorder=7, gid="heads"), autolim=False
         )
 
+    def remarks(self) -> list[str]:
+        return ["Places are computed from the edges; if nodes have real ones, pass pos=."]
+
     def label(self, ax: Any, target: int, sources: Index) -> None:
         """Names of a target and of as many of its sources, in order, as fit without touching."""
         from matplotlib import patheffects

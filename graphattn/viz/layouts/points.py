@@ -103,6 +103,10 @@ class Points(Layout):
             kept = np.arange(len(self.source_at))
         else:
             kept = np.flatnonzero(_within(self.source_at, near))
+        if len(kept) < len(self.source_at):
+            out = number(len(self.source_at) - len(kept))
+            every = number(len(self.source_at))
+            sentences.append(f"A close-up: {out} of {every} points lie outside and are left out.")
         if near is None:
             self._box(ax)
         self._object(ax, kept, near)
