@@ -46,8 +46,6 @@ NEXT = {
     "mesh": {"start_shapes": "Points and meshes", "examples/guide/pictures": "Pictures of shapes"},
     "network": {"examples/guide/graphs": "Graphs", "start_biases": "Inductive biases"},
 }
-#: Patterns whose pages lead to those of another family.
-READ_AS = {"DGCNN": "points"}
 #: The points that code names, in words.
 INPUTS = {
     "sphere": "48 points spread evenly on the unit sphere, from top to bottom, of shape (48, 3)",
@@ -61,7 +59,7 @@ INPUTS = {
     "dag": "a graph of 24 nodes without cycles, where t reads t // 2 and t // 3",
     "parents": "the parents of 31 nodes, a binary tree level by level, of shape (31,)",
 }
-_MASK_SHOWS = "a row for each target, a column for each source, dark where the target reads it."
+_MASK_SHOWS = "targets downwards, sources across, dark where the target reads the source."
 #: A line that says how a pattern differs from the one before it.
 _ELLIPTIC = re.compile(r"the same(,| with| between)")
 _COLUMNS = 84  # of code
@@ -258,8 +256,7 @@ def page(named: Named, drawn: bool = True) -> str:
     alike = [f":doc:`{each.name} <{slug(each)}>`" for each in _alike(named)]
     if alike:
         lines += [f"* Patterns close to it: {'; '.join(alike)}."]
-    family = READ_AS.get(named.name, named.family)
-    pages = [f":doc:`{title} </{path}>`" for path, title in NEXT[family].items()]
+    pages = [f":doc:`{title} </{path}>`" for path, title in NEXT[named.family].items()]
     lines += [f"* {' and '.join(pages)}; :doc:`all patterns </zoo>`."]
     return "\n".join(lines) + "\n"
 

@@ -109,11 +109,13 @@ def ones(targets, sources):
 
 NEAR = nearest(sphere, sphere, range(6), True)
 FEW = sphere[sampled(sphere, 12)]
+FEATURES = torch.cos(sphere @ torch.tensor([[3.0, 1, 2], [1, 4, 1], [2, 1, 5]]).double())
 WANTED = {
     "kNN": lambda: NEAR,
     "mutual kNN": lambda: NEAR & NEAR.T,
     "symmetric kNN": lambda: NEAR | NEAR.T,
     "dilated kNN": lambda: nearest(sphere, sphere, range(0, 12, 2)),
+    "DGCNN": lambda: nearest(FEATURES, FEATURES, range(6), drop_self=True),
     "kNN in a batch": lambda: torch.block_diag(
         *(nearest(square[two_clouds == i], square[two_clouds == i], range(4), True) for i in (0, 1))
     ),
@@ -155,6 +157,10 @@ def test_named_pattern_is_its_written_rule(named):
     graph = named.graph()
     assert torch.equal(graph.mask(), WANTED[named.name]())
     assert graph.has_repeated_edges == (named.name == "ball query")
+
+
+def test_dgcnn_is_no_knn_of_positions():
+    assert not graphs.zoo()["DGCNN"].graph().equals(graphs.knn(sphere, 6))
 
 
 def test_no_two_neighbouring_patterns_look_alike():

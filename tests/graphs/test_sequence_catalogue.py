@@ -127,7 +127,6 @@ CHECKED = {
     "random keys",
     "Reformer LSH",
     "Reformer LSH, Hugging Face",
-    "DGCNN",
 }
 BY_NAME = {named.name: named for named in NAMED}
 
@@ -184,19 +183,6 @@ def test_reformer(name):
             wanted[t, s] = s < t and chunk[t] - chunk[s] in (0, 1) and bucket[t] == bucket[s]
     alone = ~wanted.any(1)
     assert torch.equal(BY_NAME[name].graph().mask(), wanted | torch.diag(alone))
-
-
-def test_dgcnn_is_knn_of_features():
-    from graphattn.graphs.catalogue.inputs import sphere
-
-    features = torch.cos(sphere @ torch.tensor([[3.0, 1, 2], [1, 4, 1], [2, 1, 5]]).double())
-    far = torch.cdist(features, features).fill_diagonal_(torch.inf)
-    wanted = torch.zeros(48, 48, dtype=torch.bool).scatter_(
-        1, far.topk(6, largest=False).indices, True
-    )
-    graph = BY_NAME["DGCNN"].graph()
-    assert torch.equal(graph.mask(), wanted)
-    assert not graph.equals(graphs.knn(sphere, 6))
 
 
 def test_encoder_decoder_as_one_graph_is_a_prefix_lm():

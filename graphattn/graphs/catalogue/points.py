@@ -32,6 +32,12 @@ NAMED: tuple[Named, ...] = (
         "kNN in a batch", "the nearest points of the same cloud", "knn(square, 4, batch=two_clouds)"
     ),
     _named(
+        "DGCNN",
+        "the nearest in feature space, anew in every layer",
+        "knn(torch.cos(sphere @ torch.tensor([[3.0, 1, 2], [1, 4, 1], [2, 1, 5]]).double()), 6)",
+        "Wang 2019",
+    ),
+    _named(
         "radius",
         "all points within a distance",
         "radius(sphere, 0.7, include_self=True)",

@@ -338,11 +338,5 @@ _DATA = (
         "top_k(torch.cos(torch.arange(1, 9)[:, None] * torch.arange(40)), 10).reverse()",
         "Zhou 2022",
     ),
-    _named(
-        "DGCNN",
-        "the nearest in feature space, anew in every layer",
-        "knn(torch.cos(sphere @ torch.tensor([[3.0, 1, 2], [1, 4, 1], [2, 1, 5]]).double()), 6)",
-        "Wang 2019",
-    ),
 )
 NAMED: tuple[Named, ...] = _PLAIN + _WINDOWS + _BLOCKS + _LABELS + _DATA
