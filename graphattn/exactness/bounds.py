@@ -26,7 +26,13 @@ The bounds, for a backend's error ``e`` and the error ``d`` of plain dense torch
 * ``floor`` is there because ``d`` may be small by luck: 4 eps in float32, where every intermediate
   is rounded; 1 eps in float16 and bfloat16, whose statistics are wider, so that only inputs and
   results are rounded.
+* In float32 a sum of n numbers rounds as the square root of n: ``floor`` grows so from 256 edges of
+  a target or source on. That of the key of a global token is as long as the text, and ``d`` is
+  small where the twin adds it up in pieces (Higham and Mary 2019, "A New Approach to Probabilistic
+  Rounding Error Analysis").
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -35,16 +41,29 @@ EXACT = 1e-12
 OUTPUT_FACTOR = 2.0
 GRADIENT_FACTOR = 3.0
 FLOOR = {torch.float32: 4.0, torch.float16: 1.0, torch.bfloat16: 1.0}  # in units of the dtype's eps
+LONG = 256  # edges of a target or source up to which the floor holds
 GROWTH = 64.0  # of rounding in float64, for which there is room
 
 EXPLAINED = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 """Largest distance of a known mistake from a wrong output that it explains."""
 
 
-def bound(dtype: torch.dtype, dense_error: float, *, gradient: bool, growth: float = 1.0) -> float:
+def bound(
+    dtype: torch.dtype,
+    dense_error: float,
+    *,
+    gradient: bool,
+    growth: float = 1.0,
+    longest: int = 0,
+) -> float:
     """The largest error allowed, relative to the magnitude.
 
-    ``growth`` is the growth of rounding of the scores.
+    Args:
+        dtype: Of the backend's tensors.
+        dense_error: Of plain dense torch.
+        gradient: True for gradients.
+        growth: Growth of rounding of the scores.
+        longest: Most edges of a target or source.
 
     Example:
         >>> bound(torch.float32, 1e-6, gradient=False)
@@ -56,7 +75,10 @@ def bound(dtype: torch.dtype, dense_error: float, *, gradient: bool, growth: flo
         factor = GRADIENT_FACTOR
     else:
         factor = OUTPUT_FACTOR
-    return factor * dense_error + FLOOR[dtype] * torch.finfo(dtype).eps * growth
+    floor = FLOOR[dtype] * torch.finfo(dtype).eps * growth
+    if dtype == torch.float32:
+        floor *= math.sqrt(max(1.0, longest / LONG))
+    return factor * dense_error + floor
 
 
 def agreement(dtype: torch.dtype) -> float:

@@ -10,7 +10,7 @@ from ..backends import BACKENDS
 from ..backends.device import ran_out_of_memory
 from ..errors import BackendError, ShapeError
 from .bounds import GROWTH, bound, difference, size
-from .pieces import EVERYTHING, Piece, piece_of
+from .pieces import EVERYTHING, Piece, longest_sum, piece_of
 from .report import Refusal, Row
 from .stability import Stability, only_stable, stability
 from .subject import Case, Result, Subject, detached, seeded
@@ -52,6 +52,7 @@ def measure(
     refusals: dict[Refusal, None] = {}
     kinks: list[tuple[torch.dtype, Stability]] = []
     total = sum(piece.targets.numel() for piece in pieces)
+    longest = longest_sum(pieces)
     unseen = torch.zeros(subject.graph.num_targets, dtype=torch.bool, device=subject.graph.device)
     for case in subject.cases:
         left_out = torch.ones_like(unseen)
@@ -81,7 +82,9 @@ def measure(
                     progress(f"{backend}, {_label(dtype)}, {case.name}")
                     values, refused = _attempt(compared, case, dtype, backend, pieces, order)
                     if values is not None:
-                        rows += _compare(truth, dense, values, backend, case, dtype, stable)
+                        rows += _compare(
+                            truth, dense, values, backend, case, dtype, stable, longest
+                        )
                 refusals |= dict.fromkeys(refused)
         unseen |= left_out
     return Measures(rows, list(refusals), _left_out(kinks, total), total - int(unseen.sum()))
@@ -383,6 +386,7 @@ def _compare(
     case: Case,
     dtype: torch.dtype,
     stable: Stability | None,
+    longest: int,
 ) -> Iterator[Row]:
     sizes = {name: size(x) for name, x in truth.items()}
     growth = 1.0
@@ -398,7 +402,7 @@ def _compare(
             error = float("inf")
         plain = max((difference(values[name], reference) / scale for values in dense), default=0.0)
         gradient = name.startswith(("grad", "second"))
-        limit = bound(dtype, plain, gradient=gradient, growth=growth)
+        limit = bound(dtype, plain, gradient=gradient, growth=growth, longest=longest)
         yield Row(backend, _label(dtype), case.name, name, error, limit)
 
 

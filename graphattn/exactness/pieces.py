@@ -1,6 +1,6 @@
 """Pieces of a graph that a dense twin can hold: all targets in several, or a sample in one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -51,6 +51,13 @@ class Piece:
         return self.slots.shape[1]
 
     @property
+    def sources(self) -> Tensor:
+        """int64 (e,), the source of each edge."""
+        if self.slots is None:
+            return self.columns[self.column]
+        return self.columns[self.slots[self.row, self.column]]
+
+    @property
     def cost(self) -> int:
         """Cost of the twin, in pairs of a product."""
         pairs = self.targets.numel() * self.width
@@ -83,6 +90,15 @@ class Piece:
     def collect(self, dense: Tensor) -> Tensor:
         """The other way: (..., R, U) to (..., e), in the order of ``edge``."""
         return dense[..., self.row, self.column]
+
+
+def longest_sum(pieces: Sequence[Piece]) -> int:
+    """Most edges of a target, or of a source in all pieces together."""
+    of_targets = [torch.bincount(piece.row).max() for piece in pieces if piece.row.numel()]
+    sources = torch.cat([piece.sources for piece in pieces])
+    if not sources.numel():
+        return 0
+    return int(torch.stack([*of_targets, torch.bincount(sources).max()]).max())
 
 
 def sample(

@@ -9,7 +9,7 @@ from graphattn.exactness import measure, pieces
 from graphattn.exactness.layer import LayerSubject
 from graphattn.exactness.measure import twins
 from graphattn.exactness.operator import GraphSubject
-from graphattn.exactness.pieces import all_pieces, sample
+from graphattn.exactness.pieces import all_pieces, longest_sum, piece_of, sample
 from graphattn.nn import GraphAttention
 
 
@@ -99,3 +99,15 @@ def test_dense_torch_in_a_narrow_dtype_is_one_product_where_that_fits(monkeypatc
     monkeypatch.setattr(measure, "EVERYTHING", 0)
     _, (too_large,) = twins(subject, case, torch.float32, parts)
     assert not all(torch.equal(too_large[name], value) for name, value in one.items())
+
+
+def test_the_longest_sum_is_of_a_target_or_of_a_source_in_all_pieces_together():
+    graph = ga.graphs.sliding_window(300, 3) | ga.graphs.global_tokens(300, [7])
+    several = all_pieces(graph)
+    assert several is not None
+    assert len(several) > 1
+    for parts in (several, [piece_of(graph, torch.arange(300))]):
+        assert longest_sum(parts) == 300
+        for piece in parts:
+            assert torch.equal(piece.sources, graph.source[piece.edge])
+    assert longest_sum([piece_of(graph, torch.tensor([0, 1]))]) == 3

@@ -86,6 +86,10 @@ def test_a_narrow_error_is_held_to_twice_that_of_dense_torch_and_gradients_to_th
     assert bounds.bound(dtype, 0.25, gradient=True, growth=3.0) == pytest.approx(
         0.75 + 3 * floor * eps, rel=1e-12
     )
+    longer = 2 if dtype == torch.float32 else 1  # the root of 1,024 / 256
+    assert bounds.bound(dtype, 0.25, gradient=True, longest=1024) == pytest.approx(
+        0.75 + longer * floor * eps, rel=1e-12
+    )
     long_sum = 16 if dtype == torch.float32 else 1
     assert bounds.agreement(dtype) == pytest.approx(2 * (2 * long_sum + floor) * eps, rel=1e-12)
 
