@@ -1,12 +1,12 @@
 """Attention as a PyG ``MessagePassing``, one message per edge: the definition that layers inherit."""
 
 from types import SimpleNamespace
-from typing import Any, Never, Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
-from ..errors import BackendError, OptionError
+from ..errors import BackendError
 from ..graph.like import GraphLike
 from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
@@ -14,34 +14,11 @@ from ..operands import Inputs, Outputs
 from ..pyg import MessagePassing
 
 
-class _NotExplained:
-    """PyG's flag of a layer that no explainer observes: false, and refused as a function."""
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __call__(self, *arguments: Any, **options: Any) -> Never:
-        raise OptionError(
-            "layer.explain is a flag of PyG's explainers; for backends and costs call "
-            "graphattn.explain(graph, heads=layer.num_heads, head_dim=layer.head_dim)"
-        )
-
-
-_NOT_EXPLAINED = _NotExplained()
-
-
 class EdgeAttention(MessagePassing):
     r"""Softmax attention over the edges that point at each target; no parameters.
 
     .. math:: o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
     """
-
-    @MessagePassing.explain.getter
-    def explain(self) -> Any:
-        """PyG's flag, ``True`` while an explainer reads the messages."""
-        if self._explain is None:
-            return _NOT_EXPLAINED
-        return self._explain
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         # PyG replaces `propagate` in a class at its first use, and would take an inherited
@@ -96,7 +73,7 @@ class EdgeAttention(MessagePassing):
         Raises:
             BackendError: If a backend without messages is named.
         """
-        if not self._explain and not any(self._hooks):
+        if not self.explain and not any(self._hooks):
             return False
         backend = getattr(self, "backend", "auto")
         if backend not in ("auto", "message_passing"):

@@ -134,21 +134,3 @@ def test_explaining_an_edge_that_matters():
     torch.manual_seed(0)
     found = explain(layer, GNNExplainer(epochs=100, lr=0.1), graph, x)
     assert found.edge_mask.argmax() == 0
-
-
-def test_explain_of_a_layer_is_pygs_flag_and_names_the_function_when_called():
-    layer = ga.nn.GraphAttention(C, H)
-    assert not layer.explain
-    with pytest.raises(ga.OptionError, match=r"graphattn\.explain\(graph, heads=layer\.num_heads"):
-        layer.explain(ga.graphs.causal(5))
-    layer.explain = True
-    assert layer.explain is True
-    assert layer.is_observed()
-    layer.explain = None
-    assert not layer.explain
-    assert not layer.is_observed()
-    layer.explain = False
-    assert layer.explain is False
-    compiled = torch.compile(ga.nn.GraphAttention(C, H, backend="message_passing"), backend="eager")
-    x = torch.randn(5, C)
-    assert_near(compiled(x, ga.graphs.causal(5)), compiled._orig_mod(x, ga.graphs.causal(5)))
