@@ -125,8 +125,13 @@ def _described(error: Exception | Interrupted) -> tuple[int, str]:
     usage = getattr(error, "format_message", None)  # of click, or of the copy of it inside typer
     if usage is not None:
         return WRONG, one_line(usage().rstrip(".")) + _see(error)
-    if isinstance(error, ModuleNotFoundError) and not_installed(error):
-        return WRONG, str(not_installed(error))
+    if isinstance(error, ModuleNotFoundError):
+        line = _line_of_a_user(error)
+        missing = not_installed(error)
+        if line and error.name:
+            return WRONG, f"{line}: needs {_no_neighbour(error.name)}"
+        if missing:
+            return WRONG, str(missing)
     if isinstance(error, OSError):
         return WRONG, str(error)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
@@ -154,6 +159,15 @@ def _see(error: Exception) -> str:
     if context is None:
         return ""
     return f"; see {context.command_path} --help"
+
+
+def _no_neighbour(module: str) -> str:
+    """The error for a module of a user's file: more often a file beside it than a package."""
+    name = one_line(module.partition(".")[0])
+    return (
+        f"{name}, and no {name}.py is beside it or in the folder above, nor is such a package "
+        "installed; copy it there, or install it"
+    )
 
 
 def _line_of_a_user(error: Exception) -> str:

@@ -86,13 +86,15 @@ def study(
     ends with an error, and the report is there, if shuffled labels were learned or arms did not
     start alike. Verdicts and scores are printed, with --full all of report.md. With --check every
     number of a folder's report is computed again from its trials, and nothing is written; it ends
-    with status 1 if one differs, and says which.
+    with status 1 if one differs, and says which. A summary that the study makes itself is
+    computed by its file, where the report says that it stands, or by the FILE.py that is given.
 
     \b
       graphattn study --list examples/studies
       graphattn study examples/studies/digits/study.py --quick --out digits
       graphattn study report digits
       graphattn study --check digits
+      graphattn study moved/study.py --check --out digits
     """
     from ..study import report
     from ..study.files import run_file, studies_in
@@ -111,7 +113,7 @@ def study(
         document(files) if json else rendered(table(files.items()))
         return
     if check:
-        _check(file, json)
+        _check(file, out, json)
     if file == "report":
         if folder is None:
             raise OptionError(
@@ -167,16 +169,25 @@ def study(
     _print(found, json, full)
 
 
-def _check(folder: str | None, json: bool) -> None:
-    """Print what differs in a report, and end: with status 1 if something does."""
+def _check(given: str | None, out: str | None, json: bool) -> None:
+    """Print what differs in a report, and end: with status 1 if something does.
+
+    ``given`` is its folder; or the study file, and its folder is ``out``.
+    """
     from ..study.recount import recount
 
-    if folder is None:
+    folder = given
+    file = None
+    if out is not None:
+        folder = out
+        file = given
+    if folder is None or folder.endswith(".py"):
         raise OptionError(
-            "--check must be given the folder of a study: graphattn study --check DIR"
+            "--check must be given the folder of a study: graphattn study --check DIR, or "
+            "graphattn study FILE.py --check --out DIR"
         )
     with warnings_in_lines():
-        found = recount(folder)
+        found = recount(folder, file)
     if json:
         document(found.to_dict())
     else:

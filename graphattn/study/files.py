@@ -1,6 +1,7 @@
 """Studies as files: ``study()`` in a file of Python, run with the options of the command line."""
 
 import ast
+import shlex
 import sys
 from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
@@ -40,6 +41,17 @@ def load(path: str | Path) -> Any:
     if not callable(getattr(module, "study", None)):
         raise OptionError(f"{path} must define study(), which returns study.Study(...)")
     return module
+
+
+def file_of_command(command: str) -> Path | None:
+    """The study file of a command that a report quotes, if it is there from this folder."""
+    words = shlex.split(command)
+    if words[:2] != ["graphattn", "study"] or len(words) < 3:
+        return None
+    file = Path(words[2])
+    if file.suffix == ".py" and file.is_file():
+        return file
+    return None
 
 
 def studies_in(folder: str | Path) -> dict[str, str]:

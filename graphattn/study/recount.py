@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import LoaderError, OptionError
 from . import export, html
-from .files import load
+from .files import file_of_command, load
 from .plan import Study
 from .records import plain, read_plan
 from .report import Report, read
@@ -93,18 +93,21 @@ class Recount:
             said = f"of {total:,} numbers of {files} {places} differ from {source}"
         lines = [f"{self.study}: {said}"]
         lines += [str(difference) for difference in self.differences]
-        lines += [f"not checked: {name}: {why}" for name, why in self.unchecked.items()]
+        for why in dict.fromkeys(self.unchecked.values()):
+            names = [name for name, one in self.unchecked.items() if one == why]
+            lines.append(f"not checked: {', '.join(names)}: {why}")
         return "\n".join(lines)
 
 
-def recount(folder: Any) -> Recount:
+def recount(folder: Any, file: Any = None) -> Recount:
     """Compute a report again from the plan and the trials of its folder; no file is written.
 
-    A page with a summary of the study's own is computed by ``study.py`` in the folder, as are the
+    A page with a summary of the study's own is computed by its study file: ``file``, or
+    ``study.py`` in the folder, or that of the recorded command, where it still stands. So are the
     findings of a study that trains nothing.
 
     Raises:
-        OptionError: If there is no report.
+        OptionError: If there is no report, or the study file is of another study.
         LoaderError: If a file is no report.
     """
     folder = Path(folder)
@@ -114,10 +117,10 @@ def recount(folder: Any) -> Recount:
             f"--check must be given the folder of a study with a report, got {folder}; graphattn "
             f"study report {folder} writes one"
         )
-    source = folder / "study.py"
     plan = read_plan(folder)
+    source = _source(folder, file, plan)
     if plan is None:
-        if not source.is_file():
+        if source is None:
             raise OptionError(
                 f"{folder} holds no plan.json, and no study.py that computes its report"
             )
@@ -125,15 +128,34 @@ def recount(folder: Any) -> Recount:
     unchecked = {}
     if not plan.get("own_page"):
         found = read(folder)
-    elif source.is_file():
+    elif source is not None:
         made = load(source).study()
+        if getattr(made, "name", None) != plan["study"]:
+            raise OptionError(
+                f"{source} must be the file of {plan['study']}, the study of {folder}"
+            )
         found = read(folder, made.summary, made.figure)
     else:
         found = read(folder)
-        why = "its summary is made by a study.py that does not stand beside it"
-        unchecked = dict.fromkeys(("report.md", "report.html"), why)
+        why = (
+            "a study file makes the summary, and is not where it was; graphattn study FILE.py "
+            f"--check --out {folder} checks it"
+        )
+        unchecked = dict.fromkeys(_PAGES, why)
     texts = _texts(found, [*unchecked])
     return _compared(plan["study"], folder, len(plan["trials"]), found.to_dict(), texts, unchecked)
+
+
+def _source(folder: Path, file: Any, plan: dict[str, Any] | None) -> Path | None:
+    """The study file of a folder, if it is known and there."""
+    if file is not None:
+        return Path(file)
+    beside = folder / "study.py"
+    if beside.is_file():
+        return beside
+    if plan is None:
+        return None
+    return file_of_command(plan["command"])
 
 
 def _texts(found: Report, left_out: list[str]) -> dict[str, str]:

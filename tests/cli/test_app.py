@@ -121,6 +121,14 @@ def test_an_error_of_a_users_file_is_said_to_be_there(shell, tmp_path):
     assert "fault of graphattn" not in said
 
 
+def test_a_module_that_a_users_file_misses_is_sought_beside_it_and_not_at_pypi(shell, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("from beside_it.deep import chosen\n\ndef study():\n    pass\n")
+    said = shell.error(f"study {file} --out {tmp_path / 'out'}")
+    assert f"{file}:1: needs beside_it, and no beside_it.py is beside it" in said
+    assert "pip install" not in said
+
+
 COMMANDS = (
     *(
         "show",

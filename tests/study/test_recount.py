@@ -131,3 +131,68 @@ def test_a_page_of_the_studys_own_is_checked_where_its_file_stands(made, tmp_pat
 def test_reports_in_the_repository_are_those_of_their_trials(name):
     result = recount(STUDIES / name)
     assert result.ok, str(result)
+
+
+OWN_PAGE = """
+from beside import TEXT
+from tiny_study import tiny_comparison
+
+import graphattn as ga
+from graphattn.study import Budget, Study
+
+
+def study():
+    window = ga.graphs.sliding_window(7, 3, causal=False)
+    one = tiny_comparison({"window": window}, budgets=[Budget(None, 2)], controls=())
+    return Study("tiny", [one], seeds=3, summary=lambda found: [TEXT])
+"""
+
+
+@pytest.fixture(scope="module")
+def with_own_page(tmp_path_factory):
+    """A folder with a study file, what it imports, and the study that the command line ran of it."""
+    root = tmp_path_factory.mktemp("own")
+    (root / "files").mkdir()
+    (root / "files" / "tiny.py").write_text(OWN_PAGE)
+    (root / "files" / "beside.py").write_text('TEXT = "A share of 0.125 is chance."\n')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        line = ["study", "files/tiny.py", "--out", "made", "--processes", "0"]
+        assert CliRunner().invoke(app, line).exit_code == 0
+    return root
+
+
+def test_a_summary_is_checked_by_the_file_of_the_recorded_command(
+    with_own_page, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(with_own_page)
+    assert recount("made").unchecked == {}
+    page = changed(
+        with_own_page / "made", tmp_path, "report.md", lambda text: text.replace("0.125", "0.126")
+    )
+    assert [(d.stands, d.computed) for d in recount(page).differences] == [("0.126", "0.125")]
+
+
+def test_a_summary_whose_file_has_gone_is_checked_by_the_one_that_is_given(
+    with_own_page, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    made = str(with_own_page / "made")
+    run = CliRunner().invoke
+    result = run(app, ["study", "--check", made])
+    assert result.exit_code == 0
+    skipped = [line for line in result.stdout.splitlines() if line.startswith("not checked")]
+    assert len(skipped) == 1
+    assert skipped[0].startswith("not checked: report.md, report.html: ")
+    assert f"graphattn study FILE.py --check --out {made}" in skipped[0]
+    file = str(with_own_page / "files" / "tiny.py")
+    result = run(app, ["study", file, "--check", "--out", made])
+    assert result.exit_code == 0
+    assert "not checked" not in result.stdout
+    other = tmp_path / "other.py"
+    other.write_text(OWN_PAGE.replace('Study("tiny"', 'Study("another"'))
+    (tmp_path / "beside.py").write_text("TEXT = ''")
+    result = run(app, ["study", str(other), "--check", "--out", made])
+    assert "must be the file of tiny" in result.output
+    result = run(app, ["study", file, "--check"])
+    assert "FILE.py --check --out DIR" in result.output
