@@ -319,7 +319,7 @@ def folder_of(root: Any) -> Path:
         return path
     if path.exists():
         got = "a file"
-        fix = "ga.load, or its folder"
+        fix = "its folder; one file is for ga.load, or graphattn predict"
     else:
         got = "one that does not exist"
         fix = "another path"

@@ -202,13 +202,14 @@ def same_files(folder: Any, told: dict[str, str]) -> None:
     now = digests(folder)
     for name in sorted({*now, *told}):
         if now.get(name) != told.get(name):
+            fix = "bring it back, or train anew in another folder"
             if name not in now:
                 got = "none"
             elif name not in told:
                 got = "a new one"
+                fix = "take it out of the folder, or train anew in another"
             else:
                 got = "one that has changed since"
-            fix = "bring it back, or train anew in another folder"
             raise LoaderError(
                 f"{folder.root / name}: expected the file that training began with, got {got}. "
                 f"Try: {fix}."

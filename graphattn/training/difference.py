@@ -30,11 +30,31 @@ class Difference(NamedTuple):
 
     @property
     def said(self) -> str:
-        """So much more, or so much less."""
+        """So much more, or so much less, or the same."""
+        if self.mean == 0 and self.low is None:
+            return "the same"
         if self.mean >= 0:
             return f"{self} more"
         low, high = (None if end is None else -end for end in (self.high, self.low))
         return f"{Difference(-self.mean, low, high, self.shapes)} less"
+
+    def than(self, name: str) -> str:
+        """So much more than something, or the same as it."""
+        if self.said == "the same":
+            return f"{self.said} as {name}"
+        return f"{self.said} than {name}"
+
+    @property
+    def unit(self) -> str:
+        """What the number is a mean over, and why it has no interval, if it has none."""
+        if self.shapes == 1:
+            return "1 shape, so no interval"
+        what = f"mean over {self.shapes:,} shapes"
+        if self.low is not None:
+            return f"{what} and its 95 % interval"
+        if self.mean == 0:
+            return f"{what}; all answered alike, so no interval"
+        return f"{what}; all differ by as much, so no interval"
 
 
 def difference(values: Tensor, bounds: tuple[float, float] | None = None) -> Difference:

@@ -101,7 +101,14 @@ class Evaluation:
     def beside(self) -> str:
         """Scores of the controls, differences from them, and notes."""
         lines = []
+        same = "split"
+        if self.part == "all":
+            same = "shapes"
         for name, one in self.controls.items():
-            lines.append(f"{SAID[name]}, on the same split: {self.task.said(one.scores)}")
-            lines.append(f"  the model scores {self.over(name).said}, {self.task.per_shape}")
+            lines.append(f"{SAID[name]}, on the same {same}: {self.task.said(one.scores)}")
+            over = self.over(name)
+            line = f"  the model scores {over.said}, {self.task.per_shape}"
+            if over.low is None:
+                line += f" ({over.unit})"
+            lines.append(line)
         return "\n".join(lines + [f"note: {note}" for note in self.notes])

@@ -51,11 +51,10 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
     scores = f"<div><b>{_number(task.metric, result.scores)}</b>{metric}, {escape(name)}</div>"
     for name, one in result.controls.items():
         scores += f'<div class="other"><b>{_number(task.metric, one.scores)}</b>{SAID[name]}</div>'
-    unit = f"mean over {len(result.names):,} shapes and its 95 % interval; {escape(task.per_shape)}"
-    beside += "".join(
-        f"<p>The model scores {result.over(name).said} than {SAID[name]} ({unit}).</p>"
-        for name in result.controls
-    )
+    for name in result.controls:
+        over = result.over(name)
+        unit = f"{over.unit}; {escape(task.per_shape)}"
+        beside += f"<p>The model scores {over.than(SAID[name])} ({unit}).</p>"
     what = {
         "classify": "Which class is taken for which",
         "segment": "Classes",

@@ -20,6 +20,7 @@ from ..errors import OptionError
 from ..shapes import Shape, load, save
 from ..shapes.depths import as_of
 from ..shapes.files.las import add_fields
+from ..shapes.files.raw import READERS
 from .colours import of_classes, of_numbers
 from .elements import coloured_tokens
 from .evaluate import votes_of
@@ -63,6 +64,11 @@ def predict(
     names = _names(paths)
     folder = Path(out)
     for path in paths:
+        if path.is_dir():
+            raise OptionError(
+                f"files must be point clouds or meshes, got the folder {path}; name its files, "
+                f"{_pattern(path)}, or graphattn evaluate where they have labels"
+            )
         if folder.resolve() in (path.parent.resolve(), path.resolve().parent):
             raise OptionError(
                 f"out must be another folder than that of {path}, where files would be replaced"
@@ -107,6 +113,15 @@ def predict(
             folder / "predictions.csv", _table(columns, [list(line.values()) for line in lines])
         )
     return lines
+
+
+def _pattern(folder: Path) -> str:
+    """A pattern of a shell for the files of a folder, as deep as the first that can be read."""
+    for path in folder.rglob("*"):
+        if path.suffix.lower() in READERS:
+            depth = len(path.relative_to(folder).parts) - 1
+            return str(folder.joinpath(*["*"] * depth, f"*{path.suffix}"))
+    return str(folder / "*")
 
 
 def _names(paths: list[Path]) -> list[str]:

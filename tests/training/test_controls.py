@@ -84,6 +84,30 @@ def test_an_interval_is_students():
     assert difference(torch.tensor([-0.1, -0.2, -0.3])).said == "+0.200 [-0.048, +0.448] less"
 
 
+def test_a_difference_without_an_interval_says_why():
+    same = difference(torch.zeros(7))
+    assert same.than("a forest") == "the same as a forest"
+    assert same.unit == "mean over 7 shapes; all answered alike, so no interval"
+    assert difference(torch.full((3,), -0.5)).than("it") == "+0.500 less than it"
+    assert "all differ by as much" in difference(torch.ones(3)).unit
+    assert difference(torch.tensor([0.3])).unit == "1 shape, so no interval"
+    assert difference(torch.tensor([-1.0, 1.0])).said.startswith("+0.000 [")
+
+
+@pytest.mark.parametrize(("part", "same"), [("all", "shapes"), ("test", "split")])
+def test_a_control_that_answers_alike_scores_the_same(part, same):
+    labels = [torch.tensor([n % 2]) for n in range(6)]
+    answers = [torch.eye(2)[:1]] * 6
+    task = Classify("shape", ("a", "b"))
+    scores = task.scores(task.predictions(torch.cat(answers)), torch.cat(labels))
+    result, other = (Evaluation(task, part, scores, [], None, answers, labels) for _ in range(2))
+    result.controls["perceptron"] = other
+    first, second = result.beside.splitlines()
+    assert f"a perceptron without edges, on the same {same}: " in first
+    assert second.startswith("  the model scores the same, ")
+    assert second.endswith("(mean over 6 shapes; all answered alike, so no interval)")
+
+
 def test_an_interval_of_shares_stays_within_them():
     values = torch.tensor([1.0] * 9 + [0.0])
     assert difference(values).high > 1

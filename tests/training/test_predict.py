@@ -69,6 +69,10 @@ def test_files_that_do_not_fit_are_named_and_those_before_them_are_written(class
         ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply"], classes / "tall")
     with pytest.raises(OptionError, match="would be replaced"):  # by a table of points
         ga.training.predict(tmp_path / "run", [tmp_path / "scan.csv"], tmp_path)
+    with pytest.raises(OptionError, match=r"name its files, .*shapes.\*.\*\.ply, or graphattn ev"):
+        ga.training.predict(tmp_path / "run", [classes], tmp_path / "out")
+    with pytest.raises(LoaderError, match=r"one file is for .*graphattn predict"):
+        ga.training.evaluate(tmp_path / "run", classes / "tall" / "0.ply")
     with pytest.raises(LoaderError, match=r"expected the folder of a run"):
         ga.training.predict(classes, [classes / "tall" / "0.ply"], tmp_path)
 
@@ -91,6 +95,11 @@ def test_a_run_is_measured_where_its_device_is_not(classes, tmp_path):
     ):
         ga.training.evaluate(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text(told)
+    extra = classes / "tall" / "more.ply"
+    shutil.copy(classes / "tall" / "0.ply", extra)
+    with pytest.raises(LoaderError, match=r"more.ply: .* a new one\. Try: take it out of the f"):
+        ga.training.evaluate(tmp_path / "run")
+    extra.unlink()
     (classes / "flat" / "0.ply").unlink()
     with pytest.raises(
         LoaderError, match=r"flat.0.ply: expected the file that training began with, got none"
