@@ -129,6 +129,11 @@ def _has_label(labels: Tensor) -> bool:
     return bool((labels >= 0).any())
 
 
+def patience_of(epochs: int) -> int:
+    """Epochs without a better one before the end, by default."""
+    return max(8, epochs // 2)
+
+
 def schedule_of(options: Options, sizes: Tensor, count: int) -> Schedule:
     """Schedule of a run: what the options leave open is chosen by the shapes.
 
@@ -149,6 +154,6 @@ def schedule_of(options: Options, sizes: Tensor, count: int) -> Schedule:
         points = min(max(int(shapes * mean), 1), 1 << 15)
     patience = options.patience
     if patience is None:
-        patience = max(8, epochs // 2)
+        patience = patience_of(epochs)
     settings = {field.name: getattr(options, field.name) for field in fields(LoopSettings)}
     return Schedule(epochs=epochs, points=points, patience=patience, **settings)

@@ -1,22 +1,53 @@
 """The run of a folder in which the same command was started before."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
+from ..arguments import device
+from ..convert.files._guard import PathLike
 from ..errors import OptionError
+from ..shapes import ShapeFolder
+from .chosen import check_labels, patience_of
+from .data import digests
+from .options import Schedule
 from .ranges import RANGES
-from .run import Run
+from .run import STARTED, Run
 from .schema import parsed, written
 
 #: Settings of the loop that may be others when a run goes on; patience follows the epochs.
 MAY_CHANGE = ("epochs", "patience", "workers", "device", "seconds")
+OF_THE_LOOP = {field.name for field in fields(Schedule)}
 _MOST = 8  # differences that are named
 _LONG = 40  # letters of a value that is quoted
 
 
-def continued(run: Run) -> Run:
+def begun(out: PathLike) -> Run | None:
+    """The run of a folder, if something of it is trained."""
+    path = Path(out)
+    is_begun = any((path / name).is_file() for name in STARTED)
+    if is_begun and (path / "run.json").exists():
+        return Run.load(path)
+    return None
+
+
+def same_settings(before: Run, shapes: ShapeFolder, given: Mapping[str, Any]) -> Run:
+    """A run as it was, with the shapes that are there now and the settings that are given."""
+    check_labels(shapes, before.task.readout, before.inputs.elements)
+    new = {name: value for name, value in given.items() if value is not None}
+    if "epochs" in new:
+        new = {"patience": patience_of(new["epochs"]), **new}
+    schedule = replace(before.schedule, **new)
+    device(schedule.device, numbers=True)
+    return replace(before, folder=shapes.root, schedule=schedule, files=digests(shapes))
+
+
+def continued(run: Run, given: Collection[str]) -> Run:
     """The run that goes on in the folder of this one, which is written if none has begun there.
+
+    Of the settings that may change it keeps its own, but those ``given`` by name; patience follows
+    given epochs.
 
     Raises:
         OptionError: If that run has other settings or files, with what differs.
@@ -36,10 +67,11 @@ def continued(run: Run) -> Run:
             f"out: {run.path} holds a run that differs: {words}; name another folder, or give "
             "the same options"
         )
-    return changed(
-        replace(before, folder=run.folder),
-        **{name: getattr(run.schedule, name) for name in MAY_CHANGE},
-    )
+    names = [name for name in MAY_CHANGE if name in given]
+    if "epochs" in given:
+        names.append("patience")
+    schedule = {name: getattr(run.schedule, name) for name in names}
+    return changed(replace(before, folder=run.folder), **schedule)
 
 
 def changed(run: Run, **schedule: Any) -> Run:

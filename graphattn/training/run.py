@@ -34,6 +34,8 @@ CHECKPOINT, MODEL, LOG, REPORT, RESULT = (
     "report.html",
     "result.json",
 )
+#: Files that are there once something of a run is trained.
+STARTED = (CHECKPOINT, MODEL, RESULT)
 PARTS = ("train", "val", "test")
 #: Controls by name, in words.
 SAID = {
@@ -363,7 +365,7 @@ class Run:
 
     def has_begun(self) -> bool:
         """True once something of it is trained, so that its settings stay."""
-        return any((self.path / name).is_file() for name in (CHECKPOINT, MODEL, RESULT))
+        return any((self.path / name).is_file() for name in STARTED)
 
     def has_ended(self) -> bool:
         """True if its last epoch is trained and its model written, so that no state is needed."""

@@ -12,7 +12,7 @@ from ..convert.files._guard import PathLike
 from ..errors import OptionError
 from .checkpoint import safetensors
 from .chosen import check_labels
-from .continued import changed, continued
+from .continued import OF_THE_LOOP, begun, changed, continued, same_settings
 from .data import same_files
 from .evaluation import Evaluation
 from .fit import fit
@@ -38,7 +38,8 @@ def train(
 
     Where ``out`` holds a run of these settings and files, it goes on, so that a command that is
     repeated (``torchrun --max-restarts``, ``sbatch --requeue``) begins or continues; ``epochs``,
-    ``patience``, ``workers``, ``device`` and the number of processes may be others. SIGINT, SIGTERM
+    ``patience``, ``workers``, ``device`` and the number of processes may be others. Those that
+    are not given are the run's, and so is all else where only settings of the loop are given. SIGINT, SIGTERM
     and SIGUSR1 end it after the step, with a state, unless the caller handles them; a second signal
     ends it at once.
 
@@ -80,14 +81,20 @@ def train(
     safetensors()
     progress = _callback(tell, on_epoch)
     settings = Options.of(options)
-    shapes = settings.shapes(folder)
-    new = resolve(settings, shapes, out)
+    given = [name for name, value in options.items() if value is not None]
+    before = begun(out)
+    if before is not None and {*given} <= OF_THE_LOOP:
+        shapes = before.shapes(folder)
+        new = same_settings(before, shapes, options)
+    else:
+        shapes = settings.shapes(folder)
+        new = resolve(settings, shapes, out)
     is_new = not (new.path / "run.json").exists()
     with _together(new) as (processes, lock):
 
         def begin() -> Run:
             lock.enter_context(new.alone())
-            return continued(new)
+            return continued(new, given)
 
         run = processes.first_does(begin)
         try:

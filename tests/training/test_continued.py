@@ -76,6 +76,27 @@ def test_what_differs_from_the_run_is_named_and_nothing_is_written(classes, tmp_
     assert before == contents(run) | {"run.json": (run / "run.json").read_bytes()}
 
 
+def test_options_that_are_not_given_are_those_of_the_run(classes, tmp_path):
+    run = tmp_path / "run"
+    how = HOW | {"epochs": 2, "lr": 0.02, "seed": 5, "patience": 3, "features": ("position",)}
+    with pytest.raises(Leave):
+        ga.training.train(classes, run, tell=leave_at(0.5), **how)
+    before = Run.load(run)
+    ga.training.train(classes, run)
+    assert Run.load(run) == before
+    assert len(before.history()) == 2
+    ga.training.train(classes, run, epochs=3, workers=0)
+    after = Run.load(run).schedule
+    assert (after.epochs, after.patience, after.lr, after.seed) == (3, 8, 0.02, 5)
+    with pytest.raises(OptionError, match=r"differs: lr is 0.02 there, 0.003 here; name another"):
+        ga.training.train(classes, run, lr=0.003, seed=5)
+    ga.training.train(classes, run, **how | {"epochs": None, "patience": None})
+    assert Run.load(run).schedule == after
+    ga.save(cloud(0.3, 2), classes / "flat" / "2.ply")
+    with pytest.raises(OptionError, match=r"differs: flat/2.ply has changed; name another folder"):
+        ga.training.train(classes, run)
+
+
 def test_a_run_that_has_not_begun_to_train_takes_other_settings(classes, tmp_path):
     def leave(progress):
         if progress.phase == "reading" and progress.done == 1:
