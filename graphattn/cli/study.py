@@ -2,13 +2,14 @@
 
 import shlex
 import sys
+from textwrap import wrap
 from typing import Annotated, Any, Optional
 
 import typer
 
 from ..errors import OptionError
 from .options import Debug, Json, number
-from .output import document, one_line, rendered, say, step, table, warnings_in_lines
+from .output import console, document, one_line, rendered, say, step, table, warnings_in_lines
 
 _BASELINE: dict[bool | None, list[str]] = {
     None: [],
@@ -97,7 +98,7 @@ def study(
       graphattn study moved/study.py --check --out digits
     """
     from ..study import report
-    from ..study.files import run_file, studies_in
+    from ..study.files import run_file, studies_in, study_file
 
     if error_rates:
         if file is not None:
@@ -110,7 +111,10 @@ def study(
             raise OptionError(
                 f"--list found no study in {file or 'this folder'}; name a folder of studies"
             )
-        document(files) if json else rendered(table(files.items()))
+        if json:
+            document(files)
+        else:
+            _print_files(files)
         return
     if check:
         _check(file, out, json)
@@ -127,6 +131,7 @@ def study(
         raise OptionError(
             "study needs a FILE.py with a study in it, a folder and --list, or report DIR"
         )
+    study_file(file)
     if out is None:
         raise OptionError(
             f"--out must be a folder for the results: graphattn study {file} --out results"
@@ -169,6 +174,16 @@ def study(
     _print(found, json, full)
 
 
+def _print_files(files: dict[str, str]) -> None:
+    """Paths, each on a line of its own that can be copied, with what they are below."""
+    width = console().width
+    for path, summary in files.items():
+        say(one_line(path))
+        said = wrap(summary, width, initial_indent="    ", subsequent_indent="    ")
+        if said:
+            say("\n".join(said))
+
+
 def _check(given: str | None, out: str | None, json: bool) -> None:
     """Print what differs in a report, and end: with status 1 if something does.
 
@@ -197,8 +212,7 @@ def _check(given: str | None, out: str | None, json: bool) -> None:
 
 def _print_error_rates(seeds: int | None, json: bool) -> None:
     """A table of simulated studies, or its numbers."""
-    from ..study.error_rates import SEEDS, blocks, simulated
-    from ..study.markdown import joined
+    from ..study.error_rates import SEEDS, simulated
 
     counts: tuple[int, ...] = SEEDS
     if seeds is not None:
@@ -208,7 +222,18 @@ def _print_error_rates(seeds: int | None, json: bool) -> None:
     if json:
         document({"command": "study --error-rates", "rates": [vars(one) for one in found]})
     else:
-        say(joined(blocks(found)))
+        _print_rates(found)
+
+
+def _print_rates(found: list[Any]) -> None:
+    """What the rates are of, a narrow table of each case, and what its columns are."""
+    from ..study.error_rates import ABOUT, HEAD, NOTE, STUDIES, cells
+
+    say(ABOUT)
+    for case in dict.fromkeys(one.name for one in found):
+        say(f"\n{case}")
+        rendered(table([HEAD, *(cells(one) for one in found if one.name == case)]))
+    say("\n" + "\n".join(wrap(NOTE.format(studies=STUDIES), console().width)))
 
 
 def _print(found: Any, json: bool, full: bool) -> None:

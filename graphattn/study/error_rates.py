@@ -11,7 +11,6 @@ from scipy.stats import ttest_1samp
 from ..arguments import whole
 from .claims import BROKEN, KEPT, Claim, Verdict, judged
 from .collapse import RULE
-from .page import Block, Table
 from .statistics import (
     DIFFERENCES,
     IQM,
@@ -38,16 +37,20 @@ _BOOTSTRAPS, _RESAMPLES = 300, 499  # studies that are bootstrapped, and how oft
 _MOST = 64  # seeds
 _CLAIM = Claim("better", "worse")
 NOTE = (
-    "Shares of {studies:,} simulated studies, each judged as a report judges one claim. *Decided*: "
-    "kept or broken though typical runs do not differ, beside a two-sided paired t test at "
-    f"{LEVEL:g}. *Covered*: 95 % intervals that hold what they name: of an arm the mean of runs "
-    "that do not collapse, or, where runs were seen to, the median of all; of a difference that of "
-    "typical runs; of *IQM* (interquartile means, a bootstrap within each arm) that of all runs. "
-    "*Kept*: where the better arm's typical runs are better by two standard deviations. In the "
+    "Each line is of {studies:,} simulated studies, judged as a report judges one claim. wrong: "
+    "kept or broken though typical runs do not differ, and by a two-sided paired t test at "
+    f"{LEVEL:g}. arm, diff., IQM: 95 % intervals that hold what they name: of an arm the mean of "
+    "runs that do not collapse, or, where runs were seen to, the median of all; of a difference "
+    "that of typical runs; of interquartile means (a bootstrap within each arm) that of all runs. "
+    "found: kept where the better arm's typical runs are better by two standard deviations, by a "
+    "t test, and by one without the runs that collapse (clean). In the "
     "last case means are equal and typical runs are not: the claim is true as it is meant, and no "
     "test on so few seeds could hold one of means, as of 10 seeds 35 % see no run of one in ten "
     f"collapse. {RULE}"
 )
+
+ABOUT = "How often verdicts on a claim are wrong, where simulation knows what is true"
+HEAD = ("seeds", "wrong", "t test", "arm", "diff.", "IQM", "found", "t test", "clean")
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -118,7 +121,7 @@ CASES = (
     Case("1 run in 10 of one arm collapses", _ONE_IN_TEN, Scores(_normal)),
 )
 EQUAL_MEANS = Case(
-    "equal means: 1 run in 10 of the better arm collapses",
+    "equal means (decided by design): 1 run in 10 of the better arm collapses",
     _ONE_IN_TEN,
     Scores(_normal),
     shift=0.1 * (_MEAN - _COLLAPSED) / 0.9,
@@ -232,24 +235,19 @@ def simulated(seeds: Sequence[int] = SEEDS, studies: int = STUDIES) -> list[Rate
     return [rates(case, count, studies) for case in (*CASES, EQUAL_MEANS) for count in seeds]
 
 
-def blocks(found: Sequence[Rates], studies: int = STUDIES) -> list[Block]:
-    """The rates as a table, and what they are of."""
-    head = ["scores", "seeds", "decided, of no difference", "t test", "covered: arm"]
-    head += ["difference", "IQM", "kept, of 2 sd", "t test", "t test, none collapsed"]
-    rows = []
-    for one in found:
-        numbers = [
-            one.decided,
-            one.decided_t,
-            one.of_arm,
-            one.of_difference,
-            one.of_iqm,
-            one.kept,
-            one.kept_t,
-            one.kept_t_uncollapsed,
-        ]
-        rows.append([one.name, f"{one.seeds}", *map(_rate, numbers)])
-    return [Table(head, rows), NOTE.format(studies=studies)]
+def cells(one: Rates) -> tuple[str, ...]:
+    """The rates of a case and a number of seeds, below :data:`HEAD`."""
+    numbers = [
+        one.decided,
+        one.decided_t,
+        one.of_arm,
+        one.of_difference,
+        one.of_iqm,
+        one.kept,
+        one.kept_t,
+        one.kept_t_uncollapsed,
+    ]
+    return (f"{one.seeds}", *map(_rate, numbers))
 
 
 def _rate(value: float | None) -> str:

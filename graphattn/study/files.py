@@ -15,17 +15,24 @@ from .plan import Study
 from .running import execute
 
 
+def study_file(path: str | Path) -> Path:
+    """The whole path of a Python file that exists."""
+    file = Path(path).resolve()
+    if file.suffix != ".py" or not file.is_file():
+        raise OptionError(
+            f"a study must be a Python file that exists, such as digits/study.py, got {path}; "
+            "graphattn study --list examples/studies lists those of a clone"
+        )
+    return file
+
+
 def load(path: str | Path) -> Any:
     """The module of a study file, which may import what stands beside it, or in the folder above.
 
     Raises:
         OptionError: If there is no such file, or it has no ``study()``.
     """
-    file = Path(path).resolve()
-    if file.suffix != ".py" or not file.is_file():
-        raise OptionError(
-            f"a study must be a Python file that exists, such as digits/study.py, got {path}"
-        )
+    file = study_file(path)
     spec = spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
@@ -55,7 +62,7 @@ def file_of_command(command: str) -> Path | None:
 
 
 def studies_in(folder: str | Path) -> dict[str, str]:
-    """First lines of the study files in a folder and in the folders in it; no file is run."""
+    """Summaries of the study files in a folder and in the folders in it; no file is run."""
     found = {}
     for file in sorted([*Path(folder).glob("*.py"), *Path(folder).glob("*/*.py")]):
         with suppress(OSError, SyntaxError, ValueError):
@@ -63,7 +70,8 @@ def studies_in(folder: str | Path) -> dict[str, str]:
             if any(
                 isinstance(node, ast.FunctionDef) and node.name == "study" for node in tree.body
             ):
-                found[str(file)] = (ast.get_docstring(tree) or "").partition("\n")[0]
+                summary = (ast.get_docstring(tree) or "").partition("\n\n")[0]
+                found[str(file)] = " ".join(summary.split())
     return found
 
 

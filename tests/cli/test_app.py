@@ -154,11 +154,27 @@ def test_error_rates_of_studies_are_a_table_and_a_document(shell, monkeypatch):
     normal = error_rates.rates(error_rates.CASES[0], 7, 20)
     monkeypatch.setattr(error_rates, "simulated", lambda seeds: [normal] * len(seeds))
     lines = shell("study --error-rates --seeds 7").stdout.splitlines()
-    assert lines[2].startswith("| normal | 7 | ")
+    assert lines[0].startswith("How often verdicts on a claim are wrong")
+    at = lines.index("normal")
+    assert lines[at + 1].split()[:3] == ["seeds", "wrong", "t"]
+    assert lines[at + 2].split()[:2] == ["7", f"{normal.decided:.3f}"]
+    assert max(map(len, lines)) <= 80
+    assert not any("|" in line or "*" in line for line in lines)
     assert shell.json("study --error-rates")["rates"] == [vars(normal)] * 3
     monkeypatch.undo()
     assert "seeds must be" in shell.error("study --error-rates --seeds 5")
     assert "leave the file out" in shell.error("study mine.py --error-rates")
+
+
+def test_studies_are_listed_by_whole_paths_and_whole_sentences(shell, tmp_path):
+    folder = tmp_path / ("a_long_name_of_a_folder_" * 4)
+    folder.mkdir()
+    (folder / "study.py").write_text(
+        '"""Rings: a sentence of\ntwo lines.\n\nMore."""\ndef study(): 0'
+    )
+    lines = shell(f"study --list {tmp_path}").stdout.splitlines()
+    assert lines == [str(folder / "study.py"), "    Rings: a sentence of two lines."]
+    assert "study --list examples/studies" in shell.error("study rings")
 
 
 def test_help_of_the_program(shell):

@@ -7,7 +7,7 @@ from scipy import stats
 from graphattn.errors import OptionError
 from graphattn.study.claims import COLLAPSED, KEPT, NOT_DECIDED, Claim, Pairs, judged
 from graphattn.study.collapse import typical_pairs, typical_runs
-from graphattn.study.error_rates import CASES, EQUAL_MEANS, NOTE, blocks, rates, simulated
+from graphattn.study.error_rates import CASES, EQUAL_MEANS, HEAD, NOTE, cells, rates, simulated
 from graphattn.study.statistics import (
     MEAN,
     MEDIAN,
@@ -47,9 +47,9 @@ def test_equal_means_of_unlike_runs_are_no_null_and_the_table_says_so():
     found = rates(EQUAL_MEANS, 10, 60)
     assert found.decided > 0.5
     assert "no test on so few seeds could hold one of means" in NOTE
-    table, _ = blocks([found])
-    assert table.rows[0][:2] == [EQUAL_MEANS.name, "10"]
-    assert len(table.rows[0]) == len(table.head)
+    assert cells(found)[0] == "10"
+    assert len(cells(found)) == len(HEAD)
+    assert "by design" in found.name
 
 
 def test_error_rates_of_fewer_seeds_than_a_verdict_takes_are_refused():

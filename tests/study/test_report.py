@@ -389,7 +389,8 @@ def test_the_command_line_reads_studies_lists_files_and_refuses(tiny):
     listed = json.loads(said("--list", str(folder), "--json").stdout)
     assert len(listed) == 10
     assert all(listed.values())
-    assert "--out must be a folder" in said("digits/study.py", status=2).output
+    digits = str(folder / "digits" / "study.py")
+    assert "--out must be a folder" in said(digits, status=2).output
     assert (
         "a study must be a Python file that exists" in said("digit", "--out", "x", status=2).output
     )
