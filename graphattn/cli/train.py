@@ -180,12 +180,15 @@ def train(
 ) -> None:
     """Train a model on a folder of shapes.
 
-    FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz)
-    of each point, which win over folders unless --task classify is given. A part is held out by
-    --seed; its scores are printed, then those of the controls and the differences from them over
-    shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end the same
-    command goes on, or --resume; epochs, workers, processes and device may be others. SIGINT, SIGTERM
-    and SIGUSR1 end it after the step, with a state, and a status of 130, 143 or 138.
+    Shapes are files .ply .obj .off .stl .glb .gltf (meshes or points), .las .laz .pcd .pts .xyz
+    .asc .txt .csv .npy .npz (points), .extxyz .cif (atoms). FOLDER has a folder for each class, or
+    labels.csv, or files with a property label (y in a .npz) of each point, which win over folders
+    unless --task classify is given. A part is held out by --seed; its scores are printed, then
+    those of the controls and the differences from them over shapes. RUN gets the model (safetensors
+    and JSON), a log and report.html. After any end the same command goes on, or --resume; epochs,
+    patience, workers, processes and device may be others, and options that are not given are the
+    run's. SIGINT, SIGTERM and SIGUSR1 end it after the step, with a state, and a status of 130, 143
+    or 138. A job that a script starts with & ignores SIGINT: send it SIGTERM.
 
     Under torchrun each process computes on its shapes of every batch, and one writes. With --shard
     they share the points of every batch instead: for scans, uncut, that are too large for one
@@ -291,9 +294,15 @@ def predict(
 ) -> None:
     """Predict classes or numbers of files.
 
+    FILE is .ply .obj .off .stl .glb .gltf (a mesh or points), .las .laz .pcd .pts .xyz .asc .txt
+    .csv .npy .npz (points), .extxyz or .cif (atoms), as of graphattn train.
+
     DIR gets each file with a field more, prediction, as .ply (coloured, if it had no colours) or as
-    .las, and predictions.csv with the probability of each class; where points have classes, a .csv
-    of them beside each .ply.
+    .las: the number of a class, as the labels of training have it (of a folder for each class: its
+    place among their names, from 0), or the predicted number. predictions.csv has the probability
+    of each class, and in the column unlike the features that are outside of what training saw, with
+    both ranges; it is empty where none are, and else the units may be others. Where points have
+    classes, there is a .csv of them beside each .ply.
     """
     from .. import training
 

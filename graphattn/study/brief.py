@@ -1,16 +1,20 @@
 """A study in a few lines for a terminal: the verdicts, then scores."""
 
+from .fits import CLASSES
 from .markdown import joined
 from .results import Results, Row
 from .sections import pilot_blocks
 from .statistics import SHARES, interval
 
 _FEW = 24  # rows that are shown
+_STATES = {"capped": "at the step limit"}  # before their loss was reached
 
 
 def brief(results: Results) -> list[str]:
     """Counts of trials, verdicts, and the score of every arm."""
-    counts = ", ".join(f"{count} {state}" for state, count in results.counts.items())
+    counts = ", ".join(
+        f"{count} {_STATES.get(state, state)}" for state, count in results.counts.items()
+    )
     lines = [f"{results.plan['study']}: trials: {counts}; seeds: {results.plan['seeds']}"]
     if results.is_pilot:
         lines += joined(pilot_blocks(results)).splitlines()
@@ -30,8 +34,17 @@ def brief(results: Results) -> list[str]:
             lines.append(f"{name}, {method}, same splits: accuracy {score}")
     more = len(results.rows) - _FEW
     if more > 0:
-        return [*lines, f"and {more} more rows"]
-    return lines
+        lines.append(f"and {more} more rows")
+    return lines + _words(results)
+
+
+def _words(results: Results) -> list[str]:
+    """The meaning of the classes of runs that are shown, on one line."""
+    shown = [row for row in results.rows[:_FEW] if row.prediction["kind"] != "shuffled"]
+    classes = {word for row in shown if row.scores for word in results.fit(row).classes}
+    if not classes:
+        return []
+    return ["; ".join(f"{word}: {rule}" for word, rule in CLASSES.items() if word in classes)]
 
 
 def _verdicts(results: Results) -> list[str]:

@@ -33,15 +33,20 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
             marker=dot,
             label="validation",
         )
-        scores.plot(epochs, [line[f"val_{task.metric}"] for line in history], color=_VALID)
+        scores.plot(
+            epochs, [line[f"val_{task.metric}"] for line in history], color=_VALID, clip_on=False
+        )
         best = max(n for n, line in enumerate(history) if line["best"])
-        scores.plot(epochs[best], history[best][f"val_{task.metric}"], "o", color=_VALID)
-        taken = epochs[best], history[best][f"val_{task.metric}"]
+        reached = history[best][f"val_{task.metric}"]
+        scores.plot(epochs[best], reached, "o", color=_VALID, clip_on=False)
+        taken = epochs[best], reached
         scores.annotate(
             "taken", taken, (0, -14), textcoords="offset points", ha="center", fontsize=8, color=INK
         )
+    if task.metric != "r2":
+        scores.set_ylim(top=1.0)
     score = {"accuracy": "share of shapes right", "miou": "mean IoU", "r2": "R²"}[task.metric]
-    for axes, name in ((losses, "loss"), (scores, f"{score}, validation part")):
+    for axes, name in ((losses, task.loss_words), (scores, f"{score}, validation part")):
         _plain(axes)
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)

@@ -33,6 +33,7 @@ class Task(ABC):
     readouts: ClassVar[tuple[str, ...]] = ("shape", "node")
     metric = ""  # the key of the score by which runs are compared; higher is better
     kept_by_metric = False  # which epoch: the one with the best score, or with the least loss
+    loss_words = "loss"
     per_shape = ""  # the meaning of `each`, in words
     bounds: ClassVar[tuple[float, float] | None] = (-1.0, 1.0)  # of the difference of two of them
 
@@ -142,6 +143,7 @@ class Classify(_Classes):
     """A class for each shape: cross-entropy with 5 % of each label spread over all classes."""
 
     name, metric, per_shape = "classify", "accuracy", "1 for a shape that is right"
+    loss_words = "loss (labels smoothed by 5 %: never 0)"
     readouts = ("shape",)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:

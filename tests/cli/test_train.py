@@ -10,6 +10,7 @@ import torch
 from shape_folders import labelled_points, measured_meshes, two_classes
 
 import graphattn as ga
+from graphattn.shapes.files.raw import READERS
 from graphattn.training.loop import Training
 
 TASKS = {
@@ -22,6 +23,12 @@ PICTURES = {
     "segment": "Classes",
     "regress": "Predicted against true",
 }
+
+
+@pytest.mark.parametrize("command", ["train", "predict"])
+def test_help_names_every_format_of_shapes(shell, command):
+    words = re.findall(r"\.\w+", shell(f"{command} --help").stdout.partition("Arguments:")[0])
+    assert READERS.keys() - {*words} == {".coff", ".noff"}  # of .off
 
 
 @pytest.mark.slow

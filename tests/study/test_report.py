@@ -20,6 +20,7 @@ from graphattn.cli.app import app
 from graphattn.errors import ControlError, OptionError
 from graphattn.study import Report, html, markdown, records, report
 from graphattn.study.files import run_file
+from graphattn.study.fits import CLASSES
 from graphattn.study.markdown import table
 from graphattn.study.page import Figure, Page, Section, Table
 from graphattn.study.predictions import with_draws
@@ -381,7 +382,12 @@ def said(*words, status=0):
 def test_the_command_line_reads_studies_lists_files_and_refuses(tiny):
     assert "# Study: study" in said("report", str(tiny.folder), "--full").stdout
     words = said("report", str(tiny.folder))
-    assert len(words.stdout) < 1000
+    assert len(words.stdout) < 1400
+    assert re.search(r"^study: trials: .* 0 at the step limit, 0 failed", words.stdout)
+    shown = {word for word in CLASSES if f"; {word}" in words.stdout}
+    assert shown
+    last = words.stdout.splitlines()[-1]
+    assert all(f"{word}: {CLASSES[word]}" in last for word in shown)
     assert re.search(r"^study: trials: .*\n(.*\n)*window, .*: accuracy \d", words.stdout)
     assert f"are in {tiny.folder}; --full prints" in words.stderr
     assert json.loads(said("report", str(tiny.folder), "--json").stdout)["study"] == "study"

@@ -16,7 +16,7 @@ from graphattn.errors import LoaderError, OptionError
 from graphattn.training.charts import curves
 from graphattn.training.checkpoint import read_tensors
 from graphattn.training.loop import Schedule, Training
-from graphattn.training.tasks import Classify
+from graphattn.training.tasks import Classify, Regress
 
 
 def test_runs_are_compared_on_the_shapes_that_both_held_out(classes, parts, tmp_path):
@@ -208,6 +208,20 @@ def test_a_curve_of_one_epoch_is_a_dot():
         [{"epoch": 1, "loss": 0.5, "val_loss": 0.6, "val_accuracy": 0.7, "best": True}], task
     ).axes
     assert [line.get_marker() for line in losses.lines] == ["o", "o"]
+
+
+@pytest.mark.parametrize(("best", "metric", "top"), [(1.0, "accuracy", 1.0), (0.93, "r2", None)])
+def test_an_axis_of_shares_ends_at_1_and_a_smoothed_loss_says_so(best, metric, top):
+    task = Classify("shape", ("a", "b")) if top else Regress("shape")
+    lines = [
+        {"epoch": n, "loss": 0.5, "val_loss": 0.6, f"val_{metric}": best - 0.3 / n, "best": n == 4}
+        for n in (1, 2, 4)
+    ]
+    losses, scores = curves([*lines, {**lines[-1], "epoch": 5, f"val_{metric}": best}], task).axes
+    if top:
+        assert scores.get_ylim()[1] == top
+        assert not any(line.get_clip_on() for line in scores.lines)
+    assert ("smoothed" in losses.get_title(loc="left")) == (metric == "accuracy")
 
 
 def test_runs_on_other_labels_are_not_compared(tmp_path, no_page):
