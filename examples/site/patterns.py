@@ -181,10 +181,10 @@ def _tokens_in_front(named: Named) -> list[str]:
     """What tokens in front change in the rows of x; where a grid has none, how to add some."""
     counts = re.findall(r"with_global_tokens\((\d+)\)", named.code)
     if counts:
-        rows = "1 row more than the graph without it: the token's comes first"
-        if counts[0] != "1":
-            rows = f"{counts[0]} rows more than the graph without them: the tokens' come first"
-        return [f"``x`` then has {rows}.", ""]
+        whose = "the tokens'"
+        if counts[0] == "1":
+            whose = "the token's"
+        return [f"``x`` then has N + {counts[0]} rows for a graph of N nodes, {whose} first.", ""]
     if named.family != "grid" or not graph_of(named).is_square:
         return []
     method = "graphattn.AttentionGraph.with_global_tokens"

@@ -158,7 +158,7 @@ def test_a_page_has_the_words_that_a_pattern_is_looked_for_by():
 
 
 def test_the_page_of_a_class_token_links_its_builder_and_says_where_it_stands():
-    for name, rows in {"class token": "1 row more", "registers": "4 rows more"}.items():
+    for name, rows in {"class token": "N + 1 rows", "registers": "N + 4 rows"}.items():
         text = patterns.page(patterns.catalogue()[name], drawn=False)
         assert ":meth:`~graphattn.AttentionGraph.with_global_tokens`" in text
         assert f"``x`` then has {rows}" in text
