@@ -48,13 +48,13 @@ class LabelError(LoaderError):
     """Raised for a file without the label asked for.
 
     Args:
-        found: What was expected and what came, without what to try.
-        fix: What to try.
+        message: What was expected and what came, and what to try.
+        found: The message without what to try.
     """
 
-    def __init__(self, found: str, fix: str) -> None:
+    def __init__(self, message: str, found: str = "") -> None:
         self.found = found
-        super().__init__(f"{found}. Try: {fix}.")
+        super().__init__(message)
 
 
 class BackendError(GraphAttnError, RuntimeError):

@@ -421,7 +421,8 @@ class ShapeFolder(Dataset):
             else:
                 what = f"the property {self.label}"
             what += f" to {self._wanted}" if self._wanted is not None else ""
-            raise LabelError(f"{item.path}: expected {what}, got none; its properties: {seen}", fix)
+            lacking = f"{item.path}: expected {what}, got none; its properties: {seen}"
+            raise LabelError(f"{lacking}. Try: {fix}.", lacking)
         if found != "y":
             shape.y = shape[found]
             del shape[found]

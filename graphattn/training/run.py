@@ -128,7 +128,7 @@ class Run:
             if self.label:
                 has = f"the property {self.label} in each file"
             fix = f"{has}, as in training; graphattn predict needs no labels"
-            raise LabelError(error.found, fix) from None
+            raise LabelError(f"{error.found}. Try: {fix}.", error.found) from None
 
     @property
     def values(self) -> list[int]:

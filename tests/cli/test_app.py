@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -203,6 +204,8 @@ def test_help_says_what_what_may_be(shell, command):
 def test_what_help_and_the_guide_recommend_runs(shell, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for file in (ROOT / "examples" / "files").iterdir():
+        shutil.copy(file, tmp_path)
     np.save("mask.npy", np.tri(8, dtype=bool))
     Path("mistral").mkdir()
     Path("mistral/config.json").write_text(
