@@ -98,7 +98,7 @@ RULES = {
     "GraphGPS, local": lambda: MET,
     "GraphGPS, global": lambda: FULL,
     "expander": None,
-    "Exphormer": lambda: with_hub(MET | graphs.expander(34, 2).mask()),
+    "Exphormer": lambda: with_hub(MET | graphs.expander(34, 2).mask()) & ~eye(35),
     "virtual node": lambda: with_hub(MET),
     "Star-Transformer": star,
     "AllSet, nodes to hyperedges": lambda: rule(15, lambda h, s: UP[s] == h, 31),

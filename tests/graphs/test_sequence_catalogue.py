@@ -71,7 +71,12 @@ RULES = {
     "ModernBERT local": (48, 48, near(8 // 2)),
     "dilated window": (48, 48, lambda t, s: abs(t - s) <= 12 and (t - s) % 3 == 0),
     "LogSparse": (48, 48, lambda t, s: t - s in FIRST),
-    "LogSparse local": (48, 48, lambda t, s: t - s in FIRST or 0 <= t - s < 5),
+    "LogSparse local": (48, 48, lambda t, s: 0 <= t - s < 4 or t - s - 3 in FIRST),
+    "LogSparse restart": (
+        48,
+        48,
+        lambda t, s: s <= t and (t - s) % 16 in (0, 1, 2, 3, 4, 5, 7, 11),
+    ),
     "StreamingLLM": (48, 48, lambda t, s: s <= t and (s < 4 or t - s < 9)),
     "Longformer": (48, 48, lambda t, s: abs(t - s) <= 4 or t in (0, 20) or s in (0, 20)),
     "ETC": (48, 48, lambda t, s: t < 6 or s < 6 or abs(t - s) <= 4),

@@ -120,6 +120,23 @@ def test_big_bird_in_training(monkeypatch):
     )
 
 
+def test_big_birds_code_draws_from_its_first_blocks(monkeypatch):
+    """Of blocks that the window and the global blocks leave, as ours, but of the first 2 r + 5."""
+    blocks, block, r = 23, 3, 2
+    near = big_bird_layout(blocks)[0]
+    layer, _ = big_bird(blocks, block, None, monkeypatch)
+    layer.train()
+    plan = layer._get_rand_attn_plan(blocks * block, block, r)
+    drawn = layer._bigbird_block_rand_mask_with_head(
+        blocks * block, blocks * block, block, block, 1, *plan
+    )[0]
+    assert drawn.max() < 2 * r + 5 < blocks
+    queries = torch.arange(1, blocks - 1).repeat_interleave(r)
+    far = near.mask()[queries, torch.from_numpy(drawn).flatten().long()]
+    assert not far.any()
+    assert graphs.random_sources(blocks, r, 7, avoid=near).source.max() > 2 * r + 5
+
+
 def test_multi_edges_of_big_bird_eval(monkeypatch):
     """In eval its random blocks are all block 0: those edges are there three times, and the graph
     is a multigraph.

@@ -40,6 +40,19 @@ def test_sinks(n, k):
     assert_is(rest, n, n, lambda t, s: s <= t and (s < k or t - s < 3))
 
 
+def test_a_window_and_sinks_are_streaming_llms_cache():
+    """Its cache keeps ``start`` and ``recent`` tokens, and a token reads itself beside them."""
+    n, start, recent = 23, 3, 5
+    cache, rows = [], []
+    for t in range(n):
+        rows.append({*cache, t})
+        cache.append(t)
+        if len(cache) > start + recent:
+            cache = cache[:start] + cache[-recent:]
+    graph = graphs.sliding_window(n, recent + 1) | graphs.sinks(n, start)
+    assert_is(graph, n, n, lambda t, s: s in rows[t])
+
+
 @pytest.mark.parametrize("n", [*SIZES, 16, 32, 33])
 def test_logsparse(n):
     """Li 2019: t - s in {0} and {1, 2, 4, ..., 2^floor(log2 t)}."""
@@ -49,6 +62,29 @@ def test_logsparse(n):
     if n > 1:
         assert graph.materialise().k_hop(math.ceil(math.log2(n))).equals(graphs.causal(n))
         assert n < 4 or not graph.equals(graphs.causal(n))
+
+
+def log_sparse_row(t, window, restart):
+    """What token ``t`` reads by the loop of Li et al.'s code, stretch by stretch."""
+    read = set()
+    while t >= 0:
+        read |= set(range(max(0, t - window + 1), t + 1))
+        powers = (t - window + 1 - 2**k for k in range(restart))
+        read |= {s for s in powers if s >= max(0, t - restart)}
+        t -= restart
+    return read
+
+
+@pytest.mark.parametrize(("n", "window", "restart"), [(37, 3, 7), (29, 4, 11), (23, 5, 29)])
+def test_logsparse_has_the_local_and_restart_attention_of_its_code(n, window, restart):
+    rows = [log_sparse_row(t, window, restart) for t in range(n)]
+    graph = graphs.logsparse(n, window, restart=restart)
+    assert_is(graph, n, n, lambda t, s: s in rows[t])
+    local = graphs.logsparse(n, window)
+    assert local.equals(graph) == (restart >= n)
+    # powers begin where the window ends, and not at the token
+    assert not local.equals(graphs.logsparse(n) | graphs.sliding_window(n, window))
+    assert (local.in_degree[-1] == window + math.floor(math.log2(n - window)) + 1).all()
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -80,8 +80,8 @@ NAMED: tuple[Named, ...] = (
     ),
     _named(
         "Exphormer",
-        "the edges of the input, an expander, and virtual nodes",
-        "(karate | expander(34, 2)).with_global_tokens(1)",
+        "the edges of the input, an expander, and a virtual node; no node reads itself",
+        "(karate | expander(34, 2)).with_global_tokens(1).without_self_loops()",
         "Shirzad 2023",
     ),
     _named(

@@ -115,8 +115,14 @@ _WINDOWS = (
     _named("LogSparse", "tokens 1, 2, 4, 8, ... before", "logsparse(48)", "Li 2019"),
     _named(
         "LogSparse local",
-        "tokens 1, 2, 4, 8, ... before, and the last few",
-        "logsparse(48) | sliding_window(48, 5)",
+        "the last few tokens, and those 1, 2, 4, 8, ... before them",
+        "logsparse(48, 4)",
+        "Li 2019",
+    ),
+    _named(
+        "LogSparse restart",
+        "the same, begun anew every so many tokens",
+        "logsparse(48, 4, restart=16)",
         "Li 2019",
     ),
     _named(

@@ -44,7 +44,8 @@ def expander(
         that is joined with the edges of the input and with virtual nodes. *What differs:* this is a
         simple graph, with its own eigenvalue. Their code keeps fixed points as self-loops and
         repeated pairs as repeated edges, all of which count in the softmax, and measures that
-        multigraph. Their option ``degree`` is D, and the paper's d is 2 D.
+        multigraph. Their option ``exp_deg`` is D, and the paper's d is 2 D. Virtual nodes there read
+        all nodes, and neither themselves nor each other.
     Example:
         >>> graph = expander(100, 3)
         >>> graph.k_hop(5).num_edges == 100 * 99

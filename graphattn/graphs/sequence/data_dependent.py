@@ -393,9 +393,9 @@ def lsh_buckets(
         GraphError: If ``buckets`` is not integer (N,), ``chunk < 1``, or ``wrap`` would meet a
             chunk twice.
     Source:
-        Kitaev et al. 2020 (Reformer), section 2. *What differs:* Hugging Face's
-        ``LSHSelfAttention`` has ``same_bucket=False, wrap=True``, and its self-score of -1e5 is
-        ``"alone"`` after softmax. Reformer mixes rounds by their log-sum-exp, so that an edge
+        Kitaev et al. 2020 (Reformer), section 2. *What differs:* the authors' last code (trax) and
+        Hugging Face's ``LSHSelfAttention`` have ``same_bucket=False, wrap=True``, and their
+        self-score of -1e5 is ``"alone"`` after softmax. Reformer mixes rounds by their log-sum-exp, so that an edge
         counts once for each of its rounds; a union counts it once.
     Example:
         >>> print(lsh_buckets(torch.tensor([0, 1, 0, 1, 0, 0]), 2))

@@ -31,8 +31,8 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
         GraphError: If ``stride < 1``.
     Source:
         Child et al. 2019 (Sparse Transformer), section 4.3, strided attention, merged into one
-        head. Their first head reads ``max(0, t - l) .. t``, one token more than here; that token is
-        in the second, so the union is the same.
+        head. In the paper the first head reads ``max(0, t - l) .. t``, one token more than here and
+        than in their code; that token is in the second, so the union is the same.
     Example:
         >>> print(strided(7, 3))
         AttentionGraph(strided(7, 3): 7 nodes, 23 edges, density 0.469, rule)
@@ -68,8 +68,9 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
         GraphError: If ``stride < 1``, or ``summary`` is not in ``[1, stride]``.
     Source:
         Child et al. 2019 (Sparse Transformer), section 4.3, fixed attention, merged into one head.
-        *What differs:* DeepSpeed's ``FixedSparsityConfig`` is this between blocks instead of
-        tokens.
+        *What differs:* their code and DeepSpeed's ``FixedSparsityConfig`` have this between blocks
+        instead of tokens, ``block_sparse(fixed(...), block) & causal(N)``, and can give each head
+        summaries of its own, c tokens further to the front.
     Example:
         >>> print(fixed(7, 3))
         AttentionGraph(fixed(7, 3): 7 nodes, 18 edges, density 0.367, rule)

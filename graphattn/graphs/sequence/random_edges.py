@@ -48,7 +48,9 @@ def random_sources(
     Source:
         Zaheer et al. 2020 (BigBird), section 2: r random keys for each query, there between blocks
         (:func:`~graphattn.graphs.block_sparse`), beside a window and global blocks that the draw
-        avoids. The draw is Floyd's (Bentley 1987, "A Sample of Brilliance"), without T x S.
+        avoids. The draw is Floyd's (Bentley 1987, "A Sample of Brilliance"), without T x S. *What
+        differs:* BigBird's code, and Hugging Face's after it, draws from the first blocks alone:
+        of 2 r + 5, or of 1,024 tokens where the text has 1,024, 3,072 or 4,096.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> random_sources(100, 3, avoid=sliding_window(100, 9, causal=False)).num_edges

@@ -88,7 +88,8 @@ def sinks(num_nodes: int, k: int) -> AttentionGraph:
     Source:
         Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks", section 3.2,
         four sinks. *What differs:* they drop tokens from a cache and renumber the rest; here the
-        graph defines the sources, and positions belong to a layer.
+        graph defines the sources, and positions belong to a layer. Their ``recent_size`` does not
+        count the token itself: it is ``w - 1``.
     Example:
         >>> print(sinks(5, 2))
         AttentionGraph(sinks(5, 2): 5 nodes, 9 edges, density 0.36, rule)
@@ -108,20 +109,27 @@ def sinks(num_nodes: int, k: int) -> AttentionGraph:
 
 @sizable
 @builder
-def logsparse(num_nodes: int) -> AttentionGraph:
-    r"""Every token reads itself and the tokens 1, 2, 4, 8, ... before it.
+def logsparse(num_nodes: int, window: int = 1, *, restart: int | None = None) -> AttentionGraph:
+    r"""Every token reads the last few tokens, and those 1, 2, 4, 8, ... before them.
 
-    .. math:: \mathcal{N}(t) = \{ t \} \cup \{ t - 2^k \ge 0 : k \ge 0 \}
+    .. math:: \mathcal{N}(t) = \{ t - d \ge 0 : 0 \le d < w \text{ or } d = w - 1 + 2^k, \; k \ge 0 \}
 
     Args:
         num_nodes: N.
+        window: w, tokens that end with the target and are all read; 1 is the target alone.
+        restart: r, tokens after which the pattern begins anew: distances :math:`d \le r` and
+            :math:`d + r, d + 2 r, \ldots`; never by default.
     Returns:
-        A rule; in-degree ``2 + floor(log2(t))`` for t > 0. After ``ceil(log2(N))`` layers a token
-        depends on all before it.
+        A rule; with a window of 1 the in-degree is ``2 + floor(log2(t))`` for t > 0, and after
+        ``ceil(log2(N))`` layers a token depends on all before it.
+    Raises:
+        GraphError: If ``window`` or ``restart`` is below 1.
     Source:
         Li et al. 2019, "Enhancing the Locality and Breaking the Memory Bottleneck of Transformer on
-        Time Series Forecasting", section 4.2. Their local variant is
-        ``logsparse(N) | sliding_window(N, window)``.
+        Time Series Forecasting", section 4.2: LogSparse, local and restart attention. Their code
+        has local and restart attention by default, with a window of ``ceil(log2(restart))``. *What
+        differs:* there a token with fewer than ``2 * window * (N // restart)`` before it reads all
+        of them, and a stretch that the start cuts lacks its last token.
     Example:
         >>> print(logsparse(6))
         AttentionGraph(logsparse(6): 6 nodes, 17 edges, density 0.472, rule)
@@ -131,7 +139,27 @@ def logsparse(num_nodes: int) -> AttentionGraph:
         · █ █ █ · ·
         █ · █ █ █ ·
         · █ · █ █ █
+        >>> print(logsparse(8, 2, restart=5))
+        AttentionGraph(logsparse(8, 2, restart=5): 8 nodes, 32 edges, density 0.5, rule)
+        █ · · · · · · ·
+        █ █ · · · · · ·
+        █ █ █ · · · · ·
+        █ █ █ █ · · · ·
+        · █ █ █ █ · · ·
+        █ · █ █ █ █ · ·
+        █ █ · █ █ █ █ ·
+        █ █ █ · █ █ █ █
     """
     N = whole(num_nodes, "num_nodes")
+    window = whole(window, "window", 1)
+    sizes = [N]
+    if window > 1:
+        sizes.append(window)
     powers = (1 << k for k in range(max(0, N - 1).bit_length()))
-    return AttentionGraph(distances(N, N, (0, *powers)), call("logsparse", N))
+    steps = {*range(min(window, N)), *(window - 1 + power for power in powers)}
+    if restart is not None:
+        restart = whole(restart, "restart", 1)
+        near = [step for step in steps if step <= restart]
+        steps = {step + begin for begin in range(0, N, restart) for step in near}
+    ascending = sorted(step for step in steps if step < max(N, 1))
+    return AttentionGraph(distances(N, N, ascending), call("logsparse", *sizes, restart=restart))
