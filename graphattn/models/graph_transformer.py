@@ -72,13 +72,14 @@ class GraphTransformer(nn.Module):
     Exphormer is ``local=`` with ``virtual_nodes=1`` on the graph
     ``edges | ga.graphs.expander(N, 3)``.
 
-    Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Layers" (own
+    Source: Dwivedi and Bresson 2020, "A Generalization of Transformer Networks to Graphs" (own
     edges, Laplacian); Dwivedi et al. 2022 (random walks); Ying et al. 2021 (Graphormer); Rampasek
     et al. 2022 (GPS); Shirzad et al. 2023 (Exphormer); Ma et al. 2023 (GRIT). *What differs:*
-    pre-norm, with layer norms, by default, but with ``local`` as in PyG's ``GPSConv``; edge
-    features are added to keys and values, as in PyG's ``TransformerConv``, and are not updated; no
-    encoding of degrees; kinds of Exphormer's edges have no features unless they are given, and
-    those of virtual nodes are 0.
+    pre-norm, with layer norms, by default, but with ``local`` as in PyG's ``GPSConv``; edge features
+    are added to keys and values, as in PyG's ``TransformerConv``, and are not updated (Exphormer's
+    code multiplies query and key by them, and clamps scores to [-5, 5]); no encoding of degrees;
+    kinds of Exphormer's edges have no features unless they are given, and those of virtual nodes
+    are 0.
 
     Example:
         >>> import torch, graphattn as ga
