@@ -129,7 +129,7 @@ def advantage(
     of the pseudo-values.
 
     Args:
-        task: Whose metric is meant.
+        task: Task with the metric of the scores.
         predictions: (N,).
         others: (N,), of the same shapes or points.
         labels: (N,).
@@ -142,22 +142,23 @@ def advantage(
         return -math.inf, math.inf
     block = torch.arange(len(labels)) * blocks // len(labels)
 
-    def difference(kept: Tensor) -> float:
-        """On the answers that are kept."""
+    def difference(mask: Tensor) -> float:
+        """Difference of the scores of two sets of answers, of those in the mask."""
         pair = [
-            task.scores(each[kept], labels[kept])[task.metric] for each in (predictions, others)
+            task.scores(answers[mask], labels[mask])[task.metric]
+            for answers in (predictions, others)
         ]
         return float(pair[0] - pair[1])
 
     everything = difference(block >= 0)
     rest = [difference(block != number) for number in range(blocks)]
-    pseudo_values = [blocks * everything - (blocks - 1) * each for each in rest]
+    pseudo_values = [blocks * everything - (blocks - 1) * value for value in rest]
     if not all(map(math.isfinite, pseudo_values)):
         return -math.inf, math.inf
     return limits(pseudo_values)
 
 
-def said(choice: dict[str, Any]) -> str:
+def choice_in_words(choice: dict[str, Any]) -> str:
     """A choice in words."""
     if not choice["validation"]:
         return f"{choice['name']} answers, as no validation part chooses"

@@ -25,7 +25,7 @@ _FORWARD = 0.4  # of a step, which a shape of the validation part takes
 
 
 class Estimate(NamedTuple):
-    """What a training will take."""
+    """Memory and time that a training will take."""
 
     points: int  # of the largest batch
     edges: int  # of that batch
@@ -143,8 +143,8 @@ def _part(data: Prepared, index: int) -> Data | None:
     if "face" in shape:
         return None
     near = (shape.pos - shape.pos[0]).norm(dim=1).argsort()[:_MANY]
-    own = {name: x[near] for name, x in rows_of(shape, len(shape.pos)).items()}
-    return data.inputs(Shape(own), data.name(index))
+    tensors = {name: x[near] for name, x in rows_of(shape, len(shape.pos)).items()}
+    return data.inputs(Shape(tensors), data.name(index))
 
 
 def of_epoch(one: float, more: float, copies: int, batches: int, shapes: float) -> float:
@@ -153,10 +153,10 @@ def of_epoch(one: float, more: float, copies: int, batches: int, shapes: float) 
     What a step takes whatever its size counts once a batch.
     """
     if copies > 1:
-        each = min(max(0.0, more - one) / (copies - 1), one)
+        per_shape = min(max(0.0, more - one) / (copies - 1), one)
     else:
-        each = one
-    return batches * (one - each) + shapes * each
+        per_shape = one
+    return batches * (one - per_shape) + shapes * per_shape
 
 
 def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) -> tuple[float, int]:
@@ -165,7 +165,7 @@ def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) ->
     Nothing is changed: the step is that of a copy of the model.
     """
     model = copy.deepcopy(training.model).train()
-    how = training.schedule
+    schedule = training.schedule
     held: dict[int, int] = {}
 
     def hold(x: Tensor) -> Tensor:
@@ -179,19 +179,19 @@ def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) ->
         batch.y = None
     else:
         batch.y = torch.cat([shape.y] * copies)
-    _wait(how.device)
+    _wait(schedule.device)
     start = time.perf_counter()
-    with seeded(how.seed), torch.autograd.graph.saved_tensors_hooks(hold, lambda x: x):
-        x, levels, y = joined(batch, how.device)
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=amp or how.amp):
+    with seeded(schedule.seed), torch.autograd.graph.saved_tensors_hooks(hold, lambda x: x):
+        x, levels, y = joined(batch, schedule.device)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=amp or schedule.amp):
             output = model(x, levels)
         training.task.loss(output.to(x.dtype), y).backward()  # type: ignore[arg-type]
-    _wait(how.device)
+    _wait(schedule.device)
     return time.perf_counter() - start, sum(held.values())
 
 
 def _wait(device: str) -> None:
-    """Until a device has computed what was queued."""
+    """Wait until a device has computed all queued work."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
 
@@ -203,8 +203,8 @@ def _free(device: str) -> int | None:
         return torch.cuda.mem_get_info(device)[0] + cached
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
-            told = dict(line.split(":") for line in file)
-        return int(told["MemAvailable"].split()[0]) << 10
+            fields = dict(line.split(":") for line in file)
+        return int(fields["MemAvailable"].split()[0]) << 10
     except (OSError, KeyError, ValueError):
         try:
             return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

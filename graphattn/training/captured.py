@@ -23,7 +23,7 @@ class Captured:
     Args:
         step: A function of tensors to a tensor or a tuple of them, such as one of features and
             labels that trains a model once and returns the loss. Graphs of attention are constants
-            in it. It waits for nothing: no ``.item()``, no ``print`` of a tensor. An optimizer in it
+            in it. It synchronizes nowhere: no ``.item()``, no ``print`` of a tensor. Its optimizer
             is ``capturable=True``.
 
     A result is overwritten by the next call: ``loss.clone()`` keeps it.
@@ -59,8 +59,8 @@ class Captured:
         self.calls += 1
         if self.calls <= WARM:
             return self._warmed(inputs)
-        for held, given in zip(self.inputs, inputs, strict=True):
-            held.copy_(given, non_blocking=True)
+        for buffer, tensor in zip(self.inputs, inputs, strict=True):
+            buffer.copy_(tensor, non_blocking=True)
         if self.graph is None:
             self._capture()
         self.graph.replay()
@@ -93,7 +93,7 @@ class Captured:
             )
 
     def _warmed(self, inputs: tuple[Tensor, ...]) -> Any:
-        """The step as it is, on a stream of its own as torch asks; the last may wait for nothing."""
+        """The step as it is, on a side stream, as torch asks; the last must not synchronize."""
         device = inputs[0].device
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -107,8 +107,8 @@ class Captured:
             if "synchronizing" not in str(error):
                 raise
             raise BackendError(
-                "a captured step must wait for nothing, but it waits for the device (as .item(), "
-                ".tolist() and boolean masks do); return tensors, and read them after the call"
+                "a captured step must not synchronize with the device, as .item(), .tolist() and "
+                "boolean masks do; return tensors, and read them after the call"
             ) from error
         finally:
             torch.cuda.set_sync_debug_mode(mode)

@@ -1,4 +1,4 @@
-"""Charts of a run: its curves, and what its answers are beside the labels."""
+"""Charts of a run: its curves, and its answers beside the labels."""
 
 from typing import Any
 

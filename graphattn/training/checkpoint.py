@@ -25,7 +25,7 @@ def safetensors() -> Any:
     return library
 
 
-def save_state(path: PathLike, tensors: dict[str, Tensor], told: dict[str, Any]) -> None:
+def save_state(path: PathLike, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     """Write tensors and JSON; an earlier file is replaced once the new one is complete on the disk.
 
     Raises:
@@ -33,13 +33,13 @@ def save_state(path: PathLike, tensors: dict[str, Tensor], told: dict[str, Any])
     """
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     content = safetensors().save(
-        plain, {_KEY: written({"digest": _digest(plain, told), "told": told})}
+        plain, {_KEY: written({"digest": _digest(plain, metadata), "told": metadata})}
     )
     replace_file(path, lambda file: file.write(content))
 
 
 def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors on the CPU, and what :func:`save_state` was told.
+    """Tensors on the CPU, and the metadata that :func:`save_state` was given.
 
     Raises:
         LoaderError: If there is no such file, or it is damaged or another one.
@@ -48,11 +48,11 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         tensors = safetensors().load(content)
         size = int.from_bytes(content[:8], "little")
-        said = json.loads(json.loads(content[8 : 8 + size])["__metadata__"][_KEY])
-        told = said.get("told")
-        if told is None:
+        entry = json.loads(json.loads(content[8 : 8 + size])["__metadata__"][_KEY])
+        metadata = entry.get("told")
+        if metadata is None:
             raise ValueError("one of another version of graphattn")
-        if said["digest"] != _digest(tensors, told):
+        if entry["digest"] != _digest(tensors, metadata):
             raise ValueError("tensors that have changed since they were saved")
     except Exception as error:
         if str(error):
@@ -62,7 +62,7 @@ def load_state(path: PathLike) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise LoaderError(
             f"{path}: expected a state of training, got: {got}. Try: the file of another run."
         ) from None
-    return tensors, told
+    return tensors, metadata
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -75,7 +75,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return dict(safetensors().load_file(path))
-        held = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         words = str(error).partition("\n")[0][:80]
         if " " in words:
@@ -86,17 +86,17 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             f"{path}: expected a state dict of tensors, got: {got}. Try: {fix}."
         ) from None
     for name in ("state_dict", "model_state_dict", "model"):
-        if isinstance(held, dict) and isinstance(held.get(name), dict):
-            held = held[name]
-    if isinstance(held, dict):
-        tensors = {name: x for name, x in held.items() if isinstance(x, Tensor)}
+        if isinstance(state, dict) and isinstance(state.get(name), dict):
+            state = state[name]
+    if isinstance(state, dict):
+        tensors = {name: x for name, x in state.items() if isinstance(x, Tensor)}
     else:
         tensors = {}
     if not tensors:
-        if isinstance(held, dict):
-            got = f"a dict of {', '.join(map(str, held))[:80]}"
+        if isinstance(state, dict):
+            got = f"a dict of {', '.join(map(str, state))[:80]}"
         else:
-            got = f"a {type(held).__name__}"
+            got = f"a {type(state).__name__}"
         raise LoaderError(f"{path}: expected a state dict of tensors, got: {got}. Try: {fix}.")
     return {
         name.removeprefix("module.").removeprefix("_orig_mod."): value
@@ -104,9 +104,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     }
 
 
-def _digest(tensors: dict[str, Tensor], told: dict[str, Any]) -> str:
+def _digest(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> str:
     return hashlib.blake2b(
-        safetensors().save(tensors) + written(told).encode(), digest_size=8
+        safetensors().save(tensors) + written(metadata).encode(), digest_size=8
     ).hexdigest()
 
 

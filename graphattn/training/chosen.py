@@ -59,8 +59,8 @@ def _readout(name: str, shapes: ShapeFolder) -> str:
 
 def _count(shapes: ShapeFolder, labels: list[Tensor]) -> Tensor:
     """Number of labels of each class, of which two or more have some."""
-    known = torch.cat([label[label >= 0] for label in labels])
-    count = torch.bincount(known, minlength=len(shapes.classes))
+    class_ids = torch.cat([label[label >= 0] for label in labels])
+    count = torch.bincount(class_ids, minlength=len(shapes.classes))
     present = [shapes.classes[int(number)] for number in count.nonzero()]
     if len(present) < 2:
         got = f"only {present[0]!r} in the part to train"
@@ -88,11 +88,11 @@ def weights_of(count: Tensor) -> tuple[float, ...]:
     share = count.double() / count.sum().clamp(min=1)
     weight = torch.where(count > 0, share.clamp(min=1e-30).rsqrt(), 0.0)
     weight = weight / (weight * share).sum()
-    return tuple(round(each, 5) or 1.0 for each in weight.tolist())
+    return tuple(round(value, 5) or 1.0 for value in weight.tolist())
 
 
 def check_labels(shapes: ShapeFolder, readout: str, elements: str = "") -> None:
-    """One for each shape, or for each of its points, faces or edges."""
+    """Refuse labels in another number than shapes, or than their points, faces or edges."""
     if elements and "face" not in shapes[0]:
         raise LoaderError(
             f"{shapes.name(0)}: expected a mesh with faces, got points alone. Try: a model of "

@@ -14,7 +14,7 @@ from .schema import parsed
 
 
 def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
-    """Of each run its model, its score and the difference from the first one, shape by shape.
+    """Model and score of each run, and its difference from the first one, shape by shape.
 
     Args:
         runs: Folders of trained runs of one task.
@@ -29,21 +29,21 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
             nothing.
         LoaderError: If one has no result yet.
     """
-    made = [Run.load(path) for path in runs]
-    if len(made) < 2:
-        raise OptionError(f"runs must be two or more, got {len(made)}")
-    first = made[0]
+    trained_runs = [Run.load(path) for path in runs]
+    if len(trained_runs) < 2:
+        raise OptionError(f"runs must be two or more, got {len(trained_runs)}")
+    first = trained_runs[0]
     rows: list[dict[str, Any]] = []
-    told = [_result(run.path) for run in made]
-    for run, result in zip(made, told, strict=True):
+    results = [_result(run.path) for run in trained_runs]
+    for run, result in zip(trained_runs, results, strict=True):
         if (run.task.name, run.task.classes) != (first.task.name, first.task.classes):
             raise OptionError(
                 f"runs must be of one task and its classes, got {first.path} and {run.path}"
             )
         _of_the_same_labels(run, first)
         if result.get("part") != "test":
-            said = "its scores are of shapes that it was trained or chosen on"
-            raise OptionError(f"runs must have held out shapes (--test), got {run.path}: {said}")
+            reason = "its scores are of shapes that it was trained or chosen on"
+            raise OptionError(f"runs must have held out shapes (--test), got {run.path}: {reason}")
         metric = run.task.metric
         row: dict[str, Any] = {
             "run": str(run.path),
@@ -55,16 +55,16 @@ def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:
         names = [
             name
             for name in result["each"]
-            if name in told[0]["each"] and run.files[name] == first.files[name]
+            if name in results[0]["each"] and run.files[name] == first.files[name]
         ]
         row["shapes"] = len(names)
         if run is not first and names:
             pairs = torch.tensor(
-                [(result["each"][name], told[0]["each"][name]) for name in names],
+                [(result["each"][name], results[0]["each"][name]) for name in names],
                 dtype=torch.float64,
             )
             if metric == "r2":  # each is over the variance of the labels that its run held out
-                pairs[:, 0] = 1 - (1 - pairs[:, 0]) * _variance(result) / _variance(told[0])
+                pairs[:, 0] = 1 - (1 - pairs[:, 0]) * _variance(result) / _variance(results[0])
             row |= difference(pairs[:, 0] - pairs[:, 1], run.task.bounds)._asdict() | {
                 "shapes": len(names)
             }
@@ -94,7 +94,7 @@ def _of_the_same_labels(run: Run, first: Run) -> None:
 
 
 def _variance(result: dict[str, Any]) -> float:
-    """Of the labels that a run held out."""
+    """Variance of the labels that a run held out."""
     missed = 1 - result["scores"]["r2"]
     if missed:
         return float(result["scores"]["rmse"] ** 2 / missed)
@@ -107,9 +107,9 @@ def _result(path: Path) -> dict[str, Any]:
             f"{path}: expected a run that has ended, got none with {RESULT}. Try: graphattn train "
             "--resume, with --finish for the best epoch so far."
         )
-    told: dict[str, Any] = parsed(bytes(read(path / RESULT).data))
-    if not isinstance(told, dict) or not isinstance(told.get("each"), dict):
+    result: dict[str, Any] = parsed(bytes(read(path / RESULT).data))
+    if not isinstance(result, dict) or not isinstance(result.get("each"), dict):
         raise LoaderError(
             f"{path / RESULT}: expected scores of each shape, got none. Try: train anew."
         )
-    return told
+    return result

@@ -32,10 +32,10 @@ def begun(out: PathLike) -> Run | None:
     return None
 
 
-def same_settings(before: Run, shapes: ShapeFolder, given: Mapping[str, Any]) -> Run:
+def same_settings(before: Run, shapes: ShapeFolder, settings: Mapping[str, Any]) -> Run:
     """A run as it was, with the shapes that are there now and the settings that are given."""
     check_labels(shapes, before.task.readout, before.inputs.elements)
-    new = {name: value for name, value in given.items() if value is not None}
+    new = {name: value for name, value in settings.items() if value is not None}
     if "epochs" in new:
         new = {"patience": patience_of(new["epochs"]), **new}
     schedule = replace(before.schedule, **new)
@@ -43,11 +43,11 @@ def same_settings(before: Run, shapes: ShapeFolder, given: Mapping[str, Any]) ->
     return replace(before, folder=shapes.root, schedule=schedule, files=digests(shapes))
 
 
-def continued(run: Run, given: Collection[str]) -> Run:
+def continued(run: Run, option_names: Collection[str]) -> Run:
     """The run that goes on in the folder of this one, which is written if none has begun there.
 
-    Of the settings that may change it keeps its own, but those ``given`` by name; patience follows
-    given epochs.
+    Of the settings that may change it keeps its own, but those in ``option_names``; patience
+    follows epochs.
 
     Raises:
         OptionError: If that run has other settings or files, with what differs.
@@ -67,8 +67,8 @@ def continued(run: Run, given: Collection[str]) -> Run:
             f"out: {run.path} holds a run that differs: {words}; name another folder, or give "
             "the same options"
         )
-    names = [name for name in MAY_CHANGE if name in given]
-    if "epochs" in given:
+    names = [name for name in MAY_CHANGE if name in option_names]
+    if "epochs" in option_names:
         names.append("patience")
     schedule = {name: getattr(run.schedule, name) for name in names}
     return changed(replace(before, folder=run.folder), **schedule)

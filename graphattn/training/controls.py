@@ -13,7 +13,7 @@ from .scenes import prepared
 
 
 def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]:
-    """Those that are asked for; ``True`` is the perceptron, for every model but itself."""
+    """Names of the controls of a run; ``True`` is the perceptron, for every model but itself."""
     if isinstance(control, bool):
         return ("perceptron",) * (control and model != "perceptron")
     names = several(control, "control", f"must name some of {', '.join(SAID)}")
@@ -41,9 +41,11 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
         return replace(beside, inputs=replace(run.inputs, redrawn=run.schedule.seed))
     preset = MODELS[name]
     read = run.inputs
-    made = ("above_ground", "element") if name == "forest" else ()
-    own = tuple(word for word in read.features if word in shapes[0] or word in made)
-    words = (*preset.of_nodes.features, *own)
+    derived_features = ("above_ground", "element") if name == "forest" else ()
+    properties = tuple(
+        word for word in read.features if word in shapes[0] or word in derived_features
+    )
+    words = (*preset.of_nodes.features, *properties)
     if name == "forest":
         usual = "pca"
     else:
@@ -52,12 +54,12 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
         normals = read.normals
     else:
         normals = usual
-    kept = {
+    settings = {
         name: getattr(read, name)
         for name in ("scale", "sample", "elements", "upward", "grid", "block")
     }
-    inputs = Inputs(tuple(dict.fromkeys(words)), normals, **kept)
-    how = replace(run.schedule, shard=False)
+    inputs = Inputs(tuple(dict.fromkeys(words)), normals, **settings)
+    schedule = replace(run.schedule, shard=False)
     new = replace(
         beside,
         model=name,
@@ -65,6 +67,6 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
         options={},
         inputs=inputs,
         augment=preset.augment,
-        schedule=how,
+        schedule=schedule,
     )
     return replace(new, features=prepared(new.inputs, shapes, [0])[0].x.shape[1])

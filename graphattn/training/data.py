@@ -63,30 +63,30 @@ class Prepared(Dataset):
         self.inputs = inputs
         # cells of a grid are others when a shape is turned
         fixed = () if inputs.patch else tuple(RIGID)
-        made = RIGID | OTHERS
+        changes = RIGID | OTHERS
         if inputs.upward:  # which stays where it is
             axis = "xyz".index(inputs.upward)
-            made |= {
+            changes |= {
                 "rotation": lambda: RandomRotation(axis),
                 "mirror": lambda: RandomMirror((axis + 1) % 3),
             }
-        self.rigid = [made[word]() for word in augment if word in fixed]
-        self.others = Compose([made[word]() for word in augment if word not in fixed])
+        self.rigid = [changes[word]() for word in augment if word in fixed]
+        self.others = Compose([changes[word]() for word in augment if word not in fixed])
         self._kept: dict[int, Data] = {} if like is None else like._kept
         self._packed: dict[tuple[int, str, int], StillBatch] = {}
         self._room: list[int] = [_KEPT] if like is None else like._room
-        own = torch.as_tensor(folder.sizes)[torch.tensor(numbers, dtype=torch.int64)]
+        sizes = torch.as_tensor(folder.sizes)[torch.tensor(numbers, dtype=torch.int64)]
         if inputs.elements:
-            own = torch.tensor(
+            sizes = torch.tensor(
                 [count_of(folder[number], inputs.elements) for number in numbers], dtype=torch.int64
             )
         limit = inputs.sample
         if limit:
-            self.sizes = own.clamp(max=limit)
+            self.sizes = sizes.clamp(max=limit)
         else:
-            self.sizes = own
+            self.sizes = sizes
         if limit and numbers and "face" in folder[numbers[0]]:
-            self.sizes = torch.full_like(own, limit)
+            self.sizes = torch.full_like(sizes, limit)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -140,7 +140,7 @@ class Prepared(Dataset):
         return str(self.folder.name(self.numbers[index]))
 
     def chances(self, weights: tuple[float, ...]) -> Tensor | None:
-        """How often each scene or block is drawn: the mean weight of its labels, from 1/2 to 4.
+        """Weight of each scene or block in draws: the mean weight of its labels, from 1/2 to 4.
 
         ``None`` where classes have no weights, and of shapes that are no scenes: each once.
         """
@@ -184,28 +184,28 @@ def joined(batch: Any, device: torch.device | str) -> tuple[Tensor, Hierarchy, T
 
 def digests(folder: Any) -> dict[str, str]:
     """Digests of the files of a folder, 16 letters each."""
-    told = {}
+    file_digests = {}
     for number in range(len(folder)):
         shape = folder[number]
-        one = hashlib.blake2b(digest_size=8)
+        digest = hashlib.blake2b(digest_size=8)
         for name in sorted(shape.keys()):
             value = shape[name]
             if isinstance(value, Tensor):
-                one.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-                one.update(np.ascontiguousarray(value.numpy()).tobytes())
-        told[folder.name(number)] = one.hexdigest()
-    return told
+                digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+                digest.update(np.ascontiguousarray(value.numpy()).tobytes())
+        file_digests[folder.name(number)] = digest.hexdigest()
+    return file_digests
 
 
-def same_files(folder: Any, told: dict[str, str]) -> None:
+def same_files(folder: Any, expected: dict[str, str]) -> None:
     """Refuse a folder whose files are not those that training began with."""
-    now = digests(folder)
-    for name in sorted({*now, *told}):
-        if now.get(name) != told.get(name):
+    current = digests(folder)
+    for name in sorted({*current, *expected}):
+        if current.get(name) != expected.get(name):
             fix = "bring it back, or train anew in another folder"
-            if name not in now:
+            if name not in current:
                 got = "none"
-            elif name not in told:
+            elif name not in expected:
                 got = "a new one"
                 fix = "take it out of the folder, or train anew in another"
             else:

@@ -30,7 +30,7 @@ class Difference(NamedTuple):
 
     @property
     def said(self) -> str:
-        """So much more, or so much less, or the same."""
+        """The difference in words: so much more, so much less, or the same."""
         if self.mean == 0 and self.low is None:
             return "the same"
         if self.mean >= 0:
@@ -39,26 +39,26 @@ class Difference(NamedTuple):
         return f"{Difference(-self.mean, low, high, self.shapes)} less"
 
     def than(self, name: str) -> str:
-        """So much more than something, or the same as it."""
+        """The difference from something in words: more than it, or the same as it."""
         if self.said == "the same":
             return f"{self.said} as {name}"
         return f"{self.said} than {name}"
 
     @property
     def unit(self) -> str:
-        """What the number is a mean over, and why it has no interval, if it has none."""
+        """Number of shapes that the mean is over, and the reason for a missing interval."""
         if self.shapes == 1:
             return "1 shape, so no interval"
-        what = f"mean over {self.shapes:,} shapes"
+        words = f"mean over {self.shapes:,} shapes"
         if self.low is not None:
-            return f"{what} and its 95 % interval"
+            return f"{words} and its 95 % interval"
         if self.mean == 0:
-            return f"{what}; all answered alike, so no interval"
-        return f"{what}; all differ by as much, so no interval"
+            return f"{words}; all answered alike, so no interval"
+        return f"{words}; all differ by as much, so no interval"
 
 
 def difference(values: Tensor, bounds: tuple[float, float] | None = None) -> Difference:
-    """Of differences (n,), one for each shape; ``bounds`` of what they can be, (-1, 1) of shares.
+    """Mean and interval of differences (n,), one for each shape; ``bounds`` are their limits.
 
     Example:
         >>> import torch
@@ -71,9 +71,12 @@ def difference(values: Tensor, bounds: tuple[float, float] | None = None) -> Dif
     else:
         low = 0.0
         high = 0.0
-    known = -math.inf < low < high < math.inf
+    has_interval = -math.inf < low < high < math.inf
     return Difference(
-        float(values.mean()), low if known else None, high if known else None, len(values)
+        float(values.mean()),
+        low if has_interval else None,
+        high if has_interval else None,
+        len(values),
     )
 
 
@@ -99,10 +102,10 @@ def limits(
     if bounds is None or half == 0:
         return mean - half, mean + half
     low = bounds[0]
-    wide = bounds[1] - bounds[0]
-    share = (mean - low) / wide
-    half = half / wide
+    width = bounds[1] - bounds[0]
+    share = (mean - low) / width
+    half = half / width
     draws = half**2 / (share * (1 - share))  # the square of the quantile over their number
     centre = (share + draws / 2) / (1 + draws)
     half = math.hypot(half, draws / 2) / (1 + draws)
-    return low + wide * max(0.0, centre - half), low + wide * min(1.0, centre + half)
+    return low + width * max(0.0, centre - half), low + width * min(1.0, centre + half)

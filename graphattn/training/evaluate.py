@@ -87,34 +87,41 @@ def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -
         LoaderError: If a class of the folder is none of the run's, or a file does not fit; if the
             run's own folder has changed since, and is not named.
     """
-    made = Run.load(run).here()
+    trained_run = Run.load(run).here()
     if folder is None:
-        root = made.folder
+        root = trained_run.folder
     else:
         root = Path(folder)
-    shapes = made.shapes(root)
-    check_labels(shapes, made.task.readout, made.inputs.elements)
+    shapes = trained_run.shapes(root)
+    check_labels(shapes, trained_run.task.readout, trained_run.inputs.elements)
     if folder is None:
-        same_files(shapes, made.files)
+        same_files(shapes, trained_run.files)
     part = "all"
     numbers = labelled(shapes, range(len(shapes)))
-    if digests(shapes) == made.files:
-        part = next(name for name in ("test", "val", "train") if made.split[name])
-        numbers = [i for i in numbers if shapes.name(i) in set(made.split[part])]
+    if digests(shapes) == trained_run.files:
+        part = next(name for name in ("test", "val", "train") if trained_run.split[name])
+        numbers = [i for i in numbers if shapes.name(i) in set(trained_run.split[part])]
     else:
-        ranges = load_ranges(made.path)
-        data = prepared(made.inputs, shapes, numbers)
+        ranges = load_ranges(trained_run.path)
+        data = prepared(trained_run.inputs, shapes, numbers)
         odd = {data.name(i): unlike(ranges, data, i) for i in range(len(data))}
         warn_of({name: words for name, words in odd.items() if words})
     beside = {
-        name: made.path / name for name in made.control if (made.path / name / MODEL).is_file()
+        name: trained_run.path / name
+        for name in trained_run.control
+        if (trained_run.path / name / MODEL).is_file()
     }
     result, *others = (
         evaluated(
-            one.trained_model().to(made.schedule.device), one, shapes, numbers, part, votes=votes
+            one.trained_model().to(trained_run.schedule.device),
+            one,
+            shapes,
+            numbers,
+            part,
+            votes=votes,
         )
-        for one in (made, *(Run.load(path).here() for path in beside.values()))
+        for one in (trained_run, *(Run.load(path).here() for path in beside.values()))
     )
     result.controls.update(zip(beside, others, strict=True))
-    result.notes.extend(notes(made, result))
+    result.notes.extend(notes(trained_run, result))
     return result

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .best import said
+from .best import choice_in_words
 from .data import Prepared
 from .difference import Difference, difference
 from .run import SAID
@@ -17,18 +17,18 @@ class Evaluation:
     """Scores of a model on a part of a folder.
 
     Attributes:
-        task: What was learned.
+        task: The learned task.
         part: "test", "val", "train", or "all" of another folder.
         scores: As JSON holds them.
         names: The files.
         data: The shapes.
-        answers: Of each shape: probabilities or numbers, of its points or its own.
-        labels: Of each shape.
-        controls: Of what was trained beside the model, by name.
-        choice: Of the model "best" the name of the part that answers, the scores on the validation
+        answers: Probabilities or numbers for each shape, or for its points.
+        labels: Labels of each shape.
+        controls: Evaluations of the controls, by name.
+        choice: For the model "best" the name of the part that answers, the scores on the validation
             part by which it was chosen, and its margin; else empty.
-        notes: What a reader of the scores should know: classes that are never found, a model that
-            reads too little.
+        notes: Remarks on the scores: classes that are never predicted, a model that reads too
+            little.
     """
 
     task: Task
@@ -44,19 +44,19 @@ class Evaluation:
 
     def over(self, control: str) -> Difference:
         """Difference of the model's scores and a control's, shape by shape."""
-        own, other = (
+        model_scores, control_scores = (
             self.task.each(one.predictions, one.labels) for one in (self, self.controls[control])
         )
-        return difference(own - other, self.task.bounds)
+        return difference(model_scores - control_scores, self.task.bounds)
 
     @property
     def predictions(self) -> list[Tensor]:
-        """Of each shape: classes or numbers."""
+        """Predictions for each shape: classes or numbers."""
         return [self.task.predictions(answer) for answer in self.answers]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        told = {
+        """The contents of ``result.json``."""
+        record = {
             "task": self.task.name,
             "part": self.part,
             "files": len(self.names),
@@ -66,22 +66,22 @@ class Evaluation:
             name: {"scores": one.scores, "difference": self.over(name)._asdict()}
             for name, one in self.controls.items()
         }
-        each = dict(
+        by_file = dict(
             zip(self.names, self.task.each(self.predictions, self.labels).tolist(), strict=True)
         )
-        return told | {
+        return record | {
             "classes": list(self.task.classes),
-            "each": each,
+            "each": by_file,
             "controls": beside,
             "choice": self.choice,
             "notes": self.notes,
         }
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, (self.own, self.beside)))
+        return "\n".join(filter(None, (self.in_words, self.beside)))
 
     @property
-    def own(self) -> str:
+    def in_words(self) -> str:
         """Scores of the model in words."""
         where = {
             "test": "held out",
@@ -89,12 +89,12 @@ class Evaluation:
             "train": "the shapes it was trained on",
             "all": "all shapes",
         }
-        known = self.data.folder.classes_here()
+        present = self.data.folder.classes_here()
         lines = [f"{where[self.part]}: {self.task.said(self.scores)}"]
         if self.choice:
-            lines.append(f"  {said(self.choice)}")
+            lines.append(f"  {choice_in_words(self.choice)}")
         return "\n".join(
-            [*lines, *(f"  {line}" for line in self.task.by_class(self.scores, known))]
+            [*lines, *(f"  {line}" for line in self.task.by_class(self.scores, present))]
         )
 
     @property

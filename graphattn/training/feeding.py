@@ -1,4 +1,4 @@
-"""Batches of a training: who makes what, and where.
+"""Batches of a training, and the process or device that makes each part of them.
 
 ====================  ============================================================================
 a worker              shapes, changed and turned; the hierarchy of a batch; the plans of its graphs;
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """What a worker is sent: the shapes of a batch, and the plans asked of each of its graphs."""
+    """An order of a batch from a worker: its shapes, and the plans needed of each graph."""
 
     shapes: list[Draw]
     plans: tuple[frozenset[Key], ...]
@@ -76,13 +76,13 @@ class Feed:
 
     def __iter__(self) -> Iterator[Batch]:
         self.orders.begin()
-        for made in self._made():
-            batch = self._unpacked(made)
+        for item in self._items():
+            batch = self._unpacked(item)
             yield batch
             self.orders.learn(batch.levels)
 
-    def _made(self) -> Iterator[Batch | Packed]:
-        """Batches as they are made."""
+    def _items(self) -> Iterator[Batch | Packed]:
+        """Batches of this process, then packed ones of workers."""
         if self.loader is None:
             for (ordered,) in self.orders:
                 yield self.making[ordered]
@@ -111,27 +111,27 @@ class Feed:
                 "memory ran out; take fewer workers or points a batch, and resume the run"
             ) from error
 
-    def _unpacked(self, made: Batch | Packed) -> Batch:
+    def _unpacked(self, item: Batch | Packed) -> Batch:
         """A batch on the device, which computes nothing before the copy has ended."""
-        if isinstance(made, Batch):
-            return made
+        if isinstance(item, Batch):
+            return item
         if self.stream is None:
-            blocks = made.blocks(self.device)
+            blocks = item.blocks(self.device)
         else:
             with torch.cuda.stream(self.stream):
-                blocks = made.blocks(self.device)
+                blocks = item.blocks(self.device)
             step = torch.cuda.current_stream(self.device)
             step.wait_stream(self.stream)
             for place in ("device", "apart"):
                 blocks[place].record_stream(step)  # not to be overwritten before the step has ended
-        batch, schedules = unpack(made.data, blocks)
+        batch, schedules = unpack(item.data, blocks)
         for ptr, order, schedule in schedules:
             keep(ptr, order, schedule)
         return batch
 
 
 class _Orders:
-    """What is to be made, batch after batch."""
+    """Orders of an epoch, one for each batch."""
 
     def __init__(self, order: Iterable[list[Draw]]) -> None:
         self.order = order
@@ -139,7 +139,7 @@ class _Orders:
         self.plans: tuple[frozenset[Key], ...] = ()
 
     def begin(self) -> None:
-        """An epoch from its first batch on."""
+        """Begin an epoch at its first batch."""
         self.coming = iter(self.order)
 
     def __iter__(self) -> Iterator[list[Ordered]]:
@@ -178,15 +178,15 @@ class _Making(Dataset):
             for level in batch.levels.levels:
                 _ = [near.tables for near in level.near]  # cached, and sent along
         for graph, keys in zip(_graphs(batch.levels), ordered.plans, strict=False):
-            made = plans[graph] = derived(graph, keys)
+            graph_plans = plans[graph] = derived(graph, keys)
             if self.device.type == "cuda":
-                schedules += _schedules(made)
+                schedules += _schedules(graph_plans)
         value = (batch, schedules)
         return pack(value, lambda graph: plans.get(graph, {}), self.device, _memory)
 
 
-def _one(made: list[Any]) -> Any:
-    (batch,) = made
+def _one(batches: list[Any]) -> Any:
+    (batch,) = batches
     return batch
 
 
@@ -196,9 +196,9 @@ def _graphs(levels: Hierarchy) -> list[AttentionGraph]:
     return [*levels.graphs(), *around, levels.clouds]
 
 
-def _schedules(made: Derived) -> list[tuple[Tensor, Tensor, Any]]:
-    """The rows of layouts as work for the kernels on CUDA, which wait for the device otherwise."""
-    layouts = [result for key, result in made.items() if _is_layout(key)]
+def _schedules(graph_plans: Derived) -> list[tuple[Tensor, Tensor, Any]]:
+    """The rows of layouts as work for the kernels on CUDA, which synchronize otherwise."""
+    layouts = [result for key, result in graph_plans.items() if _is_layout(key)]
     # a schedule in the memory of its layout would keep that alive, and itself
     return [(rows.ptr, rows.order, Apart(cut(rows.ptr, rows.order))) for rows in layouts]
 

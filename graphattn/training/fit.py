@@ -36,7 +36,7 @@ def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team, finish: bool = Fa
     if (run.path / RESULT).is_file() and not is_left:
         tell(Progress("begin", 0.0, f"{run.path} is finished; more --epochs go on"))
     result, history = _trained(run, shapes, "training", tell, team, finish)
-    tell(Progress("begin", 0.0, result.own))  # controls may take as long as the model
+    tell(Progress("begin", 0.0, result.in_words))  # controls may take as long as the model
     for name in run.control:
         control = control_of(run, name, shapes)
         if finish and not control.has_model():
@@ -66,7 +66,7 @@ def _silent(progress: Progress) -> None:
 def _trained(
     run: Run, shapes: ShapeFolder, phase: str, tell: Tell, team: Team, finish: bool
 ) -> tuple[Evaluation, list[dict[str, Any]]]:
-    """Trained to the end, from where it was left; with its log."""
+    """Scores of a run trained to the end, from its last state on, and its log."""
     number = {shapes.name(i): i for i in range(len(shapes))}
     parts = {name: [number[file] for file in files] for name, files in run.split.items()}
     train = prepared(run.inputs, shapes, parts["train"], run.augment)
@@ -102,9 +102,9 @@ def _chosen(model: Best, run: Run, still: dict[str, Prepared]) -> nn.Module:
     """The network with a forest beside it, and the choice between them; or all of it, read."""
     if (run.path / MODEL).is_file():
         return run.trained_model().to(run.schedule.device)
-    how = run.schedule
-    model.forest.fit(run.task, still["train"].batches(how.points), how.seed)
-    model.to(how.device).choose(run.task, still["val"], how)
+    schedule = run.schedule
+    model.forest.fit(run.task, still["train"].batches(schedule.points), schedule.seed)
+    model.to(schedule.device).choose(run.task, still["val"], schedule)
     return model
 
 
@@ -144,11 +144,11 @@ def _learned(
 
 
 def _prepare(parts: list[Prepared], tell: Tell) -> None:
-    """Every shape once, so that a wrong one is named before anything is learned."""
-    many = sum(map(len, parts))
+    """Read every shape once, so that a wrong one is named before anything is learned."""
+    num_shapes = sum(map(len, parts))
     done = 0
     for part in parts:
         for index in range(len(part)):
             part.static(index)
             done += 1
-            tell(Progress("reading", done / many))
+            tell(Progress("reading", done / num_shapes))

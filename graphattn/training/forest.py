@@ -18,7 +18,7 @@ _ROWS = 4096  # points that are read at once
 def local_features(pos: Tensor, normals: Tensor | None, upward: str) -> Tensor:
     """Descriptors (N, 27) of the 10, 30 and 100 nearest points, or (N, 36) with an axis up.
 
-    Of each number of neighbours the radius, the standard deviations along the principal axes,
+    For each number of neighbours the radius, the standard deviations along the principal axes,
     linearity, planarity and scattering, the way to their mean, and its part along the normal
     (without a sign where normals are of PCA); with an axis up ``|cos|`` of the angle to it of the
     direction of least spread, and the heights of the point above the lowest and below the highest
@@ -32,11 +32,11 @@ def local_features(pos: Tensor, normals: Tensor | None, upward: str) -> Tensor:
     near = near.gather(1, (pos[near] - pos[:, None]).square().sum(-1).argsort(dim=1, stable=True))
     parts = []
     for k in _NEAREST:
-        made = [
+        pieces = [
             _descriptors(pos, normals, upward, at, near[at, :k])
             for at in torch.arange(len(pos)).split(_ROWS)
         ]
-        parts.append(torch.cat(made))
+        parts.append(torch.cat(pieces))
     return torch.cat(parts, 1)
 
 
@@ -48,7 +48,7 @@ def _descriptors(
     spread = d - mean[:, None]
     values, axes = torch.linalg.eigh(spread.mT @ spread / near.shape[1])
     small, middle, large = values.clamp(min=0).sqrt().unbind(1)
-    whole = large.clamp(min=1e-30)
+    extent = large.clamp(min=1e-30)
     if normals is None:
         normal = axes[:, :, 0]
     else:
@@ -60,9 +60,9 @@ def _descriptors(
         small,
         middle,
         large,
-        (large - middle) / whole,
-        (middle - small) / whole,
-        small / whole,
+        (large - middle) / extent,
+        (middle - small) / extent,
+        small / extent,
     ]
     parts += [mean.norm(dim=1), along]
     if upward:
@@ -116,9 +116,9 @@ class Forest(nn.Module):
         self.register_buffer("value", torch.zeros(0, out_dim))
 
     def _load_from_state_dict(self, state: Any, prefix: str, *rest: Any) -> None:
-        for name, own in self.named_buffers():  # as large as the trees are
+        for name, buffer in self.named_buffers():  # as large as the trees are
             if prefix + name in state:
-                setattr(self, name, own.new_empty(state[prefix + name].shape))
+                setattr(self, name, buffer.new_empty(state[prefix + name].shape))
         super()._load_from_state_dict(state, prefix, *rest)
 
     def rows(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -150,12 +150,12 @@ class Forest(nn.Module):
         pairs = [(self.rows(batch.x, Hierarchy.join(batch.levels)), batch.y) for batch in batches]
         x, y = (torch.cat(parts) for parts in zip(*pairs, strict=True))
         if task.classes:
-            known = (y >= 0).nonzero().flatten()
+            rows = (y >= 0).nonzero().flatten()
         else:
-            known = torch.arange(len(y))
-        if len(known) > _MOST:
-            known = known[
-                torch.randperm(len(known), generator=torch.Generator().manual_seed(seed))[:_MOST]
+            rows = torch.arange(len(y))
+        if len(rows) > _MOST:
+            rows = rows[
+                torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:_MOST]
             ]
         if task.classes:
             kind = RandomForestClassifier
@@ -165,13 +165,16 @@ class Forest(nn.Module):
             leaf = 1
         else:
             leaf = 3
-        how = {"max_features": "sqrt" if task.classes else 1 / 3, "n_jobs": torch.get_num_threads()}
-        grown = kind(self.trees, min_samples_leaf=leaf, random_state=seed, **how)
+        options = {
+            "max_features": "sqrt" if task.classes else 1 / 3,
+            "n_jobs": torch.get_num_threads(),
+        }
+        grown = kind(self.trees, min_samples_leaf=leaf, random_state=seed, **options)
         if task.classes:
-            target = y[known]
+            target = y[rows]
         else:
-            target = (y[known].double() - task.mean) / task.deviation
-        grown.fit(x[known].numpy(), target.numpy())
+            target = (y[rows].double() - task.mean) / task.deviation
+        grown.fit(x[rows].numpy(), target.numpy())
         first = 0
         parts: dict[str, list[Tensor]] = {name: [] for name, _ in self.named_buffers()}
         if task.classes:
@@ -180,17 +183,17 @@ class Forest(nn.Module):
             columns = torch.zeros(1, dtype=torch.long)
         for tree in (one.tree_ for one in grown.estimators_):
             leaf_at = torch.from_numpy(tree.children_left) < 0
-            own = torch.arange(first, first + len(leaf_at))
+            nodes = torch.arange(first, first + len(leaf_at))
             for name in ("left", "right"):
                 child = torch.from_numpy(getattr(tree, f"children_{name}"))
-                parts[name].append(torch.where(leaf_at, own, child + first).int())
+                parts[name].append(torch.where(leaf_at, nodes, child + first).int())
             parts["root"].append(torch.tensor([first], dtype=torch.int32))
             parts["feature"].append(torch.from_numpy(tree.feature).clamp(min=0).int())
             parts["threshold"].append(torch.from_numpy(tree.threshold.copy()))
-            value = torch.zeros(len(own), self.out_dim)
+            value = torch.zeros(len(nodes), self.out_dim)
             value[:, columns] = torch.from_numpy(tree.value[:, 0]).float()
             parts["value"].append(value)
-            first += len(own)
+            first += len(nodes)
         for name, several in parts.items():
             setattr(self, name, torch.cat(several))
         return self

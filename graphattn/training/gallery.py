@@ -41,10 +41,12 @@ def gallery(result: Any, numbers: list[int]) -> str:
     Below them is a page of the shape that turns, with classes to switch on and off.
     """
     if result.task.readout == "node":
-        made = _of_points
+        figure_of = _of_points
     else:
-        made = _of_shape
-    return "\n".join(_figure(result.names[number], *made(result, number)) for number in numbers)
+        figure_of = _of_shape
+    return "\n".join(
+        _figure(result.names[number], *figure_of(result, number)) for number in numbers
+    )
 
 
 def _of_points(result: Any, number: int) -> tuple[bytes, str, str]:
@@ -53,18 +55,18 @@ def _of_points(result: Any, number: int) -> tuple[bytes, str, str]:
     prediction = task.predictions(result.answers[number])
     wrong = float(task.error(prediction, label))
     if task.classes:
-        known = f" of {int((label >= 0).sum()):,} labels"
-        said = f"{wrong:.1%}{known} wrong"
+        total = f" of {int((label >= 0).sum()):,} labels"
+        caption = f"{wrong:.1%}{total} wrong"
     else:
-        known = ""
-        said = f"wrong by {wrong:.3g} on average"
+        total = ""
+        caption = f"wrong by {wrong:.3g} on average"
     shape = result.data.folder[result.data.numbers[number]]
     if result.data.inputs.elements == "edges":
         label, prediction = (at_vertices(shape, values) for values in (label, prediction))
     shape.label = label
     names = task.classes or None
     figure = plot_shape(shape, "label", prediction=prediction, names=names, title="", caption=False)
-    return png(figure), said, _turning(shape, prediction, names)
+    return png(figure), caption, _turning(shape, prediction, names)
 
 
 def _turning(shape: Any, prediction: torch.Tensor, names: tuple[str, ...] | None) -> str:
@@ -95,17 +97,17 @@ def _of_shape(result: Any, number: int) -> tuple[bytes, str, str]:
     label = result.labels[number][0]
     prediction = task.predictions(answer)
     if task.classes:
-        taken, true = (task.classes[int(each)] for each in (prediction, label))
-        said = f"{isolated(taken)}, {float(answer.max()):.0%}" + f"; label: {isolated(true)}" * (
+        taken, true = (task.classes[int(class_id)] for class_id in (prediction, label))
+        caption = f"{isolated(taken)}, {float(answer.max()):.0%}" + f"; label: {isolated(true)}" * (
             taken != true
         )
         colour = of_classes(prediction[None])
     else:
-        said = f"{float(prediction):.4g}, true {float(label):.4g}"
+        caption = f"{float(prediction):.4g}, true {float(label):.4g}"
         colour = of_numbers(prediction[None], task.mean, task.deviation)
     shape = result.data.folder[result.data.numbers[number]]
     shape.prediction = colour.expand(len(shape.pos), 3)
-    return png(plot_shape(shape, "prediction", title="")), said, ""
+    return png(plot_shape(shape, "prediction", title="")), caption, ""
 
 
 def isolated(name: str) -> str:
@@ -113,8 +115,8 @@ def isolated(name: str) -> str:
     return f"\u2068{name}\u2069"
 
 
-def _figure(name: str, picture: bytes, said: str, page: str) -> str:
-    words = f"<b>{html.escape(isolated(name))}</b><br>{html.escape(said)}"
+def _figure(name: str, picture: bytes, caption: str, page: str) -> str:
+    words = f"<b>{html.escape(isolated(name))}</b><br>{html.escape(caption)}"
     more = ""
     if page:
         more = (

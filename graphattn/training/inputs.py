@@ -56,7 +56,7 @@ class Inputs:
         features: Words of the table.
         normals: "pca" (of 20 neighbours, without a sign), "faces" (of vertices, or of the faces
             that points are drawn on), "normal" (the file's), or "none".
-        scale: What positions are divided by, in their own units; 0 is each shape's own radius.
+        scale: Divisor of positions, in their own units; 0 is each shape's own radius.
         sample: Points that are drawn of each shape, on its faces if it has some; 0 takes the points
             as they are.
         ratio: Of the levels, as in :func:`graphattn.graphs.hierarchy`.
@@ -137,13 +137,13 @@ class Inputs:
         if self.graph:
             _ = self._recipe  # an expression that is wrong is no fault of the file
         try:
-            return self._made(shape, name)
+            return self._data(shape, name)
         except LoaderError:
             raise
         except ValueError as error:  # of builders, and of what is missing
             raise LoaderError(f"{name}: {error}") from error
 
-    def _made(self, shape: Any, name: str) -> Data:
+    def _data(self, shape: Any, name: str) -> Data:
         if self.normals == "faces" and "face" not in shape:
             raise LoaderError(
                 f"{name}: expected a mesh with faces, got points alone. Try: a model of points."
@@ -161,16 +161,16 @@ class Inputs:
             raise LoaderError(
                 f"{name}: expected a mesh with faces, got points alone. Try: a model of points."
             )
-        made = None
+        element = None
         normals = None
         if self.elements:
-            made, tokens = mesh_elements(pos, faces, self.elements)
+            element, tokens = mesh_elements(pos, faces, self.elements)
             pos = tokens.levels[0].pos
             normals = tokens.levels[0].normals
         local = [_pca(pos, k) for k in (_COARSE, _FINE) if self._is_local]
         if normals is None:
             normals = self._normals(shape, pos, local, name)
-        read = {"element": made, "normals": normals}
+        read = {"element": element, "normals": normals}
         parts = [self._feature(word, shape, pos, read, local, name) for word in self.features]
         if self.patch:
             levels = with_cells(pos, self.cell, self.patch)
@@ -180,7 +180,7 @@ class Inputs:
             levels = self._recipe(pos, faces=faces, normals=normals)
         if self.signals:
             carried: dict[str, Any] = {
-                "color": lambda: 2 * _own(shape, "color", len(pos), name, 3) - 1,
+                "color": lambda: 2 * _property(shape, "color", len(pos), name, 3) - 1,
                 "normals": lambda: normals,
             }
             levels = levels.with_signals(torch.cat([carried[word]() for word in self.signals], 1))
@@ -200,10 +200,10 @@ class Inputs:
         graphs: list[Any] = [tuple(map(_recipe, _parts(text))) for text in self.graph]
         down = _recipe(self.down)
         up = _recipe(self.up)
-        made: HierarchyRecipe = hierarchy(
+        recipe: HierarchyRecipe = hierarchy(
             ..., ratio=self.ratio or None, cell=self.cell or None, graph=graphs, down=down, up=up
         )
-        return made
+        return recipe
 
     @property
     def _is_local(self) -> bool:
@@ -222,7 +222,7 @@ class Inputs:
             if "face" in shape:
                 return mesh_normals(pos, shape.face.T)
             return shape.face_normal
-        return normalize(_own(shape, "normal", len(pos), name, 3), dim=1)
+        return normalize(_property(shape, "normal", len(pos), name, 3), dim=1)
 
     def _feature(
         self,
@@ -233,10 +233,10 @@ class Inputs:
         local: list[tuple[Tensor, Tensor]],
         name: str,
     ) -> Tensor:
-        made = read["element"]
+        element = read["element"]
         normals = read["normals"]
-        if word == "element" and made is not None:
-            return made
+        if word == "element" and element is not None:
+            return element
         if word == "constant":
             return torch.ones(len(pos), 1)
         if word == "position":
@@ -259,7 +259,7 @@ class Inputs:
             if word == "normals":
                 return normals
             return along
-        return _own(shape, word, len(pos), name)
+        return _property(shape, word, len(pos), name)
 
     def turned(self, data: Data, matrix: Tensor) -> Data:
         """The shape rotated or mirrored by a matrix (3, 3), with the same graphs."""
@@ -314,18 +314,18 @@ def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
     return {name: x for name, x in tensors.items() if x.shape[:1] == (size,)}
 
 
-def _own(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:
+def _property(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:
     """A property of the file for each point, (N, k), or its first ``width`` columns.
 
     CloudCompare's name of it is read, too.
     """
     rows = rows_of(shape, size)
     values = rows.get(
-        word, next((x for own, x in rows.items() if plain_name(own) == plain_name(word)), None)
+        word, next((x for key, x in rows.items() if plain_name(key) == plain_name(word)), None)
     )
     if values is None:
-        seen = ", ".join(own for own in rows if own != "pos") or "none"
-        got = f"none; its properties: {seen}"
+        properties = ", ".join(key for key in rows if key != "pos") or "none"
+        got = f"none; its properties: {properties}"
         raise LoaderError(
             f"{name}: expected the property {word} of each point, got {got}. Try: other features."
         )
@@ -343,12 +343,12 @@ def _own(shape: Any, word: str, size: int, name: str, width: int | None = None) 
 
 
 def _recipe(text: str) -> Pattern:
-    made = from_expression(text)
-    if isinstance(made, AttentionGraph):
+    pattern = from_expression(text)
+    if isinstance(pattern, AttentionGraph):
         raise OptionError(
             f"graph must be open in its positions, such as 'knn(..., 16)', got {text!r}"
         )
-    return made
+    return pattern
 
 
 def _pca(pos: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -59,10 +59,10 @@ def redrawn(shape: Hierarchy, seed: int) -> Hierarchy:
         new = other(near.graph)
         mixed = from_numpy(draw.permutation(old.num_edges))
         mixed = mixed[argsort(old.target[mixed], stable=True)]  # by target, as the new edges are
-        own = old.source == old.target
+        is_loop = old.source == old.target
         offset = empty_like(near.offset)
-        offset[new.source == new.target] = near.offset[mixed[own[mixed]]]
-        offset[new.source != new.target] = near.offset[mixed[~own[mixed]]]
+        offset[new.source == new.target] = near.offset[mixed[is_loop[mixed]]]
+        offset[new.source != new.target] = near.offset[mixed[~is_loop[mixed]]]
         return CellNeighbours(new, offset, near.num_offsets)
 
     def drawn(level: Level, finer: Level | None) -> Level:

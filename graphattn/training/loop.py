@@ -34,7 +34,7 @@ from .team import Team, own_points
 
 
 class Progress(NamedTuple):
-    """Where a run is: ``done`` of 1, what it last said, and the line of an epoch that ends here."""
+    """Progress of a run: ``done`` of 1, a report in words, and the line of an epoch that ends."""
 
     phase: str
     done: float
@@ -43,7 +43,7 @@ class Progress(NamedTuple):
 
 
 Tell = Callable[[Progress], None]
-READ = 16  # steps whose losses are read at once: reading waits for the device
+READ = 16  # steps whose losses are read at once: reading synchronizes with the device
 
 
 @dataclass
@@ -65,27 +65,27 @@ class Training:
     unread: list[tuple[Tensor, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        how = self.schedule
-        self.model.to(how.device)
+        schedule = self.schedule
+        self.model.to(schedule.device)
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), how.lr, weight_decay=how.weight_decay, fused=True
+            self.model.parameters(), schedule.lr, weight_decay=schedule.weight_decay, fused=True
         )
-        if how.shard:
+        if schedule.shard:
             self.share = (0, 1)
         else:
             self.share = (self.team.processes.rank, self.team.number)
         train = self.train  # a loader that held this object would keep its workers from ending
         self.batches = train.batches(
-            how.points,
+            schedule.points,
             shuffle=True,
-            seed=how.seed,
+            seed=schedule.seed,
             share=self.share,
-            loader=lambda order: Feed(train, order, how.workers, how.device),
+            loader=lambda order: Feed(train, order, schedule.workers, schedule.device),
             chances=train.chances(self.task.weights),
         )
-        average = get_ema_multi_avg_fn(how.average)
+        average = get_ema_multi_avg_fn(schedule.average)
         self.average: AveragedModel | None = None
-        if how.average:
+        if schedule.average:
             self.average = AveragedModel(self.model, multi_avg_fn=average, use_buffers=True)
         # a mean IoU over fewer classes says little about the model
         unseen = self.task.unseen(self.train.labels(), self.val.labels())
@@ -99,8 +99,8 @@ class Training:
         """Everything that the next step depends on, and the key of the run."""
         moments: dict[str, Tensor] = {}
         for name, parameter in self.model.named_parameters():
-            own = self.optimizer.state.get(parameter, {})
-            moments |= {f"{key}.{name}": value for key, value in own.items()}
+            state = self.optimizer.state.get(parameter, {})
+            moments |= {f"{key}.{name}": value for key, value in state.items()}
         if self.average is None:
             average = {}
         else:
@@ -108,15 +108,15 @@ class Training:
         parts = prefixed(
             model=self.model.state_dict(), best=self.best, optimizer=moments, average=average
         )
-        told = {
+        metadata = {
             "run": run,
             "history": self.history,
             "sums": self.sums,
             "batches": self.batches.state_dict(),
         }
-        save_state(path, parts, told)
+        save_state(path, parts, metadata)
 
-    def load(self, tensors: dict[str, Tensor], told: dict[str, Any], path: Path) -> None:
+    def load(self, tensors: dict[str, Tensor], metadata: dict[str, Any], path: Path) -> None:
         """Go on from a state."""
         fill(self.model, part(tensors, "model"), path)
         self.best = part(tensors, "best")
@@ -124,19 +124,19 @@ class Training:
         if self.average is not None:
             fill(self.average, part(tensors, "average"), path)
         for name, parameter in self.model.named_parameters():
-            own = {
+            state = {
                 key: moments[f"{key}.{name}"]
                 for key in ("step", "exp_avg", "exp_avg_sq")
                 if f"{key}.{name}" in moments
             }
-            if own:
+            if state:
                 device = parameter.device
                 self.optimizer.state[parameter] = {
-                    key: value.to(device) for key, value in own.items()
+                    key: value.to(device) for key, value in state.items()
                 }
-        self.history = told["history"]
-        self.sums = told["sums"]
-        self.batches.load_state_dict(told["batches"])
+        self.history = metadata["history"]
+        self.sums = metadata["sums"]
+        self.batches.load_state_dict(metadata["batches"])
 
     # --- the loop
 
@@ -153,17 +153,17 @@ class Training:
     def _epochs(self, folder: Path | None, tell: Tell, key: str) -> None:
         """All steps, with states after some of them and after each epoch."""
         saved = time.monotonic()
-        how = self.schedule
-        while not how.ended(self.history):
+        schedule = self.schedule
+        while not schedule.ended(self.history):
             epoch = self.batches.epoch
             plan = self.batches.plan()
             num_batches = len(plan)
             for batch in self.batches:
                 position = self.batches.position
-                share = 1 / num_batches / how.epochs
-                before = epoch / how.epochs + (position - 1) * share
+                share = 1 / num_batches / schedule.epochs
+                before = epoch / schedule.epochs + (position - 1) * share
                 shapes = len(plan[position - 1])
-                with fitting(how, f"in epoch {epoch + 1}, batch {position} of {num_batches}"):
+                with fitting(schedule, f"in epoch {epoch + 1}, batch {position} of {num_batches}"):
                     loss = self._step(batch, epoch, position, before, shapes)
                 self.unread.append((loss, shapes))
                 tell(Progress(self.phase, before + share))
@@ -184,7 +184,10 @@ class Training:
                 _write_log(folder, self.history)
             tell(
                 Progress(
-                    self.phase, (epoch + 1) / self.schedule.epochs, said(line, self.task), line
+                    self.phase,
+                    (epoch + 1) / self.schedule.epochs,
+                    line_in_words(line, self.task),
+                    line,
                 )
             )
             if self.team.must_end(True):
@@ -207,16 +210,16 @@ class Training:
         measure = "loss"
         if self.by_metric:
             measure = "mean IoU"
-        how = self.schedule
+        schedule = self.schedule
         return (
-            f"ends after epoch {len(self.history)} of {how.epochs}: epoch {best} has the best "
-            f"{measure} of the "
-            f"validation part, and of the next {how.patience} none has a better one (--patience)"
+            f"ends after epoch {len(self.history)} of {schedule.epochs}: epoch {best} has the best "
+            f"{measure} of the validation part, and of the next {schedule.patience} none has a "
+            "better one (--patience)"
         )
 
     def _step(self, batch: Batch, epoch: int, position: int, done: float, shapes: int) -> Tensor:
-        """The mean loss of a batch, whose step is queued on the device; nothing waits for it."""
-        how = self.schedule
+        """The mean loss of a batch, whose step is queued on the device without synchronizing."""
+        schedule = self.schedule
         process = self.share[0]
         # else a batch of fewer shapes than processes, and this is a copy of one of them
         counts = process < shapes
@@ -224,17 +227,17 @@ class Training:
             if isinstance(module, SyncedNorm):
                 module.counts = counts
         for group in self.optimizer.param_groups:
-            group["lr"] = how.rate(done)
+            group["lr"] = schedule.rate(done)
         self.optimizer.zero_grad()
-        seed = mixed(how.seed, epoch, position, 1 + process)
+        seed = mixed(schedule.seed, epoch, position, 1 + process)
         with seeded(seed):
             x, levels, y = batch
             if x.is_cuda:
                 torch.cuda.manual_seed(seed)
-            if how.shard and self.team.number > 1:
-                levels, points, own = own_points(levels, self.task.readout)
-                x, y = points.scatter(x), own.scatter(y)  # type: ignore[arg-type]
-            with torch.autocast(x.device.type, torch.bfloat16, enabled=how.amp):
+            if schedule.shard and self.team.number > 1:
+                levels, points, answer_shard = own_points(levels, self.task.readout)
+                x, y = points.scatter(x), answer_shard.scatter(y)  # type: ignore[arg-type]
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=schedule.amp):
                 output = self.model(x, levels)
             if len(output):
                 loss = self.task.loss(output.to(x.dtype), y)  # type: ignore[arg-type]
@@ -293,7 +296,7 @@ class Training:
         return line
 
     def _better(self, line: dict[str, Any], old: dict[str, Any]) -> bool:
-        """True of an epoch that is kept before an earlier one."""
+        """True if an epoch is better than an earlier one."""
         if self.by_metric:
             key = f"val_{self.task.metric}"
             return bool(line[key] > old[key])
@@ -301,26 +304,26 @@ class Training:
 
 
 @contextmanager
-def fitting(how: Schedule, where: str) -> Iterator[None]:
+def fitting(schedule: Schedule, where: str) -> Iterator[None]:
     """Work on a batch; memory that does not suffice is an error that says how the run goes on."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not ran_out_of_memory(error):
             raise
-        said_by = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        message = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise OptionError(
-            f"points must be so few that a batch fits into the memory of {how.device}, got "
-            f"{how.points:,} {where}: {said_by[:200]} Before the first state, give fewer --points. "
-            "After it, the same command goes on from the last one once memory is free, or with "
-            "another --device; for fewer --points, --resume it with --finish, and start a new run "
-            "--from it"
+            f"points must be so few that a batch fits into the memory of {schedule.device}, got "
+            f"{schedule.points:,} {where}: {message[:200]} Before the first state, give fewer "
+            "--points. After it, the same command goes on from the last one once memory is free, "
+            "or with another --device; for fewer --points, --resume it with --finish, and start a "
+            "new run --from it"
         ) from error
 
 
 @torch.no_grad()
 def answers_of(
-    model: nn.Module, task: Task, data: Prepared, how: Schedule, *, loss: bool = False
+    model: nn.Module, task: Task, data: Prepared, schedule: Schedule, *, loss: bool = False
 ) -> tuple[list[Tensor], float]:
     """Answers for each shape on the CPU, and the mean loss.
 
@@ -329,24 +332,24 @@ def answers_of(
     model.eval()
     answers: list[Tensor] = []
     total = 0.0
-    for number, (x, levels, y, sizes) in enumerate(data.still(how.points, how.device), 1):
-        with fitting(how, f"in batch {number} of shapes held out"):
-            if how.shard and Processes().number > 1:
-                levels, points, own = own_points(levels, task.readout)
-                output = own.gather(model(points.scatter(x), levels))
+    for number, (x, levels, y, sizes) in enumerate(data.still(schedule.points, schedule.device), 1):
+        with fitting(schedule, f"in batch {number} of shapes held out"):
+            if schedule.shard and Processes().number > 1:
+                levels, points, answer_shard = own_points(levels, task.readout)
+                output = answer_shard.gather(model(points.scatter(x), levels))
             else:
                 output = model(x, levels)
         if loss and y is not None:
             total += float(task.loss(output.cpu().double(), y.cpu())) * len(sizes)
-        made = task.answers(output.cpu())
+        batch_answers = task.answers(output.cpu())
         if task.readout == "node":
-            answers += made.split(sizes)
+            answers += batch_answers.split(sizes)
         else:
-            answers += made.split(1)
+            answers += batch_answers.split(1)
     return answers, total / len(data)
 
 
-def said(line: dict[str, Any], task: Task) -> str:
+def line_in_words(line: dict[str, Any], task: Task) -> str:
     """A line of the log in words."""
     words = f"epoch {line['epoch']}: loss {line['loss']:.3f}"
     if "val_loss" in line:
@@ -357,7 +360,7 @@ def said(line: dict[str, Any], task: Task) -> str:
 
 
 def _write_log(folder: Path | None, history: list[dict[str, Any]]) -> None:
-    """As lines of JSON, and as a table."""
+    """Write the log as lines of JSON, and as a table."""
     if folder is None:
         return
     save_page(folder / "log.jsonl", "".join(f"{written(line)}\n" for line in history))

@@ -75,13 +75,13 @@ def _weather(features: int, out_dim: int, *, readout: str, **options: Any) -> nn
 
 
 class Preset(NamedTuple):
-    """A model and what it reads."""
+    """A model and its inputs."""
 
     make: Callable[..., nn.Module]
     shape: dict[str, Any]
     """Arguments of a model that answers for shapes."""
     node: dict[str, Any]
-    """Of one that answers for points."""
+    """Arguments of a model that answers for points."""
     of_shape: Inputs
     of_nodes: Inputs
     augment: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class Preset(NamedTuple):
 def _same(
     make: Callable[..., nn.Module], options: dict[str, Any], reads: Inputs, *augment: str
 ) -> Preset:
-    """For points and shapes alike."""
+    """A preset with the same options and inputs for points and shapes."""
     return Preset(make, options, options, reads, reads, augment)
 
 
@@ -225,9 +225,9 @@ def build(
 ) -> nn.Module:
     """The model of that name for so many features, with options beside those of its table."""
     preset = MODELS[one_of(name, "model", tuple(MODELS))]
-    known = {**(preset.shape if readout == "shape" else preset.node), **options}
+    arguments = {**(preset.shape if readout == "shape" else preset.node), **options}
     try:
-        return standardized(preset.make(features, out_dim, readout=readout, **known))
+        return standardized(preset.make(features, out_dim, readout=readout, **arguments))
     except GraphAttnError:
         raise
     except Exception as error:  # options are what any JSON says

@@ -20,17 +20,17 @@ def left_out(run: Run, shapes: ShapeFolder) -> list[str]:
     """Properties with a row for each token of a shape that the model does not read."""
     shape = shapes[0]
     inputs = run.inputs
-    known = {*_OWN, *inputs.features, *(_SIGNALS.get(word, word) for word in inputs.signals)}
+    names_read = {*_OWN, *inputs.features, *(_SIGNALS.get(word, word) for word in inputs.signals)}
     if inputs.normals in ("normal", "faces"):
-        known.add("normal")
+        names_read.add("normal")
     rows = rows_of(shape, len(shape.pos))
     if "face" in shape:
         rows |= rows_of(shape, shape.face.shape[1])
-    return [name for name, _ in shape.items() if name in rows and name not in known]
+    return [name for name, _ in shape.items() if name in rows and name not in names_read]
 
 
 def scene_of(run: Run) -> str:
-    """How scans are read, in words."""
+    """The axis up, cells and blocks of scans, in words."""
     if run.inputs.upward:
         up = f"{run.inputs.upward} is up (--up), "
     else:

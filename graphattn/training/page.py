@@ -11,7 +11,7 @@ import torch
 from ..convert.files._replace import save_page
 from ..graph.html import image
 from ..viz import png
-from .best import said
+from .best import choice_in_words
 from .charts import curves, summary
 from .colours import of_classes
 from .elements import TOKEN
@@ -47,7 +47,8 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
     beside = ""
     if result.choice:
         name += f": {result.choice['name']}"
-        beside = f"<p>Of the network, the forest and both, {escape(said(result.choice))}.</p>"
+        words = escape(choice_in_words(result.choice))
+        beside = f"<p>Of the network, the forest and both, {words}.</p>"
     scores = f"<div><b>{_number(task.metric, result.scores)}</b>{metric}, {escape(name)}</div>"
     for name, one in result.controls.items():
         scores += f'<div class="other"><b>{_number(task.metric, one.scores)}</b>{SAID[name]}</div>'
@@ -55,7 +56,7 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
         over = result.over(name)
         unit = f"{over.unit}; {escape(task.per_shape)}"
         beside += f"<p>The model scores {over.than(SAID[name])} ({unit}).</p>"
-    what = {
+    titles = {
         "classify": "Which class is taken for which",
         "segment": "Classes",
         "regress": "Predicted against true",
@@ -83,7 +84,7 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
         "beside": beside
         + "".join(f'<p class="note">{escape(isolated(note))}</p>' for note in result.notes),
         "wide": "1 1 100%" if task.readout == "node" else "0 1 13rem",
-        "what": what[task.name],
+        "what": titles[task.name],
         "about": (
             "Those with the largest error "
             f"first{about[task.readout == 'node', bool(task.classes)]}."
@@ -97,7 +98,7 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
 
 
 def _facts(run: Run, result: Evaluation) -> dict[str, str]:
-    how = run.schedule
+    schedule = run.schedule
     inputs = run.inputs
     graphs = " ; ".join(dict.fromkeys(inputs.graph)) or "none"
     if inputs.grid:
@@ -114,7 +115,8 @@ def _facts(run: Run, result: Evaluation) -> dict[str, str]:
         "not read": ", ".join(left_out(run, result.data.folder)) or "nothing else in the files",
         "graphs": graphs + levels,
         "trained": (
-            f"at most {how.epochs} epochs in batches of {how.points:,} points, seed {how.seed}"
+            f"at most {schedule.epochs} epochs in batches of {schedule.points:,} points, "
+            f"seed {schedule.seed}"
         ),
         "changed in training": ", ".join(run.augment) or "nothing",
         "folder": str(run.folder),

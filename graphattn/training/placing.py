@@ -38,12 +38,12 @@ def placed(pos: Tensor, scale: float, name: str) -> Tensor:
 
 def sampled(shape: Any, size: int) -> Any:
     """The same ``size`` points each time: on faces, with ``face_normal``, or some of a cloud."""
-    many = len(shape.pos)
+    num_points = len(shape.pos)
     points = dict(shape.items())
     floats = {
         name: x
         for name, x in points.items()
-        if torch.is_tensor(x) and len(x) == many and x.is_floating_point()
+        if torch.is_tensor(x) and len(x) == num_points and x.is_floating_point()
     }
     with seeded(0):
         if "face" in shape:
@@ -54,13 +54,13 @@ def sampled(shape: Any, size: int) -> Any:
                     for name, x in floats.items()
                 }
                 return Shape({"y": shape.get("y"), "face_normal": normal} | mixed)
-        if many <= size:
+        if num_points <= size:
             return shape
-        keep = torch.randperm(many)[:size].sort().values
+        keep = torch.randperm(num_points)[:size].sort().values
     rows = {
         name: value[keep]
         for name, value in points.items()
-        if torch.is_tensor(value) and len(value) == many
+        if torch.is_tensor(value) and len(value) == num_points
     }
     return Shape(points | rows)
 

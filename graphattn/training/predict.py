@@ -43,7 +43,7 @@ def predict(
     A class is the value that its label has in the files of training. Where shapes have answers, the
     table has a line for each file: its class and the probability of each class, or its number.
     Where points have them, a table ``NAME.csv`` beside each .ply has a line for each point. Files
-    of the same name keep the folders that tell them apart.
+    of the same name keep the folders in which they differ.
 
     Args:
         run: The folder of the run.
@@ -52,14 +52,14 @@ def predict(
         votes: Of scans that are thinned, the number of grids over which answers are averaged.
 
     Returns:
-        Of each file its name, what was written, how it is unlike those of training (such a file is
-        warned of: it may be in other units), and the prediction with its probability.
+        For each file its name, the written file, its differences from those of training (with a
+        warning: it may be in other units), and the prediction with its probability.
 
     Raises:
         LoaderError: With the file that cannot be read or does not fit the model; those before it
             are written.
     """
-    made = Run.load(run).here()
+    trained_run = Run.load(run).here()
     paths = [Path(file) for file in several(files, "files", "must be a list of paths")]
     names = _names(paths)
     folder = Path(out)
@@ -73,41 +73,45 @@ def predict(
             raise OptionError(
                 f"out must be another folder than that of {path}, where files would be replaced"
             )
-        if path.stem == "predictions" and made.task.readout == "node":
+        if path.stem == "predictions" and trained_run.task.readout == "node":
             raise OptionError(
                 f"files must not be called predictions, as the table of all is, got {path}; "
                 "rename it"
             )
-    model = made.trained_model().to(made.schedule.device)
-    unfinished = made.note_of_unfinished()
+    model = trained_run.trained_model().to(trained_run.schedule.device)
+    unfinished = trained_run.note_of_unfinished()
     if unfinished:
         warnings.warn(f"{run} is {unfinished}", stacklevel=2)
     make_folder(folder)
     lines: list[dict[str, Any]] = []
-    ranges = load_ranges(made.path)
+    ranges = load_ranges(trained_run.path)
     for path, name in zip(paths, names, strict=True):
         shape = load(path)
-        answers, odd = _answers(made, model, shape, str(path), ranges, votes)
+        answers, odd = _answers(trained_run, model, shape, str(path), ranges, votes)
         warn_of({str(path): odd} if odd else {})
         las = path.suffix.lower() in (".las", ".laz")
         target = folder / f"{name}{path.suffix if las else '.ply'}"
         target.parent.mkdir(parents=True, exist_ok=True)
         if las:
-            add_fields(path, target, _fields(made, answers, len(shape.pos)))
+            add_fields(path, target, _fields(trained_run, answers, len(shape.pos)))
         else:
-            save(coloured(shape, made, answers), target, lossy=True)
-        told: dict[str, Any] = {
+            save(coloured(shape, trained_run, answers), target, lossy=True)
+        row: dict[str, Any] = {
             "file": str(path),
             "las" if las else "ply": str(target),
             "unlike": odd,
         }
-        if made.task.readout == "shape":
-            told |= dict(zip(_columns(made.task), _row(made.task, answers[0]), strict=True))
+        if trained_run.task.readout == "shape":
+            row |= dict(
+                zip(_columns(trained_run.task), _row(trained_run.task, answers[0]), strict=True)
+            )
         else:
             if not las:
-                replace_file(folder / f"{name}.csv", partial(_write_rows, made.task, answers))
-            told[made.inputs.elements or "points"] = len(answers)
-        lines.append(told)
+                replace_file(
+                    folder / f"{name}.csv", partial(_write_rows, trained_run.task, answers)
+                )
+            row[trained_run.inputs.elements or "points"] = len(answers)
+        lines.append(row)
         columns = ["written" if name in ("ply", "las") else name for name in lines[0]]
         save_page(
             folder / "predictions.csv", _table(columns, [list(line.values()) for line in lines])
@@ -125,12 +129,12 @@ def _pattern(folder: Path) -> str:
 
 
 def _names(paths: list[Path]) -> list[str]:
-    """Of what is written for each file: its own, with its folders where two files have the same."""
+    """Name of the output of each file: its own, with its folders where two files have the same."""
     names = [path.stem for path in paths]
     if len(set(names)) < len(names):
         top = os.path.commonpath([path.resolve().parent for path in paths])
         names = [str(path.resolve().parent.relative_to(top) / path.stem) for path in paths]
-    twice = [name for name, many in Counter(names).items() if many > 1]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise OptionError(
             f"files must have different names without their endings, got two of {twice[0]!r}"
@@ -156,18 +160,18 @@ class _Single:
 
 @torch.no_grad()
 def _answers(
-    made: Run, model: torch.nn.Module, shape: Any, name: str, ranges: Ranges, votes: int
+    run: Run, model: torch.nn.Module, shape: Any, name: str, ranges: Ranges, votes: int
 ) -> tuple[Tensor, str]:
-    """(1, ...) of a shape or (N, ...) of its points, and how it is unlike those of training."""
-    own = Shape(
+    """Answers for a shape, (1, ...) or (N, ...), and its differences from those of training."""
+    unlabelled = Shape(
         {key: _float(value) for key, value in shape.items() if key != "y"}, depths=shape.depths
     )
-    for words in as_of(own, made.depths):
+    for words in as_of(unlabelled, run.depths):
         warnings.warn(f"{name}: {words}", stacklevel=3)
-    one = _Single(own, name)
-    data = prepared(made.inputs, one, [0], vote=0)
+    one = _Single(unlabelled, name)
+    data = prepared(run.inputs, one, [0], vote=0)
     odd = unlike(ranges, data, int(data.sizes.argmax()))
-    return votes_of(model, made, one, [0], votes, first=data)[0], odd
+    return votes_of(model, run, one, [0], votes, first=data)[0], odd
 
 
 def _float(value: Tensor) -> Tensor:
@@ -176,41 +180,41 @@ def _float(value: Tensor) -> Tensor:
     return value
 
 
-def _values(made: Run, answers: Tensor) -> Tensor:
+def _values(run: Run, answers: Tensor) -> Tensor:
     """Predictions as labels of the files have them: values of classes, or numbers."""
-    prediction = made.task.predictions(answers)
-    if made.task.classes:
-        return torch.tensor(made.values)[prediction].int()
+    prediction = run.task.predictions(answers)
+    if run.task.classes:
+        return torch.tensor(run.values)[prediction].int()
     return prediction.float()
 
 
-def _fields(made: Run, answers: Tensor, size: int) -> dict[str, np.ndarray]:
-    """Of each point the prediction, and its probability."""
-    if made.task.readout == "shape":
-        value = _values(made, answers).expand(size)
+def _fields(run: Run, answers: Tensor, size: int) -> dict[str, np.ndarray]:
+    """Prediction for each point, and its probability."""
+    if run.task.readout == "shape":
+        value = _values(run, answers).expand(size)
     else:
-        value = _values(made, answers)
-    if not made.task.classes:
+        value = _values(run, answers)
+    if not run.task.classes:
         return {"prediction": value.numpy()}
-    kind = np.uint8 if max(made.values) < 256 else np.uint16
+    kind = np.uint8 if max(run.values) < 256 else np.uint16
     return {
         "prediction": value.numpy().astype(kind),
         "probability": answers.amax(-1).float().expand(size).numpy(),
     }
 
 
-def coloured(shape: Any, made: Run, answers: Tensor) -> Shape:
+def coloured(shape: Any, run: Run, answers: Tensor) -> Shape:
     """The shape with ``prediction`` of each point, coloured by it if it had no colours."""
-    task = made.task
-    value = _values(made, answers)
+    task = run.task
+    value = _values(run, answers)
     prediction = task.predictions(answers)
     if task.classes:
         colour = of_classes(torch.arange(len(task.classes)))[prediction]
     else:
         colour = of_numbers(prediction, task.mean, task.deviation)
     colour = (colour * 255).round().to(torch.uint8).float() / 255
-    if made.inputs.elements and task.readout == "node":
-        return coloured_tokens(shape, made.inputs.elements, colour, value.contiguous())
+    if run.inputs.elements and task.readout == "node":
+        return coloured_tokens(shape, run.inputs.elements, colour, value.contiguous())
     if task.readout == "shape":
         value = value.expand(len(shape.pos))
         colour = colour.expand(len(shape.pos), 3)
@@ -246,7 +250,11 @@ def _write_rows(task: Task, answers: Tensor, file: Any) -> None:
         columns = [part.tolist()]
         if names:
             best, number = part.max(1)
-            columns = [[names[each] for each in number.tolist()], best.tolist(), *part.T.tolist()]
+            columns = [
+                [names[class_id] for class_id in number.tolist()],
+                best.tolist(),
+                *part.T.tolist(),
+            ]
         file.write("".join(line % row for row in zip(*columns, strict=True)).encode())
 
 

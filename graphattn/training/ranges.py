@@ -39,8 +39,10 @@ def save_ranges(path: Path, shapes: Prepared) -> None:
 
 def _warn_of_units(shapes: Prepared, rows: list[dict[str, tuple[float, float, float]]]) -> None:
     """Warn of a property whose values in one file are hundreds of times those in another."""
-    own = shapes.folder[shapes.numbers[0]]
-    for word in (word for word in shapes.inputs.features if word in own and word != "above_ground"):
+    first = shapes.folder[shapes.numbers[0]]
+    for word in (
+        word for word in shapes.inputs.features if word in first and word != "above_ground"
+    ):
         high = [(row[word][2], index) for index, row in enumerate(rows) if row[word][2] > 0]
         if high:
             least = min(high)
@@ -58,7 +60,7 @@ def _warn_of_units(shapes: Prepared, rows: list[dict[str, tuple[float, float, fl
 
 
 def load_ranges(path: Path) -> Ranges:
-    """Those of a run; none of one that was made before they were kept."""
+    """Ranges of a run; none of one that has no file of them."""
     file = path / RANGES
     if not file.is_file():
         return {}
@@ -66,7 +68,7 @@ def load_ranges(path: Path) -> Ranges:
         ranges: Ranges = typed(
             parsed(bytes(read(file).data)), dict[str, tuple[float, ...]], "ranges"
         )
-        if any(len(each) != 4 for each in ranges.values()):
+        if any(len(bounds) != 4 for bounds in ranges.values()):
             raise LoaderError("four numbers are needed of each feature")
         return ranges
     except LoaderError as error:
@@ -76,7 +78,7 @@ def load_ranges(path: Path) -> Ranges:
 
 
 def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
-    """How a shape differs from those of training, feature by feature; "" if it does not."""
+    """Features in which a shape differs from those of training, in words; "" for none."""
     words = []
     # of shapes in units of their own radius
     if shapes.inputs.scale or shapes.inputs.grid:
@@ -86,13 +88,13 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
     for name, (low, middle, high) in _of_file(shapes, index).items():
         if name not in ranges:
             continue
-        least, most, narrow, wide = ranges[name]
+        least, most, narrowest, widest = ranges[name]
         room = 2 * max(most - least, 1e-3 * max(abs(least), abs(most)))
         if name in (_SPACING, _SCAN):
             far = most > 0 and not least / wider <= middle <= wider * most
         else:
             moved = not least - room <= middle <= most + room
-            far = moved or high - low > 10 * max(wide, room / 2) or 20 * (high - low) < narrow
+            far = moved or high - low > 10 * max(widest, room / 2) or 20 * (high - low) < narrowest
         if far:
             if low == high:
                 got = f"{middle:.3g}"
@@ -103,7 +105,7 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
 
 
 def warn_of(odd: dict[str, str]) -> None:
-    """Warn of files by what :func:`unlike` says of them."""
+    """Warn of files with the words of :func:`unlike`."""
     for name, words in list(odd.items())[:_MOST]:
         warnings.warn(
             f"{name} is unlike the shapes of training, in other units perhaps: {words}",
@@ -120,15 +122,15 @@ def _of_file(shapes: Prepared, index: int) -> dict[str, tuple[float, float, floa
     inputs = shapes.inputs
     data = shapes.static(index)
     parts = data.x.double().split(data.widths, 1)
-    found = {}
+    quantiles = {}
     for word, values in zip(inputs.features, parts, strict=True):
         step = max(1, len(values) // 10_000)  # of large clouds, some points
-        found[word] = _spread(values[::step].flatten())
+        quantiles[word] = _spread(values[::step].flatten())
     if isinstance(shapes.folder, Scenes):
-        found[_SCAN] = (shapes.folder.spacing(shapes.numbers[index]),) * 3
+        quantiles[_SCAN] = (shapes.folder.spacing(shapes.numbers[index]),) * 3
     elif len(data.x) > 1:
-        found[_SPACING] = (spacing(data.levels.levels[0].pos) * (inputs.scale or 1.0),) * 3
-    return found
+        quantiles[_SPACING] = (spacing(data.levels.levels[0].pos) * (inputs.scale or 1.0),) * 3
+    return quantiles
 
 
 def _spread(values: Tensor) -> tuple[float, float, float]:

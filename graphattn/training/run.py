@@ -51,18 +51,18 @@ class Run:
 
     Attributes:
         path: The run's own folder.
-        folder: Of the shapes.
-        task: What is learned.
-        inputs: What the model reads of a shape.
-        augment: How shapes are changed in training.
-        model: Its name.
+        folder: Folder of the shapes.
+        task: The learned task.
+        inputs: Inputs of the model.
+        augment: Changes of shapes in training.
+        model: Name of the model.
         options: Its arguments, beside those of the table of models.
         features: Width of its input.
-        schedule: How it is trained.
+        schedule: Settings of the training loop.
         control: Names of the controls; each is a run in the folder of that name.
         split: Names of the files of each part.
-        said: How the parts were made.
-        files: What every file held, in 16 letters each.
+        said: The split in words.
+        files: Digest of each file, in 16 letters.
         label: The property that is the label, "" for the usual one.
         ignore: Values of it that are no label.
         depths: Bits of properties of LAS, to which other files are scaled.
@@ -139,18 +139,18 @@ class Run:
     @property
     def key(self) -> str:
         """A digest of all that the tensors of this run's states depend on."""
-        how = self.schedule
-        told = (
+        schedule = self.schedule
+        settings = (
             asdict(self.task),
             asdict(self.inputs),
             self.augment,
             self.model,
             self.options,
-            how.seed,
-            how.points,
+            schedule.seed,
+            schedule.points,
         )
         return hashlib.blake2b(
-            written((told, self.split, self.files), sort=True).encode(), digest_size=8
+            written((settings, self.split, self.files), sort=True).encode(), digest_size=8
         ).hexdigest()
 
     @contextmanager
@@ -176,12 +176,12 @@ class Run:
 
     def record(self) -> dict[str, Any]:
         """The contents of ``run.json``, as JSON has them."""
-        told = {
+        fields = {
             name: value
             for name, value in vars(self).items()
             if name not in ("path", "task", "inputs", "schedule")
         }
-        return told | {
+        return fields | {
             "folder": str(self.folder.resolve()),
             "task": {"name": self.task.name, **asdict(self.task)},
             "inputs": asdict(self.inputs),
@@ -242,13 +242,15 @@ class Run:
                 "train."
             )
         try:
-            kept = record(parsed(bytes(read(name).data)), _Record)
-            task = kept.task
+            contents = record(parsed(bytes(read(name).data)), _Record)
+            task = contents.task
             kind = TASKS[one_of(task.pop("name", None), "task.name", tuple(TASKS))]
-            known = {
-                key: value for key, value in vars(kept).items() if key not in ("task", "versions")
+            fields = {
+                key: value
+                for key, value in vars(contents).items()
+                if key not in ("task", "versions")
             }
-            return Run(path=Path(path), task=record(task, kind, "task"), **known)
+            return Run(path=Path(path), task=record(task, kind, "task"), **fields)
         except GraphAttnError as error:
             fix = "the version of graphattn that wrote it"
             raise LoaderError(
@@ -257,15 +259,15 @@ class Run:
 
     def here(self) -> "Run":
         """The run for one process: on the CPU if the device of training is not available."""
-        how = replace(self.schedule, shard=False)
+        schedule = replace(self.schedule, shard=False)
         try:
-            device(how.device)
+            device(schedule.device)
         except OptionError:
-            how = replace(how, device="cpu")
-        return replace(self, schedule=how)
+            schedule = replace(schedule, device="cpu")
+        return replace(self, schedule=schedule)
 
     def new_model(self) -> nn.Module:
-        """With parameters drawn by the seed."""
+        """A model with parameters drawn by the seed."""
         with seeded(self.schedule.seed):
             return build(
                 self.model, self.options, self.features, self.task.out_dim, self.task.readout
@@ -278,11 +280,11 @@ class Run:
             return model, ""
         path = Path(self.start)
         tensors = read_tensors(path / MODEL if path.is_dir() else path)
-        own = model.state_dict()
-        shapes = {name: x.shape for name, x in own.items()}
+        state = model.state_dict()
+        shapes = {name: x.shape for name, x in state.items()}
         fit = {name: x for name, x in tensors.items() if shapes.get(name) == x.shape}
-        new = [name for name in own if name not in fit]
-        sizes = {name: tuple(own[name].shape) for name in new}
+        new = [name for name in state if name not in fit]
+        sizes = {name: tuple(state[name].shape) for name in new}
         other = [
             f"{name} {sizes[name]}, there {tuple(tensors[name].shape)}"
             for name in new
@@ -297,9 +299,9 @@ class Run:
             raise LoaderError(
                 f"{path}: expected parameters of {self.model}, got {got}. Try: {fix}."
             )
-        model.load_state_dict(own | fit)
+        model.load_state_dict(state | fit)
         rest = [f"{name} {sizes[name]}" for name in new if name not in tensors]
-        lines = [f"starts from {path}: {len(fit)} of {len(own)} tensors"]
+        lines = [f"starts from {path}: {len(fit)} of {len(state)} tensors"]
         lines += [f"of another size: {'; '.join(other)[:300]}"] if other else []
         lines += [f"new: {', '.join(rest)[:300]}"] if rest else []
         return model, "\n  ".join(lines + self.unlike_start())
@@ -329,19 +331,19 @@ class Run:
                 "otherwise than there: "
                 f"{', '.join(f'{k}={pairs[0].get(k)} ({pairs[1].get(k)})' for k in keys)}"
             )
-        seen = {first.files[name] for name in first.split["train"]}
-        held = [name for part in ("val", "test") for name in self.split[part]]
-        many = sum(self.files[name] in seen for name in held)
-        if many:
+        train_digests = {first.files[name] for name in first.split["train"]}
+        held_out = [name for part in ("val", "test") for name in self.split[part]]
+        num_shared = sum(self.files[name] in train_digests for name in held_out)
+        if num_shared:
             same = "the same seed and shares hold out the same"
             words.append(
-                f"{first.path} was trained on {many:,} of the {len(held):,} shapes held out here: "
-                f"{same}"
+                f"{first.path} was trained on {num_shared:,} of the {len(held_out):,} shapes held "
+                f"out here: {same}"
             )
         return words
 
     def trained_model(self) -> nn.Module:
-        """With the best parameters so far.
+        """A model with the best parameters so far.
 
         Raises:
             LoaderError: If the first epoch has not ended.
@@ -387,13 +389,13 @@ class Run:
         Raises:
             LoaderError: If the file is damaged, or of another run.
         """
-        tensors, told = load_state(path)
-        if told.get("run") != self.key:
+        tensors, metadata = load_state(path)
+        if metadata.get("run") != self.key:
             fix = "the run's own file, and run.json as it was written"
             raise LoaderError(
                 f"{path}: expected a state of this run, got that of another. Try: {fix}."
             )
-        return tensors, told
+        return tensors, metadata
 
     def save_model(self, model: nn.Module) -> None:
         """Write the trained parameters."""

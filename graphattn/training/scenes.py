@@ -36,7 +36,7 @@ class Scenes:
     Args:
         folder: Shapes by number, each with a ``name``.
         numbers: Which of them.
-        inputs: Of the model: ``grid``, ``block``, ``upward``.
+        inputs: Inputs of the model, of which ``grid``, ``block`` and ``upward`` are read.
         vote: Grids and blocks of another vote start elsewhere.
     """
 
@@ -57,17 +57,17 @@ class Scenes:
             shape = folder[number]
             name = folder.name(number)
             pos = _checked(shape, name)
-            wide = float((pos.amax(0) - pos.amin(0)).max())
-            if wide > CELLS * inputs.grid:
+            extent = float((pos.amax(0) - pos.amin(0)).max())
+            if extent > CELLS * inputs.grid:
                 fix = "a file without the points that lie far away, or a larger grid"
                 raise LoaderError(
-                    f"{name}: expected at most {CELLS:,} cells in a row, got {wide:g} long. Try: "
+                    f"{name}: expected at most {CELLS:,} cells in a row, got {extent:g} long. Try: "
                     f"{fix}."
                 )
             sample = grid_sample(pos + shift * inputs.grid, inputs.grid)
-            kept = sample.kept
-            if wide < inputs.grid or len(kept) < 2:
-                got = f"grid={inputs.grid}, and {wide:.3g} from end to end"
+            sample_rows = sample.kept
+            if extent < inputs.grid or len(sample_rows) < 2:
+                got = f"grid={inputs.grid}, and {extent:.3g} from end to end"
                 fix = "a smaller grid, in the units of the files"
                 raise LoaderError(
                     f"{name}: expected a scan larger than a cell, got {got}. Try: {fix}."
@@ -75,16 +75,16 @@ class Scenes:
             self._cell[number] = sample.cell
             if inputs.upward:
                 self._above[number] = above_ground(pos, inputs.upward, 2 * inputs.grid)
-            side = block_of(pos[kept], inputs)
+            side = block_of(pos[sample_rows], inputs)
             if side:
-                blocks = _blocks(pos[kept], inputs.upward, side, shift)
+                blocks = _blocks(pos[sample_rows], inputs.upward, side, shift)
             else:
-                blocks = [torch.arange(len(kept))]
+                blocks = [torch.arange(len(sample_rows))]
             for block, rows in enumerate(blocks, 1):
-                self._rows.append((number, kept[rows]))
+                self._rows.append((number, sample_rows[rows]))
                 self._names.append(f"{name}, block {block}" if len(blocks) > 1 else str(name))
                 self.labels.append(
-                    shape.y[kept[rows]] if "y" in shape else torch.full((len(rows),), -1)
+                    shape.y[sample_rows[rows]] if "y" in shape else torch.full((len(rows),), -1)
                 )
         self.sizes = torch.tensor([len(rows) for _, rows in self._rows])
 
@@ -94,10 +94,10 @@ class Scenes:
     def __getitem__(self, index: int) -> Shape:
         number, rows = self._rows[index]
         shape = self._file(number)
-        own = {name: x[rows] for name, x in rows_of(shape, len(shape.pos)).items()}
+        tensors = {name: x[rows] for name, x in rows_of(shape, len(shape.pos)).items()}
         if self.up:
-            own["above_ground"] = self._above[number][rows]
-        return Shape(own)
+            tensors["above_ground"] = self._above[number][rows]
+        return Shape(tensors)
 
     def _file(self, number: int) -> Shape:
         """The file of that number; the latest one is kept, as its blocks are read in turn."""
@@ -110,7 +110,7 @@ class Scenes:
         return self._names[index]
 
     def spacing(self, index: int) -> float:
-        """Of the points of a block's file, before it was thinned."""
+        """Spacing of the points of a block's file, before it was thinned."""
         number, _ = self._rows[index]
         if number not in self._spacing:
             self._spacing[number] = spacing(self._file(number).pos)
@@ -118,19 +118,21 @@ class Scenes:
 
     def stitched(self, answers: list[Tensor]) -> list[Tensor]:
         """Answers for every point of each file: its cell's, averaged over blocks."""
-        found = []
+        file_answers = []
         for number in self.numbers:
             size = len(self._cell[number])
             total = answers[0].new_zeros(size, *answers[0].shape[1:])
-            many = torch.zeros(size)
-            for (own, rows), answer in zip(self._rows, answers, strict=True):
-                if own == number:
+            counts = torch.zeros(size)
+            for (file_number, rows), answer in zip(self._rows, answers, strict=True):
+                if file_number == number:
                     total[rows] += answer
-                    many[rows] += 1
-            kept = many.nonzero().flatten()
-            mean = total[kept] / many[kept].view(-1, *[1] * (total.ndim - 1)).to(total.dtype)
-            found.append(mean[self._cell[number]])
-        return found
+                    counts[rows] += 1
+            covered = counts.nonzero().flatten()
+            mean = total[covered] / counts[covered].view(-1, *[1] * (total.ndim - 1)).to(
+                total.dtype
+            )
+            file_answers.append(mean[self._cell[number]])
+        return file_answers
 
 
 def prepared(
@@ -187,10 +189,10 @@ def above_ground(pos: Tensor, up: str, side: float) -> Tensor:
     cell = np.floor(plane / side).astype(int)
     low = np.full(cell.max(0) + 1, np.inf)
     np.minimum.at(low, tuple(cell.T), z)
-    known = np.isfinite(low)
+    occupied = np.isfinite(low)
     tilted = (
         np.stack((*np.indices(low.shape), np.ones(low.shape)), -1)
-        @ np.linalg.lstsq(np.c_[np.argwhere(known), np.ones(known.sum())], low[known])[0]
+        @ np.linalg.lstsq(np.c_[np.argwhere(occupied), np.ones(occupied.sum())], low[occupied])[0]
     )
     ground = ndimage.minimum_filter(low - tilted, _WINDOW, mode="constant", cval=np.inf)
     ground[np.isinf(ground)] = -np.inf
@@ -205,41 +207,41 @@ def _blocks(pos: Tensor, up: str, side: float, shift: Tensor) -> list[Tensor]:
 
     axes = [axis for axis, name in enumerate(AXES) if name != up]
     place = (pos[:, axes] - pos[:, axes].amin(0)) / side + shift[axes]
-    own = place.floor()
-    sides = [column.unique() for column in own.T]
-    occupied = _numbered(own, sides).unique()
+    home_cell = place.floor()
+    sides = [column.unique() for column in home_cell.T]
+    occupied = _numbered(home_cell, sides).unique()
     pairs = []
     # a point is in its own block, and in the next ones near a side
     for step in product((-1, 0, 1), repeat=len(axes)):
-        cell = own + torch.tensor(step)
+        cell = home_cell + torch.tensor(step)
         near = ((place >= cell - _MARGIN) & (place < cell + 1 + _MARGIN)).all(1).nonzero().flatten()
-        wanted = _numbered(cell[near], sides)
-        block = torch.searchsorted(occupied, wanted).clamp(max=len(occupied) - 1)
-        pairs.append(torch.stack((block, near))[:, occupied[block] == wanted])
+        cell_ids = _numbered(cell[near], sides)
+        block = torch.searchsorted(occupied, cell_ids).clamp(max=len(occupied) - 1)
+        pairs.append(torch.stack((block, near))[:, occupied[block] == cell_ids])
     block, row = torch.cat(pairs, 1)
     key = (block * len(pos) + row).unique()  # far from 0 a cell and the next are one number
     rows = list((key % len(pos)).split(torch.bincount(key // len(pos)).tolist()))
     tree = None
-    for number, found in enumerate(rows):
-        if len(found) < _FEW:
+    for number, block_rows in enumerate(rows):
+        if len(block_rows) < _FEW:
             if tree is None:
                 tree = cKDTree(pos.numpy())
             more = torch.from_numpy(
-                tree.query(pos[found].mean(0).numpy(), min(_FEW, len(pos)))[1]
+                tree.query(pos[block_rows].mean(0).numpy(), min(_FEW, len(pos)))[1]
             ).flatten()
-            rows[number] = torch.cat((more, found)).unique()
+            rows[number] = torch.cat((more, block_rows)).unique()
     return rows
 
 
 def _numbered(cell: Tensor, sides: list[Tensor]) -> Tensor:
     """Cells (N, d) as numbers in lexicographic order; -1 of one that is not in ``sides``."""
     number = torch.zeros(len(cell), dtype=torch.int64)
-    known = torch.ones(len(cell), dtype=torch.bool)
+    is_listed = torch.ones(len(cell), dtype=torch.bool)
     for column, side in zip(cell.T, sides, strict=True):
         at = torch.searchsorted(side, column.contiguous()).clamp(max=len(side) - 1)
         number = number * len(side) + at
-        known = known & (side[at] == column)
-    return torch.where(known, number, -1)
+        is_listed = is_listed & (side[at] == column)
+    return torch.where(is_listed, number, -1)
 
 
 def spacing(pos: Tensor) -> float:
@@ -276,18 +278,18 @@ def grid_of(folder: Any, numbers: list[int]) -> float:
     return nice(side)
 
 
-def block_of(kept: Tensor, inputs: Inputs) -> float:
+def block_of(pos: Tensor, inputs: Inputs) -> float:
     """Side of the blocks of a thinned scan: the run's, or that of some 8,192 points of a large one.
 
     0 means one block.
     """
-    if inputs.block or len(kept) <= _LARGE:
+    if inputs.block or len(pos) <= _LARGE:
         return inputs.block
     axes = [axis for axis, name in enumerate(AXES) if name != inputs.upward]
-    wide = 8 * inputs.grid
-    cell = (kept[:, axes] / wide).floor()
+    width = 8 * inputs.grid
+    cell = (pos[:, axes] / width).floor()
     occupied = len(_numbered(cell, [column.unique() for column in cell.T]).unique())
-    return nice(wide * (_THIN * occupied / len(kept)) ** (1 / len(axes)))
+    return nice(width * (_THIN * occupied / len(pos)) ** (1 / len(axes)))
 
 
 def nice(side: float) -> float:

@@ -52,10 +52,10 @@ def typed(value: Any, kind: Any, key: str) -> Any:
         return typed(value, inner[0], key)
     if origin in (tuple, list):
         _check(value, list, "a list", key)
-        return origin(typed(each, inner[0], f"{key}[{place}]") for place, each in enumerate(value))
+        return origin(typed(item, inner[0], f"{key}[{place}]") for place, item in enumerate(value))
     if origin is dict:
         _check(value, dict, "an object", key)
-        return {name: typed(each, inner[1], f"{key}.{name}"[:80]) for name, each in value.items()}
+        return {name: typed(item, inner[1], f"{key}.{name}"[:80]) for name, item in value.items()}
     if is_dataclass(kind):
         return record(value, kind, key)
     if kind is Path:

@@ -20,14 +20,14 @@ GRACE = 20.0
 _TOGETHER = 1.0
 _DONE = b"\0"  # no signal has this number
 _NAMES = ("SIGINT", "SIGTERM", "SIGUSR1")
-_FREE = (signal.SIG_DFL, signal.default_int_handler)  # handlers of nobody's own
+_FREE = (signal.SIG_DFL, signal.default_int_handler)  # the handlers of a plain process
 
 
 class Signals:
     """The signals sent to a training: the first ends it after a step, the next one at once.
 
     Attributes:
-        number: Of the first signal; 0 before.
+        number: Number of the first signal; 0 before.
         stepping: True while a signal waits for the end of a step; else it raises at once.
     """
 
@@ -103,7 +103,7 @@ class Signals:
 
 @contextmanager
 def signals(run: Path) -> Iterator[Signals]:
-    """The signals of a training in this folder, where nobody else handles them."""
+    """The signals of a training in this folder, of those without another handler."""
     taken = Signals(run)
     numbers = [int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name)]
     numbers = [number for number in numbers if signal.getsignal(number) in _FREE]
@@ -137,7 +137,7 @@ def leave_to_parent() -> None:
 
 
 def _end_by_parent() -> None:
-    """End a worker at SIGTERM of its parent, who joins it then, and of nobody else."""
+    """End a worker at SIGTERM of its parent, which joins it then, and of no other process."""
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
         pass
     os._exit(0)

@@ -54,8 +54,8 @@ def measure(
     that this one starts from, keep them. ``total`` adds up over processes that share the points.
     """
 
-    def take(layer: Any, given: tuple[Tensor]) -> None:
-        values = given[0].flatten(0, -2).double()
+    def take(layer: Any, inputs: tuple[Tensor]) -> None:
+        values = inputs[0].flatten(0, -2).double()
         *_, count = sums = total(torch.cat((values.sum(0), values.new_tensor([len(values)]))))
         if not count:  # features of edges, where there are none
             return

@@ -17,7 +17,7 @@ _CLASSES = 1 << 10  # whose confusion matrix is written
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """A task on labels; ``readout`` says whether each point or each shape has one.
+    """A task on labels of points or of shapes, by ``readout``.
 
     ``classes`` are their names, ``weights`` what each counts for in the loss, all alike if there
     are none; ``mean`` and ``deviation`` are those of the numbers to learn, in training.
@@ -67,15 +67,15 @@ class Task(ABC):
 
     @abstractmethod
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        """The mean over what has a label."""
+        """The mean loss over labels."""
 
     def mass(self, y: Tensor, output: Tensor) -> Tensor:
-        """What the mean is over: the number of labels, or the sum of their weights."""
+        """Divisor of the mean loss: the number of labels, or the sum of their weights."""
         return output.new_tensor(float(y.numel()))
 
     @abstractmethod
     def answers(self, output: Tensor) -> Tensor:
-        """Of an output on the CPU probabilities (..., K), or numbers (...,) in float64."""
+        """Probabilities (..., K) of an output on the CPU, or numbers (...,) in float64."""
 
     @abstractmethod
     def predictions(self, answers: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class Task(ABC):
 
     @abstractmethod
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
-        """Of all shapes together, as JSON holds them."""
+        """Scores of all shapes together, as JSON holds them."""
 
     def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
         """The score of each shape by itself, (shapes,): what runs are compared by, in pairs."""
@@ -95,19 +95,19 @@ class Task(ABC):
             [self.scores(*pair)[self.metric] for pair in zip(predictions, labels, strict=True)]
         )
 
-    def by_class(self, scores: dict[str, Any], known: Collection[str]) -> list[str]:
-        """A line for each class that has a score; for others if they are ``known``."""
+    def by_class(self, scores: dict[str, Any], present: Collection[str]) -> list[str]:
+        """A line for each class that has a score; for others if they are ``present``."""
         return []
 
     def unseen(self, train: list[Tensor], val: list[Tensor]) -> list[str]:
         """Classes with labels in one part and none in the other."""
         if not self.classes or not val:
             return []
-        many = [
+        counts = [
             torch.bincount(torch.cat(part) + 1, minlength=len(self.classes) + 1)[1:]
             for part in (train, val)
         ]
-        lacking = (many[0] > 0) & (many[1] == 0)
+        lacking = (counts[0] > 0) & (counts[1] == 0)
         return [self.classes[at] for at in lacking.nonzero().flatten().tolist()]
 
     @abstractmethod
@@ -123,11 +123,11 @@ class _Classes(Task):
         return answers.argmax(-1)
 
     def error(self, prediction: Tensor, y: Tensor) -> Tensor:
-        known = y >= 0
-        return (prediction != y)[known].sum() / known.sum().clamp(min=1)
+        mask = y >= 0
+        return (prediction != y)[mask].sum() / mask.sum().clamp(min=1)
 
     def weight(self, output: Tensor) -> Tensor | None:
-        """Of each class in the loss."""
+        """Weight of each class in the loss."""
         if self.weights:
             return output.new_tensor(self.weights)
         return None
@@ -135,8 +135,8 @@ class _Classes(Task):
     def confusion(self, prediction: Tensor, y: Tensor) -> Tensor:
         """(K, K): rows are the labels, columns the predictions."""
         K = len(self.classes)
-        known = y >= 0
-        return torch.bincount(y[known] * K + prediction[known], minlength=K * K).view(K, K)
+        mask = y >= 0
+        return torch.bincount(y[mask] * K + prediction[mask], minlength=K * K).view(K, K)
 
 
 class Classify(_Classes):
@@ -159,16 +159,18 @@ class Classify(_Classes):
         from scipy.stats import binomtest
 
         table = self.confusion(prediction, y)
-        many = int(table.sum())
+        num_shapes = int(table.sum())
         right = int(table.diagonal().sum())
-        told = {
-            "accuracy": right / many,
+        record = {
+            "accuracy": right / num_shapes,
             "right": right,
-            "shapes": many,
+            "shapes": num_shapes,
             "confusion": table.tolist(),
         }
-        return told | {
-            "interval": list(map(float, binomtest(right, many).proportion_ci(method="wilson")))
+        return record | {
+            "interval": list(
+                map(float, binomtest(right, num_shapes).proportion_ci(method="wilson"))
+            )
         }
 
     def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
@@ -189,9 +191,10 @@ class Segment(_Classes):
     readouts, kept_by_metric = ("node",), True
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        known = (y >= 0).sum().clamp(min=1)
+        num_labels = (y >= 0).sum().clamp(min=1)
         return (
-            cross_entropy(output, y, self.weight(output), ignore_index=-1, reduction="sum") / known
+            cross_entropy(output, y, self.weight(output), ignore_index=-1, reduction="sum")
+            / num_labels
         )
 
     def mass(self, y: Tensor, output: Tensor) -> Tensor:
@@ -199,30 +202,30 @@ class Segment(_Classes):
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
         table = self.confusion(prediction, y)
-        both = table.sum(0) + table.sum(1) - table.diagonal()
+        union = table.sum(0) + table.sum(1) - table.diagonal()
         right = table.diagonal()
-        iou = [float(r) / float(b) if b else None for r, b in zip(right, both, strict=True)]
-        there = [each for each in iou if each is not None]
+        iou = [float(r) / float(b) if b else None for r, b in zip(right, union, strict=True)]
+        there = [value for value in iou if value is not None]
         named = dict(zip(self.classes, iou, strict=True))
         share = float(right.sum()) / max(1, int(table.sum()))
-        many = dict(zip(self.classes, table.sum(1).tolist(), strict=True))
+        label_counts = dict(zip(self.classes, table.sum(1).tolist(), strict=True))
         mean = sum(there) / max(1, len(there))
         return {
             "miou": mean,
             "accuracy": share,
             "points": int(table.sum()),
             "iou": named,
-            "labels": many,
+            "labels": label_counts,
         }
 
-    def by_class(self, scores: dict[str, Any], known: Collection[str]) -> list[str]:
-        share = {name: many / max(1, scores["points"]) for name, many in scores["labels"].items()}
+    def by_class(self, scores: dict[str, Any], present: Collection[str]) -> list[str]:
+        share = {name: count / max(1, scores["points"]) for name, count in scores["labels"].items()}
         lines = [
             f"{k}: IoU {iou:.3f}, {share[k]:.1%} of labels"
             for k, iou in scores["iou"].items()
             if iou is not None
         ]
-        absent = [name for name, iou in scores["iou"].items() if iou is None and name in known]
+        absent = [name for name, iou in scores["iou"].items() if iou is None and name in present]
         if absent:
             return [*lines, f"not there: {', '.join(absent)}"]
         return lines

@@ -21,7 +21,7 @@ from ..graphs import Hierarchy
 from ..versions import VERSION
 from .signals import Signals
 
-LATE = 10.0  # seconds until the first process says for how many it waits
+LATE = 10.0  # seconds until the first process reports the number of missing ones
 TIMEOUT = 1800.0  # seconds in which all must have come, as in a group of torch on gloo
 _AGAIN = 0.05  # seconds between two looks
 
@@ -31,10 +31,10 @@ class Team:
 
     Attributes:
         processes: Their group.
-        first: True in the process that writes and speaks.
-        number: How many they are.
-        signals: Sent to this process.
-        ends: Of all processes, steps at which a signal had been sent.
+        first: True in the process that writes and reports.
+        number: Number of processes.
+        signals: Signals sent to this process.
+        ends: Sum over processes of the steps at which a signal had been sent.
     """
 
     def __init__(self, signals: Signals | None = None) -> None:
@@ -78,7 +78,7 @@ class Team:
         state = model.state_dict().values()
         hashes = [hashed(x.detach().cpu().contiguous().view(-1).view(torch.uint8)) for x in state]
         every = self.processes.told((VERSION, torch.__version__, key, hashes, position))
-        odd = [rank for rank, told in enumerate(every) if told != every[0]]
+        odd = [rank for rank, facts in enumerate(every) if facts != every[0]]
         if odd:
             raise ProcessError(
                 f"process {odd[0]} has other files, parameters or versions than process 0; give "
@@ -95,8 +95,8 @@ class Team:
         is_sent = torch.full_like(mass, bool(self.signals.number))
         facts = torch.stack((loss.detach() * mass, mass, is_sent))
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
-        wide = torch.promote_types(facts.dtype, torch.float32)
-        every = torch.cat([x.to(wide).flatten() for x in (facts, *grads)])
+        dtype = torch.promote_types(facts.dtype, torch.float32)
+        every = torch.cat([x.to(dtype).flatten() for x in (facts, *grads)])
         every = self.processes.sum(every).to(every.device)
         (total, mass, is_sent), *parts = every.split([3, *(p.numel() for p in params)])
         self.ends = self.ends.to(is_sent) + is_sent
@@ -156,13 +156,13 @@ def _join(backend: str) -> None:
 
 
 def _wait_for_all(store: dist.Store, rank: int, number: int) -> None:
-    """Wait until all processes have come; after some seconds the first one says how many have not.
+    """Wait until all processes have joined; the first one reports the number of late ones.
 
     Raises:
         ProcessError: If one does not come within torch's timeout of a group.
     """
     began = time.monotonic()
-    said = LATE
+    next_report = LATE
     missing = number - store.add("come", 1)
     while missing > 0:
         waited = time.monotonic() - began
@@ -171,9 +171,9 @@ def _wait_for_all(store: dist.Store, rank: int, number: int) -> None:
                 f"{missing} of {number} processes did not come in {TIMEOUT:g} s; see their own "
                 "errors, and start all of them"
             )
-        if rank == 0 and waited > said:
+        if rank == 0 and waited > next_report:
             _say(f"waiting for {missing} of {number} processes")
-            said += 6 * LATE
+            next_report += 6 * LATE
         time.sleep(_AGAIN)
         missing = number - store.add("come", 0)
 
@@ -187,9 +187,9 @@ def _say(words: str) -> None:
 @contextmanager
 def team(device: str, signals: Signals | None = None) -> Iterator[Team]:
     """The processes that a launcher started, joined if they are not yet, or this one alone."""
-    many = os.environ.get("WORLD_SIZE", "1") not in ("", "1")
-    joins = many and not dist.is_initialized()
-    if many and device == "cuda":
+    is_distributed = os.environ.get("WORLD_SIZE", "1") not in ("", "1")
+    joins = is_distributed and not dist.is_initialized()
+    if is_distributed and device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if joins:
         _join("nccl" if device.startswith("cuda") else "gloo")

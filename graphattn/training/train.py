@@ -81,9 +81,9 @@ def train(
     safetensors()
     progress = _callback(tell, on_epoch)
     settings = Options.of(options)
-    given = [name for name, value in options.items() if value is not None]
+    option_names = [name for name, value in options.items() if value is not None]
     before = begun(out)
-    if before is not None and {*given} <= OF_THE_LOOP:
+    if before is not None and {*option_names} <= OF_THE_LOOP:
         shapes = before.shapes(folder)
         new = same_settings(before, shapes, options)
     else:
@@ -94,7 +94,7 @@ def train(
 
         def begin() -> Run:
             lock.enter_context(new.alone())
-            return continued(new, given)
+            return continued(new, option_names)
 
         run = processes.first_does(begin)
         try:
@@ -134,16 +134,16 @@ def resume(
     safetensors()
     progress = _callback(tell, on_epoch)
     run = Run.load(out)
-    how = run.schedule
+    schedule = run.schedule
     if device is not None:
-        how = replace(how, device=device)
+        schedule = replace(schedule, device=device)
     if epochs is not None:
-        how = replace(how, epochs=epochs)
+        schedule = replace(schedule, epochs=epochs)
     if workers is not None:
-        how = replace(how, workers=workers)
+        schedule = replace(schedule, workers=workers)
     if folder is None:
         folder = run.folder
-    run = replace(run, schedule=how, folder=Path(folder))
+    run = replace(run, schedule=schedule, folder=Path(folder))
     device_here(run.schedule.device, numbers=True)
     shapes = run.shapes(run.folder)
     same_files(shapes, run.files)

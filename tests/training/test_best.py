@@ -10,7 +10,7 @@ from graphattn.graphs import Hierarchy
 from graphattn.graphs.points.hierarchy import Level
 from graphattn.shapes import Shape
 from graphattn.training import Run
-from graphattn.training.best import SHARES, Best, advantage, said
+from graphattn.training.best import SHARES, Best, advantage, choice_in_words
 from graphattn.training.difference import limits
 from graphattn.training.tasks import TASKS
 
@@ -98,7 +98,7 @@ def test_the_candidate_with_the_best_score_is_chosen_with_its_margin(chosen, mon
     assert choice["name"] == chosen
     assert choice["validation"][chosen] == 1
     assert choice["margin"] == pytest.approx(1 - 133 / 267, abs=0.01)
-    assert said(choice).startswith(f"{chosen} answers, by a margin of 0.50")
+    assert choice_in_words(choice).startswith(f"{chosen} answers, by a margin of 0.50")
 
 
 def test_a_candidate_that_is_better_by_chance_leaves_the_answer_to_the_forest(monkeypatch):
@@ -108,7 +108,9 @@ def test_a_candidate_that_is_better_by_chance_leaves_the_answer_to_the_forest(mo
     choice = candidates(monkeypatch, y, wrong)
     assert choice["name"] == "the forest"
     assert choice["margin"] < 0
-    assert "as no score on the validation part is higher by more than chance" in said(choice)
+    assert "as no score on the validation part is higher by more than chance" in choice_in_words(
+        choice
+    )
     spread = wrong | {"the forest": list(range(0, 200, 20))}
     assert candidates(monkeypatch, y, spread)["name"] == "the mean of both"
 
@@ -131,7 +133,7 @@ def test_a_network_that_diverged_leaves_the_answer_to_the_forest(wrong):
     model.share.fill_(1)
     choice = model.choice()
     assert choice == {"name": "the forest", "validation": {"the forest": 0.25}, "margin": None}
-    assert said(choice) == "the forest answers, the only one with a score (0.250)"
+    assert choice_in_words(choice) == "the forest answers, the only one with a score (0.250)"
 
 
 def test_a_network_without_finite_answers_is_never_chosen(monkeypatch):
@@ -150,7 +152,7 @@ def test_without_a_validation_part_the_forest_answers():
     model = Best(3, 2, widths=(8, 8))
     model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(torch.zeros(0)), None)
     assert float(model.share) == 1
-    assert said(model.choice()) == "the forest answers, as no validation part chooses"
+    assert choice_in_words(model.choice()) == "the forest answers, as no validation part chooses"
 
 
 def test_of_candidates_with_one_score_the_forest_is_chosen(monkeypatch):
@@ -176,7 +178,7 @@ def test_a_run_says_what_answers_and_is_read_again(tmp_path):
         epochs=1,
         model_options={"widths": [8] * 4},
     )
-    line = said(result.choice)
+    line = choice_in_words(result.choice)
     assert line in "\n".join(texts)
     assert line in str(result)
     assert line in (tmp_path / "run" / "report.html").read_text()
@@ -212,7 +214,7 @@ def test_shapes_have_a_best_model_too(task, tmp_path, no_page):
     how = {**HOW, "model_options": {"widths": [8, 8], "trees": 9}, "control": False}
     result = ga.training.train(tmp_path / "shapes", tmp_path / "run", task=task, val=0.3, **how)
     assert result.choice["name"] in SHARES
-    assert said(result.choice) in str(result)
+    assert choice_in_words(result.choice) in str(result)
     assert result.choice["validation"]["the forest"] > 0.7
     again = ga.training.resume(tmp_path / "run")
     assert (again.scores, again.choice) == (result.scores, result.choice)

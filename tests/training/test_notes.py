@@ -238,7 +238,7 @@ def test_a_run_that_ends_early_says_why_and_its_scores_come_before_the_controls(
         for part in (why, "held out", "control: ")
     }
     assert place[why] < place["held out"] < place["control: "]
-    assert words[place["held out"]] == result.own
+    assert words[place["held out"]] == result.in_words
     assert "held out" not in words[-1]
     assert "a random forest, on the same split" in words[-1]
 
@@ -259,8 +259,8 @@ def test_classes_of_las_that_no_point_has_are_not_listed(tmp_path, no_page):
         "ShapeFolder(6 shapes to segment, 60 to 60 points; files with labels: ground, building, "
         "water)\n"
     )
-    assert "vegetation" not in result.own
-    assert "never classified" not in result.own
+    assert "vegetation" not in result.in_words
+    assert "never classified" not in result.in_words
 
 
 @pytest.mark.parametrize(("model", "hint"), [("unet", True), ("best", False)])
