@@ -142,12 +142,12 @@ class BERT(nn.Module):
                     "processes"
                 )
         x = self.embedded(tokens, types, positions)
-        given: dict[str, Any] = {"score_bias": score_bias, "lengths": lengths}
+        options: dict[str, Any] = {"score_bias": score_bias, "lengths": lengths}
         if self.stack.encodes_positions(score_bias):
-            given["positions"] = positions
+            options["positions"] = positions
         if graph is None:
             graph = self.graph
-        x = self.stack(x, graph, **given)
+        x = self.stack(x, graph, **options)
         if self.head is None:
             return x
         return self.head(x)

@@ -71,13 +71,13 @@ class EncodeProcessDecode(nn.Module):
         block = partial(EdgeBlock, embed_dim, num_heads, geometry, probability(dropout, "dropout"))
         self.embedding = Perceptron(width(features, "features"), embed_dim, embed_dim)
         if target_features is None:
-            own = None
+            target_width = None
         else:
-            own = width(target_features, "target_features")
-        if own is None:
+            target_width = width(target_features, "target_features")
+        if target_width is None:
             self.targets = None
         else:
-            self.targets = Perceptron(own, embed_dim, embed_dim)
+            self.targets = Perceptron(target_width, embed_dim, embed_dim)
         self.encoder = Descent(embed_dim, embed_dim, num_heads, geometry)
         self.processor = nn.ModuleList(block() for _ in range(width(num_layers, "num_layers")))
         self.decoder = Between(embed_dim, embed_dim, num_heads, geometry)
@@ -117,7 +117,9 @@ class EncodeProcessDecode(nn.Module):
                 needs = "needs decode, queries and targets"
             else:
                 needs = "takes no other points"
-            raise OptionError(f"the model was built with target_features={self._own()}: it {needs}")
+            raise OptionError(
+                f"the model was built with target_features={self._target_width()}: it {needs}"
+            )
         fine, coarse = shape.levels
         x = self.embedding(x)
         hidden = self.encoder(x, fine, coarse)
@@ -126,7 +128,7 @@ class EncodeProcessDecode(nn.Module):
         graph = coarse.up
         if self.targets is not None and decode is not None and queries is not None:
             need_graph(decode, "decode")
-            check_input("targets", targets, self._own() or 0, self.targets.first, "T")
+            check_input("targets", targets, self._target_width() or 0, self.targets.first, "T")
             fine = Level(queries, None, ())
             graph = decode
             x = self.targets(targets)
@@ -134,7 +136,7 @@ class EncodeProcessDecode(nn.Module):
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return self.head(self.norm(x))
 
-    def _own(self) -> int | None:
+    def _target_width(self) -> int | None:
         if self.targets is None:
             return None
         return self.targets.first.in_features

@@ -49,7 +49,7 @@ def example(
     return register
 
 
-def small_cloud(num_points: int = 13, **how: Any) -> Any:
+def small_cloud(num_points: int = 13, **options: Any) -> Any:
     """A hierarchy of a cloud that is the same on every machine."""
     from ..graphs import hierarchy, knn
 
@@ -60,7 +60,7 @@ def small_cloud(num_points: int = 13, **how: Any) -> Any:
     }
     with torch.device("cpu"):  # a model may be made on another device
         pos = torch.linspace(0, 40, 3 * num_points).sin().view(num_points, 3)
-        return hierarchy(pos, **{**near, **how})
+        return hierarchy(pos, **{**near, **options})
 
 
 def small_grid() -> Any:

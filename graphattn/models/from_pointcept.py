@@ -45,10 +45,12 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | 
     if not isinstance(state, Mapping) or not all(isinstance(x, Tensor) for x in state.values()):
         raise LoaderError(f"state must be a state dict, tensors by name, got {shown(state)}")
     # for pretraining only
-    theirs = {_ours(name): name for name in state if not name.endswith("embedding.mask_token")}
-    made: dict[str, Tensor] = {}
-    for name, old in theirs.items():
-        gamma = theirs.get(f"{name.rpartition('.')[0]}.gamma")  # LayerScale, after a projection
+    old_names = {
+        _new_name(name): name for name in state if not name.endswith("embedding.mask_token")
+    }
+    tensors: dict[str, Tensor] = {}
+    for name, old in old_names.items():
+        gamma = old_names.get(f"{name.rpartition('.')[0]}.gamma")  # LayerScale, after a projection
         if gamma != old:
             x = _kernel(state[old])
             if gamma is not None:
@@ -56,32 +58,32 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | 
             rotated_dim = None
             if rotary:
                 rotated_dim = head_dim
-            made |= _parts(name, x, rotated_dim)
-    model = make(**_sizes(made), head_dim=head_dim, rotary=rotary).to(
-        _get(made, "stem.weight").dtype
+            tensors |= _parts(name, x, rotated_dim)
+    model = make(**_sizes(tensors), head_dim=head_dim, rotary=rotary).to(
+        _get(tensors, "stem.weight").dtype
     )
-    own = model.state_dict()
-    left = [theirs.get(name, name) for name in made if name not in own]
+    expected = model.state_dict()
+    left = [old_names.get(name, name) for name in tensors if name not in expected]
     if left:
         raise LoaderError(f"state has tensors that the model lacks: {', '.join(sorted(left)[:6])}")
     try:
-        model.load_state_dict({name: _get(made, name) for name in own})
+        model.load_state_dict({name: _get(tensors, name) for name in expected})
     except RuntimeError as error:
         raise LoaderError(f"state: {error}") from error
     return model
 
 
-def _ours(name: str) -> str:
-    return re.sub(r"downs\.(\d+)", lambda found: f"downs.{int(found[1]) - 1}", rename(name, _NAMES))
+def _new_name(name: str) -> str:
+    return re.sub(r"downs\.(\d+)", lambda match: f"downs.{int(match[1]) - 1}", rename(name, _NAMES))
 
 
-def _get(made: dict[str, Tensor], name: str) -> Tensor:
-    if name not in made:
+def _get(tensors: dict[str, Tensor], name: str) -> Tensor:
+    if name not in tensors:
         raise LoaderError(
             f"state must have {name!r}, as Point Transformer V3 does; pass the state of such a "
             "model"
         )
-    return made[name]
+    return tensors[name]
 
 
 def _parts(name: str, x: Tensor, rotated: int | None) -> dict[str, Tensor]:
@@ -104,21 +106,21 @@ def _parts(name: str, x: Tensor, rotated: int | None) -> dict[str, Tensor]:
     }
 
 
-def _sizes(made: dict[str, Tensor]) -> dict[str, Any]:
+def _sizes(tensors: dict[str, Tensor]) -> dict[str, Any]:
     """The model's arguments."""
 
     def depths(side: str, count: int) -> list[int]:
-        numbers = [re.match(rf"levels\.{side}\.(\d+)\.(\d+)\.", name) for name in made]
-        blocks = [(int(found[1]), int(found[2]) + 1) for found in numbers if found]
+        numbers = [re.match(rf"levels\.{side}\.(\d+)\.(\d+)\.", name) for name in tensors]
+        blocks = [(int(match[1]), int(match[2]) + 1) for match in numbers if match]
         return [
             max((depth for stage, depth in blocks if stage == number), default=0)
             for number in range(count)
         ]
 
     downs = sum(
-        name.startswith("levels.downs.") and name.endswith("linear.weight") for name in made
+        name.startswith("levels.downs.") and name.endswith("linear.weight") for name in tensors
     )
-    if any(name.startswith("levels.ups.") for name in made):
+    if any(name.startswith("levels.ups.") for name in tensors):
         ups = downs
     else:
         ups = 0
@@ -127,23 +129,25 @@ def _sizes(made: dict[str, Tensor]) -> dict[str, Any]:
         raise LoaderError(
             "state must have keys enc.enc0.block0...; pass that of a Point Transformer V3"
         )
-    first = _get(made, "stem.weight").shape
+    first = _get(tensors, "stem.weight").shape
     has = [
-        [f"levels.stages.{s}.0.{name}" in made or not depth for s, depth in enumerate(down)]
+        [f"levels.stages.{s}.0.{name}" in tensors or not depth for s, depth in enumerate(down)]
         for name in _PARTS
     ]
     return {
         "features": first[-1],
-        "out_dim": made["head.weight"].shape[0] if "head.weight" in made else None,
+        "out_dim": tensors["head.weight"].shape[0] if "head.weight" in tensors else None,
         "widths": [
             first[-2],
-            *(_get(made, f"levels.downs.{i}.linear.weight").shape[0] for i in range(downs)),
+            *(_get(tensors, f"levels.downs.{i}.linear.weight").shape[0] for i in range(downs)),
         ],
         "depths": down,
-        "back_widths": [_get(made, f"levels.ups.{i}.linear.weight").shape[0] for i in range(ups)],
+        "back_widths": [
+            _get(tensors, f"levels.ups.{i}.linear.weight").shape[0] for i in range(ups)
+        ],
         "back_depths": depths("back", ups),
         "stem": "conv" if len(first) == 3 else "linear",
-        "norm": "batch" if "stem_norm.norm.running_mean" in made else "layer",
+        "norm": "batch" if "stem_norm.norm.running_mean" in tensors else "layer",
         "readout": "node" if ups else "shape",
         "convs": has[0],
         "attends": has[1],

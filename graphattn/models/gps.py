@@ -131,10 +131,10 @@ class GPSBlock(nn.Module):
                     "local message passing needs rows of all nodes, got a shard; leave out local"
                 )
             if local_attr is None:
-                given = {}
+                options = {}
             else:
-                given = {"edge_attr": local_attr}
-            messages = self.local(x, edge_index, **given)
+                options = {"edge_attr": local_attr}
+            messages = self.local(x, edge_index, **options)
             if not isinstance(messages, Tensor) or messages.shape != x.shape:
                 raise ShapeError(
                     f"local must return as many channels as it is given, {tuple(x.shape)}, got "
@@ -150,31 +150,31 @@ class GPSBlock(nn.Module):
         Raises:
             OptionError: If it has another attention than ``"multihead"``, or a norm by graph.
         """
-        given: Any = conv
-        if type(given).__name__ != "GPSConv" or not isinstance(given.attn, nn.MultiheadAttention):
+        layer: Any = conv
+        if type(layer).__name__ != "GPSConv" or not isinstance(layer.attn, nn.MultiheadAttention):
             raise OptionError(f'expected a GPSConv of attn_type="multihead", got {conv!r}')
-        norms = (given.norm1, given.norm2, given.norm3)
-        if given.norm_with_batch or any(norm is None for norm in norms):
+        norms = (layer.norm1, layer.norm2, layer.norm3)
+        if layer.norm_with_batch or any(norm is None for norm in norms):
             raise OptionError(
                 'a norm that needs batch, or none, has no counterpart; use norm="batch_norm" or '
                 "an nn.Module"
             )
-        up, activation, _, down, _ = given.mlp
-        made = cls(
-            given.channels,
-            given.heads,
+        up, activation, _, down, _ = layer.mlp
+        block = cls(
+            layer.channels,
+            layer.heads,
             up.out_features,
             activation=activation,
-            dropout=given.dropout,
+            dropout=layer.dropout,
         )
-        made.attention = GraphAttention.from_torch(given.attn)
-        made.local, (made.local_norm, made.attention_norm, made.feed_forward_norm) = (
-            given.conv,
+        block.attention = GraphAttention.from_torch(layer.attn)
+        block.local, (block.local_norm, block.attention_norm, block.feed_forward_norm) = (
+            layer.conv,
             norms,
         )
-        made.feed_forward.up = up
-        made.feed_forward.down = down
-        return made.train(given.training)
+        block.feed_forward.up = up
+        block.feed_forward.down = down
+        return block.train(layer.training)
 
 
 def _normed(norm: nn.Module | None, x: Tensor) -> Tensor:

@@ -196,14 +196,14 @@ def gpt2(
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3;
     the deviation 0.02 as 2018's, section 4.1.
     """
-    made = GPT(
+    model = GPT(
         vocab_size,
         embed_dim,
         num_heads,
         num_layers,
         **{"max_len": 1024, "activation": "gelu_tanh", **options},
     )
-    for name, module in made.stack.named_modules():
+    for name, module in model.stack.named_modules():
         if isinstance(module, nn.Linear):
             ends_branch = name.endswith(("out_proj", "feed_forward.down"))
             std = 0.02
@@ -212,7 +212,7 @@ def gpt2(
             nn.init.normal_(module.weight, std=std)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-    return made
+    return model
 
 
 def llama(

@@ -161,10 +161,10 @@ class GraphTransformer(nn.Module):
                     "local must be a function that returns a torch.nn.Module, got "
                     f"{shown(modules[0])}"
                 )
-            made = [
+            blocks = [
                 GPSBlock(*sizes, local=module, edge_dim=edge_dim, **options) for module in modules
             ]
-            self.layers.extend(made)
+            self.layers.extend(blocks)
         self.head: nn.Module = nn.Identity()
         if out_dim is not None:
             self.head = nn.Linear(embed_dim, width(out_dim, "out_dim"))
@@ -245,7 +245,7 @@ class GraphTransformer(nn.Module):
             if edge_attr is None:
                 attrs = walks
             else:
-                attrs = [torch.cat((made, edge_attr), -1) for made in walks]
+                attrs = [torch.cat((walk, edge_attr), -1) for walk in walks]
         biases: list[Any] = [None] * len(graphs)
         if paths is not None:
             biases = [paths(one, edges) for one in graphs]

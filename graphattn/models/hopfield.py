@@ -94,18 +94,18 @@ class Hopfield(nn.Module):
         need_graph(graph, "Hopfield")
         _check(patterns, graph.num_nodes)
         source, target = graph.edge_index.to(patterns.device)
-        wide = patterns.to(torch.promote_types(patterns.dtype, torch.float32))
-        return cls(graph, (wide[:, target] * wide[:, source]).mean(0))
+        values = patterns.to(torch.promote_types(patterns.dtype, torch.float32))
+        return cls(graph, (values[:, target] * values[:, source]).mean(0))
 
     def field(self, state: Tensor) -> Tensor:
         """The field at each spin (..., N): the sum of its neighbours times their couplings."""
         _check(state, self.graph.num_nodes)
         source, target = self.graph.edge_index.to(state.device)
-        wide = torch.promote_types(
+        dtype = torch.promote_types(
             torch.promote_types(state.dtype, self.coupling.dtype), torch.float32
         )
         return scatter_sum(
-            state.to(wide)[..., source] * self.coupling, target, self.graph.num_nodes, -1
+            state.to(dtype)[..., source] * self.coupling, target, self.graph.num_nodes, -1
         )
 
     def energy(self, state: Tensor) -> Tensor:
@@ -152,8 +152,8 @@ class Hopfield(nn.Module):
     def _turn(self, state: Tensor, node: int) -> Tensor:
         some = slice(self._ptr[node], self._ptr[node + 1])
         coupling = self.coupling[self._edge[some]]
-        wide = torch.promote_types(torch.promote_types(state.dtype, coupling.dtype), torch.float32)
-        pull = (state[..., self._index[some]].to(wide) * coupling).sum(-1)
+        dtype = torch.promote_types(torch.promote_types(state.dtype, coupling.dtype), torch.float32)
+        pull = (state[..., self._index[some]].to(dtype) * coupling).sum(-1)
         degree = torch.tensor(float(some.stop - some.start), device=state.device)
         turned = state.clone()
         turned[..., node] = _turned(

@@ -101,7 +101,7 @@ class Levels(nn.Module):
     def check(
         self, x: Any, shape: Any, features: int, reader: nn.Module, builder: str = ""
     ) -> Hierarchy:
-        """As :func:`levels_checked`."""
+        """The hierarchy of one call, checked by :func:`levels_checked`."""
         return levels_checked(x, shape, len(self.widths), features, reader, builder)
 
 
@@ -167,14 +167,16 @@ def refuse_shards(shape: Hierarchy, words: str) -> None:
 class Down(nn.Module):
     """The maximum or the mean of a coarser point's neighbours, each through a dense layer."""
 
-    def __init__(self, fine: int, coarse: int, dense: Part = nn.Linear, how: str = "max") -> None:
+    def __init__(
+        self, fine: int, coarse: int, dense: Part = nn.Linear, reduction: str = "max"
+    ) -> None:
         super().__init__()
         self.dense = dense(fine, coarse)
-        self.how = how
+        self.reduction = reduction
 
     def forward(self, x: Tensor, fine: Level, coarse: Level) -> Tensor:
         assert coarse.down is not None
-        return pool(self.dense(x), coarse.down, self.how)
+        return pool(self.dense(x), coarse.down, self.reduction)
 
 
 class Up(nn.Module):
@@ -227,9 +229,9 @@ def heads_of(widths: Sequence[int], channels: int, name: str) -> None:
             raise OptionError(f"widths must be multiples of {name}={channels}, got {C}")
 
 
-def of_clouds(x: Tensor, shape: Hierarchy, *how: str) -> Tensor:
+def of_clouds(x: Tensor, shape: Hierarchy, *reductions: str) -> Tensor:
     """The "mean" or "max" over the coarsest points of each cloud, or both, (..., B, C)."""
-    return torch.cat([pool(x, shape.clouds, word) for word in how], -1)
+    return torch.cat([pool(x, shape.clouds, word) for word in reductions], -1)
 
 
 def carried(x: Tensor, coarse: Level) -> Tensor:

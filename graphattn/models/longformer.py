@@ -81,7 +81,7 @@ class Longformer(nn.Module):
         """Arguments as in the docstring of the class."""
         super().__init__()
         check_names(
-            {name: given for name, given in options.items() if name != "backend"}, BERT.__init__
+            {name: value for name, value in options.items() if name != "backend"}, BERT.__init__
         )
         if isinstance(windows, int):
             windows = [windows] * num_layers
@@ -129,7 +129,7 @@ class Longformer(nn.Module):
         x = self.text.embedded(tokens, types, positions)
         if lengths is not None:
             check_lengths(lengths, tokens)
-        made: dict[int, Any] = {}  # layers of the same graph share its rows
+        biased_graphs: dict[int, Any] = {}  # layers of the same graph share its rows
         layers: Any = zip(
             self.text.stack.layers,
             self.of_global,
@@ -137,7 +137,7 @@ class Longformer(nn.Module):
             strict=True,
         )
         for block, of_global, reads in layers:
-            if id(reads) not in made:
+            if id(reads) not in biased_graphs:
                 sized = reads.at(x.shape[-2])
                 with_biases: list[Any] = []
                 for part in (sized, _rows(sized, chosen)):
@@ -145,9 +145,9 @@ class Longformer(nn.Module):
                     if lengths is not None:
                         bias = padding_bias(part, lengths, x)
                     with_biases.append((part, bias))
-                made[id(reads)] = with_biases
-            own, rows = made[id(reads)]
-            x = _read(block, of_global, x, own, rows, chosen)
+                biased_graphs[id(reads)] = with_biases
+            layer_graph, rows = biased_graphs[id(reads)]
+            x = _read(block, of_global, x, layer_graph, rows, chosen)
         if self.text.head is None:
             return x
         return self.text.head(x)
@@ -159,9 +159,13 @@ class Longformer(nn.Module):
 
 def _beside(block: Any) -> GraphAttention:
     """An attention of the sizes of a block's, without the output projection, which they share."""
-    own: GraphAttention = block.attention
+    attention: GraphAttention = block.attention
     return GraphAttention(
-        own.embed_dim, own.num_heads, out_proj=False, dropout=own.dropout, backend=own.backend
+        attention.embed_dim,
+        attention.num_heads,
+        out_proj=False,
+        dropout=attention.dropout,
+        backend=attention.backend,
     )
 
 
@@ -179,12 +183,12 @@ def _read(
     block: TransformerBlock,
     of_global: GraphAttention,
     x: Tensor,
-    own: tuple[AttentionGraph | PerHead, Tensor | None],
+    layer_graph: tuple[AttentionGraph | PerHead, Tensor | None],
     rows: tuple[AttentionGraph | PerHead, Tensor | None],
     tokens: tuple[int, ...],
 ) -> Tensor:
     """A post-norm block whose rows of global tokens are replaced; graphs with their biases."""
-    attended = block.attention(x, own[0], score_bias=own[1])
+    attended = block.attention(x, layer_graph[0], score_bias=layer_graph[1])
     if tokens and block.attention.out_proj is not None:
         place = torch.tensor(tokens, device=x.device)
         others = of_global(x.index_select(-2, place), rows[0], context=x, score_bias=rows[1])

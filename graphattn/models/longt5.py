@@ -71,20 +71,23 @@ class SummaryEncoder(nn.Module):
         if lengths is not None:
             check_lengths(lengths, x[..., 0])
         number = self._numbers(x, lengths)
-        made: dict[
+        biased_graphs: dict[
             int, tuple[AttentionGraph, Tensor]
         ] = {}  # layers of the same graph share its biases
         layers: Any = zip(
             self.layers, self.summary_norms, layers_of(graph, len(self.layers)), strict=True
         )
         for layer, norm, reads in layers:
-            if id(reads) not in made:
-                both, source, target = _beside(reads.at(N), N // self.block, x.device)
-                made[id(reads)] = both, self._bias(source, target, number, score_bias, lengths)
-            both, bias = made[id(reads)]
+            if id(reads) not in biased_graphs:
+                joint_graph, source, target = _beside(reads.at(N), N // self.block, x.device)
+                biased_graphs[id(reads)] = (
+                    joint_graph,
+                    self._bias(source, target, number, score_bias, lengths),
+                )
+            joint_graph, bias = biased_graphs[id(reads)]
             x = layer(
                 x,
-                both,
+                joint_graph,
                 score_bias=bias,
                 sources=lambda y, norm=norm: torch.cat((y, norm(self._sums(y, number))), -2),
             )
@@ -108,10 +111,10 @@ class SummaryEncoder(nn.Module):
     def _sums(self, y: Tensor, number: Tensor) -> Tensor:
         """Sums (..., G, C) of the tokens of every block."""
         G = y.shape[-2] // self.block
-        own = torch.arange(y.shape[-2], device=y.device) // self.block
+        block_ids = torch.arange(y.shape[-2], device=y.device) // self.block
         # of a whole block, and after the last one
-        inside = number == own
-        after = number < own
+        inside = number == block_ids
+        after = number < block_ids
         sums = (
             torch.where(inside.unsqueeze(-1), y, 0.0)[..., : G * self.block, :]
             .unflatten(-2, (G, self.block))
@@ -144,8 +147,8 @@ def _beside(
     graph: AttentionGraph, num_summaries: int, device: torch.device
 ) -> tuple[AttentionGraph, Tensor, Tensor]:
     """The graph of tokens and summaries, cached with the tokens' graph, and its edges' ends."""
-    both = graph
+    joint_graph = graph
     if num_summaries:
         parts = [[graph, cross(graph.num_targets, num_summaries)]]
-        both = cached(graph, (SummaryEncoder, num_summaries), lambda: composite(parts))
-    return both, both.source.to(device), both.target.to(device)
+        joint_graph = cached(graph, (SummaryEncoder, num_summaries), lambda: composite(parts))
+    return joint_graph, joint_graph.source.to(device), joint_graph.target.to(device)

@@ -79,11 +79,11 @@ def padded(x: Tensor, grid: Grid, sides: Grid) -> Tensor:
     """
     if x.shape[-2] != math.prod(grid):
         raise ShapeError(f"x has {x.shape[-2]} nodes, but a grid of {grid} has {math.prod(grid)}")
-    whole = whole_cells(grid, sides)
-    if whole == grid:
+    padded_grid = whole_cells(grid, sides)
+    if padded_grid == grid:
         return x
     more = [0, 0]
-    for length, full in zip(reversed(grid), reversed(whole), strict=True):
+    for length, full in zip(reversed(grid), reversed(padded_grid), strict=True):
         more += [0, full - length]
     return nn.functional.pad(x.unflatten(-2, grid), more).flatten(-1 - len(grid), -2)
 

@@ -86,24 +86,24 @@ class PatchEmbedding(nn.Module):
             raise ShapeError(f"pixels must be (B, {channels}, {letters}), got {got}")
         check_kind(self.projection, "pixels", pixels)
         size = tuple(pixels.shape[-axes:])
-        whole = [
+        padding = [
             n * p - length for n, p, length in zip(self.grid(size), self.patch, size, strict=True)
         ]
-        if any(whole):
+        if any(padding):
             pixels = nn.functional.pad(
-                pixels, [side for more in reversed(whole) for side in (0, more)]
+                pixels, [side for more in reversed(padding) for side in (0, more)]
             )
         return self.projection(pixels).flatten(-axes).transpose(-1, -2)
 
 
-def sides(name: str, given: Any, axes: Iterable[str]) -> Size:
+def sides(name: str, value: Any, axes: Iterable[str]) -> Size:
     """One side for each of the axes; of an image from one number, too."""
     axes = tuple(axes)
-    if axes == ("height", "width") and not isinstance(given, tuple | list):
-        given = (given, given)
-    if not isinstance(given, tuple | list) or len(given) != len(axes):
-        raise OptionError(f"{name} must be ({', '.join(axes)}), got {given!r}")
-    return tuple(width(side, name) for side in given)
+    if axes == ("height", "width") and not isinstance(value, tuple | list):
+        value = (value, value)
+    if not isinstance(value, tuple | list) or len(value) != len(axes):
+        raise OptionError(f"{name} must be ({', '.join(axes)}), got {value!r}")
+    return tuple(width(side, name) for side in value)
 
 
 def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1) -> AttentionGraph:

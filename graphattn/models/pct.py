@@ -70,24 +70,27 @@ class PCT(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        wide = sizes(widths, "widths")
-        self.widths = wide
+        level_widths = sizes(widths, "widths")
+        self.widths = level_widths
         self.readout = one_of(readout, "readout", READOUTS)
         self.embedding = nn.Sequential(
-            Dense(width(features, "features"), wide[0]), Dense(wide[0], wide[0])
+            Dense(width(features, "features"), level_widths[0]),
+            Dense(level_widths[0], level_widths[0]),
         )
-        self.groupings = nn.ModuleList(Grouping(fine, coarse) for fine, coarse in pairwise(wide))
-        last = wide[-1]
+        self.groupings = nn.ModuleList(
+            Grouping(fine, coarse) for fine, coarse in pairwise(level_widths)
+        )
+        last = level_widths[-1]
         layers = width(num_layers, "num_layers")
         self.layers = nn.ModuleList(OffsetAttention(last) for _ in range(layers))
         self.fuse = Dense((layers + 1) * last, 4 * last)
         if readout == "shape":
-            many = 2 * 4 * last
+            head_width = 2 * 4 * last
         else:
-            many = 3 * 4 * last
+            head_width = 3 * 4 * last
         drop = nn.Dropout(probability(dropout, "dropout"))
         self.head = nn.Sequential(
-            Dense(many, last), drop, nn.Linear(last, width(out_dim, "out_dim"))
+            Dense(head_width, last), drop, nn.Linear(last, width(out_dim, "out_dim"))
         )
 
     @names_checked
@@ -114,18 +117,18 @@ class PCT(nn.Module):
             level = shape.levels[-1]
             parts.append(layer(parts[-1], level.graphs[number % len(level.graphs)]))
         x = self.fuse(torch.cat(parts, -1))
-        whole = of_clouds(x, shape, "mean", "max")
+        cloud_features = of_clouds(x, shape, "mean", "max")
         if self.readout == "shape":
-            return self.head(whole)
+            return self.head(cloud_features)
         for fine, coarse in reversed(list(pairwise(shape.levels))):
             assert coarse.up is not None
             x = interpolate(x, coarse.up, coarse.pos, fine.pos)
         batch = shape.levels[0].batch
         if batch is None:
-            own = whole.expand(*x.shape[:-1], -1)
+            context = cloud_features.expand(*x.shape[:-1], -1)
         else:
-            own = whole.index_select(-2, batch)
-        return self.head(torch.cat((x, own), -1))
+            context = cloud_features.index_select(-2, batch)
+        return self.head(torch.cat((x, context), -1))
 
 
 class Grouping(nn.Module):
@@ -161,12 +164,12 @@ class OffsetAttention(nn.Module):
         # exp(s_ts) / sum_t' exp(s_t's), normalised over s: a softmax over s of s_ts less a source's
         # own lse
         other: Any = attention(key, key, torch.zeros_like(key), graph, scale=1.0, return_lse=True)
-        wide = key.to(other.lse.dtype)
-        query = torch.cat((wide, torch.ones_like(wide[..., :1])), -1)
-        wide = torch.cat((wide, -other.lse[..., None]), -1)
-        value = self.value(x).unsqueeze(-2).to(wide.dtype)
+        keys = key.to(other.lse.dtype)
+        query = torch.cat((keys, torch.ones_like(keys[..., :1])), -1)
+        keys = torch.cat((keys, -other.lse[..., None]), -1)
+        value = self.value(x).unsqueeze(-2).to(keys.dtype)
         with without_autocast(x.device.type):  # lse in full precision
-            read: Any = attention(query, wide, value, graph, scale=1.0)
+            read: Any = attention(query, keys, value, graph, scale=1.0)
         return x + self.dense(x - read.squeeze(-2).to(x.dtype))
 
 

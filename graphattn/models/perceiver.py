@@ -60,10 +60,10 @@ class Reading(nn.Module):
             inner = source_dim
         if value_inner is None:
             value_inner = inner
-        for name, wide in (("inner", inner), ("value_inner", value_inner)):
-            if width(wide, name) % num_heads:
+        for name, size in (("inner", inner), ("value_inner", value_inner)):
+            if width(size, name) % num_heads:
                 raise OptionError(
-                    f"{name} must be a multiple of num_heads, got {wide} and {num_heads}"
+                    f"{name} must be a multiple of num_heads, got {size} and {num_heads}"
                 )
         self.residual = residual
         self.norm = nn.LayerNorm(embed_dim)
@@ -167,9 +167,9 @@ class Perceiver(nn.Module):
         self.queries: nn.Parameter | None = None
         self.write: Reading | None = None
         if outputs is not None:
-            number, wide = (width(size, "outputs") for size in outputs)
-            self.queries = nn.Parameter(torch.randn(number, wide) * 0.02)
-            self.write = Reading(wide, embed_dim, **_named(write))
+            number, output_dim = (width(size, "outputs") for size in outputs)
+            self.queries = nn.Parameter(torch.randn(number, output_dim) * 0.02)
+            self.write = Reading(output_dim, embed_dim, **_named(write))
         self.head: nn.Module | None = None
 
     @names_checked

@@ -124,10 +124,12 @@ class PointTransformer(PointStages):
         dropout: float = 0.0,
     ) -> None:
         """Arguments as in the docstring of the class."""
-        wide = sizes(widths, "widths")
-        heads_of(wide, width(share, "share"), "share")
+        level_widths = sizes(widths, "widths")
+        heads_of(level_widths, width(share, "share"), "share")
         block = partial(VectorBlock, share=share, axes=axes)
-        super().__init__(features, out_dim, wide, depths, 1, block, readout, dropout=dropout)
+        super().__init__(
+            features, out_dim, level_widths, depths, 1, block, readout, dropout=dropout
+        )
 
 
 class Dense(nn.Module):

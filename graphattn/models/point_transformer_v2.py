@@ -58,13 +58,13 @@ class PointTransformerV2(PointStages):
         drop_path: float = 0.0,
     ) -> None:
         """Arguments as in the docstring of the class."""
-        wide = sizes(widths, "widths")
-        heads_of(wide, width(channels, "channels"), "channels")
+        level_widths = sizes(widths, "widths")
+        heads_of(level_widths, width(channels, "channels"), "channels")
         drop_path = probability(drop_path, "drop_path", below_one=True)
         block = partial(
             GroupedBlock, channels=channels, axes=width(axes, "axes"), drop_path=drop_path
         )
-        super().__init__(features, out_dim, wide, depths, 1, block, readout)
+        super().__init__(features, out_dim, level_widths, depths, 1, block, readout)
 
 
 class ActivatedLinear(nn.Linear):

@@ -84,37 +84,41 @@ class PointTransformerV3(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        wide = sizes(widths, "widths")
+        level_widths = sizes(widths, "widths")
         if readout == "shape":
-            up = wide[:-1]
-        elif wide[1:]:
-            up = sizes(back_widths, "back_widths", len(wide) - 1)
+            up = level_widths[:-1]
+        elif level_widths[1:]:
+            up = sizes(back_widths, "back_widths", len(level_widths) - 1)
         else:
             up = []
-        heads_of([*wide, *up], width(head_dim, "head_dim"), "head_dim")
+        heads_of([*level_widths, *up], width(head_dim, "head_dim"), "head_dim")
         one_of(stem, "stem", ("conv", "linear"))
-        made = partial(CellNorm, kind=one_of(norm, "norm", ("batch", "layer")))
+        cell_norm = partial(CellNorm, kind=one_of(norm, "norm", ("batch", "layer")))
         self.features = width(features, "features")
         self.stem: nn.Module
         if stem == "conv":
-            self.stem = CellConv(features, wide[0], 5, bias=False)
+            self.stem = CellConv(features, level_widths[0], 5, bias=False)
         else:
-            self.stem = nn.Linear(features, wide[0])
-        self.stem_norm = made(wide[0])
+            self.stem = nn.Linear(features, level_widths[0])
+        self.stem_norm = cell_norm(level_widths[0])
         back = []
-        if wide[1:] and readout == "node":
-            back = sizes(back_depths, "back_depths", len(wide) - 1, 0)
-        parts = zip(_flags(convs, "convs", wide), _flags(attends, "attends", wide), strict=True)
+        if level_widths[1:] and readout == "node":
+            back = sizes(back_depths, "back_depths", len(level_widths) - 1, 0)
+        parts = zip(
+            _flags(convs, "convs", level_widths),
+            _flags(attends, "attends", level_widths),
+            strict=True,
+        )
         self.levels = Levels(
-            wide,
-            sizes(depths, "depths", len(wide), 0),
+            level_widths,
+            sizes(depths, "depths", len(level_widths), 0),
             back,
             block=[
                 partial(CellBlock, head_dim=head_dim, conv=conv, attends=attend, rotary=rotary)
                 for conv, attend in parts
             ],
-            down=partial(CellPooling, norm=made),
-            up=partial(CellUnpooling, norm=made),
+            down=partial(CellPooling, norm=cell_norm),
+            up=partial(CellUnpooling, norm=cell_norm),
             readout=readout,
             back_widths=up,
         )
@@ -222,25 +226,25 @@ class CellBlock(nn.Module):
             self.linear = nn.Linear(embed_dim, embed_dim)
         self.norm = nn.LayerNorm(embed_dim)
         if rotary is None:
-            turned = None
+            rotary_positions = None
         else:
-            turned = Rotary(head_dim, base=rotary, num_axes=3)
+            rotary_positions = Rotary(head_dim, base=rotary, num_axes=3)
         self.block: TransformerBlock | None = None
         if attends:
-            self.block = TransformerBlock(embed_dim, embed_dim // head_dim, rotary=turned)
+            self.block = TransformerBlock(embed_dim, embed_dim // head_dim, rotary=rotary_positions)
 
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
         near: Any = None
         if level.near:
             near = level.near[0]
         if self.conv is None or self.linear is None:
-            made = x
+            encoding = x
         else:
-            made = self.linear(self.conv(x, near))
-        if made is x:
-            x = self.norm(made)
+            encoding = self.linear(self.conv(x, near))
+        if encoding is x:
+            x = self.norm(encoding)
         else:
-            x = x + self.norm(made)
+            x = x + self.norm(encoding)
         if self.block is None:
             return x
         if self.block.attention.rotary is None:
@@ -254,13 +258,13 @@ def _flags(values: Any, name: str, levels: Sequence[int]) -> list[bool]:
     """A flag for each level."""
     if isinstance(values, bool):
         return [values] * len(levels)
-    given = [
+    flags = [
         flag(value, name)
         for value in several(values, name, "must be True, False, or one of them for each level")
     ]
-    if len(given) != len(levels):
-        raise OptionError(f"{name} must have {len(levels)}, one for each level, got {given}")
-    return given
+    if len(flags) != len(levels):
+        raise OptionError(f"{name} must have {len(levels)}, one for each level, got {flags}")
+    return flags
 
 
 class CellPooling(nn.Module):
@@ -288,5 +292,7 @@ class CellUnpooling(nn.Module):
 
     def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
         assert coarse.up is not None
-        own = nn.functional.gelu(self.own_norm(self.own(skip)))
-        return own + pool(nn.functional.gelu(self.norm(self.linear(x))), coarse.up, "mean")
+        fine_features = nn.functional.gelu(self.own_norm(self.own(skip)))
+        return fine_features + pool(
+            nn.functional.gelu(self.norm(self.linear(x))), coarse.up, "mean"
+        )

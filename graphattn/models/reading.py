@@ -90,14 +90,14 @@ class Reading:
             lengths = None
         else:
             lengths = self.lengths.reshape(-1)
-        each = torch.arange(len(memory), device=memory.device)
+        source_ids = torch.arange(len(memory), device=memory.device)
         if len(memory) not in (1, batch):
             raise ShapeError(
                 f"there must be one source for each prompt, or one for all, got {batch} prompts "
                 f"and {len(memory)} sources; source.repeat_interleave(n, 0) repeats each for n "
                 "prompts"
             )
-        held = HeldMemory(self.model.decoder.hold(memory), graph, lengths, each)
+        held = HeldMemory(self.model.decoder.hold(memory), graph, lengths, source_ids)
         held.reorder(torch.arange(batch, device=memory.device) % len(memory))
         return [*(KeyValueCache() for _ in self.graph), held]
 
@@ -107,16 +107,16 @@ class Reading:
         """Logits (..., T, V) of the token after each; with caches, of continuations."""
         if caches is None:
             return self._decode(self.lengths, tokens, self.memory, graph, self.memory_graph)
-        *own, memory = caches
-        first = own[0].length
-        last = own[0].length + tokens.shape[-1]
+        *layer_caches, memory = caches
+        first = layer_caches[0].length
+        last = layer_caches[0].length + tokens.shape[-1]
         if memory.graph is None:
             reads = None
         else:
             reads = rows(
                 memory.graph, range(first, last), range(memory.graph.num_sources), tokens.device
             )
-        return self._decode(memory.lengths, tokens, memory.layers, graph, reads, own)
+        return self._decode(memory.lengths, tokens, memory.layers, graph, reads, layer_caches)
 
     def _decode(self, lengths: Tensor | None, *operands: Any) -> Tensor:
         if lengths is None:

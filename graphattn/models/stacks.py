@@ -66,15 +66,15 @@ class _Stack(nn.Module):
             self.norm = make_norm(norm, embed_dim, eps, options.get("bias", True))
 
     @classmethod
-    def _from_torch(cls, given: Any, kind: type[nn.Module]) -> Any:
-        refuse_other(given, kind)
-        if not len(given.layers):
+    def _from_torch(cls, module: Any, kind: type[nn.Module]) -> Any:
+        refuse_other(module, kind)
+        if not len(module.layers):
             raise OptionError(f"the nn.{kind.__name__} has no layers")
-        first = given.layers[0].self_attn
-        made = cls(1, first.embed_dim, first.num_heads, final_norm=False)
-        made.layers = nn.ModuleList(TransformerBlock.from_torch(layer) for layer in given.layers)
-        made.norm = deepcopy(given.norm)
-        return made.train(given.training)
+        first = module.layers[0].self_attn
+        stack = cls(1, first.embed_dim, first.num_heads, final_norm=False)
+        stack.layers = nn.ModuleList(TransformerBlock.from_torch(layer) for layer in module.layers)
+        stack.norm = deepcopy(module.norm)
+        return stack.train(module.training)
 
     def _of_layers(self, graph: Layers, caches: list[KeyValueCache] | None) -> list[Graph]:
         """The graph of each layer; caches add sources to the nodes of the layer before."""
@@ -97,7 +97,7 @@ class _Stack(nn.Module):
         edge_attr: Tensor | list[Tensor] | None = None,
         positions: Tensor | None = None,
         lengths: Tensor | None = None,
-        **given: Any,
+        **options: Any,
     ) -> Tensor:
         first: Any = self.layers[0]
         first.check(x)
@@ -115,10 +115,10 @@ class _Stack(nn.Module):
             past = tokens_held(caches, len(self.layers))
         if isinstance(memory, list):
             tokens_held(memory, len(self.layers))
-        biases = self._each("score_bias", score_bias)
-        attrs = self._each("edge_attr", edge_attr)
+        biases = self._per_layer("score_bias", score_bias)
+        attrs = self._per_layer("edge_attr", edge_attr)
         encodes = self.encodes_positions(biases)
-        made: dict[
+        biased_graphs: dict[
             tuple[int, int], tuple[Graph, Tensor | None]
         ] = {}  # layers of the same graph share its biases
         with AllOrNone(*(caches or ())):
@@ -130,15 +130,15 @@ class _Stack(nn.Module):
                 else:
                     cache = caches[number]
                 key = id(reads), id(biases[number])
-                if key not in made:
+                if key not in biased_graphs:
                     if cache is None:
                         dropped = 0
                     else:
                         dropped = cache.dropped
-                    made[key] = _biased(
+                    biased_graphs[key] = _biased(
                         biases[number], reads, x, range(dropped, past), positions, lengths
                     )
-                sized, bias = made[key]
+                sized, bias = biased_graphs[key]
                 of_layer: Any = memory
                 if isinstance(memory, list):
                     of_layer = memory[number]
@@ -154,7 +154,7 @@ class _Stack(nn.Module):
                     memory=of_layer,
                     edge_attr=attrs[number],
                     positions=of_rows,
-                    **given,
+                    **options,
                 )
         if self.norm is None:
             return x
@@ -163,21 +163,21 @@ class _Stack(nn.Module):
     def encodes_positions(self, score_bias: ScoreBias = None) -> bool:
         """True if a layer has rotary positions, or a bias depends on positions."""
         layers: Iterable[Any] = self.layers
-        biases = self._each("score_bias", score_bias)
+        biases = self._per_layer("score_bias", score_bias)
         return any(layer.attention.rotary is not None for layer in layers) or any(
             map(callable, biases)
         )
 
-    def _each(self, name: str, given: Any) -> list[Any]:
+    def _per_layer(self, name: str, value: Any) -> list[Any]:
         """One argument for each layer, from one for all or a list."""
-        several = isinstance(given, list | tuple | nn.ModuleList | nn.ParameterList)
-        if several:
-            each = given
+        is_list = isinstance(value, list | tuple | nn.ModuleList | nn.ParameterList)
+        if is_list:
+            values = value
         else:
-            each = [given] * len(self.layers)
-        if len(each) != len(self.layers):
-            raise OptionError(f"{len(self.layers)} layers need as many {name}, got {len(each)}")
-        return list(each)
+            values = [value] * len(self.layers)
+        if len(values) != len(self.layers):
+            raise OptionError(f"{len(self.layers)} layers need as many {name}, got {len(values)}")
+        return list(values)
 
 
 def _biased(
@@ -267,7 +267,7 @@ class Encoder(_Stack):
         >>> graphs = [ga.graphs.sliding_window(6, 3), ga.graphs.causal(6)]
         >>> bias = torch.nn.ParameterList(torch.zeros(graph.num_edges, 2) for graph in graphs)
         >>> encoder(x, graphs, score_bias=bias).sum().backward()
-        >>> [tuple(each.grad.shape) for each in bias]
+        >>> [tuple(layer_bias.grad.shape) for layer_bias in bias]
         [(15, 2), (21, 2)]
     """
 
@@ -355,8 +355,8 @@ class Decoder(_Stack):
             positions: Positions of the targets.
             caches: A cache for each layer, if ``x`` continues earlier tokens.
         """
-        given: dict[str, Any] = {"memory_graph": memory_graph, "memory_bias": memory_bias}
-        return self._through(x, graph, caches, score_bias, memory, edge_attr, positions, **given)
+        options: dict[str, Any] = {"memory_graph": memory_graph, "memory_bias": memory_bias}
+        return self._through(x, graph, caches, score_bias, memory, edge_attr, positions, **options)
 
     def hold(self, memory: Tensor) -> list[KeyValueCache]:
         """Each layer's keys and values of a memory, computed once."""

@@ -83,9 +83,9 @@ class StratifiedTransformer(PointStages):
         drop_path: float = 0.0,
     ) -> None:
         """Arguments as in the docstring of the class."""
-        wide = sizes(widths, "widths")
-        heads = sizes(num_heads, "num_heads", len(wide))
-        for C, H in zip(wide, heads, strict=True):
+        level_widths = sizes(widths, "widths")
+        heads = sizes(num_heads, "num_heads", len(level_widths))
+        for C, H in zip(level_widths, heads, strict=True):
             if C % H:
                 raise OptionError(
                     f"widths must be multiples of num_heads, level by level; got {C} and {H}"
@@ -93,27 +93,29 @@ class StratifiedTransformer(PointStages):
         step = positive(step, "step")
         signals = whole(signals, "signals", 0)
         if signals:
-            known = {"axes": signals, "reach": signal_reach, "step": signal_step}
+            signal_options = {"axes": signals, "reach": signal_reach, "step": signal_step}
         else:
-            known = None
+            signal_options = None
         options: dict[str, Any] = {
             "reach": width(reach, "reach"),
             "axes": width(axes, "axes"),
             "values": values,
-            "signals": known,
+            "signals": signal_options,
         }
         blocks = [
             partial(OffsetBlock, num_heads=H, step=step * 2**i, **options)
             for i, H in enumerate(heads)
         ]
-        super().__init__(features, out_dim, wide, depths, 0, blocks, readout, _normed)
+        super().__init__(features, out_dim, level_widths, depths, 0, blocks, readout, _normed)
         self.signals = signals
-        every: list[Any] = [own for stage in self.levels.stages for own in stage.children()]
+        all_blocks: list[Any] = [
+            block for stage in self.levels.stages for block in stage.children()
+        ]
         most = probability(drop_path, "drop_path", below_one=True)
-        for own, p in zip(
-            every, torch.linspace(0, most, len(every), device="cpu").tolist(), strict=True
+        for block, p in zip(
+            all_blocks, torch.linspace(0, most, len(all_blocks), device="cpu").tolist(), strict=True
         ):
-            own.drop = DropPath(p)
+            block.drop = DropPath(p)
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """The output of a model of points; with ``signals`` the hierarchy has that many.
@@ -174,14 +176,14 @@ class OffsetBlock(nn.Module):
         if self.signals is not None:
             tables.append((self.signals, level.signals))
         bias: Any = sum(table(graph, query, key, place) for table, place in tables)
-        made: Any = attention(
+        result: Any = attention(
             query, key, value, graph, score_bias=bias, return_weights=self.table.value is not None
         )
         if self.table.value is None:
-            return made.flatten(-2)
-        alpha = made.weights.alpha.to(x.dtype)
+            return result.flatten(-2)
+        alpha = result.weights.alpha.to(x.dtype)
         return (
-            made.output + sum(table.averaged(graph, alpha, place) for table, place in tables)
+            result.output + sum(table.averaged(graph, alpha, place) for table, place in tables)
         ).flatten(-2)
 
 

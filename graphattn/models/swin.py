@@ -159,15 +159,16 @@ class Swin(nn.Module):
         x = self.patch_norm(self.patches(images))
         grids = self.grids(tuple(images.shape[-len(self.patches.patch) :]))
         if graphs is None or isinstance(graphs, Layer):
-            each = [graphs] * len(self.stages)
+            stage_graphs = [graphs] * len(self.stages)
         else:
-            each = several(graphs, "graphs", "must be those of each stage")
-        if len(each) != len(self.stages):
+            stage_graphs = several(graphs, "graphs", "must be those of each stage")
+        if len(stage_graphs) != len(self.stages):
             raise OptionError(
-                f"graphs must have {len(self.stages)} entries, one for each stage, got {len(each)}"
+                f"graphs must have {len(self.stages)} entries, one for each stage, got "
+                f"{len(stage_graphs)}"
             )
         states = [self.dropout(x)]
-        for stage, grid, of_stage in zip(self.stages, grids, each, strict=True):
+        for stage, grid, of_stage in zip(self.stages, grids, stage_graphs, strict=True):
             states.append(stage(states[-1], grid, of_stage))
         return states
 

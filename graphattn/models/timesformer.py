@@ -138,10 +138,12 @@ class TimeSformer(nn.Module):
         self.patches = PatchEmbedding(
             channels, embed_dim, (1, *sides("patch", patch, ("height", "width")))
         )
-        time, height, wide = self.patches.grid(sides("size", size, ("time", "height", "width")))
-        self.grid: Grid = (time, height, wide)
+        time, height, grid_width = self.patches.grid(
+            sides("size", size, ("time", "height", "width"))
+        )
+        self.grid: Grid = (time, height, grid_width)
         self.class_token = nn.Parameter(torch.randn(embed_dim) * 0.02)
-        self.space_positions = nn.Parameter(torch.randn(1 + height * wide, embed_dim) * 0.02)
+        self.space_positions = nn.Parameter(torch.randn(1 + height * grid_width, embed_dim) * 0.02)
         self.time_positions = nn.Parameter(torch.zeros(time, embed_dim))
         rates = growing(drop_path, num_layers)
         self.layers = nn.ModuleList(
@@ -151,7 +153,7 @@ class TimeSformer(nn.Module):
         self.head: nn.Module | None = None
         if num_classes is not None:
             self.head = nn.Linear(embed_dim, width(num_classes, "num_classes"))
-        places = height * wide
+        places = height * grid_width
         with torch.device("cpu"):  # a model may be made on meta
             over_space = window_partition((time, 1 + places), (1, 1 + places))
             self.graphs: TimeAndSpace = window_partition(self.grid, (time, 1, 1)), over_space
@@ -176,16 +178,16 @@ class TimeSformer(nn.Module):
         if graphs is None:
             graphs = self.graphs
         if isinstance(graphs, tuple):
-            each = [graphs] * len(self.layers)
+            pairs = [graphs] * len(self.layers)
         else:
-            each = layers_in(graphs)
-        if len(each) != len(self.layers):
+            pairs = layers_in(graphs)
+        if len(pairs) != len(self.layers):
             raise OptionError(
                 f"{len(self.layers)} layers need as many pairs (over time, over space), got "
-                f"{len(each)}"
+                f"{len(pairs)}"
             )
         x = self.nodes(videos)
-        for layer, pair in zip(self.layers, each, strict=True):
+        for layer, pair in zip(self.layers, pairs, strict=True):
             x = layer(x, self.grid[0], self._sized(pair))
         return self.norm(x)
 

@@ -17,7 +17,7 @@ from ..nn.blocks import EVERY, Graph
 def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
     """Check the numbers of valid tokens of sequences (..., S), of which a shard has a part."""
     longest = source.shape[-1]
-    wanted = tuple(source.shape[:-1])
+    shape = tuple(source.shape[:-1])
     if isinstance(graph, GraphLike) and graph.positions is not None:
         longest = graph.of_whole.num_sources
     wrong = (
@@ -25,16 +25,15 @@ def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
         or lengths.is_floating_point()
         or lengths.dtype == torch.bool
     )
-    if wrong or tuple(lengths.shape) != wanted:
+    if wrong or tuple(lengths.shape) != shape:
         raise ShapeError(
-            f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {shown(lengths)}"
+            f"lengths must be a tensor of {shape} integers in [1, {longest}], got {shown(lengths)}"
         )
     if can_read_values(lengths) and bool(((lengths < 1) | (lengths > longest)).any()):
         least = int(lengths.min())
         most = int(lengths.max())
         raise ShapeError(
-            f"lengths must be a tensor of {wanted} integers in [1, {longest}], got {least} to "
-            f"{most}"
+            f"lengths must be a tensor of {shape} integers in [1, {longest}], got {least} to {most}"
         )
 
 

@@ -82,32 +82,32 @@ class UNet(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        wide = sizes(widths, "widths")
-        heads_of(wide, width(num_heads, "num_heads"), "num_heads")
-        self.embedding = Perceptron(width(features, "features"), wide[0], wide[0])
+        level_widths = sizes(widths, "widths")
+        heads_of(level_widths, width(num_heads, "num_heads"), "num_heads")
+        self.embedding = Perceptron(width(features, "features"), level_widths[0], level_widths[0])
         if edge_dim is None:
-            own = None
+            edge_width = None
         else:
-            own = width(edge_dim, "edge_dim")
-        geometry = partial(EdgeEncoder, edges, width(axes, "axes"), edge_dim=own)
+            edge_width = width(edge_dim, "edge_dim")
+        geometry = partial(EdgeEncoder, edges, width(axes, "axes"), edge_dim=edge_width)
         block = partial(
             EdgeBlock,
             num_heads=num_heads,
             geometry=geometry,
             dropout=probability(dropout, "dropout"),
         )
-        down: Part = partial(Down, how=one_of(pooling, "pooling", POOLING))
+        down: Part = partial(Down, reduction=one_of(pooling, "pooling", POOLING))
         up: Part = Up
         if pooling == "attention":
             down, up = (
                 partial(part, num_heads=num_heads, geometry=geometry) for part in (Descent, Ascent)
             )
         back = []
-        if wide[1:]:
-            back = sizes(back_depths, "back_depths", len(wide) - 1, 0)
+        if level_widths[1:]:
+            back = sizes(back_depths, "back_depths", len(level_widths) - 1, 0)
         self.levels = Levels(
-            wide,
-            sizes(depths, "depths", len(wide), 0),
+            level_widths,
+            sizes(depths, "depths", len(level_widths), 0),
             back,
             block=block,
             down=down,
@@ -181,21 +181,21 @@ class EdgeEncoder(nn.Module):
         else:
             level = None
         if level is None:
-            made = None
+            geometry = None
         else:
-            made = level.geometry.get((graph, targets, self.words))
-        if made is None:
+            geometry = level.geometry.get((graph, targets, self.words))
+        if geometry is None:
             if targets is None:
                 other = {}
             else:
                 other = {"queries": targets.pos, "queries_normals": targets.normals}
-            made = edge_geometry(
+            geometry = edge_geometry(
                 graph, sources.pos, features=self.words, normals=sources.normals, **other
             )
             # what is recomputed must save the same tensors
-            if level is not None and not made.requires_grad:
-                level.geometry[graph, targets, self.words] = made
-        return self.perceptron(made.to(self.perceptron.first.weight.dtype))
+            if level is not None and not geometry.requires_grad:
+                level.geometry[graph, targets, self.words] = geometry
+        return self.perceptron(geometry.to(self.perceptron.first.weight.dtype))
 
 
 class EdgeBlock(nn.Module):

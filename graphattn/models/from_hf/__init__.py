@@ -51,12 +51,12 @@ def from_hf(model: Any) -> Any:
     """
     name = type(model).__name__
     if name not in FAMILIES:
-        known = ", ".join(sorted(FAMILIES))
+        names = ", ".join(sorted(FAMILIES))
         raise OptionError(
-            f"from_hf reads {known}; got {name}, which ga.patch may put on a graph in place"
+            f"from_hf reads {names}; got {name}, which ga.patch may put on a graph in place"
         )
     refuse_changes(model)
-    made = import_module(f".{FAMILIES[name]}", __name__).read(model)
+    new_model = import_module(f".{FAMILIES[name]}", __name__).read(model)
     if any(p.requires_grad for p in model.parameters()):
-        return made
-    return made.requires_grad_(False)
+        return new_model
+    return new_model.requires_grad_(False)

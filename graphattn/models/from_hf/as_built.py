@@ -39,17 +39,17 @@ def refuse_changes(model: Any) -> None:
             )
         kinds.setdefault((p.dtype, p.device), name)
     if len(kinds) > 1:
-        each = ", ".join(
+        words = ", ".join(
             f"{name} is {dtype} on {device}" for (dtype, device), name in kinds.items()
         )
         raise OptionError(
-            f"the model's parameters must have one dtype and device, and {each}; call "
+            f"the model's parameters must have one dtype and device, and {words}; call "
             "model.to(...) first"
         )
     with torch.device("meta"):
-        made = dict(type(model)(model.config).named_modules())
+        fresh_modules = dict(type(model)(model.config).named_modules())
     for name, module in model.named_modules():
-        fresh = made.get(name, module)  # heads and poolers may be left out or added
+        fresh = fresh_modules.get(name, module)  # heads and poolers may be left out or added
         makes = _numbers(fresh)
         if type(module) is not type(fresh):
             _refuse(name, type(module).__name__, type(fresh).__name__)
@@ -83,16 +83,16 @@ def _refuse_code(name: str, module: nn.Module) -> None:
         raise OptionError(
             "the model reads along a graph, which from_hf does not take over: ga.unpatch(model)"
         )
-    known = getattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS", {}).get(
-        attention
-    )
+    attention_function = getattr(
+        sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS", {}
+    ).get(attention)
     if attention not in ATTENTION or not (
-        known is None or _full_name(known).startswith("transformers.")
+        attention_function is None or _full_name(attention_function).startswith("transformers.")
     ):
-        if known is None:
+        if attention_function is None:
             which = ""
         else:
-            which = f", which is {_full_name(known)}"
+            which = f", which is {_full_name(attention_function)}"
         raise OptionError(
             f"the model has attn_implementation={attention!r}{which}; expected one of "
             f"{', '.join(ATTENTION)}. If its "
@@ -118,9 +118,9 @@ def _numbers(module: nn.Module) -> dict[str, Any]:
     }
 
 
-def _refuse(what: str, has: str, makes: str) -> None:
+def _refuse(subject: str, has: str, makes: str) -> None:
     raise OptionError(
-        f"{what} is {has} where the model's configuration makes {makes}: a model that was changed "
-        "since it was built (converted, adapted, quantised) cannot be read; take it as "
+        f"{subject} is {has} where the model's configuration makes {makes}: a model that was "
+        "changed since it was built (converted, adapted, quantised) cannot be read; take it as "
         "transformers loads it"
     )

@@ -58,20 +58,20 @@ def read(model: Any) -> BERT | Longformer:
     state = renamed(model, NAMES)
     for name in ("cls.predictions.bias", "lm_head.bias"):
         state.pop(name, None)  # the same tensor as the decoder's
-    made: BERT | Longformer
+    new_model: BERT | Longformer
     with torch.device("meta"):
         if is_long:
-            made = Longformer([w + 1 for w in config.attention_window], (), **options)
+            new_model = Longformer([w + 1 for w in config.attention_window], (), **options)
             of_global = {name: x for name, x in state.items() if name.startswith("of_global.")}
             text_state = {f"text.{name}": x for name, x in state.items() if name not in of_global}
             state = of_global | text_state
         else:
-            made = BERT(**options)
-    if isinstance(made, Longformer):
-        text = made.text
+            new_model = BERT(**options)
+    if isinstance(new_model, Longformer):
+        text = new_model.text
     else:
-        text = made
-    fill(made, state)
+        text = new_model
+    fill(new_model, state)
     if text.head is not None:
         if is_long:
             text.head.activation = "gelu"  # for any hidden_act
@@ -80,7 +80,7 @@ def read(model: Any) -> BERT | Longformer:
     text.embedding.padding_idx = words.padding_idx  # whose row is not trained
     text.dropout.p = config.hidden_dropout_prob
     set_dropouts(text.stack.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob)
-    if isinstance(made, Longformer):
-        for attention in made.of_global:
+    if isinstance(new_model, Longformer):
+        for attention in new_model.of_global:
             attention.dropout = config.attention_probs_dropout_prob
-    return made.train(model.training)
+    return new_model.train(model.training)

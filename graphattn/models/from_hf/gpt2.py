@@ -27,7 +27,7 @@ def read(model: Any) -> GPT:
     config = model.config
     refuse(config, add_cross_attention=False, is_causal=True)
     with torch.device("meta"):
-        made = gpt2(
+        new_model = gpt2(
             config.vocab_size,
             config.n_embd,
             config.n_head,
@@ -38,15 +38,15 @@ def read(model: Any) -> GPT:
             activation=activation(config.activation_function),
             eps=config.layer_norm_epsilon,
         )
-    fill(made, renamed(model, NAMES))
+    fill(new_model, renamed(model, NAMES))
     if model.lm_head.weight is model.transformer.wte.weight:
-        made.tie()
-    for number, block in enumerate(made.stack.layers):
+        new_model.tie()
+    for number, block in enumerate(new_model.stack.layers):
         attention: Any = block.attention
         if not config.scale_attn_weights:
             attention.scale = 1.0
         if config.scale_attn_by_inverse_layer_idx:
             attention.scale = (attention.scale or attention.head_dim**-0.5) / (number + 1)
-    made.dropout.p = config.embd_pdrop
-    set_dropouts(made.stack.layers, config.attn_pdrop, config.resid_pdrop)
-    return made.train(model.training)
+    new_model.dropout.p = config.embd_pdrop
+    set_dropouts(new_model.stack.layers, config.attn_pdrop, config.resid_pdrop)
+    return new_model.train(model.training)

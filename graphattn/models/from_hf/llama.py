@@ -24,10 +24,13 @@ NAMES = {
 }
 LENGTH = "original_max_position_embeddings"
 SCALINGS: dict[str, Any] = {
-    "default": lambda given: None,
-    "linear": lambda given: LinearScaling(given["factor"]),
-    "llama3": lambda given: Llama3Scaling(
-        given["factor"], given[LENGTH], given["low_freq_factor"], given["high_freq_factor"]
+    "default": lambda parameters: None,
+    "linear": lambda parameters: LinearScaling(parameters["factor"]),
+    "llama3": lambda parameters: Llama3Scaling(
+        parameters["factor"],
+        parameters[LENGTH],
+        parameters["low_freq_factor"],
+        parameters["high_freq_factor"],
     ),
 }
 
@@ -38,7 +41,7 @@ def read(model: Any) -> GPT:
     head_dim = model.model.layers[0].self_attn.head_dim
     refuse(config, is_causal=True)
     with torch.device("meta"):
-        made = llama(
+        new_model = llama(
             config.vocab_size,
             config.hidden_size,
             config.num_attention_heads,
@@ -51,19 +54,21 @@ def read(model: Any) -> GPT:
             eps=config.rms_norm_eps,
             bias=True,
         )
-    fill(made, renamed(model, NAMES))
+    fill(new_model, renamed(model, NAMES))
     if model.lm_head.weight is model.model.embed_tokens.weight:
-        made.tie()
-    made.embedding.padding_idx = model.model.embed_tokens.padding_idx  # whose row is not trained
-    set_dropouts(made.stack.layers, config.attention_dropout, 0.0)
-    return made.train(model.training)
+        new_model.tie()
+    new_model.embedding.padding_idx = (
+        model.model.embed_tokens.padding_idx
+    )  # whose row is not trained
+    set_dropouts(new_model.stack.layers, config.attention_dropout, 0.0)
+    return new_model.train(model.training)
 
 
-def _rotary(given: dict[str, Any], head_dim: int) -> Rotary:
+def _rotary(parameters: dict[str, Any], head_dim: int) -> Rotary:
     """Rotary positions whose frequencies do not depend on the length of the text."""
-    kind = given["rope_type"]
-    if kind not in SCALINGS or given.get("partial_rotary_factor", 1.0) != 1.0:
+    kind = parameters["rope_type"]
+    if kind not in SCALINGS or parameters.get("partial_rotary_factor", 1.0) != 1.0:
         raise OptionError(
-            f"rope_parameters must rotate all channels by {', '.join(SCALINGS)}; got {given}"
+            f"rope_parameters must rotate all channels by {', '.join(SCALINGS)}; got {parameters}"
         )
-    return Rotary(head_dim, base=given["rope_theta"], scaling=SCALINGS[kind](given))
+    return Rotary(head_dim, base=parameters["rope_theta"], scaling=SCALINGS[kind](parameters))

@@ -46,7 +46,7 @@ def read(model: Any) -> Perceiver:
     with torch.device("meta"):
         if decoder is not None:
             write = _reading(decoder.decoding_cross_attention, config)
-        made = Perceiver(
+        new_model = Perceiver(
             config.num_latents,
             config.d_latents,
             encoder.cross_attention.attention.self.key.in_features,
@@ -62,21 +62,21 @@ def read(model: Any) -> Perceiver:
             activation=activation(config.hidden_act),
         )
         if decoder is not None:
-            made.head = nn.Sequential(
+            new_model.head = nn.Sequential(
                 nn.Linear(decoder.final_layer.in_features, decoder.final_layer.out_features)
             )
             if decoder is not model.decoder:  # one query, for classes
-                made.head.append(nn.Flatten(-2))
+                new_model.head.append(nn.Flatten(-2))
     extra = {}
     if queries is not None:
         extra = {"queries": queries}
     state = renamed(model, NAMES) | extra
     others = ("decoder.", "input_preprocessor.", "output_postprocessor.")
-    fill(made, {name: x for name, x in state.items() if not name.startswith(others)})
-    for block in (made.read, made.write, *made.encoder.layers):
+    fill(new_model, {name: x for name, x in state.items() if not name.startswith(others)})
+    for block in (new_model.read, new_model.write, *new_model.encoder.layers):
         if block is not None:
             block.attention.dropout = config.attention_probs_dropout_prob
-    return made.train(model.training)
+    return new_model.train(model.training)
 
 
 def _queries(decoder: Any) -> Tensor:

@@ -53,7 +53,7 @@ def read(model: Any) -> Swin:
             num_classes = None
         else:
             num_classes = config.num_labels
-        made = Swin(
+        new_model = Swin(
             config.embed_dim,
             tuple(config.depths),
             tuple(config.num_heads),
@@ -71,19 +71,19 @@ def read(model: Any) -> Swin:
                 for side, stage in zip(trained, stages, strict=False)
             ),
         )
-    fill(made, renamed(model, NAMES))
-    made.norm.eps = config.layer_norm_eps
-    made.dropout.p = config.hidden_dropout_prob
+    fill(new_model, renamed(model, NAMES))
+    new_model.norm.eps = config.layer_norm_eps
+    new_model.dropout.p = config.hidden_dropout_prob
     size: Any = sides("image_size", config.image_size, ("height", "width"))
-    for stage, grid, theirs in zip(made.stages, made.grids(size), stages, strict=True):
-        _finish(stage, grid, theirs.blocks, config)
-    return made.train(model.training)
+    for stage, grid, hf_stage in zip(new_model.stages, new_model.grids(size), stages, strict=True):
+        _finish(stage, grid, hf_stage.blocks, config)
+    return new_model.train(model.training)
 
 
-def _finish(stage: Any, grid: Any, theirs: Any, config: Any) -> None:
+def _finish(stage: Any, grid: Any, hf_blocks: Any, config: Any) -> None:
     """Set dropouts, and refuse cells that follow from the height alone or a grid rounded down."""
     (side, _), moved = cell_sides(grid, stage.window), min(grid) > stage.window
-    for number, (block, layer) in enumerate(zip(stage.layers, theirs, strict=True)):
+    for number, (block, layer) in enumerate(zip(stage.layers, hf_blocks, strict=True)):
         block.attention.dropout = config.attention_probs_dropout_prob
         block.end_norm["attention"][0].p = config.attention_probs_dropout_prob
         block.end_norm["feed_forward"][0].p = config.hidden_dropout_prob

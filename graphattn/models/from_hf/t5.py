@@ -59,7 +59,7 @@ def read(model: Any) -> T5:
     if kind != "local":
         summary_block = config.global_block_size
     with torch.device("meta"):
-        made = T5(
+        new_model = T5(
             config.vocab_size,
             config.d_model,
             config.num_heads,
@@ -79,7 +79,7 @@ def read(model: Any) -> T5:
         )
     state = renamed(model, NAMES)
     # they are the embedding
-    fill(made, {name: state[name] for name in state if ".embed_tokens." not in name})
+    fill(new_model, {name: state[name] for name in state if ".embed_tokens." not in name})
     if tied:
-        made.tie()
-    return made.train(model.training)
+        new_model.tie()
+    return new_model.train(model.training)

@@ -50,7 +50,7 @@ def read(model: Any) -> TimeSformer:
             num_classes = None
         else:
             num_classes = config.num_labels
-        made = TimeSformer(
+        new_model = TimeSformer(
             (config.num_frames, config.image_size, config.image_size),
             config.patch_size,
             *sizes(config),
@@ -59,8 +59,8 @@ def read(model: Any) -> TimeSformer:
             activation=activation(config.hidden_act),
             drop_path=config.drop_path_rate,
         )
-    fill(made, renamed(model, NAMES))
-    for module in made.modules():
+    fill(new_model, renamed(model, NAMES))
+    for module in new_model.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = config.layer_norm_eps
-    return made.train(model.training)
+    return new_model.train(model.training)

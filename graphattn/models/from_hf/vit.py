@@ -37,7 +37,7 @@ def read(model: Any) -> ViT:
             num_classes = None
         else:
             num_classes = config.num_labels
-        made = ViT(
+        new_model = ViT(
             embeddings.patch_embeddings.image_size,
             embeddings.patch_embeddings.patch_size,
             *sizes(config),
@@ -49,10 +49,10 @@ def read(model: Any) -> ViT:
         )
         if getattr(base, "pooler", None) is not None:
             pooler = nn.Linear(config.hidden_size, base.pooler.dense.out_features)
-            made.pooler = nn.Sequential(pooler, deepcopy(base.pooler.activation))
-    fill(made, renamed(model, NAMES))
-    made.dropout.p = config.hidden_dropout_prob
+            new_model.pooler = nn.Sequential(pooler, deepcopy(base.pooler.activation))
+    fill(new_model, renamed(model, NAMES))
+    new_model.dropout.p = config.hidden_dropout_prob
     set_dropouts(
-        made.encoder.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob
+        new_model.encoder.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob
     )
-    return made.train(model.training)
+    return new_model.train(model.training)

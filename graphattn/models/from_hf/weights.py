@@ -23,8 +23,8 @@ ACTIVATIONS = {
 
 def rename(name: str, table: dict[str, str]) -> str:
     """A name after a table's replacements, in order; dots in regular expressions are literal."""
-    for theirs, ours in table.items():
-        name = re.sub(theirs.replace(".", r"\."), ours, name)
+    for old, new in table.items():
+        name = re.sub(old.replace(".", r"\."), new, name)
     return name
 
 
@@ -47,7 +47,7 @@ def renamed(model: nn.Module, table: dict[str, str]) -> State:
     return state
 
 
-def fill(made: nn.Module, state: State) -> None:
+def fill(new_model: nn.Module, state: State) -> None:
     """Load parameters into a model built on meta; only biases may be missing, and are dropped.
 
     The number of axes of length 1 may differ.
@@ -55,16 +55,16 @@ def fill(made: nn.Module, state: State) -> None:
     Raises:
         OptionError: If a parameter is missing or left over.
     """
-    own = made.state_dict()
-    for name in own.keys() - state.keys():
+    expected = new_model.state_dict()
+    for name in expected.keys() - state.keys():
         owner, _, leaf = name.rpartition(".")
         if leaf == "bias":
-            made.get_submodule(owner).register_parameter("bias", None)
-    for name in own.keys() & state.keys():
-        if own[name].squeeze().shape == state[name].squeeze().shape:
-            state[name] = state[name].view(own[name].shape)
+            new_model.get_submodule(owner).register_parameter("bias", None)
+    for name in expected.keys() & state.keys():
+        if expected[name].squeeze().shape == state[name].squeeze().shape:
+            state[name] = state[name].view(expected[name].shape)
     try:
-        made.load_state_dict(state, assign=True)
+        new_model.load_state_dict(state, assign=True)
     except RuntimeError as error:
         raise OptionError(
             f"the model's parameters differ from those of its class: {error}"

@@ -29,30 +29,30 @@ def check_model(model: Any) -> None:
         )
 
 
-def check_options(strategy: str, given: dict[str, Any]) -> dict[str, Any]:
+def check_options(strategy: str, options: dict[str, Any]) -> dict[str, Any]:
     """The given options of a strategy, each checked for its range."""
     one_of(strategy, "strategy", STRATEGIES)
-    given = {name: value for name, value in given.items() if value is not None}
-    for name in given:
+    options = {name: value for name, value in options.items() if value is not None}
+    for name in options:
         if name not in STRATEGIES[strategy]:
             owner = next(kind for kind, names in STRATEGIES.items() if name in names)
             raise OptionError(f'{name} requires strategy="{owner}", got {strategy!r}')
-    if strategy == "beam" and "num_beams" not in given:
+    if strategy == "beam" and "num_beams" not in options:
         raise OptionError('strategy="beam" needs num_beams, the sequences to keep')
-    for name in given.keys() & {"num_beams", "top_k"}:
-        given[name] = width(given[name], name)
-    for name in given.keys() & _RANGES.keys():
+    for name in options.keys() & {"num_beams", "top_k"}:
+        options[name] = width(options[name], name)
+    for name in options.keys() & _RANGES.keys():
         least, most = _RANGES[name]
         if name == "temperature":
             hint = ' (near 0 it is strategy="greedy")'
         else:
             hint = ""
-        given[name] = real(given[name], name)
-        if not least <= given[name] <= most:
+        options[name] = real(options[name], name)
+        if not least <= options[name] <= most:
             raise OptionError(
-                f"{name} must be a number in [{least:g}, {most:g}]{hint}, got {given[name]}"
+                f"{name} must be a number in [{least:g}, {most:g}]{hint}, got {options[name]}"
             )
-    return given
+    return options
 
 
 def prompts_of(model: Any, tokens: Any, number: int, num_examples: int) -> Tensor | list[Tensor]:

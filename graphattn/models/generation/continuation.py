@@ -73,12 +73,12 @@ class Continuation:
         self.written = 0
         self.layers = graphs_of_layers(model, graph, prompt, length)
         self.caches = model.begin(batch, length)
-        own = list(zip(self.layers, self.caches, strict=False))
-        if all(isinstance(cache, KeyValueCache) for _, cache in own):
-            self.own = own
+        pairs = list(zip(self.layers, self.caches, strict=False))
+        if all(isinstance(cache, KeyValueCache) for _, cache in pairs):
+            self.cached_layers = pairs
         else:
-            self.own = []
-        self.reads = {id(layer): reads_of(layer, length) for layer, _ in self.own}
+            self.cached_layers = []
+        self.reads = {id(layer): reads_of(layer, length) for layer, _ in self.cached_layers}
 
     def rows(self, number: int, device: torch.device | str = "cpu") -> list[Any]:
         """The graph of each layer from held and new tokens to the next ``number`` tokens."""
@@ -87,10 +87,10 @@ class Continuation:
             raise ShapeError(
                 f"{self.written} of {self.length} tokens are written; {number} more do not fit"
             )
-        each = {id(layer): layer for layer in self.layers}
+        layers_by_id = {id(layer): layer for layer in self.layers}
         steps = {
             name: self._rows(layer, range(self.written, last), device)
-            for name, layer in each.items()
+            for name, layer in layers_by_id.items()
         }
         return [steps[id(layer)] for layer in self.layers]
 
@@ -110,7 +110,7 @@ class Continuation:
         """Logits (B, n, V) of the tokens that follow ``tokens`` (B, n) in the sequence."""
         number = tokens.shape[-1]
         graphs = self.rows(number, tokens.device)
-        for layer, cache in self.own:
+        for layer, cache in self.cached_layers:
             first = self.reads[id(layer)].first[self.written]
             if first > cache.dropped:
                 cache.drop(first)
@@ -161,30 +161,30 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
     return layers
 
 
-def _layers(own: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
+def _layers(defaults: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
     """The graph of each layer between the tokens of the whole sequence, or of a longer one."""
-    given = _given(own, graph)
-    made = {id(layer): _whole(layer, length) for layer in given}
-    return layers_of([made[id(layer)] for layer in given], len(own))
+    graphs = _per_layer(defaults, graph)
+    sized = {id(layer): _whole(layer, length) for layer in graphs}
+    return layers_of([sized[id(layer)] for layer in graphs], len(defaults))
 
 
-def _given(own: Any, graph: Layers | None) -> list[Any]:
+def _per_layer(defaults: Any, graph: Layers | None) -> list[Any]:
     """The graph of each layer as it came, or the model's own."""
     if graph is None:
-        graph = own
+        graph = defaults
     if isinstance(graph, Layer) or not isinstance(graph, Iterable):
-        return [graph] * len(own)
+        return [graph] * len(defaults)
     return several(graph, "graph", "must be a graph, or one for each layer")
 
 
-def graphs_of_sequences(own: Any, graph: Layers | None) -> list[list[Any]]:
+def graphs_of_sequences(defaults: Any, graph: Layers | None) -> list[list[Any]]:
     """The graphs of the layers for each sequence of a batch; one entry if all share them.
 
     Raises:
         GraphError: If two layers have other numbers of examples.
     """
-    given = _given(own, graph)
-    numbers = {layer.num_examples for layer in given if isinstance(layer, PerExample)}
+    graphs = _per_layer(defaults, graph)
+    numbers = {layer.num_examples for layer in graphs if isinstance(layer, PerExample)}
     if len(numbers) > 1:
         raise GraphError(
             f"layers must have as many examples, got graphs of {min(numbers)} and {max(numbers)}"
@@ -192,7 +192,7 @@ def graphs_of_sequences(own: Any, graph: Layers | None) -> list[list[Any]]:
     columns = []
     for example in range(max(numbers, default=1)):
         column = []
-        for layer in given:
+        for layer in graphs:
             if isinstance(layer, PerExample):
                 layer = layer.graphs[example]
             column.append(layer)
@@ -244,7 +244,7 @@ def reads_of(layer: AttentionGraph | PerHead, length: int) -> Reads:
     firsts, alls = zip(*(_reads_of(graph, length) for graph in heads), strict=True)
     first = torch.stack(firsts).amin(0)
     every = torch.stack(
-        [alike & (own == first) for own, alike in zip(firsts, alls, strict=True)]
+        [alike & (head_first == first) for head_first, alike in zip(firsts, alls, strict=True)]
     ).all(0)
     return Reads(first.tolist(), every.tolist())
 

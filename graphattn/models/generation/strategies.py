@@ -117,7 +117,7 @@ def beam_search(
         best[better, : P + step] = _of(grown, rank[:, None])[better, 0]
         best[better, P + step :] = fill
         best_value = torch.where(better, value, best_value)
-        score, kept = score.masked_fill(ends, -torch.inf).topk(min(num_beams, score.shape[1]))
+        score, selection = score.masked_fill(ends, -torch.inf).topk(min(num_beams, score.shape[1]))
         # the length of the highest value of an unfinished sequence
         if length_penalty > 0:
             most = number
@@ -125,8 +125,8 @@ def beam_search(
             most = step
         if bool((score[:, 0] / most**length_penalty <= best_value).all()):
             break
-        parent = parent.gather(1, kept)
-        running = _of(grown, kept)
+        parent = parent.gather(1, selection)
+        running = _of(grown, selection)
         write.reorder((parent + torch.arange(B, device=parent.device)[:, None] * n).flatten())
         new = running[..., -1].reshape(-1, 1)
     if eos is None:
