@@ -22,7 +22,7 @@ _NAMED = 4  # heads of a permutation that are named
 
 @dataclass(frozen=True)
 class AuditOfHeads:
-    """What :func:`audit` found about graphs of heads.
+    """Findings of :func:`audit` about graphs of heads.
 
     Args:
         heads: The findings about each head.
@@ -89,29 +89,31 @@ def audit_heads(
     else:
         graphs = (expect.to("cpu"),)
     masks_of_heads = _heads_of(masks, graphs)
-    made = {id(mask): graph_of(mask, graphs[0], budget).to("cpu") for mask in masks_of_heads}
-    given = [made[id(mask)] for mask in masks_of_heads]
+    graph_by_mask = {
+        id(mask): graph_of(mask, graphs[0], budget).to("cpu") for mask in masks_of_heads
+    }
+    head_graphs = [graph_by_mask[id(mask)] for mask in masks_of_heads]
     if isinstance(masks, PerHead):
-        H = lcm(len(given), len(graphs))
+        H = lcm(len(head_graphs), len(graphs))
     else:
-        H = len(given)
+        H = len(head_graphs)
     if H % len(graphs):
         raise GraphError(
             f"{H} masks of heads are no multiple of the {len(graphs)} graphs in expect"
         )
-    if H % len(given) == 0:
-        given = [graph for graph in given for _ in range(H // len(given))]
-    wanted = [graph for graph in graphs for _ in range(H // len(graphs))]
+    if H % len(head_graphs) == 0:
+        head_graphs = [graph for graph in head_graphs for _ in range(H // len(head_graphs))]
+    expected_graphs = [graph for graph in graphs for _ in range(H // len(graphs))]
     audits: dict[tuple[int, int], Audit] = {}
     heads = []
-    for mask, graph in zip(given, wanted, strict=True):
+    for mask, graph in zip(head_graphs, expected_graphs, strict=True):
         pair = (id(mask), id(graph))
         if pair not in audits:
             audits[pair] = audit_one(mask, graph, budget)
         heads.append(audits[pair])
     if all(heads):
         return AuditOfHeads(tuple(heads), ())
-    return AuditOfHeads(tuple(heads), tuple(_mixed_up(given, graphs)))
+    return AuditOfHeads(tuple(heads), tuple(_mixed_up(head_graphs, graphs)))
 
 
 def is_of_heads(mask: Any) -> bool:
@@ -144,41 +146,41 @@ def _heads_of(masks: Any, graphs: tuple[AttentionGraph, ...]) -> list[Any]:
     if callable(masks):
         if len(inspect.signature(masks).parameters) < 4:
             return [masks] * len(graphs)
-        made = from_mask_mod(masks, graphs[0].num_targets, graphs[0].num_sources, H=len(graphs))
-        if isinstance(made, PerHead):
-            each = made.graphs
+        graph = from_mask_mod(masks, graphs[0].num_targets, graphs[0].num_sources, H=len(graphs))
+        if isinstance(graph, PerHead):
+            head_graphs = graph.graphs
         else:
-            each = (made,)
-        return [each[head * len(each) // len(graphs)] for head in range(len(graphs))]
+            head_graphs = (graph,)
+        return [head_graphs[head * len(head_graphs) // len(graphs)] for head in range(len(graphs))]
     return several(
         masks, "mask", "must be masks of heads: bool (H, T, S), a PerHead, or a list", GraphError
     )
 
 
-def _mixed_up(given: list[AttentionGraph], graphs: tuple[AttentionGraph, ...]) -> list[str]:
+def _mixed_up(head_graphs: list[AttentionGraph], graphs: tuple[AttentionGraph, ...]) -> list[str]:
     """Diagnosis of all heads together: each reads a graph that was meant for another one."""
-    reads = [_numbers(mask, graphs) for mask in given]
-    H = len(given)
+    reads = [_numbers(mask, graphs) for mask in head_graphs]
+    H = len(head_graphs)
     n = len(graphs)
     if n > 1 and set.intersection(*reads):
         return [f"every head reads the graph of head {min(set.intersection(*reads)) * (H // n)}"]
-    own = [head * n // H for head in range(H)]
+    expected_index = [head * n // H for head in range(H)]
     orders = {
         f"heads interleaved: head h reads graph h % {n}, not h // {H // n}": [
             h % n for h in range(H)
         ],
-        "heads in reverse order": own[::-1],
+        "heads in reverse order": expected_index[::-1],
         "heads one place late: head h reads the graph of head h - 1": [
-            own[h - 1] for h in range(H)
+            expected_index[h - 1] for h in range(H)
         ],
         "heads one place early: head h reads the graph of head h + 1": [
-            own[(h + 1) % H] for h in range(H)
+            expected_index[(h + 1) % H] for h in range(H)
         ],
     }
-    wrong = [head for head in range(H) if own[head] not in reads[head]]
+    wrong = [head for head in range(H) if expected_index[head] not in reads[head]]
     if len(wrong) == 2:
         a, b = wrong
-        if own[b] in reads[a] and own[a] in reads[b]:
+        if expected_index[b] in reads[a] and expected_index[a] in reads[b]:
             return [f"heads {a} and {b} swapped"]
     named = [
         words for words, order in orders.items() if all(order[h] in reads[h] for h in range(H))
@@ -192,7 +194,7 @@ def _mixed_up(given: list[AttentionGraph], graphs: tuple[AttentionGraph, ...]) -
             words = f"{words} and {len(moved) - _NAMED} more"
         return [words]
     union = PerHead(graphs).union()
-    if all(same(mask, union) for mask in given):
+    if all(same(mask, union) for mask in head_graphs):
         return ["every head reads what any head should"]
     return []
 

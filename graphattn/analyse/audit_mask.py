@@ -51,7 +51,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Audit:
-    """What :func:`graphattn.audit` found.
+    """Findings of :func:`graphattn.audit`.
 
     Args:
         name: What the mask should be.
@@ -111,25 +111,25 @@ class Audit:
         return ""
 
 
-def audit_one(given: AttentionGraph, expect: AttentionGraph, budget: int) -> Audit:
+def audit_one(mask: AttentionGraph, expect: AttentionGraph, budget: int) -> Audit:
     """The differences of a graph from the one that is expected."""
-    size = (given.num_targets, given.num_sources)
-    wanted = (expect.num_targets, expect.num_sources)
-    if size != wanted:
+    size = (mask.num_targets, mask.num_sources)
+    expected_size = (expect.num_targets, expect.num_sources)
+    if size != expected_size:
         raise GraphError(
-            f"mask is {size[0]} x {size[1]} (targets, sources), and {expect.name} {wanted[0]} x "
-            f"{wanted[1]}"
+            f"mask is {size[0]} x {size[1]} (targets, sources), and {expect.name} {expected_size[0]} x "
+            f"{expected_size[1]}"
         )
-    given = given.to("cpu")
+    mask = mask.to("cpu")
     expect = expect.to("cpu")
-    cost = compared(given) + compared(expect)
+    cost = compared(mask) + compared(expect)
     if cost > budget:
         raise GraphError(
-            f"audit would look at about {cost:,} entries of {given.name} and {expect.name} (limit "
+            f"audit would look at about {cost:,} entries of {mask.name} and {expect.name} (limit "
             f"{budget:,}); audit a smaller size, or try budget={cost}"
         )
-    too_many = given - expect
-    missing = expect - given
+    too_many = mask - expect
+    missing = expect - mask
     counts = too_many.num_edges, missing.num_edges
     entries = expect.num_targets * expect.num_sources
     if counts == (0, 0):
@@ -140,7 +140,7 @@ def audit_one(given: AttentionGraph, expect: AttentionGraph, budget: int) -> Aud
             f"{budget // _WRONG:,}); audit a smaller size, or try budget={_WRONG * max(counts)}"
         )
     groups = [*_groups(too_many, "too many", expect), *_groups(missing, "missing", expect)]
-    names, left_out = mistakes(expect, given, (too_many, missing), budget)
+    names, left_out = mistakes(expect, mask, (too_many, missing), budget)
     return Audit(expect.name, entries, *counts, names, tuple(groups), remark(expect), left_out)
 
 
@@ -176,15 +176,15 @@ def _called(function: Any, expect: AttentionGraph, budget: int) -> Tensor:
     return from_rule(function, T, S).mask()
 
 
-def _groups(wrong: AttentionGraph, what: str, expect: AttentionGraph) -> list[Group]:
+def _groups(wrong: AttentionGraph, fault: str, expect: AttentionGraph) -> list[Group]:
     """The wrong edges before, on and after the diagonal; of two sets of nodes all together."""
     source, target = wrong.edge_index.cpu()
     if not expect.is_square:
         if source.numel():
-            return [_group(f"{what}", source, target)]
+            return [_group(fault, source, target)]
         return []
     future = "in the future"
-    if what == "too many":
+    if fault == "too many":
         future = "in the future (a target reads a later source)"
     kinds = {
         future: source > target,
@@ -192,7 +192,7 @@ def _groups(wrong: AttentionGraph, what: str, expect: AttentionGraph) -> list[Gr
         "in the past": source < target,
     }
     return [
-        _group(f"{what} {words}", source[edges], target[edges])
+        _group(f"{fault} {words}", source[edges], target[edges])
         for words, edges in kinds.items()
         if bool(edges.any())
     ]

@@ -18,7 +18,7 @@ _RESTARTS = 400
 
 @dataclass(frozen=True)
 class Conductance:
-    """What :func:`conductance` found.
+    """Bounds found by :func:`conductance`, and the best cut.
 
     Args:
         lower: The conductance is at least this.

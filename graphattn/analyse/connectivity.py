@@ -24,13 +24,13 @@ from .walks import BUDGET, OnRuns, too_many
 
 @dataclass(frozen=True)
 class Connectivity:
-    """What :func:`connectivity` found.
+    """Components, roots and cycles found by :func:`connectivity`.
 
     Args:
         components: Parts without an edge between them, whichever way it points (weak components).
         strong_components: Largest sets of nodes whose nodes all depend on each other.
         roots: Nodes that every node depends on in the end.
-        acyclic: Whether no cycle is longer than a self-loop.
+        acyclic: True if no cycle is longer than a self-loop.
     """
 
     components: int

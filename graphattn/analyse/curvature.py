@@ -79,8 +79,8 @@ def ollivier_ricci_curvature(graph: AttentionGraph, alpha: float = 0.5) -> Tenso
     alpha = probability(alpha, "alpha", below_one=True)
     matrix = undirected(graph, "ollivier_ricci_curvature")
     degree = np.diff(matrix.indptr).astype(np.float64)
-    both = _simple(matrix).tocoo()
-    work = int(((degree[both.row] + degree[both.col]) ** 3).sum() / 2)
+    pairs = _simple(matrix).tocoo()
+    work = int(((degree[pairs.row] + degree[pairs.col]) ** 3).sum() / 2)
     _refuse(work, _OLLIVIER_WORK, graph, "ollivier_ricci_curvature")
     from .curvature_loops import ollivier_ricci
 
@@ -94,10 +94,10 @@ def _simple(matrix: Any) -> Any:
     return ones
 
 
-def _refuse(work: int, most: int, graph: AttentionGraph, what: str) -> None:
+def _refuse(work: int, most: int, graph: AttentionGraph, subject: str) -> None:
     if work > most:
         raise GraphError(
-            f"{what} of {graph.name} takes about {work:,} steps (limit {most:,}), as nodes have "
+            f"{subject} of {graph.name} takes about {work:,} steps (limit {most:,}), as nodes have "
             "many neighbours; ask the same of a smaller size"
         )
 

@@ -72,7 +72,7 @@ def _squares(
 def ollivier_ricci(
     ptr: np.ndarray, index: np.ndarray, first: np.ndarray, second: np.ndarray, alpha: float
 ) -> np.ndarray:
-    """Of the same edges: 1 less the cost of moving the walk of one end to that of the other."""
+    """Curvature of edges: 1 less the cost of moving the walk of one end to that of the other."""
     curvature = np.zeros(len(first))
     size = len(ptr) - 1
     mass = np.zeros(size)

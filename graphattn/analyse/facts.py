@@ -100,9 +100,9 @@ class Facts:
             *self.left_out,
             "" if self.remark else "remark",
         }
-        known = {name: value for name, value in asdict(self).items() if name not in unknown}
+        values = {name: value for name, value in asdict(self).items() if name not in unknown}
         rows: dict[str, str] = {}
-        for name, value in known.items():
+        for name, value in values.items():
             rows[called(name)] = shown(value)
             if name == "hops" and value is not None:
                 rows["each then depends on"] = in_the_end(
@@ -113,7 +113,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class FactsOfMany:
-    """What :func:`facts` found about several graphs; it has one :class:`Facts` for each, by number.
+    """Facts found by :func:`facts` about several graphs: one :class:`Facts` for each, by number.
 
     Args:
         kind: "graphs of heads" or "layers".
@@ -223,8 +223,8 @@ def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Facts | Fac
         graph = graph.at(size)
     need_fixed(graph, "facts needs an AttentionGraph")
     if graph.of_heads != (graph,):
-        *each, union = _of_each((*graph.of_heads, graph.union()), budget)
-        return FactsOfMany("graphs of heads", tuple(each), union)
+        *facts_of_heads, union = _of_each((*graph.of_heads, graph.union()), budget)
+        return FactsOfMany("graphs of heads", tuple(facts_of_heads), union)
     return _of_one(graph, budget, 1)
 
 
@@ -311,8 +311,8 @@ def _bounds(graph: AttentionGraph) -> list[float] | None:
     """Between which conductance lies."""
     if graph.num_edges == graph._num_loops():
         return None
-    found = conductance(graph)
-    return [found.lower, found.upper]
+    bounds = conductance(graph)
+    return [bounds.lower, bounds.upper]
 
 
 def _looked_at(edges: Edges) -> int:
@@ -325,21 +325,21 @@ def _looked_at(edges: Edges) -> int:
 
 def _of_each(graphs: tuple[AttentionGraph, ...], budget: int) -> tuple[Facts, ...]:
     different = dict.fromkeys(graphs)
-    known = {graph: _of_one(graph, budget, len(different)) for graph in different}
-    return tuple(known[graph] for graph in graphs)
+    by_graph = {graph: _of_one(graph, budget, len(different)) for graph in different}
+    return tuple(by_graph[graph] for graph in graphs)
 
 
 def _of_layers(layers: Layers, budget: int) -> FactsOfMany:
     """The facts of the graph of each layer, and the sources that the last one depends on."""
     graphs = unions(layers)
-    each = _of_each(graphs, budget)
+    facts_of_layers = _of_each(graphs, budget)
     sources = None
     left_out = ""
     try:
         sources = spread(last_field(graphs_of(graphs, residual=True), budget))
     except GraphError as error:
         left_out = str(error)
-    return FactsOfMany("layers", each, None, sources, graphs[0].num_sources, left_out)
+    return FactsOfMany("layers", facts_of_layers, None, sources, graphs[0].num_sources, left_out)
 
 
 def _sized(layers: Any, size: Any) -> tuple[Layer, ...]:
@@ -394,14 +394,14 @@ def _numbered(one: str, numbers: list[int]) -> str:
 
 def _table(columns: list[tuple[str, Facts]]) -> str:
     """The facts as rows, a column for each graph, and below them the reasons of omissions."""
-    known = [facts.rows() for _, facts in columns]
+    tables = [facts.rows() for _, facts in columns]
     names = list(
-        dict.fromkeys(name for rows in sorted(known, key=len, reverse=True) for name in rows)
+        dict.fromkeys(name for rows in sorted(tables, key=len, reverse=True) for name in rows)
     )
     cells = [["", *names]]
     cells += [
         [title, *(rows.get(name, "-") for name in names)]
-        for (title, _), rows in zip(columns, known, strict=True)
+        for (title, _), rows in zip(columns, tables, strict=True)
     ]
     widths = [max(map(len, column)) for column in cells]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in zip(*cells, strict=True)]

@@ -21,7 +21,7 @@ _NAMED = 6
 
 @dataclass(frozen=True)
 class FoundLeaks:
-    """What :func:`find_leaks` found; print it, or ask ``.ok``.
+    """Leaks found by :func:`find_leaks`; print it, or read ``.ok``.
 
     Args:
         sources: Sources that were moved, of ``num_sources``.
@@ -222,8 +222,8 @@ def _moved(here: Tensor, x: Tensor, generator: torch.Generator) -> Tensor:
             here.device
         )
         # beside a large number a step of 1 is lost to rounding: there, a share of it
-        wide = here.double()
-        return torch.where(wide.abs() > 1, wide * (1 - share), wide + step).to(here)
+        values = here.double()
+        return torch.where(values.abs() > 1, values * (1 - share), values + step).to(here)
     ids = torch.unique(x)
     if ids.numel() < 2:
         raise ShapeError("x holds one id alone; find_leaks needs another to put in its place")
@@ -268,7 +268,7 @@ def _pairs(pairs: Tensor, sources: Tensor) -> tuple[tuple[tuple[int, int], ...],
 @contextmanager
 def left_as_it_was(module: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Puts back torch's random state, and the modes and buffers of the modules."""
-    parts = [part for known in _modules(module) for part in known.modules()]
+    parts = [part for root in _modules(module) for part in root.modules()]
     modes = [part.training for part in parts]
     buffers = [dict(part._buffers) for part in parts]
     copies = [
@@ -300,8 +300,8 @@ def _modules(function: Any) -> list[torch.nn.Module]:
             *(one for part in function.args for one in _modules(part)),
         ]
     if inspect.isfunction(function):
-        seen = inspect.getclosurevars(function)
-        inside += [*seen.nonlocals.values(), *seen.globals.values()]
+        closure = inspect.getclosurevars(function)
+        inside += [*closure.nonlocals.values(), *closure.globals.values()]
     return [one for one in inside if isinstance(one, torch.nn.Module)]
 
 
@@ -338,5 +338,5 @@ class _SeededModule:
 
 
 def _same(a: Tensor, b: Tensor) -> Tensor:
-    """Where two tensors are equal, or both NaN."""
+    """Mask of the elements that are equal, or both NaN."""
     return (a == b) | (a.isnan() & b.isnan())

@@ -12,7 +12,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P")
 
 @dataclass(frozen=True)
 class Flops:
-    """What :func:`flops` found, in floating-point operations of one forward pass on one example.
+    """Floating-point operations of one forward pass on one example, by :func:`flops`.
 
     Args:
         attention: Scores and weighted sums, edge by edge.

@@ -17,12 +17,12 @@ from ..plans.whole import runs_of
 MOST_LISTED = 1 << 24  # edges up to which a rule is listed for a question
 
 
-def need_square(graph: AttentionGraph, what: str) -> None:
+def need_square(graph: AttentionGraph, subject: str) -> None:
     """Raise a GraphError unless this is a graph whose sources and targets are the same nodes."""
-    need_graph(graph, what)
+    need_graph(graph, subject)
     if not graph.is_square:
         raise GraphError(
-            f"{what} needs a square graph, whose sources and targets are the same nodes; this one "
+            f"{subject} needs a square graph, whose sources and targets are the same nodes; this one "
             f"has {graph.num_targets} targets and {graph.num_sources} sources"
         )
 

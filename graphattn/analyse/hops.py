@@ -20,13 +20,13 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Hops:
-    """What :func:`hops` found.
+    """Number of layers found by :func:`hops`.
 
     Args:
         layers: Edges of the longest of all shortest paths: after so many layers no node depends on
             anything new.
-        everything: Whether every node then depends on every node; ``layers`` is then the diameter.
-        past: Whether no node reads a later one, and every node then depends on every earlier one.
+        everything: True if every node then depends on every node; ``layers`` is then the diameter.
+        past: True if no node reads a later one, and every node then depends on every earlier one.
     """
 
     layers: int
@@ -38,10 +38,10 @@ class Hops:
         return asdict(self)
 
     def __str__(self) -> str:
-        who = f"every node depends on {in_the_end(self.everything, self.past)}"
+        outcome = f"every node depends on {in_the_end(self.everything, self.past)}"
         if not (self.everything or self.past):
-            who = "nothing changes any more: some nodes never depend on some others"
-        return f"after {self.layers:,} layer{'s' * (self.layers != 1)} {who}"
+            outcome = "nothing changes any more: some nodes never depend on some others"
+        return f"after {self.layers:,} layer{'s' * (self.layers != 1)} {outcome}"
 
 
 def in_the_end(everything: bool, past: bool) -> str:
@@ -120,16 +120,16 @@ def _closed(edges: Edges) -> tuple[int, bool] | None:
     if parts is not None:
         answers = [_closed(part) for part, _ in parts]
         alone = sum(count for _, count in parts) == 1
-        known = [one for one in answers if one is not None]
-        if known and len(known) == len(answers):
-            return (max(k for k, _ in known), alone and known[0][1])
+        closed_forms = [one for one in answers if one is not None]
+        if closed_forms and len(closed_forms) == len(answers):
+            return (max(k for k, _ in closed_forms), alone and closed_forms[0][1])
         return None
     axes = looped_axes(edges)
-    if axes is not None:  # with self-loops, a way along one axis waits for the others
+    if axes is not None:  # with self-loops, a path may stay in place on one axis
         along = [_closed(axis) for axis in axes]
-        known = [one for one in along if one is not None]
-        if len(known) == len(along):
-            return (max(k for k, _ in known), all(e for _, e in known))
+        closed_forms = [one for one in along if one is not None]
+        if len(closed_forms) == len(along):
+            return (max(k for k, _ in closed_forms), all(e for _, e in closed_forms))
         return None
     band = looped_band(edges)
     n = edges.num_targets
@@ -195,9 +195,9 @@ def _by_searches(graph: AttentionGraph, way: OnMatrix | OnRuns, budget: int) -> 
         back = way.backward(node)
         reach = int(ahead.max())
         best = max(best, reach, int(back.max()))
-        both = (ahead >= 0) & (back >= 0)
-        everything = everything or (turn == 0 and bool(both.all()))
-        upper = torch.where(both, torch.minimum(upper, back + reach), upper)
+        component = (ahead >= 0) & (back >= 0)
+        everything = everything or (turn == 0 and bool(component.all()))
+        upper = torch.where(component, torch.minimum(upper, back + reach), upper)
         lower = torch.maximum(lower, back)
         upper[node] = reach
         hopeful = torch.nonzero(upper > best).flatten()

@@ -130,7 +130,7 @@ def jacobian_norms(
     *,
     norm: Literal["spectral", "sum"] = "spectral",
 ) -> Tensor:
-    r"""How much each output of a model changes with each input, measured at ``x`` by gradients.
+    r"""Change of each output of a model with each input, measured at ``x`` by gradients.
 
     .. math:: \left\| \frac{\partial \, module(x)_t}{\partial x_s} \right\|, \quad \text{a mean over samples}
 
@@ -210,8 +210,8 @@ def jacobian_norms(
 
 def _gradient(output: Tensor, inputs: Tensor) -> Tensor:
     """0 of an output that does not depend on the inputs."""
-    (found,) = torch.autograd.grad(output, inputs, retain_graph=True, materialize_grads=True)
-    return found
+    (gradient,) = torch.autograd.grad(output, inputs, retain_graph=True, materialize_grads=True)
+    return gradient
 
 
 def _over(matrix: Any, degree: np.ndarray) -> Any:
@@ -222,17 +222,21 @@ def _over(matrix: Any, degree: np.ndarray) -> Any:
 
 
 def _product(
-    layers: Layers, targets: Any, weights: Callable[[AttentionGraph], Any], what: str, budget: int
+    layers: Layers,
+    targets: Any,
+    weights: Callable[[AttentionGraph], Any],
+    subject: str,
+    budget: int,
 ) -> Tensor:
     """Rows of the product of the layers' matrices, last layer first."""
-    graphs, chosen = graphs_and_targets(layers, targets, what, budget)
-    known: dict[AttentionGraph, Any] = {}
+    graphs, chosen = graphs_and_targets(layers, targets, subject, budget)
+    matrices: dict[AttentionGraph, Any] = {}
     rows = np.zeros((graphs[-1].num_targets, chosen.numel()))  # nodes first
     rows[chosen.cpu().numpy(), np.arange(chosen.numel())] = 1
     for graph in reversed(graphs):
         if not is_listable(graph):
-            raise too_many(graph, what)
-        if graph not in known:
-            known[graph] = weights(graph).T.tocsr()
-        rows = known[graph] @ rows
+            raise too_many(graph, subject)
+        if graph not in matrices:
+            matrices[graph] = weights(graph).T.tocsr()
+        rows = matrices[graph] @ rows
     return torch.from_numpy(np.ascontiguousarray(rows.T))

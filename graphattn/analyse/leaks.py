@@ -27,7 +27,7 @@ _NONE = torch.iinfo(torch.int64).min  # a node that depends on nothing with a pl
 
 @dataclass(frozen=True)
 class Leaks:
-    """What :func:`leaks` found; true if a target depends on the future.
+    """Shortest leak found by :func:`leaks`; true if a target depends on the future.
 
     Args:
         path: The shortest way from a later node to an earlier one: ``(layer, source, target)`` for
@@ -35,7 +35,7 @@ class Leaks:
         gap: How much later in the order the first source is than the last target; 0 without a leak.
         edges: For each layer, how many of its edges lead from a later node to an earlier one;
             ``None`` where sources and targets are not in the same order.
-        only_residual: Whether the leak goes through residual connections: without them there is
+        only_residual: True if the leak goes through residual connections: without them there is
             none.
         example: Of graphs of examples, the first that leaks; ``None`` if none does, or all share
             their graphs.
@@ -115,10 +115,10 @@ def leaks(
           edges from a later source: 7 in layer 1
     """
     check_flags(residual=residual)
-    given = layers_of(layers)
-    if any(isinstance(layer, PerExample) for layer in given):
-        return _of_examples(given, order, residual, budget)
-    graphs = graphs_of(given)
+    stack = layers_of(layers)
+    if any(isinstance(layer, PerExample) for layer in stack):
+        return _of_examples(stack, order, residual, budget)
+    graphs = graphs_of(stack)
     budget = whole(budget, "budget", 1, GraphError)
     S = graphs[0].num_sources
     T = graphs[-1].num_targets
@@ -155,22 +155,24 @@ def leaks(
         if graph.num_sources == graph.num_targets == S:
             backward[graph] = step.backward_edges(place)
     counts = tuple(backward[graph] for graph in graphs)
-    kept = [residual and graph.is_square for graph in graphs]
-    if not _ahead(steps, graphs, kept, place):
+    residuals = [residual and graph.is_square for graph in graphs]
+    if not _ahead(steps, graphs, residuals, place):
         return Leaks((), 0, counts)
-    only_residual = any(kept) and not _ahead(steps, graphs, [False] * len(graphs), place)
+    only_residual = any(residuals) and not _ahead(steps, graphs, [False] * len(graphs), place)
     columns: list[list[Tensor]] = []
     # layers that keep nothing take an edge each
-    taken = list(accumulate(int(not keeps) for keeps in kept))
+    taken = list(accumulate(int(not keeps) for keeps in residuals))
     while True:
         moves = len(columns)
         walked = [max(1, least) <= moves <= layer for layer, least in enumerate(taken, 1)]
         spend(sum(cost for cost, here in zip(costs, walked, strict=True) if here))
-        columns.append(_column([steps[graph] for graph in graphs], kept, place, columns, taken))
+        columns.append(
+            _column([steps[graph] for graph in graphs], residuals, place, columns, taken)
+        )
         late = columns[-1][-1]
         if bool((late > place).any()):
             target = int((late > place).long().argmax())
-            way = _way(graphs, kept, columns, target, moves)
+            way = _way(graphs, residuals, columns, target, moves)
             gap = int(number[way[0][1]]) - int(number[target])
             return Leaks(way, gap, counts, only_residual)
 
@@ -309,24 +311,27 @@ def _latest_of_runs(runs: Runs, value: Tensor, latest: Tensor) -> Tensor:
 
 
 def _ahead(
-    steps: dict[Any, _Latest], graphs: tuple[AttentionGraph, ...], kept: list[bool], place: Tensor
+    steps: dict[Any, _Latest],
+    graphs: tuple[AttentionGraph, ...],
+    residuals: list[bool],
+    place: Tensor,
 ) -> bool:
     """True if some target of the last layer depends on something later than itself."""
     latest = place
-    for graph, keeps in zip(graphs, kept, strict=True):
+    for graph, keeps in zip(graphs, residuals, strict=True):
         latest = _next(steps[graph](latest), latest if keeps else None)
     return bool((latest > place).any())
 
 
-def _next(read: Tensor, kept: Tensor | None) -> Tensor:
-    if kept is None:
+def _next(read: Tensor, residual: Tensor | None) -> Tensor:
+    if residual is None:
         return read
-    return torch.maximum(read, kept)
+    return torch.maximum(read, residual)
 
 
 def _column(
     steps: list[_Latest],
-    kept: list[bool],
+    residuals: list[bool],
     place: Tensor,
     columns: list[list[Tensor]],
     taken: list[int],
@@ -334,7 +339,7 @@ def _column(
     """``columns[k][l]``: the latest place a node depends on after ``l`` layers, ``k`` edges."""
     k = len(columns)
     column = [place]
-    for number, (step, keeps) in enumerate(zip(steps, kept, strict=True)):
+    for number, (step, keeps) in enumerate(zip(steps, residuals, strict=True)):
         if k > number + 1:  # one edge for each layer at most
             column.append(columns[-1][number + 1])
         elif k < taken[number]:
@@ -348,7 +353,7 @@ def _column(
 
 def _way(
     graphs: tuple[AttentionGraph, ...],
-    kept: list[bool],
+    residuals: list[bool],
     columns: list[list[Tensor]],
     node: int,
     k: int,
@@ -356,12 +361,12 @@ def _way(
     """Back from the target to where its latest place comes from."""
     way = []
     for number in reversed(range(len(graphs))):
-        wanted = int(columns[k][number + 1][node])
-        if kept[number] and int(columns[k][number][node]) == wanted:
+        latest = int(columns[k][number + 1][node])
+        if residuals[number] and int(columns[k][number][node]) == latest:
             continue
         k -= 1
         source = _sources(graphs[number], node)
-        came = int(source[columns[k][number][source] == wanted][0])
+        came = int(source[columns[k][number][source] == latest][0])
         way.append((number, came, node))
         node = came
     return tuple(reversed(way))

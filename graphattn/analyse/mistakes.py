@@ -1,4 +1,4 @@
-"""The mistakes that turn the graph that was meant into the one that was given, in words."""
+"""The mistakes that turn the graph that was meant into the graph of a mask, in words."""
 
 from collections.abc import Iterator
 from itertools import combinations
@@ -43,16 +43,16 @@ def compared(graph: AttentionGraph) -> int:
 
 
 def mistakes(
-    meant: AttentionGraph, given: AttentionGraph, wrong: tuple[AttentionGraph, ...], budget: int
+    meant: AttentionGraph, mask: AttentionGraph, wrong: tuple[AttentionGraph, ...], budget: int
 ) -> tuple[tuple[str, ...], str]:
-    """The mistakes that make exactly the given graph, simplest first, or a pair of them.
+    """The mistakes that make exactly the graph of the mask, simplest first, or a pair of them.
 
     Pairs are tried for some seconds of work. The second answer says why some mistakes were not
     looked for, or is "".
 
     Args:
         meant: The graph that it should be.
-        given: Another one, of the same sizes.
+        mask: Another one, of the same sizes.
         wrong: The edges in which they differ, listed: too many, missing.
         budget: What the mutants may cost, in entries of a mask.
     """
@@ -64,15 +64,17 @@ def mistakes(
             f"no mistake was looked for: that makes {len(mutants.all)} graphs anew; try "
             f"budget={cost}. By kind:",
         )
-    telling = _Telling(mutants, given, wrong, budget)
-    answers = [telling.answer(mutants.whole(mutant)) for mutant in mutants.all]
+    probe = _Probe(mutants, mask, wrong, budget)
+    answers = [probe.answer(mutants.mutated(mutant)) for mutant in mutants.all]
     single = [
-        mutant for mutant, made in zip(mutants.all, answers, strict=True) if telling.explains(made)
+        mutant
+        for mutant, answer in zip(mutants.all, answers, strict=True)
+        if probe.explains(answer)
     ]
     if not single or single[0].remote:
-        read = of_mask(mutants, given, wrong, budget // max(1, compared(meant)))
+        read = of_mask(mutants, mask, wrong, budget // max(1, compared(meant)))
         single += [
-            mutant for mutant in read if telling.explains(telling.answer(mutants.whole(mutant)))
+            mutant for mutant in read if probe.explains(probe.answer(mutants.mutated(mutant)))
         ]
         single.sort(key=lambda mutant: mutant.rank)
     if single:
@@ -82,45 +84,45 @@ def mistakes(
         work += meant.num_edges
     most = min(_PAIRS, _PAIRED_EDGES // max(1, work))
     begin = thread_time()
-    for first, second in _pairs(mutants, telling, answers)[:most]:
+    for first, second in _pairs(mutants, probe, answers)[:most]:
         if thread_time() - begin > _SECONDS:
             break
-        both = mutants.both(first, second)
-        if both is not None and telling.explains(telling.answer(both)):
+        pair = mutants.mutated_twice(first, second)
+        if pair is not None and probe.explains(probe.answer(pair)):
             return (f"{_in_words(mutants, first)}; and {_in_words(mutants, second)}",), ""
-    if not telling.needed:
+    if not probe.needed:
         return (), ""
     return (), (
         "no known mistake makes all of them, and some were not looked for; try "
-        f"budget={telling.needed}. By kind:"
+        f"budget={probe.needed}. By kind:"
     )
 
 
 def _pairs(
-    mutants: Mutants, telling: "_Telling", answers: "list[_Answer | None]"
+    mutants: Mutants, probe: "_Probe", answers: "list[_Answer | None]"
 ) -> list[tuple[Mutant, Mutant]]:
     """Pairs that may explain the graph, the commonest mistakes first.
 
     Those change most of the wrong pairs, or one reverses all edges.
     """
-    meant = telling.answer(mutants.root)
+    meant = probe.answer(mutants.root)
     assert meant is not None
-    wrong = meant.bits != telling.bits
+    wrong = meant.bits != probe.bits
     changes = [
-        wrong.new_zeros(()) if made is None else (made.bits != meant.bits) & wrong
-        for made in answers
+        wrong.new_zeros(()) if answer is None else (answer.bits != meant.bits) & wrong
+        for answer in answers
     ]
     turns = [
         mutant.part is mutants.root and _function(mutant) in ("~", "reverse")
         for mutant in mutants.all
     ]
-    seen = [made is None or not torch.equal(made.bits, meant.bits) for made in answers]
+    visible = [answer is None or not torch.equal(answer.bits, meant.bits) for answer in answers]
     enough = _CHANGED * int(wrong.sum())
 
     def may(i: int, j: int) -> bool:
         if turns[i] or turns[j]:
             return True
-        return seen[i] and seen[j] and int((changes[i] | changes[j]).sum()) >= enough
+        return visible[i] and visible[j] and int((changes[i] | changes[j]).sum()) >= enough
 
     places = sorted(
         combinations(range(len(answers)), 2),
@@ -142,12 +144,12 @@ def singles(mutants: Mutants) -> Iterator[tuple[Mutant, AttentionGraph]]:
     """Every single mistake that leaves the sizes as they are, and the graph that it makes."""
     meant = mutants.grow(mutants.root)
     for mutant in mutants.all:
-        made = _grown(mutants, mutants.whole(mutant))
-        if made is not None and (made.num_targets, made.num_sources) == (
+        graph = _grown(mutants, mutants.mutated(mutant))
+        if graph is not None and (graph.num_targets, graph.num_sources) == (
             meant.num_targets,
             meant.num_sources,
         ):
-            yield mutant, made
+            yield mutant, graph
 
 
 def described(mutants: Mutants, chosen: list[Mutant]) -> tuple[str, ...]:
@@ -157,53 +159,53 @@ def described(mutants: Mutants, chosen: list[Mutant]) -> tuple[str, ...]:
 
 
 class _Answer(NamedTuple):
-    """A graph, and which of the telling pairs are its edges."""
+    """A graph, and which of the probed pairs are its edges."""
 
     graph: AttentionGraph
     bits: Tensor
 
 
-class _Telling:
+class _Probe:
     """Pairs at which a wrong guess soon fails: of wrong entries, and of right ones."""
 
     def __init__(
         self,
         mutants: Mutants,
-        given: AttentionGraph,
+        mask: AttentionGraph,
         wrong: tuple[AttentionGraph, ...],
         budget: int,
     ) -> None:
         self.mutants = mutants
-        self.given = given
+        self.mask = mask
         self.budget = budget
         self.needed = 0  # of what was not compared, because it costs more than the budget
         seeded = torch.Generator().manual_seed(0)
         chance = [
             torch.randint(size, (_RIGHT,), generator=seeded)
-            for size in (given.num_targets, given.num_sources)
+            for size in (mask.num_targets, mask.num_sources)
         ]
         some = [_some(graph, _WRONG) for graph in wrong]
         self.target, self.source = torch.cat(
-            (torch.stack(chance), _of_rows(given, _RIGHT), *some), 1
+            (torch.stack(chance), _of_rows(mask, _RIGHT), *some), 1
         )
-        self.bits = given.contains(self.target, self.source)
+        self.bits = mask.contains(self.target, self.source)
 
     def answer(self, node: Node) -> _Answer | None:
-        made = _grown(self.mutants, node)
-        if made is None or (made.num_targets, made.num_sources) != (
-            self.given.num_targets,
-            self.given.num_sources,
+        graph = _grown(self.mutants, node)
+        if graph is None or (graph.num_targets, graph.num_sources) != (
+            self.mask.num_targets,
+            self.mask.num_sources,
         ):
             return None
-        return _Answer(made, made.contains(self.target, self.source))
+        return _Answer(graph, graph.contains(self.target, self.source))
 
-    def explains(self, made: _Answer | None) -> bool:
-        if made is None or not torch.equal(made.bits, self.bits):
+    def explains(self, answer: _Answer | None) -> bool:
+        if answer is None or not torch.equal(answer.bits, self.bits):
             return False
-        cost = compared(made.graph)
+        cost = compared(answer.graph)
         if cost > self.budget:
             self.needed = max(self.needed, cost)
-        return cost <= self.budget and same(made.graph, self.given)
+        return cost <= self.budget and same(answer.graph, self.mask)
 
 
 def _grown(mutants: Mutants, node: Node) -> AttentionGraph | None:
@@ -239,43 +241,43 @@ def _of_rows(graph: AttentionGraph, most: int) -> Tensor:
 
 def _in_words(mutants: Mutants, mutant: Mutant) -> str:
     if mutant.counted:
-        made = _grown(mutants, mutant.changed)
+        graph = _grown(mutants, mutant.changed)
     else:
-        made = None
-    if made is None:
+        graph = None
+    if graph is None:
         count = ""
     else:
-        count = _counted(mutants.grow(mutant.part), made)
+        count = _counted(mutants.grow(mutant.part), graph)
     if count:
         return f"{count}: {mutant.words}"
     return mutant.words
 
 
-def _counted(meant: AttentionGraph, made: AttentionGraph) -> str:
+def _counted(meant: AttentionGraph, mutated: AttentionGraph) -> str:
     """The sources that a target reads too many or too few: "one source too many in the past"."""
     sizes = (meant.num_targets, meant.num_sources)
-    cost = sum(graph.edges.num_runs for graph in (meant, made))
-    if cost > _COUNTED or (made.num_targets, made.num_sources) != sizes:
+    cost = sum(graph.edges.num_runs for graph in (meant, mutated))
+    if cost > _COUNTED or (mutated.num_targets, mutated.num_sources) != sizes:
         return ""
-    more = made - meant
-    fewer = meant - made
+    more = mutated - meant
+    fewer = meant - mutated
     if bool(more.num_edges) == bool(fewer.num_edges):
         return ""
     if more.num_edges:
         wrong = more
-        what = "too many"
+        fault = "too many"
     else:
         wrong = fewer
-        what = "too few"
+        fault = "too few"
     if not meant.is_square:
-        return _sources(int(wrong.in_degree.max()), what)
+        return _sources(int(wrong.in_degree.max()), fault)
     past = causal(meant.num_nodes).without_self_loops().to(wrong.device)
     sides = {" in the past": past, " in the future": past.reverse()}
     most = {where: int((wrong & side).in_degree.max()) for where, side in sides.items()}
-    return " and ".join(_sources(number, what) + where for where, number in most.items() if number)
+    return " and ".join(_sources(number, fault) + where for where, number in most.items() if number)
 
 
-def _sources(number: int, what: str) -> str:
+def _sources(number: int, fault: str) -> str:
     if number == 1:
-        return f"one source {what}"
-    return f"{number:,} sources {what}"
+        return f"one source {fault}"
+    return f"{number:,} sources {fault}"

@@ -29,8 +29,7 @@ class Mutant:
         changed: What was made instead; it may hold the part.
         argument: Name and value, where an argument of the call is another one.
         counted: Whether to say how many sources a target reads too many or too few.
-        rank: How rare it is: 0 of what people do most; from ``REMOTE`` on it is named where nothing
-            else explains.
+        rank: Rarity: 0 for the commonest; from ``REMOTE`` on it is named where nothing else explains.
     """
 
     words: str
@@ -48,12 +47,12 @@ class Mutant:
 
 def parts(node: Node) -> Iterator[Node]:
     """A node and all inside it, each once."""
-    seen = set()
+    visited = set()
     waiting = [node]
     while waiting:
         here = waiting.pop(0)
-        if here not in seen:
-            seen.add(here)
+        if here not in visited:
+            visited.add(here)
             yield here
             waiting += here.children() if isinstance(here, Expression) else ()
 
@@ -63,14 +62,14 @@ def replaced(value: Any, part: Node, changed: Node) -> Any:
     if value is part:
         return changed
     if isinstance(value, tuple):
-        items = tuple(replaced(each, part, changed) for each in value)
+        items = tuple(replaced(item, part, changed) for item in value)
         if all(a is b for a, b in zip(items, value, strict=True)):
             return value
         return items
     if not isinstance(value, Expression):
         return value
     args = replaced(value.args, part, changed)
-    options = {name: replaced(each, part, changed) for name, each in value.options.items()}
+    options = {name: replaced(item, part, changed) for name, item in value.options.items()}
     same = args is value.args and all(options[name] is value.options[name] for name in options)
     if same:
         return value
@@ -99,10 +98,10 @@ def parameters(call: Expression) -> dict[str, inspect.Parameter]:
 
 def arguments(call: Expression) -> dict[str, Any]:
     """The arguments of a call by name, with the defaults of those that are not given."""
-    given = zip(parameters(call), call.args, strict=False)
+    positional = zip(parameters(call), call.args, strict=False)
     return (
-        {name: each.default for name, each in parameters(call).items()}
-        | dict(given)
+        {name: parameter.default for name, parameter in parameters(call).items()}
+        | dict(positional)
         | dict(call.options)
     )
 

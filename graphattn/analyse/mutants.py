@@ -1,7 +1,7 @@
 """Mutants of a graph: the calls that made it with one thing wrong.
 
 A part of the expression is replaced by another one; ``audit`` and ``verify`` name the mutants that
-are what they were given, those first that people make most.
+have the edges of a mask, the commonest first.
 """
 
 from typing import Any
@@ -25,25 +25,25 @@ class Mutants:
     """
 
     def __init__(self, graph: AttentionGraph) -> None:
-        self._known: dict[Node, AttentionGraph] = {}
+        self._graphs: dict[Node, AttentionGraph] = {}
         self.device = graph.device
         self.root = _recognised(graph.as_operand())
         self.all: list[Mutant] = []
         for part in reversed(list(parts(self.root))):
-            self._known[part] = self.grow(part)
-        for part, made in reversed(self._known.items()):
-            whole = part is self.root
-            self.all += [*of_builder(part, made), *of_joined(part, made, self.grow)]
+            self._graphs[part] = self.grow(part)
+        for part, part_graph in reversed(self._graphs.items()):
+            is_root = part is self.root
+            self.all += [*of_builder(part, part_graph), *of_joined(part, part_graph, self.grow)]
             if not isinstance(part, Padding):
                 self.all += of_call(part)
-            if whole or not isinstance(part, Padding):
-                self.all += of_any(part, made, whole)
+            if is_root or not isinstance(part, Padding):
+                self.all += of_any(part, part_graph, is_root)
         self.all.sort(key=lambda mutant: mutant.rank)
 
     @property
     def num_listed(self) -> int:
         """Edges that are listed by the parts: what it takes to make a mutant."""
-        return sum(made.num_edges for made in self._known.values() if not made.is_rule)
+        return sum(graph.num_edges for graph in self._graphs.values() if not graph.is_rule)
 
     def grow(self, node: Node) -> AttentionGraph:
         """The graph of an expression; the parts of the root are made once.
@@ -51,18 +51,18 @@ class Mutants:
         Raises:
             GraphAttnError: If a builder refuses what a mutant asks of it.
         """
-        if node in self._known:
-            return self._known[node]
-        made: AttentionGraph
+        if node in self._graphs:
+            return self._graphs[node]
+        graph: AttentionGraph
         if isinstance(node, Expression):
             args = self._grown(node.args)
             options = {name: self._grown(value) for name, value in node.options.items()}
-            made = function_of(node.function)(*args, **options)
+            graph = function_of(node.function)(*args, **options)
         else:
-            made = built(node)
-        if made.device == self.device:
-            return made
-        return made.to(self.device)
+            graph = built(node)
+        if graph.device == self.device:
+            return graph
+        return graph.to(self.device)
 
     def _grown(self, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -71,12 +71,12 @@ class Mutants:
             return self.grow(value)
         return value
 
-    def whole(self, mutant: Mutant) -> Node:
+    def mutated(self, mutant: Mutant) -> Node:
         """The root with the mistake made."""
-        made: Node = replaced(self.root, mutant.part, mutant.changed)
-        return made
+        node: Node = replaced(self.root, mutant.part, mutant.changed)
+        return node
 
-    def both(self, first: Mutant, second: Mutant) -> Node | None:
+    def mutated_twice(self, first: Mutant, second: Mutant) -> Node | None:
         """The root with two mistakes made; None where one leaves no place for the other."""
         if first.part is second.part and first.argument and second.argument:
             name, value = second.argument
@@ -85,16 +85,16 @@ class Mutants:
                 return None
             return replaced(self.root, first.part, changed)
         for one, other in ((first, second), (second, first)):
-            tree = self.whole(one)
-            made: Node = replaced(tree, other.part, other.changed)
-            if made is not tree:
-                return made
+            tree = self.mutated(one)
+            node: Node = replaced(tree, other.part, other.changed)
+            if node is not tree:
+                return node
         return None
 
 
 def _recognised(node: Node) -> Node:
     """The expression with listed edges as the simple call that has them."""
-    for leaf in [each for each in parts(node) if isinstance(each, AttentionGraph)]:
+    for leaf in [part for part in parts(node) if isinstance(part, AttentionGraph)]:
         node = replaced(node, leaf, simple_expression(leaf) or _padded(leaf) or leaf)
     return node
 

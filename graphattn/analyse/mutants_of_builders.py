@@ -132,11 +132,13 @@ def of_builder(part: Node, graph: AttentionGraph) -> Iterator[Mutant]:
             where = f", in {quoted(part)}"
         for rank, words, change in _TABLE[part.function]:
             try:
-                made = change(call)
+                mutated = change(call)
             except GraphAttnError:  # the builder has no such graph
                 continue
-            if made is not None:
-                yield Mutant(words.format(**values) + where, part, made.to(graph.device), rank=rank)
+            if mutated is not None:
+                yield Mutant(
+                    words.format(**values) + where, part, mutated.to(graph.device), rank=rank
+                )
     if isinstance(part, Expression) and part.function not in SIGNS:
         for words, changed in of_grid(part, graph):
             yield Mutant(f"{words}, in {quoted(part)}", part, changed)
@@ -266,10 +268,10 @@ def _padding(change: Callable[[Tensor, Tensor], AttentionGraph | None]) -> Chang
 
 def _wider(real: Tensor) -> Tensor:
     """A token more at each end that is not that of the sequence."""
-    wide = real.clone()
-    wide[1:] |= real[:-1]
-    wide[:-1] |= real[1:]
-    return wide
+    dilated = real.clone()
+    dilated[1:] |= real[:-1]
+    dilated[:-1] |= real[1:]
+    return dilated
 
 
 def _one_numbering(c: Call) -> AttentionGraph | None:
@@ -298,7 +300,7 @@ def _one_ahead(c: Call) -> AttentionGraph | None:
 
 
 def _not_applied(noun: str) -> Row:
-    """Of what is causal, every earlier token; a mask that is full is known of any graph."""
+    """Row of a causal call: every earlier token is read; a full mask is a mutant of any graph."""
     return (
         0,
         f"{noun} not applied: every earlier token is read",

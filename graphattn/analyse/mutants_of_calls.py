@@ -23,7 +23,7 @@ def of_call(part: Node) -> Iterator[Mutant]:
     values = arguments(part)
     for name, value in values.items():
         if isinstance(value, str):
-            words = [each for each in _words(takes[name].annotation) if each != value]
+            words = [word for word in _words(takes[name].annotation) if word != value]
         else:
             words = []
         for text, new in [
@@ -103,8 +103,8 @@ def _said(name: str, value: Any, words: list[str]) -> Iterator[Variant]:
 def _words(annotation: Any) -> list[str]:
     """The words of a Literal, however it is nested."""
     inside = get_args(annotation)
-    return [each for each in inside if isinstance(each, str)] + [
-        word for each in inside for word in _words(each)
+    return [item for item in inside if isinstance(item, str)] + [
+        word for item in inside for word in _words(item)
     ]
 
 

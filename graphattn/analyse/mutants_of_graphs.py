@@ -22,17 +22,17 @@ _SWITCHED = {
 }
 
 
-def of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
+def of_any(part: Node, graph: AttentionGraph, is_root: bool) -> Iterator[Mutant]:
     """Mistakes about any graph: rows swapped, extra edges, self-loops, another node order."""
-    if whole:
+    if is_root:
         where = ""
     else:
         where = f", in {quoted(part)}"
 
     def mutant(rank: int, words: str, changed: Node) -> Mutant:
-        return Mutant(words + where, part, changed, rank=rank if whole else rank + REMOTE)
+        return Mutant(words + where, part, changed, rank=rank if is_root else rank + REMOTE)
 
-    if whole:
+    if is_root:
         yield from (mutant(1, words, changed) for words, changed in _of_empty_rows(part, graph))
     back = Expression("reverse", (part,))
     if graph.is_square:
@@ -45,10 +45,12 @@ def of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
         diagonal = "self-loops"
         strict = Expression("without_self_loops", (part,))
         yield mutant(0, f"{diagonal} missing", strict)
-        if whole:
+        if is_root:
             first = torch.where(torch.arange(graph.num_nodes) == 0, 0, 1)
-            kept = Expression("|", (strict, Expression("cross_documents", (first, 2 * first))))
-            yield mutant(1, f"{diagonal} missing, but for target 0, which else reads nothing", kept)
+            one_loop = Expression("|", (strict, Expression("cross_documents", (first, 2 * first))))
+            yield mutant(
+                1, f"{diagonal} missing, but for target 0, which else reads nothing", one_loop
+            )
         yield mutant(1, f"{diagonal} added", Expression("with_self_loops", (part,)))
         yield mutant(
             1, "nothing ahead of the target is read: causal", Expression("&", (part, past))
@@ -61,7 +63,7 @@ def of_any(part: Node, graph: AttentionGraph, whole: bool) -> Iterator[Mutant]:
     yield mutant(
         1, "inverted mask: True taken as blocked, the polarity of nn.MultiheadAttention", inverse
     )
-    if whole:
+    if is_root:
         T = graph.num_targets
         S = graph.num_sources
         yield mutant(
@@ -98,9 +100,9 @@ def _moved(graph: AttentionGraph) -> Iterator[tuple[str, AttentionGraph]]:
                         ends = (place, s)
                     return graph.edges.contains(*ends) & (rolled | (moved == place))
 
-                how = f"rolled by one {side}: mask.roll({by}, {dim})"
+                text = f"rolled by one {side}: mask.roll({by}, {dim})"
                 if rolled:
-                    words = how
+                    words = text
                 else:
                     words = f"shifted by one {side}: F.pad(mask, {cut[1 - dim]}"
                 if size > 1:
@@ -133,21 +135,24 @@ def of_joined(part: Node, graph: AttentionGraph, grow: Grown) -> Iterator[Mutant
     sign = part.function
     children = list(dict.fromkeys(part.children()))
     for child in children:
-        made = grow(child)
+        child_graph = grow(child)
         if sign in JOINS:
-            others = [each for each in children if each is not child]
+            others = [sibling for sibling in children if sibling is not child]
         else:
             others = []
-        if any(isinstance(each, Padding) for each in others):
+        if any(isinstance(sibling, Padding) for sibling in others):
             continue
-        if (made.num_targets, made.num_sources) == (graph.num_targets, graph.num_sources):
+        if (child_graph.num_targets, child_graph.num_sources) == (
+            graph.num_targets,
+            graph.num_sources,
+        ):
             left_out = " and ".join(map(quoted, others)) or ("~" if sign == "~" else f"{sign}(...)")
             yield Mutant(f"{left_out} left out of {quoted(part)}", part, child, rank=0)
         if sign not in SIGNS and len(children) > 1:
             yield Mutant(
                 f"{quoted(child)} left out of {quoted(part)}",
                 part,
-                replaced(part, child, none_of(made)),
+                replaced(part, child, none_of(child_graph)),
             )
     if sign in _SWITCHED:
         left, right = part.args

@@ -19,24 +19,24 @@ OfAxis = Callable[[Tensor, Tensor], Tensor]  # (target, source) on one axis -> b
 
 def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
     """Mistakes about the call of a builder of grids."""
-    given = arguments(part)
-    size = given.get("size")
+    values = arguments(part)
+    size = values.get("size")
     if isinstance(size, int):
         size = (size,)
     if not isinstance(size, tuple) or not graph.is_square or prod(size) != graph.num_targets:
         return
     if len(size) > 1:
         yield _numbered(part, size)
-    if part.function == "window_partition" and not given["read_padding"]:
-        cells = _each(given["cell"], size)
-        shift = _each(given["shift"] or 0, size)
+    if part.function == "window_partition" and not values["read_padding"]:
+        cells = _each(values["cell"], size)
+        shift = _each(values["shift"] or 0, size)
         axes = [_cells_around(*axis) for axis in zip(size, cells, shift, strict=True)]
         yield (
             "read across the border, from the other end: a cyclic shift without its mask",
             _product(size, axes),
         )
     if part.function == "grid_neighbourhood":
-        yield from _of_windows(given, size)
+        yield from _of_windows(values, size)
 
 
 def _each(value: Any, size: tuple[int, ...]) -> tuple[Any, ...]:
@@ -55,10 +55,10 @@ def _numbered(part: Expression, size: tuple[int, ...]) -> Change:
     )
 
 
-def _of_windows(given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change]:
-    named = [_each(given[name], size) for name in ("kernel", "dilation", "causal")]
+def _of_windows(values: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change]:
+    named = [_each(values[name], size) for name in ("kernel", "dilation", "causal")]
     steps = [_steps(*axis) for axis in zip(*named, strict=True)]
-    if set(_each(given["stride"], size)) != {1}:
+    if set(_each(values["stride"], size)) != {1}:
         return
     around = [
         _among([step % length for step in near], length)
@@ -76,7 +76,7 @@ def _of_windows(given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change
     for number in dict.fromkeys((len(steps[-1]), len(flat))):
         text = f"a window of {number} along the flattened grid, and not one on each of its axes"
         yield text, trusted_rule(_among(range(-((number - 1) // 2), number // 2 + 1)), n, n)
-    plain = len(size) == 2 and given["clamp"] and set(named[1]) == {1} and not any(named[2])
+    plain = len(size) == 2 and values["clamp"] and set(named[1]) == {1} and not any(named[2])
     if plain:
         yield from _clamped(size, named[0])
 

@@ -21,13 +21,13 @@ _EVALUATED = 48  # graphs that are made to find a number
 
 
 def of_mask(
-    mutants: Mutants, given: AttentionGraph, wrong: tuple[AttentionGraph, ...], affordable: int
+    mutants: Mutants, mask: AttentionGraph, wrong: tuple[AttentionGraph, ...], affordable: int
 ) -> Iterator[Mutant]:
     """Mistakes that would give this mask, if anything about a part of the expression does.
 
     Args:
         mutants: Those of what was meant.
-        given: The mask.
+        mask: The graph of the mask.
         wrong: The edges in which they differ, listed: too many, missing.
         affordable: Graphs that may be made and counted to find numbers.
     """
@@ -40,19 +40,19 @@ def of_mask(
         if part.function in ("ancestors", "siblings", "tree"):
             yield from _of_trees(part, values["parent"].cpu(), wrong)
         if part.function == "global_tokens":
-            tokens = tuple(torch.nonzero(given.in_degree == given.num_sources).flatten().tolist())
+            tokens = tuple(torch.nonzero(mask.in_degree == mask.num_sources).flatten().tolist())
             if tokens:
                 yield _mutant(part, "tokens", tokens, where("tokens", tokens, values["tokens"]))
         if not mutants.grow(part).is_rule:
             continue
         for name, value in values.items():
-            whole = isinstance(value, int) and not isinstance(value, bool) and name not in SIZES
-            if whole and name not in ("num_targets", "seed") and affordable >= _EVALUATED:
+            is_number = isinstance(value, int) and not isinstance(value, bool) and name not in SIZES
+            if is_number and name not in ("num_targets", "seed") and affordable >= _EVALUATED:
                 affordable -= _EVALUATED
-                number = _number(mutants, part, name, value, given)
+                number = _number(mutants, part, name, value, mask)
                 if number is not None:
                     yield _mutant(part, name, number, where(name, number, value))
-    simple = simple_expression(given)
+    simple = simple_expression(mask)
     if simple is not None:
         yield Mutant(
             f"another graph: the mask is that of {simple}", mutants.root, simple, rank=2 * REMOTE
@@ -64,7 +64,7 @@ def _mutant(part: Expression, name: str, value: Any, text: str) -> Mutant:
 
 
 def _count(mutants: Mutants, part: Expression, name: str, value: int) -> int | None:
-    node: Node = mutants.whole(Mutant("", part, with_argument(part, name, value)))
+    node: Node = mutants.mutated(Mutant("", part, with_argument(part, name, value)))
     try:
         return mutants.grow(node).num_edges
     except GraphAttnError:
@@ -72,7 +72,7 @@ def _count(mutants: Mutants, part: Expression, name: str, value: int) -> int | N
 
 
 def _number(
-    mutants: Mutants, part: Expression, name: str, value: int, given: AttentionGraph
+    mutants: Mutants, part: Expression, name: str, value: int, mask: AttentionGraph
 ) -> int | None:
     """The argument that gives the graph the mask's number of edges, if that is monotone."""
 
@@ -88,10 +88,10 @@ def _number(
         low = value % step
     else:
         low = step
-    high = max(given.num_targets, given.num_sources)
+    high = max(mask.num_targets, mask.num_sources)
     high -= (high - low) % step
     ends = (count(low), count(high))
-    wanted = given.num_edges
+    num_edges = mask.num_edges
     if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
         return None
     rising = ends[0] < ends[1]
@@ -100,11 +100,11 @@ def _number(
         here = count(middle)
         if here is None:
             return None
-        if here >= wanted if rising else here <= wanted:
+        if here >= num_edges if rising else here <= num_edges:
             high = middle
         else:
             low = middle + step
-    if count(low) == wanted and low != value:
+    if count(low) == num_edges and low != value:
         return low
     return None
 
@@ -119,22 +119,22 @@ def _of_documents(
     else:
         labels = ids.cpu()
     touched = [torch.unique(graph.edge_index.cpu()) for graph in wrong]
-    both = touched[0][torch.isin(touched[0], touched[1])]
-    if both.numel() == 0:
-        both = _second_part(labels, wrong)
-        if both.numel():
-            first = int(both[0])
+    tokens = touched[0][torch.isin(touched[0], touched[1])]
+    if tokens.numel() == 0:
+        tokens = _second_part(labels, wrong)
+        if tokens.numel():
+            first = int(tokens[0])
             new = labels.clone()
-            new[both] = labels.max() + 1
+            new[tokens] = labels.max() + 1
             text = f"document {int(labels[first])} cut in two at token {first}"
             yield _labelled(part, values, new, text)
         return
-    first = int(both[0])
-    last = int(both[-1])
+    first = int(tokens[0])
+    last = int(tokens[-1])
     near = labels[[max(0, first - 1), min(labels.numel() - 1, last + 1)]]
     for label in dict.fromkeys(near.tolist()):
         new = labels.clone()
-        new[both] = label
+        new[tokens] = label
         text = moved_boundary(labels, new)
         if text:
             yield _labelled(part, values, new, text)

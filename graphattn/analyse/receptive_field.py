@@ -21,7 +21,7 @@ _STEP = 1 << 11  # pairs that a step back through a layer counts for, however fe
 
 @dataclass(frozen=True)
 class ReceptiveField:
-    """What :func:`receptive_field` found.
+    """Sources found by :func:`receptive_field`.
 
     Args:
         targets: The targets in question, int64 (n,), or ``None`` for all of each layer.
@@ -51,8 +51,8 @@ class ReceptiveField:
 
     def __str__(self) -> str:
         table = self.to_dict()
-        who = f"{table['targets']:,} target{'s' * (table['targets'] != 1)}"
-        lines = [f"sources in the receptive field, of {table['sources']:,}, at {who}:"]
+        targets = f"{table['targets']:,} target{'s' * (table['targets'] != 1)}"
+        lines = [f"sources in the receptive field, of {table['sources']:,}, at {targets}:"]
         for number, row in enumerate(table["layers"]):
             numbers = f"{row['least']:,} to {row['most']:,}, mean {row['mean']:,.5g}"
             if row["least"] == row["most"]:
@@ -173,15 +173,15 @@ def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, .
     Raises:
         GraphError: If a layer has graphs of examples, whose nodes have numbers of their own.
     """
-    given = layers_of(layers)
-    for number, layer in enumerate(given):
+    stack = layers_of(layers)
+    for number, layer in enumerate(stack):
         if isinstance(layer, PerExample):
             raise GraphError(
                 f"layer {number} has a graph for each example, {layer!r}; ask about one of them, "
                 "graphs[b], or about all in one row of nodes, graphs.union()"
             )
     graphs = []
-    for graph in unions(given):
+    for graph in unions(stack):
         if residual and graph.is_square:
             graph = graph.with_self_loops()
         graphs.append(graph)
@@ -189,7 +189,7 @@ def graphs_of(layers: Layers, residual: bool = False) -> tuple[AttentionGraph, .
 
 
 def graphs_and_targets(
-    layers: Layers, targets: Any, what: str, budget: int
+    layers: Layers, targets: Any, subject: str, budget: int
 ) -> tuple[tuple[AttentionGraph, ...], Tensor]:
     """The graph of each layer and the chosen targets of the last, within a budget."""
     graphs = graphs_of(layers)
@@ -198,7 +198,7 @@ def graphs_and_targets(
     widest = max(max(graph.num_targets, graph.num_sources) for graph in graphs)
     if chosen.numel() * widest > budget >> 2:
         raise GraphError(
-            f"{what} of {chosen.numel():,} targets among {widest:,} nodes is "
+            f"{subject} of {chosen.numel():,} targets among {widest:,} nodes is "
             f"{chosen.numel() * widest:,} numbers for each layer (limit {budget >> 2:,}); ask "
             "about fewer targets: targets=[t]"
         )

@@ -148,7 +148,7 @@ def _laplacian(matrix: Any) -> Any:
 
 
 def _of_all(matrix: Any) -> Tensor:
-    """Of all pairs; infinite between components."""
+    """Resistance of all pairs; infinite between components."""
     part = components(matrix)
     size = part.numel()
     resistance = torch.full((size, size), torch.inf, dtype=torch.float64).fill_diagonal_(0)
@@ -189,8 +189,8 @@ def _of_pairs(matrix: Any, pairs: Tensor, name: str) -> Tensor:
         solve = _banded(matrix, order, place, bandwidth)
     else:
         solve = _iterated(matrix, len(s), name)
-    found = [solve(a, b) for a, b in zip(s.tolist(), t.tolist(), strict=True)]
-    result[inside] = torch.tensor(found, dtype=torch.float64)
+    resistances = [solve(a, b) for a, b in zip(s.tolist(), t.tolist(), strict=True)]
+    result[inside] = torch.tensor(resistances, dtype=torch.float64)
     return result
 
 

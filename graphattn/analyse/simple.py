@@ -85,10 +85,10 @@ def _square(n: int, lo: int, hi: int) -> Expression | None:
 
 def remark(graph: AttentionGraph) -> str:
     """``equals ...``: the simpler call with the edges of a joined graph; "" if none is known."""
-    made = graph.expression
+    expression = graph.expression
     if (
-        made is None
-        or made.function not in SIGNS
+        expression is None
+        or expression.function not in SIGNS
         or not graph.is_rule
         or graph.edges.stored() is None
     ):

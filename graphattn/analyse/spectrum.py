@@ -69,7 +69,7 @@ def _dense(graph: AttentionGraph) -> np.ndarray:
 
 
 def _diagonal(graph: AttentionGraph) -> np.ndarray:
-    """Of a matrix that is triangular in some order of the nodes."""
+    """Eigenvalues of a matrix that is triangular in some order of the nodes: its diagonal."""
     node = torch.arange(graph.num_targets, device=graph.device)
     loop = graph.contains(node, node).cpu()
     if graph.has_repeated_edges:

@@ -19,7 +19,7 @@ _MOST_TILES = 1 << 28
 
 @dataclass(frozen=True)
 class TileFill:
-    """What :func:`tile_fill` found.
+    """Share of edges in tiles, found by :func:`tile_fill`.
 
     Args:
         tile: Targets and sources of a tile.
@@ -99,7 +99,7 @@ def _touched(graph: AttentionGraph, tile: tuple[int, int]) -> tuple[int, float]:
     bands = max(
         1, min((1 << 22) // columns, ROWS_BUDGET // max(1, graph.edges.runs_per_row * height))
     )
-    wide = torch.full((columns,), width).minimum(S - torch.arange(columns) * width)
+    widths = torch.full((columns,), width).minimum(S - torch.arange(columns) * width)
     touched = 0
     area = 0
     edges = 0
@@ -113,7 +113,7 @@ def _touched(graph: AttentionGraph, tile: tuple[int, int]) -> tuple[int, float]:
         some = counts > 0
         touched = touched + int(some.sum())
         edges = edges + int(counts.sum())
-        area += int((some * high[:, None] * wide[None, :]).sum())
+        area += int((some * high[:, None] * widths[None, :]).sum())
     if area == 0:
         return touched, 0.0
     return touched, edges / area

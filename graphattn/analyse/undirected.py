@@ -12,7 +12,7 @@ from .forms import is_listable, need_square
 from .walks import too_many
 
 
-def undirected(graph: AttentionGraph, what: str) -> Any:
+def undirected(graph: AttentionGraph, subject: str) -> Any:
     """scipy's symmetric CSR (N, N) with an empty diagonal, and the copies of each edge.
 
     Of the two directions of an edge, the one with more copies counts.
@@ -20,9 +20,9 @@ def undirected(graph: AttentionGraph, what: str) -> Any:
     Raises:
         GraphError: If the graph is not square, or is a rule too large to list.
     """
-    need_square(graph, what)
+    need_square(graph, subject)
     if not is_listable(graph):
-        raise too_many(graph, what)
+        raise too_many(graph, subject)
     return cached(graph, "undirected", lambda: _symmetric(csr_by_target(graph)))
 
 

@@ -228,28 +228,28 @@ def _searched(graph: AttentionGraph) -> bool | None:
             back[t] += 1
     steps = 0
     for start in sorted(range(len(ahead)), key=lambda v: back[v]):
-        seen = {start}
+        visited = {start}
         stack = [iter(_next(ahead, {start}, start))]
         trail = [start]
         while stack:
             steps += 1
             if steps > _TRIED:
                 return None
-            if len(seen) == len(ahead):
+            if len(visited) == len(ahead):
                 return True
             node = next(stack[-1], None)
             if node is None:
                 stack.pop()
-                seen.discard(trail.pop())
+                visited.discard(trail.pop())
                 continue
-            seen.add(node)
+            visited.add(node)
             trail.append(node)
-            stack.append(iter(_next(ahead, seen, node)))
+            stack.append(iter(_next(ahead, visited, node)))
         if back[start] == 0:
             return False  # a path can only start here
     return False
 
 
-def _next(ahead: list[set[int]], seen: set[int], node: int) -> list[int]:
-    free = ahead[node] - seen
-    return sorted(free, key=lambda v: len(ahead[v] - seen))
+def _next(ahead: list[set[int]], visited: set[int], node: int) -> list[int]:
+    free = ahead[node] - visited
+    return sorted(free, key=lambda v: len(ahead[v] - visited))

@@ -27,7 +27,7 @@ def walk(graph: AttentionGraph, budget: int = BUDGET) -> "OnMatrix | OnRuns":
     raise too_many(graph, "a search")
 
 
-def too_many(graph: AttentionGraph, what: str) -> GraphError:
+def too_many(graph: AttentionGraph, subject: str) -> GraphError:
     """The error for a rule that is too large for a question."""
     rows = graph.edges.num_runs
     all_pairs = graph.edges.runs_per_row >= graph.num_sources
@@ -36,7 +36,7 @@ def too_many(graph: AttentionGraph, what: str) -> GraphError:
     else:
         fewer = ""
     return GraphError(
-        f"{what} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule it "
+        f"{subject} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule it "
         f"has about {rows:,} pieces (limit {MOST_LISTED:,}); ask the same of a smaller size{fewer}"
     )
 

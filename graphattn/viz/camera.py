@@ -47,8 +47,8 @@ class Camera:
 
     def __call__(self, at: Array) -> Array:
         """Places (N, 3) on the page: to the right, up and nearness, in which planes stay planes."""
-        seen = (at - self.centre) @ self.turn.T
-        return seen * (self.distance / (self.distance - seen[:, 2:]))
+        projected = (at - self.centre) @ self.turn.T
+        return projected * (self.distance / (self.distance - projected[:, 2:]))
 
 
 def angles_of(out: Array) -> tuple[float, float]:

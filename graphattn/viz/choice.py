@@ -78,10 +78,10 @@ def checked_targets(
         listed = [highlight]
     else:
         listed = several(highlight, argument, "must be target numbers", GraphError)
-    given = integers(listed, argument, "of targets", GraphError).flatten()
-    if most == 1 and given.numel() != 1:
+    numbers = integers(listed, argument, "of targets", GraphError).flatten()
+    if most == 1 and numbers.numel() != 1:
         raise GraphError(f"{argument} must be one target, got {shown(highlight)}")
-    targets = list(dict.fromkeys(given.tolist()))
+    targets = list(dict.fromkeys(numbers.tolist()))
     for target in targets:
         if not 0 <= target < graph.num_targets:
             raise GraphIndexError(

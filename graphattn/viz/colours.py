@@ -85,13 +85,13 @@ def ramp(share: Array, colours: tuple[str, ...]) -> Array:
     return np.where(np.isnan(share)[:, None], rgb_of(MISSING), mixed)
 
 
-def values_of(given: Any, name: str, counts: tuple[int, ...]) -> NDArray[Any]:
+def values_of(data: Any, name: str, counts: tuple[int, ...]) -> NDArray[Any]:
     """Values as an array (N,) or (N, 3), N one of ``counts``.
 
     Raises:
         ShapeError: If they are not that.
     """
-    held = table(given, name, "numbers, one for each node", ShapeError).detach().cpu()
+    held = table(data, name, "numbers, one for each node", ShapeError).detach().cpu()
     values: NDArray[Any] = (
         held.float() if held.dtype.itemsize == 2 and held.is_floating_point() else held
     ).numpy()
@@ -102,7 +102,7 @@ def values_of(given: Any, name: str, counts: tuple[int, ...]) -> NDArray[Any]:
     sizes = " or ".join(f"({count},)" for count in dict.fromkeys(counts))
     raise ShapeError(
         f"{name} must hold a number for each node or face, {sizes}, or a colour, (N, 3); got "
-        f"{shown(given)}"
+        f"{shown(data)}"
     )
 
 
@@ -118,9 +118,9 @@ def colouring(
         limits: The lowest and the highest amount of the scale; those of ``values`` by default.
     """
     if values.ndim == 2:
-        whole = values.dtype.kind in "iu"
+        is_integer = values.dtype.kind in "iu"
         largest = 1
-        if whole:
+        if is_integer:
             largest = 255
         rgb = np.clip(np.nan_to_num(values[:, :3].astype(np.float64)) / largest, 0, 1)
         return Colouring(name, rgb)
@@ -135,7 +135,7 @@ def plainly(count: int) -> Colouring:
 
 
 def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
-    """Where labels are wrong; of amounts the prediction less the truth, on a scale about 0.
+    """Colours of wrong labels; of amounts the prediction less the truth, on a scale about 0.
 
     Raises:
         ShapeError: If there are not as many.
@@ -151,13 +151,13 @@ def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
         if most:
             limits = (-most, most)
         return _amounts(error, "error", limits)
-    asked = truth.astype(np.int64) >= 0
-    wrong = (truth != prediction) & asked
+    labelled = truth.astype(np.int64) >= 0
+    wrong = (truth != prediction) & labelled
     rgb = np.where(wrong[:, None], rgb_of(WRONG[1]), rgb_of(WRONG[0]))
-    rgb[~asked] = rgb_of(MISSING)
-    share = wrong.sum() / max(1, asked.sum())
+    rgb[~labelled] = rgb_of(MISSING)
+    share = wrong.sum() / max(1, labelled.sum())
     labels = [("right", WRONG[0]), ("wrong", WRONG[1])]
-    if not asked.all():
+    if not labelled.all():
         labels.append(("no label", MISSING))
     return Colouring("error", rgb, tuple(labels), None, (f"Wrong: {share:.1%}.",))
 
@@ -190,8 +190,10 @@ def _labelled(labels: NDArray[np.int64], name: str, names: Any) -> Colouring:
 
 def _amounts(values: Array, name: str, limits: tuple[float, float] | None = None) -> Colouring:
     values = np.where(np.isfinite(values), values, np.nan)
-    known = values[~np.isnan(values)]
-    low, high = limits or ((float(known.min()), float(known.max())) if len(known) else (0.0, 1.0))
+    numbers = values[~np.isnan(values)]
+    low, high = limits or (
+        (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
+    )
     signed = low < 0 < high
     if signed:
         high = max(-low, high)
@@ -206,5 +208,5 @@ def _amounts(values: Array, name: str, limits: tuple[float, float] | None = None
         rgb,
         (),
         (low, high, colours),
-        ("Grey where there is no number.",) * (len(known) < len(values)),
+        ("Grey where there is no number.",) * (len(numbers) < len(values)),
     )

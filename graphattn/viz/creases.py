@@ -19,7 +19,7 @@ _COPLANAR = float(np.cos(np.radians(1.0)))
 
 @dataclass(frozen=True)
 class Lit:
-    """The vertices that shading tells apart: a node once for each side of the creases through it.
+    """The vertices that shading distinguishes: a node once for each side of the creases through it.
 
     Attributes:
         node: int64 (V,), the node that a vertex is.

@@ -13,66 +13,66 @@ from ..graph.graph import AttentionGraph
 from ..graph.listed import listed
 
 
-def may_be_weights(given: Any) -> bool:
+def may_be_weights(value: Any) -> bool:
     """True of what holds weights, or of a tensor of floats."""
-    if isinstance(given, torch.Tensor | np.ndarray):
-        return "float" in str(given.dtype)
-    return isinstance(given, tuple) or hasattr(given, "alpha") or hasattr(given, "attentions")
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return "float" in str(value.dtype)
+    return isinstance(value, tuple) or hasattr(value, "alpha") or hasattr(value, "attentions")
 
 
-def weights_in(given: Any) -> Any:
+def weights_in(value: Any) -> Any:
     """The weights themselves, where they come beside an output or as a dense tensor.
 
     Raises:
         OptionError: If there are none.
         ShapeError: If a tensor is not (H, T, S).
     """
-    if isinstance(given, torch.Tensor | np.ndarray):
-        return _of_dense(given)
-    if isinstance(given, tuple):
-        held = next((part for part in given if hasattr(part, "alpha")), None)
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return _of_dense(value)
+    if isinstance(value, tuple):
+        held = next((part for part in value if hasattr(part, "alpha")), None)
     else:
-        held = given
+        held = value
     if not (hasattr(held, "alpha") and hasattr(held, "graph")):
         raise OptionError(
             "weights must be EdgeWeights, a tensor (H, T, S), or what attention or a layer gives "
-            f"with return_weights=True; got a {type(given).__name__} without weights{_hint(given)}"
+            f"with return_weights=True; got a {type(value).__name__} without weights{_hint(value)}"
         )
     return held
 
 
-def _hint(given: Any) -> str:
+def _hint(value: Any) -> str:
     """For what models of transformers give: a tensor for each layer."""
-    if hasattr(given, "attentions"):
+    if hasattr(value, "attentions"):
         return "; draw one layer: outputs.attentions[0]"
-    layers = isinstance(given, tuple | list) and any(
-        isinstance(part, torch.Tensor) for part in given
+    layers = isinstance(value, tuple | list) and any(
+        isinstance(part, torch.Tensor) for part in value
     )
     if layers:
         return "; draw one of its tensors, (H, T, S)"
     return ""
 
 
-def _of_dense(given: Any) -> EdgeWeights:
+def _of_dense(value: Any) -> EdgeWeights:
     """The edges of a dense tensor (H, T, S) or (1, H, T, S): pairs with a weight in some head."""
-    shape = tuple(given.shape)
+    shape = tuple(value.shape)
     if len(shape) == 4 and shape[0] == 1:
-        whole = shape[1:]
+        sizes = shape[1:]
     else:
-        whole = shape
-    if len(whole) != 3 or not may_be_weights(given):
+        sizes = shape
+    if len(sizes) != 3 or not may_be_weights(value):
         hint = {
             2: "; of one head it is weights[None]",
             4: "; of a batch draw one element: weights[0]",
         }
         raise ShapeError(
             "a tensor of weights must be floats of shape (H, T, S), or (1, H, T, S), as "
-            f"attentions[layer] of transformers; got {str(given.dtype).removeprefix('torch.')} "
+            f"attentions[layer] of transformers; got {str(value.dtype).removeprefix('torch.')} "
             f"{shape}{hint.get(len(shape), '')}"
         )
-    alpha = torch.as_tensor(given).detach().reshape(whole)
+    alpha = torch.as_tensor(value).detach().reshape(sizes)
     target, source = (alpha != 0).any(0).nonzero(as_tuple=True)
-    graph = AttentionGraph(listed(target, source, *whole[1:]), "attention", alpha.device)
+    graph = AttentionGraph(listed(target, source, *sizes[1:]), "attention", alpha.device)
     return EdgeWeights(graph, alpha[:, target, source].T)
 
 
@@ -121,11 +121,11 @@ def by_edge(weights: Any) -> Tensor:
     heads = alpha.shape[-1]
     if alpha.numel() != graph.num_edges * heads:
         if getattr(weights, "heads", None) is not None:
-            own = ", weights.heads"
+            argument = ", weights.heads"
         else:
-            own = ""
+            argument = ""
         raise ShapeError(
             f"weights.alpha has a batch, {tuple(alpha.shape)}; draw one element: "
-            f"graphattn.EdgeWeights(weights.graph, weights.alpha[0]{own})"
+            f"graphattn.EdgeWeights(weights.graph, weights.alpha[0]{argument})"
         )
     return alpha.detach().reshape(graph.num_edges, heads)

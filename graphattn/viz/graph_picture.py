@@ -93,7 +93,7 @@ def plot(
     ``graph.with_self_loops()``.
 
     Args:
-        graph: Any graph; or weights, which know theirs: an :class:`EdgeWeights`, all that
+        graph: Any graph; or weights, which hold theirs: an :class:`EdgeWeights`, all that
             ``attention`` or a layer gives with ``return_weights=True``, or a tensor (H, T, S), as
             ``outputs.attentions[layer][0]`` of transformers; of a batch, one element. Or a list of
             graphs.
@@ -114,13 +114,13 @@ def plot(
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
         color: Of the sources (S,) or the faces (F,): labels or amounts, or (S, 3) red, green, blue
             in [0, 1], as in :func:`plot_shape`; needs ``pos``.
-        size: (height, width) of a grid, row-major. Rules over a grid know theirs, and global tokens
+        size: (height, width) of a grid, row-major. Rules over a grid have theirs, and global tokens
             before it (:meth:`AttentionGraph.with_global_tokens`) are drawn above it.
         image: Drawn under the grid: (height, width) of grey values, or whole patches of pixels for
             each cell, grey or with a last axis of 3.
         tokens: A word per node; for two sets of nodes a pair, of the targets and of the sources. A
-            graph does not know whether its sources and targets are the same nodes where there are
-            as many: a pair, ``queries`` or layout "two rows" says that they are not.
+            graph does not say if its sources and targets are the same nodes where there are as
+            many: a pair, ``queries`` or layout "two rows" says that they are not.
         highlight: Targets (at most 6) whose in-edges are coloured; three of them where not all
             edges can be drawn. ``()`` for none.
         layout: "sequence", "two rows", "grid", "points" or "network" (a seeded spring layout), of
@@ -169,19 +169,19 @@ def plot(
         "layout": layout,
     }
     where = {name: value for name, value in where.items() if value is not None}
-    own = {"target": target, "heads": heads, "view": view, "relative": relative}
+    value_options = {"target": target, "heads": heads, "view": view, "relative": relative}
     marks = {"color": color, "highlight": highlight}
     words = Words(caption, title, legend)
     is_graph = isinstance(graph, AttentionGraph)
     if is_graph and values is None:
-        _refuse(own, "edges with values, values=")
+        _refuse(value_options, "edges with values, values=")
         return _draw_graph(graph, where, tokens, color, highlight, figure, words)
     if (
         isinstance(graph, list | tuple)
         and graph
-        and all(isinstance(each, GraphLike) and each.is_fixed for each in graph)
+        and all(isinstance(layer, GraphLike) and layer.is_fixed for layer in graph)
     ):
-        heads_only = {name: value for name, value in own.items() if name != "target"}
+        heads_only = {name: value for name, value in value_options.items() if name != "target"}
         _refuse({"values": values, **heads_only, **marks, "queries": queries}, "one graph")
         return draw_field(list(graph), target, where, tokens, figure, words)
     if not is_graph and (values is not None or not may_be_weights(graph)):
@@ -189,14 +189,16 @@ def plot(
     _refuse(marks, "a graph without values")
     if values is None:
         weights = weights_in(graph)
-        what = "attention weight"
+        quantity = "attention weight"
     else:
-        weights, what = values_on(graph, values)
-    return draw_values(weights, what, view, target, heads, relative, where, tokens, figure, words)
+        weights, quantity = values_on(graph, values)
+    return draw_values(
+        weights, quantity, view, target, heads, relative, where, tokens, figure, words
+    )
 
 
-def _refuse(given: dict[str, Any], where: str) -> None:
-    names = [name for name, value in given.items() if value is not None]
+def _refuse(arguments: dict[str, Any], where: str) -> None:
+    names = [name for name, value in arguments.items() if value is not None]
     if names:
         raise OptionError(f"{', '.join(names)}: only for {where}; leave out")
 
@@ -298,10 +300,10 @@ def _along_a_curve(
         return graph, targets, []
     S = graph.num_sources
     T = graph.num_targets
-    both = torch.from_numpy(
+    places = torch.from_numpy(
         np.concatenate((place.source_at, place.target_at)) if place.two_sets else place.source_at
     )
-    order = curve_order(both, curve="hilbert")
+    order = curve_order(places, curve="hilbert")
     source = order[order < S].argsort()
     if place.two_sets:
         target = (order[order >= S] - S).argsort()
@@ -317,12 +319,12 @@ def _along_a_curve(
     through = "the points"
     if isinstance(place, Network):
         through = "the places drawn"
-    said = f"Its rows and columns are in the order of a Hilbert curve through {through}."
-    made = replace(
+    sentence = f"Its rows and columns are in the order of a Hilbert curve through {through}."
+    reordered = replace(
         graph.relabel(targets=target.to(graph.device), sources=source.to(graph.device)),
         name=graph.name,
     )
-    return made, target[targets].tolist(), [said]
+    return reordered, target[targets].tolist(), [sentence]
 
 
 def _title(graph: AttentionGraph, place: Layout) -> str:

@@ -72,10 +72,10 @@ def draw_rows(
     ax.tick_params(length=0)
     _name(ax, tokens, sizes[0])
     if drawn:
-        how = "along the lines drawn; information"
+        route = "along the lines drawn; information"
     else:
-        how = "along edges too many to draw; information"
-    sentences.insert(0, f"Dark nodes reach the target, marked by a star, {how} flows up.")
+        route = "along edges too many to draw; information"
+    sentences.insert(0, f"Dark nodes reach the target, marked by a star, {route} flows up.")
     return len(reached[0]), sentences
 
 

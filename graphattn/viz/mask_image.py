@@ -36,13 +36,13 @@ def draw_mask(
     ax.tick_params(labelsize=TEXT - 1)
     if T == 0 or S == 0 or not can_walk(graph):
         if T * S == 0:
-            what = f"no pairs:\n{T} targets, {S} sources"
+            text = f"no pairs:\n{T} targets, {S} sources"
         else:
-            what = f"a rule over {T:,} x {S:,} pairs:\ntoo costly"
+            text = f"a rule over {T:,} x {S:,} pairs:\ntoo costly"
         ax.text(
             0.5,
             0.5,
-            what,
+            text,
             ha="center",
             va="center",
             transform=ax.transAxes,
@@ -121,12 +121,12 @@ def ticks(ax: Any, rows: int, columns: int, names: Any) -> None:
     """Words or numbers beside the rows and below the columns of a mask; a grid between few."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    for axis, count, own in (
+    for axis, count, axis_names in (
         (ax.yaxis, rows, names and names[0]),
         (ax.xaxis, columns, names and names[1]),
     ):
-        if own is not None and count <= _LABELLED:
-            labels = [fitting(name) for name in own]
+        if axis_names is not None and count <= _LABELLED:
+            labels = [fitting(name) for name in axis_names]
             turned = axis is ax.xaxis and count * max(map(len, labels), default=0) > 30
             rotation = 0
             if turned:

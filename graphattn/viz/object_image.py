@@ -55,21 +55,21 @@ def paint(
     pixel = float(min(high - low)) / _PIXELS
     width, height = (max(1, int(n)) for n in np.ceil((high - low) / pixel - 1e-6))
     if view is None:
-        seen = np.concatenate((at, np.zeros((len(at), 1))), 1)
+        projected = np.concatenate((at, np.zeros((len(at), 1))), 1)
     else:
-        seen = view(at)
-    seen = (seen - [*low, 0.0]) / pixel
+        projected = view(at)
+    projected = (projected - [*low, 0.0]) / pixel
     if faces is not None:
-        covered = triangles(seen[faces], (height, width))
+        covered = triangles(projected[faces], (height, width))
         rgb = _of_surface(covered, at, faces, colours, view, smooth)
     else:
         factor = 1.0
         if pale:
             factor = _SMALL
-        radius = radius_of(seen[:, :2], (width, height)) * factor
-        share = _nearness(seen[:, 2])
+        radius = radius_of(projected[:, :2], (width, height)) * factor
+        share = _nearness(projected[:, 2])
         covered = balls(
-            seen, radius * (1 + _SWELL * (2 * share - 1) * (view is not None)), (height, width)
+            projected, radius * (1 + _SWELL * (2 * share - 1) * (view is not None)), (height, width)
         )
         if view is None:
             rgb = colours.rgb[covered.item]
@@ -125,14 +125,14 @@ def _shaded(rgb: Array, normal: Array) -> Array:
     """Colours under a light; ``normal`` (P, 3) to the right, up and towards the eye."""
     light = np.clip(normal @ _LIGHT, 0, 1)[:, None]
     front = normal[:, 2:]
-    own: Array = rgb * (_DARKEST + (1.06 - _DARKEST) * (_LAMP * front + (1 - _LAMP) * light))
-    return np.clip(own + 0.10 * light**12, 0, 1)  # a little gloss
+    diffuse: Array = rgb * (_DARKEST + (1.06 - _DARKEST) * (_LAMP * front + (1 - _LAMP) * light))
+    return np.clip(diffuse + 0.10 * light**12, 0, 1)  # a little gloss
 
 
 def _of_points(covered: "Covered", rgb: Array, nearness: Array) -> Array:
     far = _FADE * (1 - nearness[covered.item])[:, None]
-    own = rgb[covered.item]
-    ball = 0.5 * own + 0.5 * _shaded(own, covered.inside)
+    colour = rgb[covered.item]
+    ball = 0.5 * colour + 0.5 * _shaded(colour, covered.inside)
     return ball + far * (1 - ball)
 
 

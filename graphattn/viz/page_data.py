@@ -48,22 +48,22 @@ class Between:
     sets: tuple[int, int] = (0, 0)
 
 
-def graphs_in(given: Any) -> list[Between]:
-    """The graphs or weights given, each with a name: one, a list of layers, or a dictionary."""
-    if isinstance(given, Mapping):
-        named = [(str(name), each) for name, each in given.items()]
-    elif isinstance(given, list) and given:
-        named = [(f"layer {i}", each) for i, each in enumerate(given)]
+def graphs_in(graphs_or_weights: Any) -> list[Between]:
+    """The graphs or weights, each with a name: one, a list of layers, or a dictionary."""
+    if isinstance(graphs_or_weights, Mapping):
+        named = [(str(name), item) for name, item in graphs_or_weights.items()]
+    elif isinstance(graphs_or_weights, list) and graphs_or_weights:
+        named = [(f"layer {i}", item) for i, item in enumerate(graphs_or_weights)]
     else:
-        named = [("", given)]
-    made = []
-    for name, each in named:
-        if isinstance(each, AttentionGraph):
+        named = [("", graphs_or_weights)]
+    entries = []
+    for name, item in named:
+        if isinstance(item, AttentionGraph):
             weights = None
         else:
-            weights = weights_in(each)
+            weights = weights_in(item)
         if weights is None:
-            graph = each
+            graph = item
         else:
             graph = weights.graph
         if not isinstance(graph, AttentionGraph):
@@ -71,15 +71,17 @@ def graphs_in(given: Any) -> list[Between]:
         of_edges = None
         if weights is not None:
             of_edges = by_edge(weights)
-        made.append(Between(name or graph.name, graph, of_edges))
+        entries.append(Between(name or graph.name, graph, of_edges))
     sizes = {
-        (each.graph.num_sources, each.graph.num_targets) for each in made if each.graph is not None
+        (item.graph.num_sources, item.graph.num_targets)
+        for item in entries
+        if item.graph is not None
     }
     if len(sizes) != 1:
         raise GraphError(
             f"layers of one page must have the same sources and targets, got {sorted(sizes)}"
         )
-    return made
+    return entries
 
 
 def levels_in(hierarchy: Hierarchy, first: Nodes) -> tuple[list[Nodes], list[Between]]:
@@ -89,18 +91,18 @@ def levels_in(hierarchy: Hierarchy, first: Nodes) -> tuple[list[Nodes], list[Bet
     for i, level in enumerate(hierarchy.levels):
         if i:
             if level.kept is None:
-                kept = None
+                nodes = None
             else:
-                kept = level.kept.cpu().numpy()
-            if kept is None:
-                own = []
+                nodes = level.kept.cpu().numpy()
+            if nodes is None:
+                colourings = []
             else:
-                own = [
-                    _kept(each, kept)
-                    for each in sets[-1].colours
-                    if len(each.rgb) == len(sets[-1].at)
+                colourings = [
+                    _of_nodes(colours, nodes)
+                    for colours in sets[-1].colours
+                    if len(colours.rgb) == len(sets[-1].at)
                 ]
-            sets.append(Nodes(level.pos.cpu().double().numpy(), colours=own))
+            sets.append(Nodes(level.pos.cpu().double().numpy(), colours=colourings))
         graphs += [
             Between(f"level {i}: {graph.name}", graph, None, (i, i)) for graph in level.graphs
         ]
@@ -113,9 +115,9 @@ def levels_in(hierarchy: Hierarchy, first: Nodes) -> tuple[list[Nodes], list[Bet
     return sets, graphs
 
 
-def _kept(colours: Colouring, kept: Index) -> Colouring:
+def _of_nodes(colours: Colouring, nodes: Index) -> Colouring:
     return Colouring(
-        colours.name, colours.rgb[kept], colours.labels, colours.scale, colours.remarks
+        colours.name, colours.rgb[nodes], colours.labels, colours.scale, colours.remarks
     )
 
 
@@ -123,28 +125,28 @@ def colours_in(
     shape: Any, color: Any, prediction: Any, names: Any, counts: tuple[int, ...]
 ) -> list[Colouring]:
     """Colourings of a shape: the requested ones, or all, and prediction and error."""
-    given = _asked(shape, color, counts)
-    true_name = next((name for name in ("y", *given) if name in given), None)
+    properties = _requested(shape, color, counts)
+    true_name = next((name for name in ("y", *properties) if name in properties), None)
     truth = None
     if true_name is not None:
-        truth = values_of(given[true_name], true_name, counts)
+        truth = values_of(properties[true_name], true_name, counts)
     labels: str | None = "y"
     if prediction is not None or isinstance(color, str):
         labels = true_name
-    made = []
+    predicted = []
     if prediction is not None:
         guess = values_of(prediction, "prediction", counts)
-        made.append(colouring(guess, "prediction", names))
+        predicted.append(colouring(guess, "prediction", names))
         if truth is not None and truth.ndim == 1:
-            made.append(error_of(truth, guess))
+            predicted.append(error_of(truth, guess))
     held = [
-        colouring(values_of(each, name, counts), name, names if name == labels else None)
-        for name, each in given.items()
+        colouring(values_of(value, name, counts), name, names if name == labels else None)
+        for name, value in properties.items()
     ]
-    return held + made
+    return held + predicted
 
 
-def _asked(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
+def _requested(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
     has: dict[str, Any] = {}
     if hasattr(shape, "keys"):
         has = {name: shape[name] for name in shape.keys()}  # noqa: SIM118 (no mapping)
@@ -155,10 +157,10 @@ def _asked(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
             return dict(color)
         return {"color": color}
     fits = {
-        name: each
-        for name, each in has.items()
-        if name not in _NO_COLOURS and getattr(each, "ndim", 0) in (1, 2) and len(each) in counts and len(each) > 1
-        and (each.ndim == 1 or each.shape[1] == 1 or name == "color")
+        name: value
+        for name, value in has.items()
+        if name not in _NO_COLOURS and getattr(value, "ndim", 0) in (1, 2) and len(value) in counts and len(value) > 1
+        and (value.ndim == 1 or value.shape[1] == 1 or name == "color")
     }  # fmt: skip
     return dict(
         sorted(fits.items(), key=lambda pair: ({"color": 0, "y": 1}.get(pair[0], 2), pair[0]))
@@ -183,11 +185,11 @@ def packed(
         smooth: The largest angle of an edge that is no crease, degrees.
         box: (sides, 2, d), both ends of each side of a cell that repeats.
     """
-    edges = sum(each.graph.num_edges for each in graphs if each.graph is not None)
+    edges = sum(entry.graph.num_edges for entry in graphs if entry.graph is not None)
     size = sum(
-        each.graph.num_edges * (4 + 2 * (0 if each.weights is None else each.weights.shape[1]))
-        for each in graphs
-        if each.graph is not None
+        entry.graph.num_edges * (4 + 2 * (0 if entry.weights is None else entry.weights.shape[1]))
+        for entry in graphs
+        if entry.graph is not None
     )
     refuse_over(
         size, f"a page of {counted(edges, 'edge')}", "show a subgraph, or fewer heads", _MOST_BYTES
@@ -209,7 +211,7 @@ def packed(
         "camera": camera,
         "sets": [_set(at, nodes, turn, smooth) for at, nodes in zip(places, sets, strict=False)],
         "box": ends,
-        "graphs": [_edges(each) for each in graphs],
+        "graphs": [_edges(entry) for entry in graphs],
     }
 
 
@@ -217,16 +219,16 @@ def _set(at: Array, nodes: Nodes, turn: Array, smooth: float) -> dict[str, Any]:
     """Places on a grid of 65,536 cells; vertices are nodes, one per side of a crease."""
     shade = lit(at, nodes.faces, smooth)
     only = len(nodes.colours) == 1
-    seen = _PAGE / 2 * (1 + (at @ turn.T)[:, :2])
+    projected = _PAGE / 2 * (1 + (at @ turn.T)[:, :2])
     return {
         "at": _packed(np.rint((at.T + 1) / 2 * _WHOLE), "<u2"),
-        "room": 4 * radius_of(seen, (_PAGE, _PAGE)) / _PAGE,
+        "room": 4 * radius_of(projected, (_PAGE, _PAGE)) / _PAGE,
         "faces": _packed(shade.corner, "<u4"),
         "node": _packed(shade.node, "<u4"),
         "normal": _packed(np.rint(127 * shade.normal.T), "i1"),
         "colors": [
-            {"name": each.name, **_colours(each.rgb), "legend": _legend(each, only)}
-            for each in nodes.colours
+            {"name": colours.name, **_colours(colours.rgb), "legend": _legend(colours, only)}
+            for colours in nodes.colours
         ]
         or [{"name": "", **_colours(plainly(len(at)).rgb), "legend": ""}],
     }
@@ -244,19 +246,19 @@ def _colours(rgb: Array) -> dict[str, Any]:
     }
 
 
-def _edges(each: Between) -> dict[str, Any]:
+def _edges(entry: Between) -> dict[str, Any]:
     """Edges by target, then by source; weights rounded."""
-    sides = {"name": each.name, "from": each.sets[0], "to": each.sets[1]}
-    if each.graph is None:
+    sides = {"name": entry.name, "from": entry.sets[0], "to": entry.sets[1]}
+    if entry.graph is None:
         empty = _packed(np.empty(0), "<u4")
         return {**sides, "heads": 0, "ptr": empty, "source": empty, "weight": None, "top": 1.0}
-    source, target = each.graph.edge_index.cpu().numpy()
+    source, target = entry.graph.edge_index.cpu().numpy()
     order = np.lexsort((source, target))
-    ptr = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=each.graph.num_targets))))
-    if each.weights is None:
+    ptr = np.concatenate(([0], np.cumsum(np.bincount(target, minlength=entry.graph.num_targets))))
+    if entry.weights is None:
         weight = None
     else:
-        weight = np.nan_to_num(each.weights.cpu().double().numpy()[order])
+        weight = np.nan_to_num(entry.weights.cpu().double().numpy()[order])
     # above 1 without a softmax
     if weight is None:
         top = 1.0

@@ -72,11 +72,13 @@ def rollout(
     """
     import scipy.sparse
 
-    each: Any = weights_per_layer
+    weights_list: Any = weights_per_layer
     if isinstance(weights_per_layer, Mapping):
-        each = weights_per_layer.values()
+        weights_list = weights_per_layer.values()
     expected = "must be a list of weights, first layer first, or record_weights' dict"
-    layers = [weights_in(weights) for weights in several(each, "weights_per_layer", expected)]
+    layers = [
+        weights_in(weights) for weights in several(weights_list, "weights_per_layer", expected)
+    ]
     if not layers:
         raise OptionError("rollout needs the weights of one layer or more, got none")
     for layer in layers:
@@ -89,10 +91,10 @@ def rollout(
     _check_chain([layer.graph for layer in layers])
     reach = _mixed(layers[-1], shares[-1])
     if targets is not None:
-        kept = np.isin(
+        mask = np.isin(
             np.arange(reach.shape[0]), checked_targets(layers[-1].graph, targets, "targets", None)
         )
-        reach = scipy.sparse.csr_array(reach.multiply(kept[:, None]))
+        reach = scipy.sparse.csr_array(reach.multiply(mask[:, None]))
         reach.eliminate_zeros()
     for layer, share in zip(layers[-2::-1], shares[-2::-1], strict=True):
         step = _mixed(layer, share)
@@ -110,8 +112,8 @@ def _shares(residual: float | Sequence[float], layers: list[Any]) -> list[float]
     """The share of each layer; 0 for bipartite ones."""
     square = [layer.graph.is_square for layer in layers]
     try:
-        given = np.asarray(residual, dtype=np.float64)
-        fits = given.shape in ((), (len(layers),)) and bool(((given >= 0) & (given <= 1)).all())
+        values = np.asarray(residual, dtype=np.float64)
+        fits = values.shape in ((), (len(layers),)) and bool(((values >= 0) & (values <= 1)).all())
     except (TypeError, ValueError):
         fits = False
     if not fits or isinstance(residual, bool):
@@ -119,7 +121,7 @@ def _shares(residual: float | Sequence[float], layers: list[Any]) -> list[float]
             f"residual must be a number in [0, 1], or {len(layers)} of them, one for each layer; "
             f"got {residual!r}"
         )
-    shares = (given * square if given.ndim == 0 else given).tolist()
+    shares = (values * square if values.ndim == 0 else values).tolist()
     for i, (share, is_square) in enumerate(zip(shares, square, strict=True)):
         if share and not is_square:
             raise OptionError(
@@ -148,8 +150,8 @@ def _mixed(layer: Any, share: float) -> Any:
     read = scipy.sparse.csr_array((mean, (target, source)), shape=shape)
     if share == 0:
         return read
-    own = np.where(layer.graph.in_degree.cpu().numpy() > 0, share, 1.0)
-    return scipy.sparse.csr_array(scipy.sparse.diags_array(own) + (1 - share) * read)
+    diagonal = np.where(layer.graph.in_degree.cpu().numpy() > 0, share, 1.0)
+    return scipy.sparse.csr_array(scipy.sparse.diags_array(diagonal) + (1 - share) * read)
 
 
 def _as_weights(reach: Any, layers: int, device: torch.device) -> EdgeWeights:

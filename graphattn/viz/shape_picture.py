@@ -77,33 +77,33 @@ def plot_shape(
     place = points_of(at, faces, box_of(shape))
     if camera is not None:
         expected = "must be two numbers, elevation and azimuth in degrees"
-        given = [real(angle, "camera") for angle in several(camera, "camera", expected)]
-        if len(given) != 2:
-            raise OptionError(f"camera {expected}, got {len(given)}")
-        place.camera = given[0], given[1]
+        angles = [real(angle, "camera") for angle in several(camera, "camera", expected)]
+        if len(angles) != 2:
+            raise OptionError(f"camera {expected}, got {len(angles)}")
+        place.camera = angles[0], angles[1]
     place.smooth = checked_smooth(smooth)
     low, high = place.frame()
     tall = _SIDE * float(np.clip((high - low)[1] / (high - low)[0], *_SHAPES))
     columns = min(len(panels), _IN_A_ROW)
     rows = -(-len(panels) // columns)
-    legends = (len(panels) > 1) + any(each.labels or each.scale for each in panels)
-    made = empty_figure(figure, _SIDE * columns + 0.4 + 0.9 * legends, tall * rows + 0.7)
+    legends = (len(panels) > 1) + any(panel.labels or panel.scale for panel in panels)
+    canvas = empty_figure(figure, _SIDE * columns + 0.4 + 0.9 * legends, tall * rows + 0.7)
     sentences: list[str] = []
     for i, colours in enumerate(panels):
-        ax = made.add_subplot(rows, columns, i + 1)
+        ax = canvas.add_subplot(rows, columns, i + 1)
         place.colours = colours
-        outside = [said for said in place.ground(ax) if "outside" in said]
+        outside = [sentence for sentence in place.ground(ax) if "outside" in sentence]
         sentences += [*colours.remarks, *outside]
         if colours.name and (len(panels) > 1 or title != ""):
             ax.set_title(plain(colours.name), fontsize=TEXT)
-    _legends(made, panels)
+    _legends(canvas, panels)
     line = (
         called(shape, len(at), 0 if faces is None else len(faces))
         if title is None
         else title or None
     )
-    titled(made, line, list(dict.fromkeys(sentences)) * caption)
-    return made
+    titled(canvas, line, list(dict.fromkeys(sentences)) * caption)
+    return canvas
 
 
 def panels_of(
@@ -118,11 +118,11 @@ def panels_of(
     counts: tuple[int, ...] = (len(at),)
     if faces is not None:
         counts = (len(at), len(faces))
-    name, given = _truth(shape, color, counts, prediction is None)
-    if given is None:
+    name, true_values = _truth(shape, color, counts, prediction is None)
+    if true_values is None:
         truth = None
     else:
-        truth = values_of(given, name, counts)
+        truth = values_of(true_values, name, counts)
     if prediction is None:
         return at, faces, [plainly(len(at)) if truth is None else colouring(truth, name, names)]
     guess = values_of(prediction, "prediction", counts)
@@ -133,11 +133,11 @@ def panels_of(
             f"prediction must have the shape of {name}, {truth.shape}, got {guess.shape}"
         )
     limits = _range(truth, guess)
-    both = [
+    panels = [
         colouring(values, called, names, limits)
         for values, called in ((truth, name), (guess, "prediction"))
     ]
-    return at, faces, [*both, error_of(truth, guess)]
+    return at, faces, [*panels, error_of(truth, guess)]
 
 
 def called(shape: Any, points: int, faces: int) -> str:
@@ -221,5 +221,5 @@ def _legends(figure: Any, panels: list[Colouring]) -> None:
         shared = [panels]
     axes = list(figure.axes)
     for ax, of in zip(axes[-len(shared) :], shared, strict=True):
-        labels(ax, [pair for each in of for pair in each.labels])
+        labels(ax, [pair for panel in of for pair in panel.labels])
     scales(figure, axes, panels)

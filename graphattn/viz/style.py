@@ -22,7 +22,7 @@ SHARES = (
     "#3c6aa8",
     "#0b1c33",
 )
-# pale is weak; lightness alone tells them apart
+# pale is weak; lightness alone distinguishes them
 WEIGHTS = (
     "#d3dff0",
     "#7aa5d8",

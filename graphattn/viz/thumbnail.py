@@ -28,10 +28,10 @@ _MOST_HIGHLIGHTS = 2
 
 def graph_of(named: Named) -> AttentionGraph:
     """The graph to draw: the union of heads, or what the last layer depends on."""
-    made: Any = named.graph()
-    if isinstance(made, list):
-        return reach(made)
-    return made.union()
+    graph: Any = named.graph()
+    if isinstance(graph, list):
+        return reach(graph)
+    return graph.union()
 
 
 def place_in(named: Named, graph: AttentionGraph) -> Layout:

@@ -69,7 +69,7 @@ def to_html(
             there is a prediction, or of the one property that ``color`` names.
         queries: (T, 2) or (T, 3), where the targets are, if they are other points than the sources.
         faces: int (F, 3), a mesh whose vertices are the nodes; needs ``pos``.
-        size: (height, width) of a grid, row-major. Rules over a grid know theirs.
+        size: (height, width) of a grid, row-major. Rules over a grid have theirs.
         target: Chosen at first.
         smooth: Of a mesh, as of :func:`plot_shape`.
         title: What the page is called; by default the graph's name, or that of the file and its
@@ -133,9 +133,9 @@ def page_of(
     else:
         shape = pos
     if shape is not None and _is_shape(shape):
-        pos, own = geometry_of(shape)
+        pos, shape_faces = geometry_of(shape)
         if faces is None:
-            faces = own
+            faces = shape_faces
     if alone:
         place: Layout = points_of(pos, faces, box_of(shape))
         graphs = [Between(None)]
@@ -158,7 +158,7 @@ def page_of(
         sets, graphs = levels_in(graph_or_weights, sets[0])
     elif place.two_sets:
         sets.append(Nodes(place.target_at))
-        graphs = [replace(each, sets=(0, 1)) for each in graphs]
+        graphs = [replace(entry, sets=(0, 1)) for entry in graphs]
     if isinstance(place, Points) and place.is_3d:
         camera = place.best_camera
     else:
@@ -191,20 +191,20 @@ def page_of(
     )
 
 
-def _is_shape(given: Any) -> bool:
+def _is_shape(value: Any) -> bool:
     """True of PyG's ``Data`` and the like, and of positions (N, 2) or (N, 3)."""
-    if hasattr(given, "pos") and hasattr(given, "keys"):
+    if hasattr(value, "pos") and hasattr(value, "keys"):
         return True
     return (
-        isinstance(given, torch.Tensor | np.ndarray)
-        and given.ndim == 2
-        and given.shape[1] in (2, 3)
+        isinstance(value, torch.Tensor | np.ndarray)
+        and value.ndim == 2
+        and value.shape[1] in (2, 3)
     )
 
 
-def _called(given: Any, graphs: list[Between]) -> str:
-    if isinstance(given, Hierarchy):
-        return repr(given)
+def _called(graph_or_weights: Any, graphs: list[Between]) -> str:
+    if isinstance(graph_or_weights, Hierarchy):
+        return repr(graph_or_weights)
     return _first(graphs).name
 
 

@@ -59,7 +59,7 @@ class Shown:
         names: Words for targets and for sources, or ``None``.
         target: The target whose edges alone are drawn, or ``None``.
         place: Where the nodes are, for a view that needs it.
-        own: True where heads have graphs of their own.
+        has_heads: True where heads have graphs of their own.
     """
 
     graph: AttentionGraph
@@ -67,21 +67,21 @@ class Shown:
     names: tuple[list[str] | None, list[str] | None]
     target: int | None
     place: Layout | None
-    own: bool
+    has_heads: bool
 
     @cached_property
     def edges(self) -> tuple[Index, Index, Array]:
         """``(target, source, values)``, by target, then by source; ``values`` is (n, panels)."""
         source, target = self.graph.edge_index.cpu().numpy()
-        if self.own:
-            kept = ~np.isnan(self.alpha).all(1)
+        if self.has_heads:
+            mask = ~np.isnan(self.alpha).all(1)
         else:
-            kept = np.ones(len(source), dtype=bool)
+            mask = np.ones(len(source), dtype=bool)
         if self.target is not None:
-            kept &= target == self.target
-        source = source[kept]
-        target = target[kept]
-        alpha = self.alpha[kept]
+            mask &= target == self.target
+        source = source[mask]
+        target = target[mask]
+        alpha = self.alpha[mask]
         pairs, copy = np.unique(target * self.graph.num_sources + source, return_inverse=True)
         total = np.zeros((len(pairs), alpha.shape[1]))
         np.add.at(total, copy, alpha)
@@ -97,7 +97,7 @@ class Shown:
 
 def draw_values(
     weights: Any,
-    what: str,
+    quantity: str,
     view: str | None,
     target: Any,
     heads: Any,
@@ -120,8 +120,8 @@ def draw_values(
         target = _middle(graph, place)
     elif target is not None:
         (target,) = checked_targets(graph, target, "target", 1)
-    own = getattr(weights, "heads", None) is not None
-    shown = Shown(graph, alpha, names_of(graph, tokens), target, place, own)
+    has_heads = getattr(weights, "heads", None) is not None
+    shown = Shown(graph, alpha, names_of(graph, tokens), target, place, has_heads)
     rows = -(-len(names) // _IN_A_ROW)
     columns = min(len(names), _IN_A_ROW)
     draw, colours, width, height = _VIEWS[view]
@@ -131,12 +131,12 @@ def draw_values(
         size = (6.4, 4.8)
     else:
         size = (max(4.2, width * columns + 1.3), height * rows + 0.9)
-    made = empty_figure(figure, *size)
+    canvas = empty_figure(figure, *size)
     scale, on_scale = weight_scale(shown.edges[2], relative, colours)
     panels = []
     remarks = []
     for i, name in enumerate(names):
-        ax = made.add_subplot(rows, columns, i + 1)
+        ax = canvas.add_subplot(rows, columns, i + 1)
         ax.set_title(name, fontsize=TEXT)
         # of the row of panels
         edge = (
@@ -157,18 +157,18 @@ def draw_values(
     below: dict[str, Any] = {"location": "bottom", "shrink": 0.7, "pad": 0.04, "aspect": 30}
     if words.legend:
         if relative:
-            label = f"{what}, up to the largest drawn"
+            label = f"{quantity}, up to the largest drawn"
         else:
-            label = what
+            label = quantity
         options = beside
-        if is_narrow(made):
+        if is_narrow(canvas):
             options = below
-        weight_bar(made, scale, panels, label, **options)
-    words.put(made, _title(shown, len(names)), list(dict.fromkeys(remarks)))
+        weight_bar(canvas, scale, panels, label, **options)
+    words.put(canvas, _title(shown, len(names)), list(dict.fromkeys(remarks)))
     if place is not None and len(names) == 1:
         _, source, values = shown.of(0)
         place.label(panels[0], target, source[np.argsort(-abs(values), kind="stable")])
-    return made
+    return canvas
 
 
 def _title(shown: Shown, panels: int) -> str:
@@ -207,9 +207,9 @@ def _panels(weights: Any, heads: int | Iterable[int] | str | None) -> tuple[list
     """A name and a column of values for each panel, and how many heads there are beside these."""
     alpha = by_edge(weights).double().cpu().numpy()
     if getattr(weights, "heads", None) is not None:
-        own = weights.present().cpu().numpy()
+        present = weights.present().cpu().numpy()
     else:
-        own = None
+        present = None
     count = alpha.shape[1]
     if isinstance(heads, str):
         one_of(heads, "heads", ("mean",))
@@ -219,8 +219,8 @@ def _panels(weights: Any, heads: int | Iterable[int] | str | None) -> tuple[list
             label = f"mean over {count} heads"
         names = [label]
         values = mean
-        if own is not None:
-            values = np.where(own.any(1, keepdims=True), mean, np.nan)
+        if present is not None:
+            values = np.where(present.any(1, keepdims=True), mean, np.nan)
         return names, values, 0
     if heads is None:
         chosen = list(range(min(count, _MOST_HEADS)))
@@ -230,10 +230,10 @@ def _panels(weights: Any, heads: int | Iterable[int] | str | None) -> tuple[list
         raise OptionError(
             f'heads must be "mean", or 1 to {_MOST_HEADS} numbers below {count}, got {len(chosen)}'
         )
-    if own is None:
+    if present is None:
         values = alpha
     else:
-        values = np.where(own, alpha, np.nan)
+        values = np.where(present, alpha, np.nan)
     names = [""] * len(chosen)
     if count > 1:
         names = [f"head {head}" for head in chosen]
@@ -288,7 +288,7 @@ def _matrix(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, boo
     else:
         ax.tick_params(labelleft=False)
     if height == width == 1:
-        if shown.own:
+        if shown.has_heads:
             whose = " of the head"
         else:
             whose = ""

@@ -17,7 +17,7 @@ _EVEN = 0.2  # share of sources without one
 
 
 class Layout(ABC):
-    """Where the nodes of a graph are, in 1-, 2- or 3-D.
+    """Positions of the nodes of a graph, in 1-, 2- or 3-D.
 
     To add a geometry, store ``source_at`` (S, d) and ``target_at`` (T, d) and write ``ground``;
     straight lines between nodes follow, and may be overridden.

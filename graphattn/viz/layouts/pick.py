@@ -54,11 +54,11 @@ def layout_of(
         "size": "grid",
         "image": "grid",
     }
-    given = {"pos": pos, "queries": queries, "faces": faces, "size": size, "image": image}
-    for argument, wanted in used.items():
-        if given[argument] is not None and layout != wanted:
+    arguments = {"pos": pos, "queries": queries, "faces": faces, "size": size, "image": image}
+    for argument, required in used.items():
+        if arguments[argument] is not None and layout != required:
             raise GraphError(
-                f'{argument} is for layout "{wanted}", got layout "{layout}"; leave one of them out'
+                f'{argument} is for layout "{required}", got layout "{layout}"; leave one of them out'
             )
     if layout == "points":
         return _points(graph, pos, queries, faces, two_sets)
@@ -164,7 +164,7 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
         raise ShapeError(
             "tokens of a bipartite graph must be a pair (target tokens, source tokens)"
         )
-    made = []
+    shown_names = []
     for names, count, side in zip(
         pair, (graph.num_targets, graph.num_sources), ("targets", "sources"), strict=True
     ):
@@ -173,16 +173,16 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
         shown = None
         if names is not None:
             shown = [str(name) for name in names]
-        made.append(shown)
-        if names is not None and len(made[-1] or ()) != count:
+        shown_names.append(shown)
+        if names is not None and len(shown_names[-1] or ()) != count:
             raise ShapeError(f"tokens must name all {count} {side}, got {len(names)}")
-    return made[0], made[1]
+    return shown_names[0], shown_names[1]
 
 
 def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
-    known, tokens = grid_of(graph)
-    if size is None and len(known) == 2:
-        size = known
+    grid, tokens = grid_of(graph)
+    if size is None and len(grid) == 2:
+        size = grid
     if image is not None:
         image = table(image, "image", "numbers (height, width) or (height, width, 3)", ShapeError)
         image = _real(image, "image").numpy()
@@ -196,11 +196,11 @@ def _grid(graph: AttentionGraph, size: Any, image: Any) -> Grid:
                 "of pixels for each cell do as well, grey or with a last axis of 3 (red, green, "
                 "blue in [0, 1])"
             )
-    whole = isinstance(size, list | tuple | torch.Size) and all(
+    are_integers = isinstance(size, list | tuple | torch.Size) and all(
         isinstance(n, int | np.integer) for n in size
     )
     cells = graph.num_nodes - tokens
-    if not whole or len(size) != 2 or min(size) < 0 or size[0] * size[1] != cells:
+    if not are_integers or len(size) != 2 or min(size) < 0 or size[0] * size[1] != cells:
         raise ShapeError(
             f"size must be (height, width) with height * width = {cells} nodes, got {shown(size)}"
         )

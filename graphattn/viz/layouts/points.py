@@ -100,33 +100,33 @@ class Points(Layout):
             "A projection: what is near on the page may be far apart in space."
         ] * self.is_3d
         if near is None:
-            kept = np.arange(len(self.source_at))
+            nodes = np.arange(len(self.source_at))
         else:
-            kept = np.flatnonzero(_within(self.source_at, near))
-        if len(kept) < len(self.source_at):
-            out = number(len(self.source_at) - len(kept))
+            nodes = np.flatnonzero(_within(self.source_at, near))
+        if len(nodes) < len(self.source_at):
+            out = number(len(self.source_at) - len(nodes))
             every = number(len(self.source_at))
             sentences.append(f"A close-up: {out} of {every} points lie outside and are left out.")
         if near is None:
             self._box(ax)
-        self._object(ax, kept, near)
+        self._object(ax, nodes, near)
         if self.lattice is not None and self.lattice.any():
             sentences.append("A line that leaves the box leads to an image on its other side.")
-        outside = int((~_between(self.flat(self.source_at[kept]), low, high)).sum())
+        outside = int((~_between(self.flat(self.source_at[nodes]), low, high)).sum())
         if outside:
             sentences.append(
-                f"{number(outside)} of {number(len(kept))} points are outside the picture."
+                f"{number(outside)} of {number(len(nodes))} points are outside the picture."
             )
-        if self.faces is not None or len(kept) == 0:
-            seen = []
+        if self.faces is not None or len(nodes) == 0:
+            phrases = []
         else:
-            seen = ["grey dots are sources"]
+            phrases = ["grey dots are sources"]
         if self.two_sets and len(
             crosses := self.target_at
             if near is None
             else self.target_at[_within(self.target_at, near)]
         ):
-            seen.append("grey crosses are targets")
+            phrases.append("grey crosses are targets")
             if len(crosses) > _MOST_CROSSES:
                 sentences.append(
                     f"{number(_MOST_CROSSES)} of {number(len(crosses))} targets are shown."
@@ -136,19 +136,19 @@ class Points(Layout):
             self._dots(
                 ax, crosses, "targets", zorder=2, marker="x", linewidth=0.7, s=side, color=EDGE
             )
-        if self.two_sets and seen:
-            sentences.insert(0, f"{', '.join(seen).capitalize()}.")
+        if self.two_sets and phrases:
+            sentences.insert(0, f"{', '.join(phrases).capitalize()}.")
         return sentences
 
-    def _object(self, ax: Any, kept: Index, near: tuple[Array, float] | None) -> None:
+    def _object(self, ax: Any, nodes: Index, near: tuple[Array, float] | None) -> None:
         """The nodes, or the faces all of whose corners are, as an image under everything else."""
         colours = self.colours or plainly(len(self.source_at))
         self.drawn_faces = _NO_FACES
         if self.faces is None:
-            ground = replace(colours, rgb=colours.rgb[kept])
+            ground = replace(colours, rgb=colours.rgb[nodes])
             paint(
                 ax,
-                self.source_at[kept],
+                self.source_at[nodes],
                 self.view,
                 ground,
                 None,
@@ -157,7 +157,7 @@ class Points(Layout):
             )
             return
         inside = np.zeros(len(self.source_at), dtype=bool)
-        inside[kept if near is None else _within(self.source_at, (near[0], _BEYOND * near[1]))] = (
+        inside[nodes if near is None else _within(self.source_at, (near[0], _BEYOND * near[1]))] = (
             True
         )
         shown = inside[self.faces].all(1)
@@ -184,13 +184,13 @@ class Points(Layout):
         low = at.min(0)
         high = at.max(0)
         reach = float((high - low).max())
-        whole = float(np.ptp(np.concatenate((self.source_at, self.target_at)), axis=0).max())
+        extent = float(np.ptp(np.concatenate((self.source_at, self.target_at)), axis=0).max())
         # a surface of which less is cut off is better seen whole
         share = 2
         if self.faces is None:
             share = 1
         below /= share
-        if 0 < reach < below * whole:
+        if 0 < reach < below * extent:
             return ((low + high) / 2, 0.9 * reach)
         return None
 
@@ -237,11 +237,11 @@ class Points(Layout):
     def _camera(self, near: tuple[Array, float] | None) -> tuple[float, float]:
         """Elevation and azimuth, degrees, of the eye."""
         if near is not None:
-            seen = self.source_at[_within(self.source_at, near)]
+            inside = self.source_at[_within(self.source_at, near)]
         else:
-            seen = self.source_at[:0]
-        if len(seen) >= 3:
-            elevation, azimuth = facing(seen, self.source_at.mean(0))
+            inside = self.source_at[:0]
+        if len(inside) >= 3:
+            elevation, azimuth = facing(inside, self.source_at.mean(0))
             return min(elevation, 60.0), azimuth
         return self.best_camera
 

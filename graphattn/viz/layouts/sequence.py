@@ -8,7 +8,7 @@ from ..style import GROUND, INK, TEXT, fitting, quiet, width_of
 from .base import Array, Index, Layout
 
 _LABELLED = 40
-_TOLD_APART = 4 * _LABELLED  # nodes drawn one by one
+_MOST_DOTS = 4 * _LABELLED  # nodes drawn one by one
 _POINTS = 33  # of an arc
 _LETTERS = 14  # of an inch
 # half the height of a letter turned by 90 degrees, in parts of the room above the line
@@ -67,7 +67,7 @@ class Sequence(Layout):
         ends = np.append(sources, target)
         low = int(ends.min())
         high = int(ends.max())
-        small = len(self.target_at) > _TOLD_APART and 0 < high - low < below / 4 * len(
+        small = len(self.target_at) > _MOST_DOTS and 0 < high - low < below / 4 * len(
             self.target_at
         )
         if small:
@@ -95,10 +95,10 @@ class Sequence(Layout):
             bottom = -0.12 * room
         ax.set_ylim(bottom, top)
         quiet(ax)
-        seen = np.arange(max(0, int(np.ceil(low))), min(n, int(high) + 1))
-        if len(seen) <= _TOLD_APART:
+        nodes = np.arange(max(0, int(np.ceil(low))), min(n, int(high) + 1))
+        if len(nodes) <= _MOST_DOTS:
             for y in {self.gap, -self.gap}:
-                ax.scatter(seen, np.full(len(seen), y), s=9, color=GROUND, zorder=3, gid="nodes")
+                ax.scatter(nodes, np.full(len(nodes), y), s=9, color=GROUND, zorder=3, gid="nodes")
         else:
             ax.axhline(0, color=GROUND, linewidth=1.2, zorder=3)
         self._labels(ax, n, room, near is not None)

@@ -113,5 +113,5 @@ class Surface(Points):
 
 
 def _cross(a: Array, b: Array) -> Array:
-    """Of the first two axes."""
+    """Cross product of the first two axes."""
     return a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]

@@ -325,7 +325,7 @@ async function start() {
     for (const { value } of color.options) if (String(value) === last) color.value = last;
     document.querySelectorAll(".colors").forEach((part) => { part.hidden = color.options.length < 2; });
     showColor();
-    tell();
+    describe();
   }
 
   function showColor() {
@@ -355,10 +355,10 @@ async function start() {
     if (!(Number.isInteger(target) && target >= 0 && target < scene.targets)) return;
     chosen.target = target;
     asked.value = target;
-    tell();
+    describe();
   }
 
-  function tell() {
+  function describe() {
     words.textContent = wordsOn(scene, chosen);
     const read = chosen.target < 0 ? [] : readBy(scene, chosen.target, chosen.head);
     const most = darkest(scene, read, chosen.relative);
@@ -440,8 +440,8 @@ async function start() {
     event.preventDefault();
   });
   asked.addEventListener("input", () => { if (asked.value !== "") choose(Number(asked.value)); });
-  head.addEventListener("change", () => { chosen.head = Number(head.value); tell(); });
-  relative.addEventListener("change", () => { chosen.relative = relative.checked; tell(); });
+  head.addEventListener("change", () => { chosen.head = Number(head.value); describe(); });
+  relative.addEventListener("change", () => { chosen.relative = relative.checked; describe(); });
   document.getElementById("reset").addEventListener("click", reset);
   document.getElementById("look").addEventListener("click", look);
   window.addEventListener("resize", redraw);
