@@ -98,7 +98,7 @@ class RandomRotation(_Linear):
         self.degrees = real(degrees, "degrees")
 
     def matrix(self) -> Tensor:
-        """Of a unit quaternion, or of an angle."""
+        """Rotation matrix of a random unit quaternion, or of a random angle."""
         if self.axis is None:
             w, *xyz = torch.nn.functional.normalize(torch.randn(4, dtype=torch.float64), dim=0)
             turn = _cross(torch.stack(xyz))
@@ -210,10 +210,10 @@ def before_joined(transform: str, data: Any) -> None:
 
 
 def _axis(axis: object) -> int:
-    found = whole(axis, "axis", 0)
-    if found > 2:
-        raise OptionError(f"axis must be 0, 1 or 2, got {found}")
-    return found
+    number = whole(axis, "axis", 0)
+    if number > 2:
+        raise OptionError(f"axis must be 0, 1 or 2, got {number}")
+    return number
 
 
 def _cross(axis: Tensor) -> Tensor:

@@ -94,16 +94,16 @@ class PointBatches:
         while isinstance(self.dataset, Subset):
             self._numbers = torch.as_tensor(self.dataset.indices)[self._numbers]
             self.dataset = self.dataset.dataset
-        known = getattr(self.dataset, "sizes", None)
-        if sizes is None and known is None:
+        dataset_sizes = getattr(self.dataset, "sizes", None)
+        if sizes is None and dataset_sizes is None:
             raise OptionError(
                 "sizes must be the numbers of points of this dataset's shapes, got None"
             )
         if sizes is not None:
-            given = sizes
+            numbers = sizes
         else:
-            given = torch.as_tensor(known)[self._numbers]
-        self._sizes = integers(given, "sizes", "(len(dataset),)")
+            numbers = torch.as_tensor(dataset_sizes)[self._numbers]
+        self._sizes = integers(numbers, "sizes", "(len(dataset),)")
         if len(self._sizes) != len(self._numbers) or not len(self._sizes):
             raise OptionError(
                 f"sizes must be {len(self._numbers)} numbers, at least one, got {len(self._sizes)}"
@@ -206,10 +206,10 @@ class PointBatches:
             self.position = 0
 
     def _of(self) -> int:
-        told = torch.cat(
+        identity = torch.cat(
             (self._sizes, self._numbers, torch.tensor([self.points, self.shuffle, self.seed]))
         )
-        number = zlib.crc32(told.numpy().tobytes())
+        number = zlib.crc32(identity.numpy().tobytes())
         if self._chances is None:
             return number
         return zlib.crc32(self._chances.double().numpy().tobytes(), number)

@@ -44,7 +44,7 @@ class Values(NamedTuple):
 
 def values_of(shape: Any) -> dict[str, Values]:
     """Values of the properties whose bits a LAS file leaves open."""
-    found = {}
+    values = {}
     for name, bits in shape.depths.items():
         if name not in shape:
             continue  # it is the label
@@ -55,8 +55,8 @@ def values_of(shape: Any) -> dict[str, Values]:
         some = column[:: 1 + len(column) // _SOME].astype(np.float64)
         largest = float(column.max())
         bright = float(np.quantile(some, _BRIGHT))
-        found[name] = Values(round(scale * largest), scale * bright)
-    return found
+        values[name] = Values(round(scale * largest), scale * bright)
+    return values
 
 
 def top(bits: int) -> int:
@@ -115,19 +115,19 @@ def factor(name: str, read: int, bits: int, folder: Depth) -> float:
     return top(folder.bits) / top(bits)
 
 
-def said(chosen: Mapping[str, list[int]], folder: Mapping[str, Depth]) -> tuple[str, ...]:
+def decisions(chosen: Mapping[str, list[int]], folder: Mapping[str, Depth]) -> tuple[str, ...]:
     """The decision in words, of the bits of each file.
 
     Example:
-        >>> said({"intensity": [8, 12, 12]}, {"intensity": Depth(12, 0.5)})
+        >>> decisions({"intensity": [8, 12, 12]}, {"intensity": Depth(12, 0.5)})
         ('intensity of LAS: 8 bits in 1 file, 12 bits in 2 files; all as of 12 bits',)
     """
     lines = []
     for name, files in chosen.items():
         counts = []
         for bits in sorted(set(files)):
-            many = files.count(bits)
-            counts.append(f"{bits} bits in {many:,} file{'s' * (many > 1)}")
+            count = files.count(bits)
+            counts.append(f"{bits} bits in {count:,} file{'s' * (count > 1)}")
         line = f"{name} of LAS: {', '.join(counts)}"
         if name == "color":
             line += "; from 0 to 1"

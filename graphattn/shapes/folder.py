@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from ..arguments import function, one_of, several, whole
 from ..errors import LabelError, LoaderError
-from .depths import Depth, Values, as_of, bits_of_file, depth_of_folder, said, values_of
+from .depths import Depth, Values, as_of, bits_of_file, decisions, depth_of_folder, values_of
 from .files.corners import OF_CORNERS
 from .files.words import narrow
 from .layouts import CLASSES, FLAT, Item, items_of
@@ -49,7 +49,7 @@ _SEAMS = {"uv", *OF_CORNERS.values()}  # of which a file has one or the other
 _KEPT = 1 << 30  # bytes of shapes that stay in memory
 
 
-class _Seen(NamedTuple):
+class _Survey(NamedTuple):
     """A file as it was when it was first read."""
 
     stamp: tuple[int, ...]  # sizes and times of change
@@ -88,14 +88,14 @@ class ShapeFolder(Dataset):
             says.
         task: What the labels must be for: numbers that could be classes are what to regress, if it
             says so.
-        classes: Names that labels are numbered by, such as those a model knows, where a class may
+        classes: Names that labels are numbered by, such as those of a model, where a class may
             have one shape or none; by default those of the folder, and those of LAS for its
             ``classification``.
         label: The property of each point or face that is the label; by default as above.
         ignore: Values of it that are no label; the other values are then numbered from 0, as
             ``values`` lists them.
-        depths: Bits of colours, intensity and near infrared of LAS, such as those that a model
-            knows; by default those that the files need.
+        depths: Bits of colours, intensity and near infrared of LAS, such as those of a
+            model; by default those that the files need.
 
     Every file is read once at the beginning, and checked. ``task`` is "classify" (a class for each
     shape, ``y`` (1,)), "segment" (one for each point, ``y`` (N,), where -1 is no label) or
@@ -140,9 +140,9 @@ class ShapeFolder(Dataset):
         depths: Mapping[str, Depth] | None = None,
     ) -> None:
         if task is None:
-            self._wanted = None
+            self._asked_task = None
         else:
-            self._wanted = one_of(task, "task", ("classify", "segment", "regress"))
+            self._asked_task = one_of(task, "task", ("classify", "segment", "regress"))
         self.root = Path(root)
         if transform is None:
             self.transform = None
@@ -161,26 +161,28 @@ class ShapeFolder(Dataset):
                 [replace(item, label=None) for item in self.items],
             )
         self._names: dict[int, str] = {}
-        if self._wanted == "segment" or (self._wanted == "regress" and self._is_named()):
+        if self._asked_task == "segment" or (self._asked_task == "regress" and self._is_named()):
             self.items = [replace(item, label=None) for item in self.items]  # of points alone
-        elif self._wanted == "regress":
+        elif self._asked_task == "regress":
             self.items = [replace(item, label=_number(item)) for item in self.items]
         named = [item.label for item in self.items if isinstance(item.label, str)]
         self._few = classes is not None  # a class may have one shape
         self.classes: tuple[str, ...] = tuple(classes or sorted(set(named), key=_natural))
         self._read_all()
         unread = self._unread()
-        every = [seen.properties for seen in self._seen]
-        self._common = {name for name in every[0] if all(name in each for each in every)}
+        every = [survey.properties for survey in self._surveys]
+        self._common = {
+            name for name in every[0] if all(name in properties for properties in every)
+        }
         # that not all endings have
-        self.left = sorted({name for each in every for name in each} - self._common)
-        self.sizes = torch.tensor([seen.points for seen in self._seen])
+        self.left = sorted({name for properties in every for name in properties} - self._common)
+        self.sizes = torch.tensor([survey.points for survey in self._surveys])
         self.depths = self._depths(depths or {})
         bits = self._bits()
         self._scaled = {
             name for name, files in bits.items() if set(files) != {self.depths[name].bits}
         }
-        self.notes = (*unread, *said(bits, self.depths), *self._gaps(), *self._units())
+        self.notes = (*unread, *decisions(bits, self.depths), *self._gaps(), *self._units())
         if num_classes is not None:
             num_classes = whole(num_classes, "num_classes", 1)
         self.task = self._task(num_classes)
@@ -232,9 +234,9 @@ class ShapeFolder(Dataset):
         else:
             named = ""
         few = int(self.sizes.min())
-        many = int(self.sizes.max())
+        most = int(self.sizes.max())
         return (
-            f"ShapeFolder({len(self):,} shapes to {self.task}, {few:,} to {many:,} points; "
+            f"ShapeFolder({len(self):,} shapes to {self.task}, {few:,} to {most:,} points; "
             f"{self.layout}{named})"
         )
 
@@ -249,7 +251,7 @@ class ShapeFolder(Dataset):
         self._kept: dict[int, Shape] = {}
         self._room = _KEPT
         self._coarse = False
-        self._seen: list[_Seen] = []
+        self._surveys: list[_Survey] = []
         self._values: list[dict[str, Values]] = []  # of LAS
         self.labels: list[torch.Tensor] = []
         self._beside: list[_Beside] = []
@@ -264,13 +266,13 @@ class ShapeFolder(Dataset):
         The points' win if no task is asked for, as folders may be sites; a table of labels is
         meant.
         """
-        beside = [each for each in self._beside if each.varies]
+        beside = [label for label in self._beside if label.varies]
         if not beside:
             return ()
         if (
             self.layout == CLASSES
-            and self._wanted is None
-            and all(each.of_points for each in self._beside)
+            and self._asked_task is None
+            and all(label.of_points for label in self._beside)
         ):
             folders = ", ".join(self.classes[:9]) + ", ..." * (len(self.classes) > 9)
             self.items = [replace(item, label=None) for item in self.items]
@@ -281,7 +283,7 @@ class ShapeFolder(Dataset):
                 f"not read: the folders {folders}, as points have labels; --task classify reads "
                 "the folders",
             )
-        names = ", ".join(sorted({each.name for each in beside}))
+        names = ", ".join(sorted({label.name for label in beside}))
         return (
             f"not read: {names} of points, as {self.layout} says what shapes are; --label NAME "
             "reads it",
@@ -297,10 +299,10 @@ class ShapeFolder(Dataset):
         if "face" in shape:
             sizes.add(shape.face.shape[1])
         of_points = tuple(values.shape) in {(size,) for size in sizes - {1}}
-        known = values
+        labelled = values
         if not values.is_floating_point():
-            known = values[values >= 0]
-        varies = of_points and len(known.unique()) > 1
+            labelled = values[values >= 0]
+        varies = of_points and len(labelled.unique()) > 1
         return _Beside({"y": "label"}.get(name, name), of_points, varies)
 
     def _read_first(self, number: int, item: Item) -> None:
@@ -310,14 +312,14 @@ class ShapeFolder(Dataset):
         self._beside.append(self._beside_label(item, loaded))
         shape = self._with_label(item, loaded)
         if shape.pos.dtype not in (torch.float16, torch.float32):
-            self._coarse |= narrow(shape.pos.double().numpy(), whole=False).dtype == np.float64
+            self._coarse |= narrow(shape.pos.double().numpy(), allow_int=False).dtype == np.float64
         properties = {
             name: tuple(value.shape[1:]) for name, value in shape.items() if name != "face"
         }
         if "face" in shape:
             properties["face"] = ()
-        seen = _Seen(stamp, len(shape.pos), properties, shape.dropped, loaded.unit)
-        self._seen.append(seen)
+        survey = _Survey(stamp, len(shape.pos), properties, shape.dropped, loaded.unit)
+        self._surveys.append(survey)
         self._values.append(values_of(shape))
         self._alike(item, properties, self._peers.setdefault(item.path.suffix.lower(), number))
         self._alike(item, properties, 0)
@@ -329,7 +331,7 @@ class ShapeFolder(Dataset):
 
     def _alike(self, item: Item, properties: dict[str, tuple[int, ...]], number: int) -> None:
         """Refuse a file whose properties differ from another's; only common ones of two endings."""
-        first = self._seen[number].properties
+        first = self._surveys[number].properties
         same = self.items[number].path.suffix.lower() == item.path.suffix.lower()
         odd = sorted(
             name for name in {*first, *properties} if first.get(name) != properties.get(name)
@@ -349,26 +351,28 @@ class ShapeFolder(Dataset):
                 f"{got}. Try: leave it out."
             )
 
-    def _depths(self, known: Mapping[str, Depth]) -> dict[str, Depth]:
+    def _depths(self, chosen: Mapping[str, Depth]) -> dict[str, Depth]:
         """Bits of the properties of LAS that all files have."""
-        found = {}
+        depths = {}
         for name in sorted({name for values in self._values for name in values}):
             files = [values[name] for values in self._values if name in values]
-            depth = known.get(name) or depth_of_folder(name, files)
+            depth = chosen.get(name) or depth_of_folder(name, files)
             if depth is not None:
-                found[name] = depth
-        return found
+                depths[name] = depth
+        return depths
 
     def _gaps(self) -> tuple[str, ...]:
         """Points of depth cameras that were left out."""
-        files = [seen.dropped for seen in self._seen if seen.dropped]
+        files = [survey.dropped for survey in self._surveys if survey.dropped]
         if not files:
             return ()
         return (f"left out: {sum(files):,} points that are not finite, in {len(files):,} files",)
 
     def _units(self) -> tuple[str, ...]:
         """Units of length, where files say different ones."""
-        examples = {seen.unit: number for number, seen in enumerate(self._seen) if seen.unit}
+        examples = {
+            survey.unit: number for number, survey in enumerate(self._surveys) if survey.unit
+        }
         if len(examples) < 2:
             return ()
         files = (f"{self.name(number)} in {unit}" for unit, number in examples.items())
@@ -395,9 +399,9 @@ class ShapeFolder(Dataset):
 
     def _labelled(self, item: Item, shape: Shape) -> None:
         """Give a shape its ``y`` from its label property, without values that mean no label."""
-        found = self._label_in(shape)
-        if not found:
-            seen = (
+        label_name = self._label_in(shape)
+        if not label_name:
+            others = (
                 ", ".join(name for name, _ in shape.items() if name not in ("pos", "face"))
                 or "none"
             )
@@ -407,7 +411,7 @@ class ShapeFolder(Dataset):
             )
             fix = f"label='NAME' (--label NAME), {fix}"
             if self.label is not None:
-                if seen == "none":
+                if others == "none":
                     fix = "no label= (--label), for labels.csv or folders of classes"
                 else:
                     fix = "one of these"
@@ -417,23 +421,23 @@ class ShapeFolder(Dataset):
                     "label='NAME' (--label NAME)"
                 )
             if self.label is None:
-                what = "labels"
+                noun = "labels"
             else:
-                what = f"the property {self.label}"
-            what += f" to {self._wanted}" if self._wanted is not None else ""
-            lacking = f"{item.path}: expected {what}, got none; its properties: {seen}"
+                noun = f"the property {self.label}"
+            noun += f" to {self._asked_task}" if self._asked_task is not None else ""
+            lacking = f"{item.path}: expected {noun}, got none; its properties: {others}"
             raise LabelError(f"{lacking}. Try: {fix}.", lacking)
-        if found != "y":
-            shape.y = shape[found]
-            del shape[found]
+        if label_name != "y":
+            shape.y = shape[label_name]
+            del shape[label_name]
         # CloudCompare has whole numbers as floats
-        named = found not in ("y", "face_y") and self._wanted != "regress"
+        named = label_name not in ("y", "face_y") and self._asked_task != "regress"
         if named and shape.y.is_floating_point():
             # CloudCompare has NaN where a scalar is unknown
-            known = torch.where(shape.y.isnan(), -1.0, shape.y)
-            if torch.equal(known, known.round()):
-                shape.y = known.long()
-        if plain_name(found) == "classification" and self._wanted != "regress":
+            labels = torch.where(shape.y.isnan(), -1.0, shape.y)
+            if torch.equal(labels, labels.round()):
+                shape.y = labels.long()
+        if plain_name(label_name) == "classification" and self._asked_task != "regress":
             self._names = dict(enumerate(_LAS))
         if self.ignore:
             if shape.y.is_floating_point():
@@ -484,7 +488,7 @@ class ShapeFolder(Dataset):
 
     def _again(self, number: int) -> Shape:
         item = self.items[number]
-        if _stamp(item) != self._seen[number].stamp:
+        if _stamp(item) != self._surveys[number].stamp:
             fix = "ShapeFolder(...) again, which reads it anew"
             raise LoaderError(
                 f"{item.path}: expected the file that was there, got one that has changed since. "
@@ -515,13 +519,13 @@ class ShapeFolder(Dataset):
 
     def _task(self, num_classes: int | None) -> str:
         """The task of the labels, once they are in range and every class has two shapes."""
-        self._floats = self._wanted == "regress" or any(
+        self._floats = self._asked_task == "regress" or any(
             label.dtype.is_floating_point for label in self.labels
         )
         self._kept = {number: self._typed(shape) for number, shape in self._kept.items()}
         if self._floats:
             self.labels = [label.float() for label in self.labels]
-            return self._as_wanted("regress")
+            return self._checked_task("regress")
         most = num_classes or len(self.classes) or 1 << 16
         for number, label in enumerate(self.labels):
             if int(label.max()) >= most:
@@ -546,7 +550,7 @@ class ShapeFolder(Dataset):
             if not self.classes:
                 self.classes = tuple(map(str, range(num_classes or largest + 1)))
                 self.classes = tuple(self._names.get(value, str(value)) for value in self.values)
-            return self._as_wanted("segment")
+            return self._checked_task("segment")
         for number, label in enumerate(self.labels):
             if int(label) < 0:
                 fix = "leave it out"
@@ -564,17 +568,17 @@ class ShapeFolder(Dataset):
                     f"{self.items[number].path}: expected two shapes or more of each class, got "
                     f"{got}. Try: {fix}."
                 )
-        return self._as_wanted("classify")
+        return self._checked_task("classify")
 
-    def _as_wanted(self, task: str) -> str:
-        if self._wanted not in (None, task):
+    def _checked_task(self, task: str) -> str:
+        if self._asked_task not in (None, task):
             got = {
                 "classify": "a class of each shape",
                 "segment": "a class of each point",
                 "regress": "numbers",
             }[task]
             raise LoaderError(
-                f"{self.items[0].path}: expected labels to {self._wanted}, got {got}. Try: "
+                f"{self.items[0].path}: expected labels to {self._asked_task}, got {got}. Try: "
                 f"task={task!r}."
             )
         return task

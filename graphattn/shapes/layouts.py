@@ -91,7 +91,7 @@ def table(root: Path) -> list[Item] | None:
             f"{path}: expected a table of commas, got {error}. Try: save it as CSV again."
         ) from None
     items = []
-    seen = set[Path]()
+    labelled = set[Path]()
     # names of columns
     named = bool(rows) and Path(rows[0][1][0].strip()).suffix.lower() not in READERS
     for number, row in rows[named:]:
@@ -101,14 +101,14 @@ def table(root: Path) -> list[Item] | None:
                 f"{path}, line {number}: expected a file and its label, got "
                 f"{','.join(row)[:80]!r}. Try: fill it."
             )
-        own = root / cells[0]
+        file = root / cells[0]
         if (
             ".." in Path(cells[0]).parts
             or Path(cells[0]).is_absolute()
-            or not own.is_file()
-            or own in seen
+            or not file.is_file()
+            or file in labelled
         ):
-            if own not in seen:
+            if file not in labelled:
                 got = "none of this name in the folder"
             else:
                 got = "a second label for it"
@@ -116,14 +116,14 @@ def table(root: Path) -> list[Item] | None:
                 f"{path}, line {number}: expected a file {cells[0][:80]}, got {got}. Try: correct "
                 "the line."
             )
-        seen.add(own)
+        labelled.add(file)
         decimal = between == ";" and re.fullmatch(r"[+-]?\d+,\d+", cells[1])
         if decimal:
             label = cells[1].replace(",", ".")
         else:
             label = cells[1]
-        items.append(Item(own, label))
-    missing = sorted({each for each in _below(root) if each != path} - seen)
+        items.append(Item(file, label))
+    missing = sorted({path_ for path_ in _below(root) if path_ != path} - labelled)
     if missing:
         raise LoaderError(
             f"{path}: expected a label for each file, got none for {missing[0]}. Try: add a line "
@@ -263,7 +263,7 @@ def scannet(root: Path) -> list[Item] | None:
 def faust(root: Path) -> list[Item] | None:
     """FAUST: ``tr_reg_000.ply`` to 099, ten people in ten poses, the label; 80 for training."""
     files = sorted(path for path in root.glob("**/tr_reg_*.ply"))
-    found = [(path, re.fullmatch(r"tr_reg_(\d{3})", path.stem)) for path in files]
+    matches = [(path, re.fullmatch(r"tr_reg_(\d{3})", path.stem)) for path in files]
     return [
         Item(
             path,
@@ -272,7 +272,7 @@ def faust(root: Path) -> list[Item] | None:
             "",
             {"subject": int(number[1]) // 10},
         )
-        for path, number in found
+        for path, number in matches
         if number
     ] or None
 
@@ -282,12 +282,13 @@ def classes(root: Path) -> list[Item] | None:
     items = []
     for first in _folders(root):
         split = _SPLITS.get(first.name.lower(), "")
-        for own in _folders(first) if split else [first]:
-            items += [Item(path, own.name, split) for path in _files(own)]
-            for inner in [] if split else _folders(own):
+        for folder in _folders(first) if split else [first]:
+            items += [Item(path, folder.name, split) for path in _files(folder)]
+            for inner in [] if split else _folders(folder):
                 if inner.name.lower() in _SPLITS:
                     items += [
-                        Item(path, own.name, _SPLITS[inner.name.lower()]) for path in _files(inner)
+                        Item(path, folder.name, _SPLITS[inner.name.lower()])
+                        for path in _files(inner)
                     ]
     return _whole(root, items)
 

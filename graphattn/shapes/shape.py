@@ -1,4 +1,4 @@
-"""A shape: PyG's ``Data`` that knows which of its tensors came from a file."""
+"""A shape: PyG's ``Data`` with a record of which of its tensors came from a file."""
 
 from collections.abc import Mapping
 from typing import Any

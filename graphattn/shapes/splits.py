@@ -19,10 +19,10 @@ class Splits(dict[str, Subset]):
 
     said: str
 
-    def __init__(self, folder: Any, parts: dict[str, list[int]], said: str) -> None:
+    def __init__(self, folder: Any, parts: dict[str, list[int]], description: str) -> None:
         super().__init__({name: Subset(folder, numbers) for name, numbers in parts.items()})
         self.folder = folder
-        self.said = said
+        self.said = description
 
     def save(self, path: Any) -> None:
         """Write the names of the files of each part, as JSON."""
@@ -44,24 +44,24 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
     parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
     for number, item in enumerate(folder.items):
         parts[item.split or "train"].append(number)
-    asked = {part: share for part, share in shares.items() if share and not parts[part]}
+    drawn_shares = {part: share for part, share in shares.items() if share and not parts[part]}
     if parts["test"]:
-        asked = {part: share for part, share in asked.items() if part == "val"}
+        drawn_shares = {part: share for part, share in drawn_shares.items() if part == "val"}
     if parts["val"] or parts["test"]:
-        said = "as the folder says"
+        source = "as the folder says"
     else:
-        said = ""
+        source = ""
     draw = np.random.default_rng(whole(seed, "seed", 0))
     pool = parts["train"]
     groups: Any = []
-    if asked:
+    if drawn_shares:
         parts["train"] = []
         groups = _groups(folder, pool)
     for group in groups:
         order = draw.permutation(group).tolist()
         sizes = {}
         left = len(order)
-        for part, share in asked.items():
+        for part, share in drawn_shares.items():
             sizes[part] = min(max(round(share * len(order)), 1), left - 1)
             left -= sizes[part]
         if folder.task == "segment":
@@ -69,27 +69,27 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
             order = _most_equal(folder, orders, list(sizes.values()))
             order = _with_classes(order, list(sizes.values()), folder.present(order))
         at = 0
-        for part, many in sizes.items():
-            parts[part] += order[at : at + many]
-            at += many
+        for part, count in sizes.items():
+            parts[part] += order[at : at + count]
+            at += count
         parts["train"] += order[at:]
-    if said:
-        how = f"{' and '.join(asked)} drawn by seed {seed}"
+    if source:
+        method = f"{' and '.join(drawn_shares)} drawn by seed {seed}"
     else:
-        how = f"drawn by seed {seed}"
+        method = f"drawn by seed {seed}"
     if folder.task != "regress":
         every = folder.present(range(len(folder))).any(0)
         lack = {
             part: int((every & ~folder.present(parts[part]).any(0)).sum())
-            for part in (*asked, "train")
+            for part in (*drawn_shares, "train")
         }
         less = [
-            f"{part} without {many} of {int(every.sum())} classes"
-            for part, many in lack.items()
-            if many
+            f"{part} without {count} of {int(every.sum())} classes"
+            for part, count in lack.items()
+            if count
         ]
-        how += ", " + (", ".join(less) or "each class in these parts")
-    text = "; ".join(part for part in (said, how if asked else "") if part)
+        method += ", " + (", ".join(less) or "each class in these parts")
+    text = "; ".join(part for part in (source, method if drawn_shares else "") if part)
     return Splits(
         folder,
         {name: sorted(numbers) for name, numbers in parts.items()},
@@ -108,11 +108,11 @@ def _most_equal(folder: Any, orders: list[list[int]], sizes: list[int]) -> list[
     ends = np.cumsum([0, *sizes, len(orders[0]) - sum(sizes)])
 
     def unequal(order: list[int]) -> tuple[int, float]:
-        own = count[[row[number] for number in order]]
-        parts = np.stack([own[a:b].sum(0) for a, b in pairwise(ends)])[:, total > 0]
+        of_shapes = count[[row[number] for number in order]]
+        parts = np.stack([of_shapes[a:b].sum(0) for a, b in pairwise(ends)])[:, total > 0]
         share = parts / total[total > 0]
-        wanted = np.diff(ends)[:, None] / len(order)
-        return int((parts == 0).sum()), round(float(abs(share - wanted).sum()), 9)
+        expected = np.diff(ends)[:, None] / len(order)
+        return int((parts == 0).sum()), round(float(abs(share - expected).sum()), 9)
 
     return min(orders, key=unequal)
 
@@ -151,6 +151,6 @@ def _groups(folder: Any, numbers: list[int]) -> list[list[int]]:
         return [numbers]
     label = [int(folder.labels[number]) for number in numbers]
     return [
-        [n for n, own in zip(numbers, label, strict=True) if own == each]
-        for each in sorted(set(label))
+        [n for n, shape_label in zip(numbers, label, strict=True) if shape_label == class_number]
+        for class_number in sorted(set(label))
     ]

@@ -35,11 +35,11 @@ def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
             "an array pos of shape (N, 3)", got, "numpy.savez(path, pos=..., face=..., y=...)"
         )
     named = next((name for name in _FACES if name in arrays), "")
-    given = arrays.pop(named, np.zeros((0, 3), np.int64))
+    face_array = arrays.pop(named, np.zeros((0, 3), np.int64))
     if named == "face":
-        faces = given.T
+        faces = face_array.T
     else:
-        faces = given
+        faces = face_array
     if not _is_triples(faces):
         shape = "(F, 3)"
         if named == "face":
@@ -49,7 +49,7 @@ def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
             fix = f"{named}.T"
         else:
             fix = "save face as (3, F), faces as (F, 3)"
-        raise blob.fault(expected, f"shape {given.shape} of {given.dtype}", fix)
+        raise blob.fault(expected, f"shape {face_array.shape} of {face_array.dtype}", fix)
     words = [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]
     if words:
         raise blob.fault(
@@ -103,7 +103,7 @@ def write_npz(file: BinaryIO, parts: Parts) -> None:
         face = {}
     else:
         face = {"face": parts.face}
-    arrays = {**parts.points, **face, **parts.faces, **parts.others, **parts.whole}
+    arrays = {**parts.points, **face, **parts.faces, **parts.others, **parts.of_shape}
     odd = [name for name in _FACES[1:] if name in arrays and not face]
     if odd:
         parts.refuse("names that do not stand for faces", odd[0], f"rename {odd[0]}")

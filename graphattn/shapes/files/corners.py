@@ -50,13 +50,13 @@ def mean_normals(vertex: np.ndarray, normals: np.ndarray, num: int) -> np.ndarra
     normals = normals.astype(np.result_type(normals, np.float32), copy=False)
     pairs, first = np.unique(np.column_stack((vertex, normals)), axis=0, return_index=True)
     owner = vertex[first]
-    many = np.bincount(owner, minlength=num)
+    count = np.bincount(owner, minlength=num)
     length = np.linalg.norm(pairs[:, 1:], axis=1, keepdims=True)
     unit = pairs[:, 1:] / np.maximum(length, np.finfo(float).tiny)
     total = np.stack([np.bincount(owner, column, num) for column in unit.T], axis=1)
     length = np.linalg.norm(total, axis=1, keepdims=True)
     out = (total / np.maximum(length, np.finfo(float).tiny)).astype(normals.dtype)
-    alone = many[owner] == 1
+    alone = count[owner] == 1
     out[owner[alone]] = normals[first][alone]
     return out
 
@@ -79,8 +79,8 @@ def welded(raw: Raw) -> Raw:
         if name == "pos":
             continue
         if name in OF_CORNERS and OF_CORNERS[name] not in corners:
-            own, by_corner, words = at_vertices(corner, values[raw.corner], len(pos), name)
-            points |= own
+            by_vertex, by_corner, words = at_vertices(corner, values[raw.corner], len(pos), name)
+            points |= by_vertex
             corners |= by_corner
             notes += words
             continue

@@ -46,12 +46,12 @@ def read_extxyz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
 
 def one_frame(blob: Blob) -> Raw:
     """The atoms of a file of one frame."""
-    found = frames(blob)
-    if len(found) > 1:
+    blocks = frames(blob)
+    if len(blocks) > 1:
         raise blob.fault(
-            "one frame", f"{len(found)}", "graphattn.shapes.load_frames(path) reads all of them"
+            "one frame", f"{len(blocks)}", "graphattn.shapes.load_frames(path) reads all of them"
         )
-    return found[0]
+    return blocks[0]
 
 
 def is_extxyz(data: bytes) -> bool:
@@ -71,19 +71,19 @@ def frames(blob: Blob) -> list[Raw]:
         lines = blob.data.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise blob.fault("UTF-8 text", show(blob.data[:40]), f"save it as text: {error}") from None
-    found = []
+    blocks = []
     at = 0
     while at < len(lines):
         if not lines[at].strip():
             at += 1
             continue
         frame = _Frame(blob, lines, at)
-        found.append(frame.raw())
+        blocks.append(frame.raw())
         at = frame.end
-    if not found:
+    if not blocks:
         raise blob.fault("a frame: a number of atoms first", "an empty file", "export it again")
-    doubts = doubts_of_atoms(found)
-    return [replace(frame, doubt=doubt) for frame, doubt in zip(found, doubts, strict=True)]
+    doubts = doubts_of_atoms(blocks)
+    return [replace(frame, doubt=doubt) for frame, doubt in zip(blocks, doubts, strict=True)]
 
 
 class _Frame:
@@ -259,7 +259,7 @@ def _of_json(text: str) -> np.ndarray | None:
 @writes(".extxyz")
 def write_extxyz(file: BinaryIO, parts: Parts) -> None:
     """Columns by ``Properties``; ``cell`` as ``Lattice``, numbers of the whole shape by name."""
-    parts.holds("...", whole=True)
+    parts.holds("...", of_shape=True)
     points = dict(parts.points)
     numbers = points.pop("z", np.zeros(len(parts.pos), np.int64))
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
@@ -270,9 +270,9 @@ def write_extxyz(file: BinaryIO, parts: Parts) -> None:
             f"{parts.path}: expected z from 0 to {len(SYMBOLS) - 1}, got {numbers.min()} to "
             f"{numbers.max()}. Try: atomic numbers."
         )
-    whole = parts.others | parts.whole
+    of_shape = parts.others | parts.of_shape
     for name in _OF_FRAMES & set(points):  # of one atom, or (3, 3) of three
-        whole[name] = points.pop(name)
+        of_shape[name] = points.pop(name)
     properties = ["species:S:1"]
     columns = [[SYMBOLS[number] for number in numbers.tolist()]]
     pos = points.pop("pos")
@@ -282,19 +282,19 @@ def write_extxyz(file: BinaryIO, parts: Parts) -> None:
         properties.append(f"{_plain(parts, name)}:{kind}:{flat.shape[1]}")
         columns += [_words(column) for column in flat.T]
     comment = []
-    cell = whole.pop("cell", None)
+    cell = of_shape.pop("cell", None)
     if cell is not None:
         if cell.shape != (3, 3):
             parts.refuse("cell of shape (3, 3)", f"{cell.shape}")
         else:
             comment.append(f'Lattice="{" ".join(_words(cell.reshape(-1)))}"')
     comment.append(f"Properties={':'.join(properties)}")
-    for name, values in whole.items():
+    for name, values in of_shape.items():
         text = " ".join(_words(values.reshape(-1, order="F")))
         if values.ndim > 1 and values.shape != (3, 3):
             text = f"{_JSON}{json.dumps(values.tolist())}"
         comment.append(f'{_plain(parts, name)}="{text}"')
-    if cell is not None and "pbc" not in whole:
+    if cell is not None and "pbc" not in of_shape:
         comment.append('pbc="T T T"')
     lines = [str(len(pos)), " ".join(comment)]
     lines += [" ".join(row) for row in zip(*columns, strict=True)]
@@ -328,7 +328,7 @@ def read_cif(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         raise need_extra("ase", "crystal") from None
     blob = read(path, max_bytes)
     try:
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as messages:
             warnings.simplefilter("always")
             text = io.StringIO(blob.data.decode("utf-8", "replace"))
             atoms = next(iter(read_by_ase(text, slice(0, 1))))
@@ -336,7 +336,7 @@ def read_cif(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         raise blob.fault(
             "a CIF file", f"{type(error).__name__}: {str(error)[:200]}", "export it again"
         ) from None
-    notes = tuple(str(each.message).split("\n")[0][:200] for each in said)
+    notes = tuple(str(message.message).split("\n")[0][:200] for message in messages)
     points = {"pos": atoms.positions, "z": atoms.numbers.astype(np.int64)}
     others = {"cell": np.array(atoms.cell), "pbc": np.array(atoms.pbc)}
     return Raw(blob, points, others=others, notes=notes)

@@ -138,16 +138,18 @@ def _prepare(blob: Blob, tree: dict[str, Any], size: int) -> list[int]:
     for mesh in tree.get("meshes", ()):
         for primitive in mesh["primitives"]:
             mode = primitive.get("mode", 4)
-            own = primitive["attributes"]
+            attributes = primitive["attributes"]
             if mode not in (0, *_TRIANGLES):
                 raise blob.fault(
                     "triangles or points", f"primitives of mode {mode}", "export them as triangles"
                 )
             modes.append(mode)
-            kinds = {name: tree["accessors"][at] for name, at in own.items()}
+            kinds = {name: tree["accessors"][at] for name, at in attributes.items()}
             if kinds["POSITION"]["componentType"] != 5126:
                 raise blob.fault("positions of float32", "others", "export it without quantisation")
-            own |= {f"_{word}": own[name] for name, word in _KEPT.items() if name in own}
+            attributes |= {
+                f"_{word}": attributes[name] for name, word in _KEPT.items() if name in attributes
+            }
             if mode == 0:
                 primitive["mode"] = 1  # of which trimesh keeps the attributes
     return modes

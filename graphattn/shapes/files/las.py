@@ -192,7 +192,7 @@ def write_las(file: BinaryIO, parts: Parts) -> None:
     header.scales = np.full(3, 10.0 ** np.ceil(np.log10(extent / 2**31)))
     las = laspy.LasData(header)
     las.xyz = pos
-    known = set(las.point_format.dimension_names)
+    dimensions = set(las.point_format.dimension_names)
     for name in _COLOURS:
         if name in columns and columns[name].dtype == np.uint8:
             columns[name] = columns[name].astype(np.uint16) * 257  # k / 255 = 257 k / 65535
@@ -207,7 +207,7 @@ def write_las(file: BinaryIO, parts: Parts) -> None:
             "a colour above 1 / 257 in .las", f"{brightest} of 65535, which reads as 8 bits"
         )
     for name, values in columns.items():
-        if name not in known:
+        if name not in dimensions:
             kind = parts.fit(name, values, NUMBERS).dtype.str[1:]
             las.add_extra_dim(
                 laspy.ExtraBytesParams(name, f"{values[0].size}{kind}" if values.ndim > 1 else kind)

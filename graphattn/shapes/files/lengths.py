@@ -90,15 +90,15 @@ def units_of_text(wkt: str) -> tuple[str, str]:
 
 
 def _last_unit(wkt: str, parts: tuple[str, ...]) -> str:
-    found = re.search(rf"\b(?:{'|'.join(parts)})\s*\[", wkt)
-    if found is None:
+    match = re.search(rf"\b(?:{'|'.join(parts)})\s*\[", wkt)
+    if match is None:
         return ""
     depth = 1
-    end = found.end()
+    end = match.end()
     while end < len(wkt) and depth:
         depth += (wkt[end] == "[") - (wkt[end] == "]")
         end += 1
-    names = _UNIT.findall(wkt[found.end() : end])
+    names = _UNIT.findall(wkt[match.end() : end])
     if not names:
         return ""
     return _NAMES.get(names[-1].lower().replace("u.s.", "us"), names[-1])

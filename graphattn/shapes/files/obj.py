@@ -115,24 +115,26 @@ def _resolve(
     ptr: np.ndarray,
 ) -> None:
     """Indices from 0 in the place of those from 1, and of those that count back from their line."""
-    given = index != _NONE
-    own = index.copy()
-    index[:] = np.where(given, np.where(own < 0, before + own, own - 1), -1)
-    bad = np.flatnonzero(given & ((index < 0) | (index >= count)))
+    present = index != _NONE
+    written = index.copy()
+    index[:] = np.where(present, np.where(written < 0, before + written, written - 1), -1)
+    bad = np.flatnonzero(present & ((index < 0) | (index >= count)))
     if len(bad):
         here = int(bad[0])
         if name == "v":
-            what = "vertex"
+            noun = "vertex"
         else:
-            what = name
-        at = f"face {np.searchsorted(ptr, here, side='right') - 1}: {what} {own[here]} of {count}"
+            noun = name
+        at = f"face {np.searchsorted(ptr, here, side='right') - 1}: {noun} {written[here]} of {count}"
         if not count:
             expected = f"lines {name} before faces that name them"
             raise blob.fault(expected, "none", "export it anew", offset=int(start[here]), at=at)
         expected = f"1 to {count}"
         if before[here]:
             expected += f", or -{before[here]} to -1 counting back from here"
-        raise blob.fault(expected, f"{own[here]}", "count from 1", offset=int(start[here]), at=at)
+        raise blob.fault(
+            expected, f"{written[here]}", "count from 1", offset=int(start[here]), at=at
+        )
 
 
 def _points(
@@ -150,15 +152,15 @@ def _points(
         if not (index >= 0).any():
             continue
         table = np.append(values[name], np.zeros((1, values[name].shape[1])), 0)
-        own, by_corner, words = at_vertices(corner[:, 0], table[index], num, word_)
-        points |= own
+        by_vertex, by_corner, words = at_vertices(corner[:, 0], table[index], num, word_)
+        points |= by_vertex
         corners |= by_corner
         notes += words
         missing = int((index < 0).sum())
         unused = num - len(np.unique(corner[:, 0]))
         if missing:
             notes.append(f"{missing:,} corners without {word_}, which is 0 there")
-        elif unused and own:
+        elif unused and by_vertex:
             notes.append(f"{unused:,} vertices without {word_}, which is 0 there")
     if "color" in values:
         points["color"] = values["color"]
@@ -196,12 +198,12 @@ def write_obj(file: BinaryIO, parts: Parts) -> None:
     index = [corner + 1]
     form = "%d"
     for word_, keyword in (("uv", "vt"), ("normal", "vn")):
-        table, own = _table(parts, word_, corner)
+        table, row_numbers = _table(parts, word_, corner)
         if table is None:
             form += "/"
             continue
         np.savetxt(file, table, f"{keyword} {parts.digits(table)}")
-        index.append(own + 1)
+        index.append(row_numbers + 1)
         form += "/%d"
     np.savetxt(
         file,
@@ -216,11 +218,11 @@ def _table(parts: Parts, word_: str, corner: np.ndarray) -> tuple[np.ndarray | N
     if name not in parts.faces:
         return parts.points.get(word_), corner
     values = parts.text(name, parts.faces[name])
-    wide = {"uv": 2, "normal": 3}[word_]
-    if values.shape[1:] != (3 * wide,):
-        parts.refuse(f"{name} of shape (F, {3 * wide})", f"{values.shape}", f"rename {name}")
+    width = {"uv": 2, "normal": 3}[word_]
+    if values.shape[1:] != (3 * width,):
+        parts.refuse(f"{name} of shape (F, {3 * width})", f"{values.shape}", f"rename {name}")
         return parts.points.get(word_), corner
-    values = values.reshape(-1, wide)
+    values = values.reshape(-1, width)
     if word_ in parts.points:
         if word_ == "normal":
             mean = mean_normals(corner, values, len(parts.pos))

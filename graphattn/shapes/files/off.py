@@ -102,10 +102,10 @@ def _points(
     plain = 3 + 3 * normal + 2 * uv
     least = plain + 3 * color
     if len(width):
-        own = width[:1].sum()
+        columns = width[:1].sum()
     else:
-        own = least
-    bad = np.flatnonzero((width < least) | (width != own))
+        columns = least
+    bad = np.flatnonzero((width < least) | (width != columns))
     if len(bad):
         row = int(bad[0])
         if least == 3:
@@ -114,18 +114,18 @@ def _points(
             expected = f"{least} numbers for each vertex"
         got = f"{width[row]} numbers"
         raise blob.fault(expected, got, "put one vertex on each line", offset=table.offset(1 + row))
-    rest = table.value[table.ptr[1] : table.ptr[end]].reshape(len(width), own)
+    rest = table.value[table.ptr[1] : table.ptr[end]].reshape(len(width), columns)
     out = {"pos": rest[:, :3]}
     if normal:
         out["normal"] = rest[:, 3:6]
-    tail = rest[:, 3 + 3 * normal : own - 2 * uv]
+    tail = rest[:, 3 + 3 * normal : columns - 2 * uv]
     if tail.shape[1] in (3, 4):  # also where the header does not say so
         out["color"] = tail[:, :3]
         if tail.shape[1] == 4:
             out["alpha"] = tail[:, 3]
     elif tail.shape[1]:
         out["x"] = tail
-    return out | ({"uv": rest[:, own - 2 :]} if uv else {})
+    return out | ({"uv": rest[:, columns - 2 :]} if uv else {})
 
 
 def _face_colors(table: Rows, begin: np.ndarray, size: np.ndarray) -> dict[str, np.ndarray]:

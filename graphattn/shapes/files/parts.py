@@ -46,7 +46,7 @@ class Parts:
     face: np.ndarray | None  # (3, F)
     faces: dict[str, np.ndarray]  # (F,) or (F, k)
     others: dict[str, np.ndarray]  # of another length, named "element_property"
-    whole: dict[str, np.ndarray]  # of the shape itself
+    of_shape: dict[str, np.ndarray]  # of the shape itself
     lossy: bool
 
     @property
@@ -64,18 +64,18 @@ class Parts:
         *points: str,
         face: bool = False,
         faces: Collection[str] | None = (),
-        whole: bool = False,
+        of_shape: bool = False,
     ) -> None:
         """Refuse all but ``pos``, these tensors of points, and faces; ``None`` allows all, and
-        ``whole`` those of the shape itself.
+        ``of_shape`` those of the shape itself.
         """
         if points != ("...",):
             odd = [name for name in self.points if name not in ("pos", *points)]
         else:
             odd = []
         odd += [name for name in self.faces if faces is not None and name not in faces]
-        if not whole:
-            odd += [*self.others, *self.whole]
+        if not of_shape:
+            odd += [*self.others, *self.of_shape]
         if self.face is not None and not face:
             odd.append("face")
         if odd:
@@ -85,36 +85,39 @@ class Parts:
 
     def narrow(self, most: int) -> dict[str, np.ndarray]:
         """Tensors of points with at most so many numbers for each."""
-        wide = [name for name, values in self.points.items() if values[0].size > most]
-        if wide:
+        too_wide = [name for name, values in self.points.items() if values[0].size > most]
+        if too_wide:
             self.refuse(
                 f"at most {most} numbers for each point",
-                f"{wide[0]} of {self.points[wide[0]][0].size}",
+                f"{too_wide[0]} of {self.points[too_wide[0]][0].size}",
             )
-        return {name: values for name, values in self.points.items() if name not in wide}
+        return {name: values for name, values in self.points.items() if name not in too_wide}
 
     def fit(self, name: str, values: np.ndarray, types: Collection[Any]) -> np.ndarray:
         """The numbers in their own type, else in the first of ``types`` that holds them exactly."""
-        own = values.dtype.newbyteorder("=")
-        types = sorted(map(np.dtype, types), key=lambda kind: kind.kind != own.kind)
+        dtype = values.dtype.newbyteorder("=")
+        types = sorted(map(np.dtype, types), key=lambda kind: kind.kind != dtype.kind)
         with np.errstate(all="ignore"):
             kinds: Any = types
-            if own in types:
-                kinds = [own, *types]
+            if dtype in types:
+                kinds = [dtype, *types]
             for kind in kinds:
                 small = values.astype(kind)
-                back = small.astype(own)
-                if kind == own or ((back == values) | ((back != back) & (values != values))).all():
+                back = small.astype(dtype)
+                if (
+                    kind == dtype
+                    or ((back == values) | ((back != back) & (values != values))).all()
+                ):
                     return small
             self.refuse(
-                f"{name} in one of {', '.join(map(str, types))}", f"{own} that none of them holds"
+                f"{name} in one of {', '.join(map(str, types))}", f"{dtype} that none of them holds"
             )
             return values.astype(types[-1])
 
     def text(self, name: str, values: np.ndarray) -> np.ndarray:
         """The same numbers, if those that are read back from a text are the same."""
         if values.dtype.kind == "f" and not np.array_equal(
-            narrow(values, whole=False), values, equal_nan=True
+            narrow(values, allow_int=False), values, equal_nan=True
         ):
             self.refuse(f"{name} in float32, as numbers of a text are read", "float64")
         return values
@@ -137,26 +140,28 @@ class Parts:
         """
         out: dict[str, np.ndarray] = {}
         for name in sorted(group, key=lambda name: name.removeprefix(prefix) not in _COLUMNS):
-            own = name.removeprefix(prefix)
+            plain = name.removeprefix(prefix)
             values = group[name]
-            if any(letter.isspace() or letter in ",;#" for letter in own):
+            if any(letter.isspace() or letter in ",;#" for letter in plain):
                 raise LoaderError(
                     f"{self.path}: expected names without blanks, commas and semicolons, got "
-                    f"{own!r}. Try: rename it."
+                    f"{plain!r}. Try: rename it."
                 )
-            if own in ("color", "alpha") and values.dtype.kind == "f":
+            if plain in ("color", "alpha") and values.dtype.kind == "f":
                 values = levels(values)
             if prefix in ("", "face_"):
-                names = _COLUMNS.get(own, (own,))
+                names = _COLUMNS.get(plain, (plain,))
             else:
-                names = (own,)
-            if own == "pos":
+                names = (plain,)
+            if plain == "pos":
                 names = names[: values.shape[1]]
             if len(names) > 1 and values.shape[1:] == (len(names),):
-                new = {each: values[:, column] for column, each in enumerate(names)}
+                new = {column_name: values[:, column] for column, column_name in enumerate(names)}
             else:
-                new = {names[0] if own == "y" else own: values}
-            twice = [each for each in new if each in out or each in taken]
+                new = {names[0] if plain == "y" else plain: values}
+            twice = [
+                column_name for column_name in new if column_name in out or column_name in taken
+            ]
             if twice:
                 self.refuse(
                     f"a name for {name} that no other column has",

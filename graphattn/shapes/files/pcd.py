@@ -72,14 +72,14 @@ def _dtype(blob: Blob, head: bytes) -> tuple[np.dtype, int]:
         for line in head.decode("utf-8", "backslashreplace").splitlines()
         if line.strip() and line.strip()[0] != "#"
     )
-    said = {line[0]: line[1:] for line in lines}
+    fields_by_word = {line[0]: line[1:] for line in lines}
     try:
-        fields, sizes, kinds = (said[word] for word in _WORDS[:3])
-        counts = [int(number) for number in said.get("COUNT", ["1"] * len(fields))]
+        fields, sizes, kinds = (fields_by_word[word] for word in _WORDS[:3])
+        counts = [int(number) for number in fields_by_word.get("COUNT", ["1"] * len(fields))]
         types = [f"<{_KINDS[kind]}{int(size)}" for kind, size in zip(kinds, sizes, strict=True)]
-        width = int(said["WIDTH"][0])
-        height = int(said["HEIGHT"][0])
-        num = int(said["POINTS"][0])
+        width = int(fields_by_word["WIDTH"][0])
+        height = int(fields_by_word["HEIGHT"][0])
+        num = int(fields_by_word["POINTS"][0])
         if width * height != num or num < 0 or min(counts) < 1 or max(counts) > 1 << 16:
             raise ValueError(f"WIDTH {width}, HEIGHT {height}, POINTS {num}, COUNT {counts[:9]}")
         named = [name if name != "_" else f"{_PADDING}{place}" for place, name in enumerate(fields)]

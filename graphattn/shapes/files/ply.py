@@ -88,9 +88,9 @@ def _corners(blob: Blob, header: Header, face: dict[str, Column]) -> tuple[np.nd
         )
     if "tristrips" in named:
         raise blob.fault("faces", "triangle strips", "export it with plain faces")
-    wanted = next((face.pop(name) for name in _LISTS if isinstance(face.get(name), tuple)), None)
-    if isinstance(wanted, tuple):
-        return np.append(0, np.cumsum(wanted[0], dtype=np.int64)), wanted[1]
+    lists = next((face.pop(name) for name in _LISTS if isinstance(face.get(name), tuple)), None)
+    if isinstance(lists, tuple):
+        return np.append(0, np.cumsum(lists[0], dtype=np.int64)), lists[1]
     if "face" in named and named["face"].num:
         raise blob.fault(
             "a list vertex_indices in element face", "none", "export it again as a plain PLY"
@@ -128,9 +128,9 @@ def _rectangular(blob: Blob, name: str, column: Column) -> np.ndarray:
 @writes(".ply")
 def write_ply(file: BinaryIO, parts: Parts) -> None:
     """Binary, little endian: all numbers as they are."""
-    if parts.whole:
+    if parts.of_shape:
         parts.refuse(
-            "a row for each point or face", f"{next(iter(parts.whole))} of the shape itself"
+            "a row for each point or face", f"{next(iter(parts.of_shape))} of the shape itself"
         )
     points = parts.columns(parts.points)
     faces = parts.columns(parts.faces, "face_", _LISTS)
@@ -144,14 +144,16 @@ def write_ply(file: BinaryIO, parts: Parts) -> None:
             *((name, parts.fit(name, column, _ORDER)) for name, column in faces.items()),
         ]
     for name, column in parts.others.items():
-        element, _, own = name.partition("_")
-        rows = {len(each) for each in [column, *(each for _, each in elements.get(element, ()))]}
-        if element in ("vertex", "face") or len(rows) > 1 or not own:
+        element, _, plain = name.partition("_")
+        rows = {
+            len(values) for values in [column, *(values for _, values in elements.get(element, ()))]
+        }
+        if element in ("vertex", "face") or len(rows) > 1 or not plain:
             parts.refuse(
                 "tensors with a row for each point or face, or for each of something else", name
             )
             continue
-        elements.setdefault(element, []).append((own, parts.fit(name, column, _ORDER)))
+        elements.setdefault(element, []).append((plain, parts.fit(name, column, _ORDER)))
     head = io.StringIO()
     body = []
     head.write("ply\nformat binary_little_endian 1.0\n")

@@ -89,8 +89,8 @@ def typed(
     for at in np.flatnonzero(odd).tolist():
         offset = int(start.reshape(-1)[at])
         digits = word(blob.data, offset)
-        whole = re.fullmatch(rb"[+-]?\d{1,20}", digits)
-        if whole is None or not limits.min <= int(digits) <= limits.max:
+        match = re.fullmatch(rb"[+-]?\d{1,20}", digits)
+        if match is None or not limits.min <= int(digits) <= limits.max:
             fix = "correct it, or its type"
             raise blob.fault(f"{name} as {kind}", show(digits), fix, offset=offset)
         flat[at] = int(digits)

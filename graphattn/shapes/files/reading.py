@@ -149,19 +149,19 @@ def load_frames(
     flag(allow_nonfinite, "allow_nonfinite", LoaderError)
     suffix(path, (".extxyz", ".xyz"), "load_frames")
     blob = read(path, whole(max_bytes, "max_bytes", error=LoaderError))
-    found = [_checked(raw, allow_nonfinite) for raw in frames(blob)]
-    _warn_of_units(found, path)
-    return [_shape_of(raw, path) for raw in found]
+    raws = [_checked(raw, allow_nonfinite) for raw in frames(blob)]
+    _warn_of_units(raws, path)
+    return [_shape_of(raw, path) for raw in raws]
 
 
-def _warn_of_units(found: list[Raw], path: PathLike) -> None:
+def _warn_of_units(raws: list[Raw], path: PathLike) -> None:
     """Warn in one line of the first doubt, and of how many frames have one."""
-    doubts = [raw.doubt for raw in found if raw.doubt]
+    doubts = [raw.doubt for raw in raws if raw.doubt]
     if not doubts:
         return
     more = ""
     if len(doubts) > 1:
-        more = f" ({len(doubts):,} of {len(found):,} frames)"
+        more = f" ({len(doubts):,} of {len(raws):,} frames)"
     warnings.warn(f"{file_name(path)}: {doubts[0]}{more}", stacklevel=3)
 
 
@@ -242,7 +242,7 @@ def _checked(raw: Raw, allow_nonfinite: bool) -> Raw:
         got = ", ".join(raw.points)[:200] or "none"
         raise raw.blob.fault("columns x, y and z", got, "export it with positions")
     if raw.has_gaps and not allow_nonfinite:
-        raw = _seen(raw)
+        raw = _without_gaps(raw)
     pos = raw.points["pos"]
     if pos.ndim != 2:
         raise raw.blob.fault(
@@ -251,7 +251,7 @@ def _checked(raw: Raw, allow_nonfinite: bool) -> Raw:
     return replace(raw, corner=check(raw, pos, allow_nonfinite))
 
 
-def _seen(raw: Raw) -> Raw:
+def _without_gaps(raw: Raw) -> Raw:
     """A cloud without the points that are not finite: a depth camera has seen nothing there."""
     pos = raw.points["pos"].reshape(len(raw.points["pos"]), -1)
     finite = np.isfinite(pos).all(1)
@@ -280,7 +280,7 @@ def _worded_faces(faces: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _narrow(name: str, values: np.ndarray) -> np.ndarray:
     if values.dtype.kind != "f":
         return values
-    return narrow(values, whole=name not in _FLOATS)
+    return narrow(values, allow_int=name not in _FLOATS)
 
 
 def tensor(values: np.ndarray) -> torch.Tensor:

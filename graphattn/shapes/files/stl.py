@@ -77,10 +77,10 @@ def _binary(blob: Blob) -> np.ndarray:
     need = _HEAD + num * _FACET.itemsize
     if len(blob.data) < _HEAD or need != len(blob.data):
         if len(blob.data) >= _HEAD:
-            what = f"{need} bytes for {num} facets"
+            size = f"{need} bytes for {num} facets"
         else:
-            what = f"at least {_HEAD} bytes"
-        raise blob.fault(f"a binary STL of {what}", f"{len(blob.data)} bytes", "get the whole file")
+            size = f"at least {_HEAD} bytes"
+        raise blob.fault(f"a binary STL of {size}", f"{len(blob.data)} bytes", "get the whole file")
     return np.frombuffer(blob.data, _FACET, num, _HEAD)
 
 

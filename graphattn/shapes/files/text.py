@@ -67,7 +67,7 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
     return Raw(blob, points, point_lines=lines, text=True, has_gaps=has_gaps)
 
 
-def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[list[str]]]:
+def _names(blob: Blob, text: bytes, original: bytes) -> tuple[bytes, list[list[str]]]:
     """The text with its first line of names blanked, and these names.
 
     They are split at blanks, or at commas and the like, or stand in a comment right above it.
@@ -88,10 +88,12 @@ def _names(blob: Blob, text: bytes, whole: bytes) -> tuple[bytes, list[list[str]
             )
         line = blob.data[first.start() : first.end()].removeprefix(b"//")
         cells = line.split(next((mark for mark in (b"\t", b";", b",") if mark in line), None))
-        both = [words, [b"_".join(cell.strip().strip(b"\"'").split()) for cell in cells]]
-        names = [[word.strip(b"\"'").decode("utf-8", "replace") for word in one] for one in both]
+        candidates = [words, [b"_".join(cell.strip().strip(b"\"'").split()) for cell in cells]]
+        names = [
+            [word.strip(b"\"'").decode("utf-8", "replace") for word in one] for one in candidates
+        ]
         return b" " * first.end() + text[first.end() :], names
-    above = re.findall(rb"#+([^\n]*)", whole[: first.start()])
+    above = re.findall(rb"#+([^\n]*)", original[: first.start()])
     if above:
         comment = re.split(r"[\s,;]+", above[-1].decode("utf-8", "replace").strip())
         has_places = {"x", "y", "z"} <= {word.lower() for word in comment}

@@ -19,9 +19,11 @@ _GROUPS = (
 def worded(columns: dict[str, np.ndarray], *, any_case: bool = False) -> dict[str, np.ndarray]:
     """Columns under the words of a shape; what has no word keeps its name and its type."""
     out = dict(columns)
-    known = {name.lower(): name for name in columns if any_case} | {name: name for name in columns}
+    spelling = {name.lower(): name for name in columns if any_case} | {
+        name: name for name in columns
+    }
     for word, names in _GROUPS:
-        parts = [known.get(name, "") for name in names.split()]
+        parts = [spelling.get(name, "") for name in names.split()]
         if word not in out and all(parts) and all(part in out for part in parts):
             out[word] = side_by_side([out.pop(part) for part in parts])
     if "label" in out and "y" not in out:
@@ -77,22 +79,22 @@ def unit(values: np.ndarray) -> np.ndarray:
 def levels(values: np.ndarray) -> np.ndarray:
     """Colours as the bytes, or the numbers to 65535, that they exactly are; else as they are."""
     for dtype in (np.uint8, np.uint16):
-        whole = np.rint(values * np.iinfo(dtype).max)
-        if ((whole >= 0) & (whole <= np.iinfo(dtype).max)).all():
-            small = whole.astype(dtype)
+        steps = np.rint(values * np.iinfo(dtype).max)
+        if ((steps >= 0) & (steps <= np.iinfo(dtype).max)).all():
+            small = steps.astype(dtype)
             if np.array_equal(unit(small).astype(values.dtype), values):
                 return small
     return values
 
 
-def narrow(values: np.ndarray, *, whole: bool) -> np.ndarray:
+def narrow(values: np.ndarray, *, allow_int: bool) -> np.ndarray:
     """Numbers of a text as int64, float32 or float64, whichever is exact.
 
-    int64 only where ``whole`` allows it and all are whole; float64 where float32 is too coarse.
+    int64 only with ``allow_int`` and where all are whole; float64 where float32 is too coarse.
 
     It is where the numbers lie further from 0 than 16 times their extent: coordinates of a map.
     """
-    are_whole = whole and len(values) > 0 and np.array_equal(values, np.rint(values))
+    are_whole = allow_int and len(values) > 0 and np.array_equal(values, np.rint(values))
     if are_whole and np.abs(values).max() < 2**53:
         return values.astype(np.int64)
     if values.ndim > 1:

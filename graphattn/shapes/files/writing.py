@@ -22,7 +22,7 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
             .pcd and .npy take (N, 2) as well, .npz any (N, d). Or an
             :class:`~graphattn.AttentionGraph`, a pattern, a :class:`~graphattn.PerHead`, a
             :class:`~graphattn.PerExample`, relations, or a list of layers.
-        path: Of a graph, a .json that people can read and compare, or a .safetensors
+        path: Of a graph, a .json that can be read and compared, or a .safetensors
             (``pip install 'graphattn[hf]'``) for many listed edges. Of a shape, a name that ends in
             .ply (binary), .obj, .off, .stl (binary), .glb, .pcd (binary), .las, .laz, .xyz, .pts,
             .txt, .csv, .extxyz (atoms in a cell), .npz or .npy. What :func:`load` reads from it are the same numbers, in a
