@@ -39,6 +39,18 @@ def test_the_label_is_r_steps_away_in_every_graph_and_commutes_differ(r):
     assert times[2] > 1.5 * times[1]
 
 
+@pytest.mark.parametrize("r", [2, 3, 4, 7])
+def test_rings_and_their_crosses_are_those_of_the_authors_code(r):
+    """github.com/lrnzgiusti/on-oversquashing: i to n - 1 - i, and from i = 2 on to n + 1 - i."""
+    n = 2 * r
+    ring = {frozenset((i, (i + 1) % n)) for i in range(n)}
+    crosses = {frozenset((i, n - 1 - i)) for i in range(r)}
+    crosses |= {frozenset((i, n + 1 - i)) for i in range(2, r)}
+    arms = ring_transfer.arms(r)
+    assert {frozenset(edge) for edge in networkx_of(arms["ring"]).edges} == ring
+    assert {frozenset(edge) for edge in networkx_of(arms["crossed ring"]).edges} == ring | crosses
+
+
 def test_a_layer_less_than_the_distance_leaves_a_label_at_chance():
     comparison = ring_transfer.comparison(3, 2, 1)
     for arm in ring_transfer.arms(3):

@@ -20,9 +20,10 @@ began, in their deviations.
 3e-3, 300 batches of 32. Arm: a graph's own edges, with self-loops; of some
 comparisons all pairs, too.
 
-*Published.* CSL, Dwivedi et al., table of CSL: every message-passing network without positional
-encodings has 10.0, with Laplacian eigenvectors 99 to 100. Murphy et al., table 1: GIN 10.0, with
-relational pooling (RP-GIN) 37.6.
+*Published.* Message passing without positional encodings has 10.0 (Choi et al. 2026, "Are Graph
+Transformers Necessary?", table 1: GINE and GatedGCN), which is what theory says. From memory, not
+checked: with Laplacian eigenvectors 99 to 100 (Dwivedi et al., table of CSL), with relational
+pooling 37.6 (Murphy et al., table 1, RP-GIN).
 
 *Predicted before training.* CSL with nothing: attention of equal nodes gives equal nodes, along any
 graph: all graphs have one output, and .1 is the ceiling (chance). Pairs with degrees: 1/2. Pairs
@@ -146,14 +147,16 @@ def comparison(
 
 def summary(report: Report) -> list[Block]:
     """Published numbers beside ours."""
-    table = "Dwivedi et al. 2023, table of CSL"
+    table = "Dwivedi et al. 2023, from memory, not checked"
     few = "600 graphs and 300 batches; eigenvalues are double, so that vectors are drawn anew"
     settings = {
-        "CSL, nothing": Published("CSL, no encoding", table, "10.0", {}),
+        "CSL, nothing": Published(
+            "CSL, no encoding", "Choi et al. 2026, table 1 (GINE, GatedGCN)", "10.0", {}
+        ),
         "CSL, laplacian": Published("CSL, Laplacian eigenvectors", table, "99 to 100", {}, few),
         "CSL, numbers": Published(
             "CSL, numbers of nodes",
-            "Murphy et al. 2019, table 1 (RP-GIN, several orders a graph)",
+            "Murphy et al. 2019 (RP-GIN, several orders a graph), from memory, not checked",
             "37.6",
             {},
             "one order of each graph is seen, theirs average over many",
