@@ -1,6 +1,6 @@
 """Readers of public benchmarks from files that are there: nothing is downloaded.
 
-Graphs are read by PyG's own datasets (LRGB: Dwivedi et al. 2022; ZINC: Dwivedi et al. 2020), which
+Graphs are read by PyG's own datasets (LRGB: Dwivedi et al. 2022; ZINC: Dwivedi et al. 2023), which
 unpickle: read only files that you trust. Sequences (Long Range Arena: Tay et al. 2021) are read
 from the released archive's layout.
 """

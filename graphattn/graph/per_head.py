@@ -35,8 +35,8 @@ class PerHead(GraphLike, Immutable):
     Raises:
         GraphError: If there are no graphs, one repeats an edge, or their nodes or devices differ.
 
-    Source: Child et al. 2019 (Sparse Transformer), section 4.2, "a separate head for each"; Dong et
-    al. 2021 (CSWin).
+    Source: Child et al. 2019 (Sparse Transformer), section 5.1, the third way; Dong et al. 2021
+    (CSWin).
 
     Example:
         >>> from graphattn.graphs import window_partition

@@ -32,7 +32,7 @@ def random_walk_pe(graph: AttentionGraph, walk_length: int) -> Tensor:
     Raises:
         GraphError: If the graph is not square or repeats an edge.
 
-    Source: Dwivedi et al. 2022, equation 5 (RWPE), by PyG's ``AddRandomWalkPE``. Theirs is
+    Source: Dwivedi et al. 2022 (RWPE), by PyG's ``AddRandomWalkPE``. Theirs is
     undirected.
 
     Example:
@@ -133,8 +133,8 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
     Raises:
         GraphError: If the graph is not square or repeats an edge, or has too few nodes.
 
-    Source: Dwivedi et al. 2020, section 3 (LapPE), by PyG's ``AddLaplacianEigenvectorPE``, whose
-    signs are random.
+    Source: Dwivedi et al. 2023, "Benchmarking Graph Neural Networks" (LapPE), by PyG's
+    ``AddLaplacianEigenvectorPE``, whose signs are random.
 
     Example:
         >>> from graphattn.graphs import sliding_window

@@ -18,6 +18,7 @@ from graphattn.study.claims import (
     check_significance,
     judged,
 )
+from graphattn.study.collapse import share_difference
 from graphattn.study.statistics import effect_size, holm, interval, least_p, seeds_needed, sign_flip
 
 D = [0.31, -0.02, 0.17, 0.05, 0.11, 0.29, -0.07]
@@ -176,6 +177,23 @@ def test_an_interval_of_two_seeds_is_not_given():
     """Of 0 and 1 it would be from -5.85 to 6.85."""
     assert str(interval([0.0, 1.0])) == "0.500 (2 seeds)"
     assert str(interval([0.0, 0.1, 0.2])).startswith("0.100 [")
+
+
+@pytest.mark.parametrize(
+    ("counts", "low", "high"),
+    [
+        ((56, 70, 48, 80), 0.0524, 0.3339),
+        ((9, 10, 3, 10), 0.1705, 0.8090),
+        ((6, 7, 2, 7), 0.0582, 0.8062),
+        ((5, 56, 0, 29), -0.0381, 0.1926),
+        ((0, 10, 0, 20), -0.1611, 0.2775),
+    ],
+)
+def test_a_difference_of_shares_has_newcombes_interval(counts, low, high):
+    """Newcombe 1998, table II, method 10."""
+    difference, *ends = share_difference(*counts)
+    assert difference == pytest.approx(counts[0] / counts[1] - counts[2] / counts[3])
+    assert ends == pytest.approx([low, high], abs=6e-5)
 
 
 def test_an_effect_size_is_hedges_g_with_the_interval_of_the_noncentral_t():

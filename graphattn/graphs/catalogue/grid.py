@@ -201,7 +201,7 @@ NAMED: tuple[Named, ...] = (
         "class token",
         "a token in front that reads all and is read by all, before any graph",
         "window_partition((6, 8), (3, 4)).with_global_tokens(1)",
-        "Dosovitskiy 2020",
+        "Dosovitskiy 2021",
         also="CLS token, global token",
     ),
     _named(

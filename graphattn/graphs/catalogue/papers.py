@@ -53,6 +53,7 @@ _AUTHORS = {
     "Gilbert 1959": "Gilbert",
     "GPT-OSS 2025": "OpenAI",
     "Hassani 2022": "Hassani and Shi",
+    "Landrieu 2018": "Landrieu and Simonovsky",
     "Maslov 2002": "Maslov and Sneppen",
     "Meta 2025": "Meta",
     "Watts 1998": "Watts and Strogatz",
@@ -71,7 +72,7 @@ _PAPERS: dict[str, tuple[str, ...]] = {
     "Arriola 2025": (
         "Block Diffusion: Interpolating Between Autoregressive and Diffusion Language Models",
         "2503.09573",
-        "section 3.1",
+        "section 3.2",
     ),
     "Beltagy 2020": ("Longformer: The Long-Document Transformer", "2004.05150", "section 3.1"),
     "Bertasius 2021": (
@@ -90,7 +91,7 @@ _PAPERS: dict[str, tuple[str, ...]] = {
     "Child 2019": (
         "Generating Long Sequences with Sparse Transformers",
         "1904.10509",
-        "section 4",
+        "sections 4.3 and 5.1",
     ),
     "Chu 2021": (
         "Twins: Revisiting the Design of Spatial Attention in Vision Transformers",
@@ -109,7 +110,7 @@ _PAPERS: dict[str, tuple[str, ...]] = {
         "CSWin Transformer: A General Vision Transformer Backbone with Cross-Shaped Windows",
         "2107.00652",
     ),
-    "Dosovitskiy 2020": (
+    "Dosovitskiy 2021": (
         "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
         "2010.11929",
     ),
@@ -118,11 +119,11 @@ _PAPERS: dict[str, tuple[str, ...]] = {
     "Gilbert 1959": ("Random Graphs", "https://doi.org/10.1214/aoms/1177706098"),
     "Gilmer 2017": ("Neural Message Passing for Quantum Chemistry", "1704.01212"),
     "Guo 2019": ("Star-Transformer", "1902.09113"),
-    "Guo 2021: LongT5": (
+    "Guo 2021": ("PCT: Point Cloud Transformer", "2012.09688"),
+    "Guo 2022": (
         "LongT5: Efficient Text-To-Text Transformer for Long Sequences",
         "2112.07916",
     ),
-    "Guo 2021: PCT": ("PCT: Point Cloud Transformer", "2012.09688"),
     "Hanocka 2019": ("MeshCNN: A Network with an Edge", "1809.05910"),
     "Hassani 2022": ("Dilated Neighborhood Attention Transformer", "2209.15001"),
     "Hassani 2023": ("Neighborhood Attention Transformer", "2204.07143"),
@@ -135,11 +136,11 @@ _PAPERS: dict[str, tuple[str, ...]] = {
     "Hu 2020": ("Heterogeneous Graph Transformer", "2003.01332"),
     "Hu 2022": ("Subdivision-Based Mesh Convolution Networks", "2106.02285"),
     "Huang 2019": ("CCNet: Criss-Cross Attention for Semantic Segmentation", "1811.11721"),
-    "Jaegle 2021: decoding": (
+    "Jaegle 2021": ("Perceiver: General Perception with Iterative Attention", "2103.03206"),
+    "Jaegle 2022": (
         "Perceiver IO: A General Architecture for Structured Inputs & Outputs",
         "2107.14795",
     ),
-    "Jaegle 2021": ("Perceiver: General Perception with Iterative Attention", "2103.03206"),
     "Jiang 2023": ("Mistral 7B", "2310.06825"),
     "Khalitov 2023": (
         "ChordMixer: A Scalable Neural Attention Model for Sequences with Different Lengths",
@@ -161,6 +162,10 @@ _PAPERS: dict[str, tuple[str, ...]] = {
     "Lam 2023": (
         "GraphCast: Learning skillful medium-range global weather forecasting",
         "2212.12794",
+    ),
+    "Landrieu 2018": (
+        "Large-scale Point Cloud Semantic Segmentation with Superpoint Graphs",
+        "1711.09869",
     ),
     "Lee 2019": (
         "Set Transformer: A Framework for Attention-based Permutation-Invariant Neural Networks",
@@ -217,7 +222,7 @@ _PAPERS: dict[str, tuple[str, ...]] = {
         "Efficient 3D Semantic Segmentation with Superpoint Transformer",
         "2306.08045",
     ),
-    "Roy 2020": (
+    "Roy 2021": (
         "Efficient Content-Based Sparse Attention with Routing Transformers",
         "2003.05997",
     ),

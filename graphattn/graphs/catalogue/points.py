@@ -144,12 +144,12 @@ NAMED: tuple[Named, ...] = (
     _named("PMA", "seed vectors read all points: pooling", "cross(4, 48)", "Lee 2019"),
     _named("Perceiver, encoding", "latents read all inputs", "cross(16, 48)", "Jaegle 2021"),
     _named("Perceiver, processing", "latents read latents", "full(16)", "Jaegle 2021"),
-    _named("Perceiver, decoding", "outputs read all latents", "cross(24, 16)", "Jaegle 2021"),
+    _named("Perceiver, decoding", "outputs read all latents", "cross(24, 16)", "Jaegle 2022"),
     _named(
         "superpoints",
         "the points of the same cluster",
         "documents(voxel_ids(square, 0.3))",
-        "Robert 2023",
+        "Landrieu 2018",
     ),
     _named(
         "superpoint graph",

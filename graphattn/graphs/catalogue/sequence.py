@@ -149,13 +149,13 @@ _WINDOWS = (
         "LongT5 local",
         "a radius on both sides",
         "sliding_window(48, 2 * 4 + 1, causal=False)",
-        "Guo 2021",
+        "Guo 2022",
     ),
     _named(
         "LongT5 TGlobal",
         "a radius on both sides, and the summary of every block: sources of their own",
         "composite([[sliding_window(48, 9, causal=False), cross(48, 6)]])",
-        "Guo 2021",
+        "Guo 2022",
     ),
 )
 _BLOCKS = (
@@ -301,21 +301,21 @@ _DATA = (
         "Routing Transformer",
         "the own cluster so far",
         "documents(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), causal=True)",
-        "Roy 2020",
+        "Roy 2021",
     ),
     _named(
         "Routing Transformer, balanced",
         "every centroid takes its w best tokens; tokens that share a centroid, causal",
         "(taken := top_k(torch.cos(torch.arange(5)[:, None] * torch.arange(48)), 10)).reverse() @ "
         "taken & causal(48)",
-        "Roy 2020",
+        "Roy 2021",
     ),
     _named(
         "Routing Transformer, by centroids",
         "the tokens of the same centroid so far",
         "routed(torch.cos(torch.arange(1, 49)[:, None] * torch.arange(1, 4)), torch.eye(3)) & "
         "causal(48)",
-        "Roy 2020",
+        "Roy 2021",
     ),
     _named(
         "MoBA",

@@ -146,8 +146,7 @@ def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
     Raises:
         GraphError: If ``block < 1``.
     Source:
-        Arriola et al. 2025 (Block Diffusion, BD3-LM), section 3.1 and its attention mask for
-        training.
+        Arriola et al. 2025 (Block Diffusion, BD3-LM), section 3.2, the attention mask of training.
     Example:
         >>> print(block_diffusion(4, 2))
         AttentionGraph(block_diffusion(4, 2): 8 nodes, 24 edges, density 0.375, rule)

@@ -42,7 +42,7 @@ class Cosine(Score):
 
     The cosine of a zero vector is 0, with a gradient of 0.
 
-    Source: Liu et al. 2022 (Swin Transformer V2), section 3.3: learned, at most 100.
+    Source: Liu et al. 2022 (Swin Transformer V2), section 3.2, equation 2: learned, at most 100.
     """
 
     alias = "cosine"
