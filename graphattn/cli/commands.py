@@ -137,8 +137,8 @@ def verify(
     subject = item(what)
     from ..exactness import verify as verified
 
-    with step(f"verifying {what}, {subject.graph.num_targets:,} targets") as tell:
-        report = verified(subject.graph, progress=tell)
+    with step(f"verifying {what}, {subject.graph.num_targets:,} targets") as progress:
+        report = verified(subject.graph, progress=progress)
     if json:
         document(
             {
@@ -192,7 +192,7 @@ def _draw(subject: Item, out: str) -> None:
 
 
 def _saved(subject: Item, path: str) -> tuple[str, ...]:
-    """Write the graph; how to read it again, where that is not plain."""
+    """Write the graph; returns the command that reads it, if that needs options."""
     from ..convert.files import save_edges
     from ..convert.saving import is_saved_graph, save_graph
 

@@ -16,7 +16,7 @@ from ..versions import VERSION, version_of
 from .options import Debug, Json
 from .output import document, rendered, say, step, table
 
-_ALWAYS = ("torch", "torch-geometric", "llvmlite", "numba")  # what attention cannot run without
+_ALWAYS = ("torch", "torch-geometric", "llvmlite", "numba")  # requirements of attention
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*?)\s*(?:;.*extra == ['\"](\w+)['\"])?")
 
 
@@ -72,15 +72,15 @@ def doctor(
 
 
 def _calibrate(json: bool, device: str) -> None:
-    """Measure, keep, print."""
+    """Measure the rates of a device, keep them, and print them."""
     from ..backends import BACKENDS
     from ..backends.device import check_device
     from ..backends.rates import keep, machine
     from ..bench.calibrate import calibrate
 
     kind = check_device(device).partition(":")[0]
-    with step("measuring this machine; leave it alone for some seconds") as tell:
-        measurements = calibrate(tell, device)
+    with step("measuring this machine; leave it alone for some seconds") as progress:
+        measurements = calibrate(progress, device)
     where = keep(measurements, datetime.now(UTC).isoformat(timespec="seconds"), kind)
     if json:
         document(
@@ -96,11 +96,11 @@ def _calibrate(json: bool, device: str) -> None:
         "rates: ns per number (a pair or an edge, times heads, times D + D_v); ms per call; "
         "training over forward"
     )
-    known = {
+    built_in = {
         name: {**x.built_in(), **(x.cuda if kind == "cuda" else {})} for name, x in BACKENDS.items()
     }
     rows = [
-        (f"  {backend} {name}", f"{value:.3g}", f"built in {known[backend].get(name, 1.0):.3g}")
+        (f"  {backend} {name}", f"{value:.3g}", f"built in {built_in[backend].get(name, 1.0):.3g}")
         for backend, rates in measurements.items()
         for name, value in rates.items()
     ]
@@ -125,7 +125,7 @@ def _rates() -> dict[str, Any]:
         words = f"measured here, in {path()}"
     else:
         words = "built in; graphattn doctor --calibrate measures this machine"
-    return {"measured": measured(), "path": str(path()), "told": words}
+    return {"measured": measured(), "path": str(path()), "source": words}
 
 
 def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]]:
@@ -145,8 +145,7 @@ def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]
         else:
             where = extras.setdefault(match[3], {})
         where[match[1]] = version_of(match[1])
-    # A working tree may have changed since it was installed: what it says then is not all that it
-    # needs.
+    # the metadata of a working tree are those of its installation, and may lack later requirements
     return {**{name: version_of(name) for name in _ALWAYS}, **needed}, extras
 
 
@@ -258,7 +257,7 @@ def _compiled(cache: dict[str, Any]) -> str:
     if cache["path"] is None:
         held = "nothing is kept on disk, every process compiles anew"
     return (
-        f"{held} (NUMBA_CACHE_DIR says where): curvature, farthest points, hidden surfaces. The "
+        f"{held} (set by NUMBA_CACHE_DIR): curvature, farthest points, hidden surfaces. The "
         "edges backend compiles in memory, at its first call with a dtype, 0.3 s forward and 0.4 s "
         "backward, and a head width that is new 0.1 s more"
     )
@@ -299,7 +298,7 @@ def _print(state: dict[str, Any]) -> None:
                 ("  kernels", f"run on {here['kernels_run_on']}"),
                 *(devices or [("  cuda", "none")]),
                 ("  compiled", _compiled(state["cache"])),
-                ("  rates", state["rates"]["told"]),
+                ("  rates", state["rates"]["source"]),
             ]
         )
     )

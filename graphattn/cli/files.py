@@ -1,4 +1,4 @@
-"""Files on the command line: ``load("scan.ply")`` is what the argument needs that takes it."""
+"""Files on the command line: the argument decides what ``load("scan.ply")`` reads for it."""
 
 import inspect
 import json
@@ -30,7 +30,7 @@ _TURNING = re.compile(r"\breverse\s*\(")
 
 @dataclass
 class Files:
-    """The files that one WHAT loads, what is worth a note about them, and where their nodes are."""
+    """The files that one WHAT loads, notes on them, and positions of their nodes."""
 
     paths: list[str] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)  # in their order, each once
@@ -47,11 +47,11 @@ class Files:
         return File(path, options, self)
 
     def put(self, **places: np.ndarray) -> None:
-        """Keep where nodes are."""
+        """Keep positions of nodes."""
         for name, place in places.items():
-            known = self.places.setdefault(name, [])
-            if not any(np.array_equal(place, other) for other in known):
-                known.append(place)
+            positions = self.places.setdefault(name, [])
+            if not any(np.array_equal(place, other) for other in positions):
+                positions.append(place)
 
     def places_of(self, graph: Any, text: str) -> dict[str, np.ndarray]:
         """Positions of the nodes of an expression's graph; none where they are not certain."""
@@ -69,7 +69,7 @@ class Files:
 
 @dataclass(frozen=True, eq=False)
 class File(Deferred):
-    """A file that is read when it is known what for."""
+    """A file that is read once its use is determined."""
 
     path: str
     options: dict[str, Any]
@@ -89,10 +89,10 @@ class File(Deferred):
         """The graph of a file of edges, a mask, a mesh or a saved graph."""
         if is_saved_graph(self.path):
             return self._read(load_graph)
-        known = {key: value for key, value in self.options.items() if key == "max_bytes"}
+        options = {key: value for key, value in self.options.items() if key == "max_bytes"}
         of_edges = Path(self.path).suffix.lower() in OF_EDGES
         if of_edges:
-            kind = self._read(sniff, known)
+            kind = self._read(sniff, options)
         elif len(self._read(read_raw).corner):
             kind = "mesh"
         else:
@@ -114,7 +114,7 @@ class File(Deferred):
 
     @property
     def name(self) -> str:
-        """The file's own, without its folder."""
+        """The file's name without its folder."""
         return one_line(Path(self.path).name)
 
     def _read(
@@ -195,7 +195,7 @@ class File(Deferred):
         if edges.num_targets is None:
             self._note(f"{most[1]:,} targets, by the largest id; num_targets=T if there are more")
         sides = zip((edges.num_sources, edges.num_targets), most, strict=True)
-        num_sources, num_targets = (told if size is None else size for size, told in sides)
+        num_sources, num_targets = (default if size is None else size for size, default in sides)
         return num_sources, num_targets
 
     def _note(self, text: str) -> None:

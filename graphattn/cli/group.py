@@ -94,9 +94,9 @@ def _is_in_summary(line: str) -> bool:
         return False
     from ..convert.files._replace import save_page
 
-    told = {"message": {"message": line, "extraInfo": {"timestamp": int(time.time())}}}
+    record = {"message": {"message": line, "extraInfo": {"timestamp": int(time.time())}}}
     with suppress(GraphAttnError):
-        save_page(file, json.dumps(told))
+        save_page(file, json.dumps(record))
         return True
     return False
 

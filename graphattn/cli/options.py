@@ -1,4 +1,4 @@
-"""Options that several commands have, and what their WHAT may be."""
+"""Options that several commands have, and the forms of their WHAT."""
 
 from enum import StrEnum
 from typing import Annotated, Optional

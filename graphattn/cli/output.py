@@ -16,8 +16,7 @@ from ..errors import OptionError, need_extra
 PICTURES = (".png", ".pdf", ".svg")
 BLOCKS = "█·░▒▓"
 _PLAIN = str.maketrans(BLOCKS, "#.-+%")
-# What makes a terminal act, or shows text in another order than it stands: of names that others
-# chose.
+# control characters, and those that change the order of text, in names from files
 _CONTROLS = {
     code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
     for code in (
@@ -69,7 +68,7 @@ def say(text: str = "", stream: Any = None, *, styled: bool = False) -> None:
 
 
 def close_quietly() -> None:
-    """End without a word: stdout has no reader."""
+    """End without output: stdout has no reader."""
     # or Python complains when it flushes at exit
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(CLOSED)
@@ -137,12 +136,12 @@ def mask_lines(drawing: str, width: int | None = None) -> str:
 
 
 @contextmanager
-def step(what: str) -> Iterator[Callable[[str], None]]:
+def step(description: str) -> Iterator[Callable[[str], None]]:
     """Announce long work on stderr: a clock on a terminal, elsewhere one line once it takes long.
 
-    Gives a function that says which part of it is at work, for the clock alone.
+    Yields a function that shows the current part of it, beside the clock alone.
     """
-    what = one_line(what)
+    description = one_line(description)
     if is_terminal():
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -151,7 +150,7 @@ def step(what: str) -> Iterator[Callable[[str], None]]:
             TextColumn("{task.description}", markup=False),
             TimeElapsedColumn(),
         )
-        task = encodable(what, sys.stderr.encoding or "utf-8")
+        task = encodable(description, sys.stderr.encoding or "utf-8")
         with Progress(
             *columns, console=console(sys.stderr), transient=True, redirect_stdout=False
         ) as progress:
@@ -161,7 +160,7 @@ def step(what: str) -> Iterator[Callable[[str], None]]:
     if sys.stderr is None:  # closed by the caller
         yield lambda part: None
         return
-    timer = threading.Timer(_LONG, say, (f"graphattn: {what} ...", sys.stderr))
+    timer = threading.Timer(_LONG, say, (f"graphattn: {description} ...", sys.stderr))
     timer.daemon = True
     timer.start()
     try:
@@ -182,7 +181,7 @@ def warnings_in_lines() -> Iterator[None]:
 
 
 def check_picture(out: str, endings: tuple[str, ...] = PICTURES) -> None:
-    """Say at once what would fail at the end."""
+    """Refuse a picture that could not be written at the end."""
     from importlib.util import find_spec
 
     check_file("--out", out, endings)

@@ -31,14 +31,14 @@ def patterns(
     """List the builders of expressions, each with its arguments."""
     from ..graphs.expression import callables, signature_of
 
-    known = callables()
+    builders = callables()
     about = about.replace("-", "_").lower()
-    if about in known:
+    if about in builders:
         chosen = [about]
     else:
-        chosen = [name for name in known if about in f"{name} {summary(known[name])}".lower()]
+        chosen = [name for name in builders if about in f"{name} {summary(builders[name])}".lower()]
     if not chosen:
-        close = difflib.get_close_matches(about, known, 1)
+        close = difflib.get_close_matches(about, builders, 1)
         if close:
             hint = f"did you mean {close[0]}?"
         else:
@@ -46,22 +46,27 @@ def patterns(
         raise OptionError(f"no builder has {about!r} in its name or line; {hint}")
     if json:
         rows = [
-            {"name": name, "signature": signature_of(known[name]), "line": summary(known[name])}
+            {
+                "name": name,
+                "signature": signature_of(builders[name]),
+                "line": summary(builders[name]),
+            }
             for name in chosen
         ]
         document({"command": "patterns", "patterns": rows})
     elif len(chosen) == 1:
         name = chosen[0]
-        say(f"{name}{signature_of(known[name])}\n\n{inspect.getdoc(known[name]) or ''}".rstrip())
+        text = inspect.getdoc(builders[name]) or ""
+        say(f"{name}{signature_of(builders[name])}\n\n{text}".rstrip())
     else:
         width = min(100, shutil.get_terminal_size().columns)
         for name in chosen:
             say(
                 _filled(
-                    f"{name}{_KEPT.sub(_together, signature_of(known[name]))}", width, "", "    "
+                    f"{name}{_KEPT.sub(_together, signature_of(builders[name]))}", width, "", "    "
                 )
             )
-            say(_filled(summary(known[name]), width, "    ", "    ") + "\n")
+            say(_filled(summary(builders[name]), width, "    ", "    ") + "\n")
         say("One in full: graphattn patterns knn. How they are joined: graphattn show --help")
 
 

@@ -18,7 +18,7 @@ def facts(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Ask a graph what is known about it in seconds.
+    """Print the facts of a graph that take seconds to compute.
 
     Degrees, symmetry and self-loops; components, cycles, hops until a node depends on all it ever
     will; how full its tiles are. What costs more is named, with the reason. The layers of a model
@@ -63,8 +63,8 @@ def _of_layers(what: str, budget: int, json: bool) -> None:
     parts = [part.strip() for part in what.split(";") if part.strip()]
     if not parts:
         raise OptionError(f"no layer stands between the semicolons of {what!r}")
-    made = {part: item(part).graph for part in dict.fromkeys(parts)}
-    layers = [made[part] for part in parts]
+    graphs = {part: item(part).graph for part in dict.fromkeys(parts)}
+    layers = [graphs[part] for part in parts]
     from ..analyse.facts import facts as facts_of
 
     with step(f"looking at {what}"):

@@ -86,19 +86,19 @@ def scale(
     for P in numbers:
         with step(f"counting rows of {P} processes"):
             reports.append(on_paper(graph, P, rows, partition=partition, pos=pos))
-    each = [(report, times(report, bandwidth, teraflops)) for report in reports]
+    timed_reports = [(report, times(report, bandwidth, teraflops)) for report in reports]
     held = [bytes_held(report, layers) for report in reports]
     answer = None
     if gpus is not None:
-        answer = _answer(each, held, memory)
+        answer = _answer(timed_reports, held, memory)
     if json:
         plans: list[dict[str, Any]] = [
-            {**r.to_dict(), "milliseconds": t._asdict()} for r, t in each
+            {**r.to_dict(), "milliseconds": t._asdict()} for r, t in timed_reports
         ]
-        told = {**head("scale", subject), "plans": plans}
+        content = {**head("scale", subject), "plans": plans}
         if answer is not None:
-            told["answer"] = answer
-        document(told)
+            content["answer"] = answer
+        document(content)
         return
     say(f"{graph!r}")
     say(
@@ -120,19 +120,19 @@ def scale(
             "balance",
         )
     ]
-    for (report, time), size in zip(each, held, strict=True):
+    for (report, time), size in zip(timed_reports, held, strict=True):
         c = report.counts
-        own = int(c.targets.max())
+        own_nodes = int(c.targets.max())
         halo = int(c.remote.max())
         most = int(report.bytes_per_layer.max())
-        shares = f"{halo / max(1, own):.2g}", f"{report.interior:.0%}", report.plan
+        shares = f"{halo / max(1, own_nodes):.2g}", f"{report.interior:.0%}", report.plan
         costs = (
             f"{most / 1e6:,.3g}",
             f"{size / 1e9:,.3g}",
             *(f"{milliseconds:.2g}" for milliseconds in time),
             f"{report.balance:.2f}",
         )
-        lines.append((f"{c.processes:,}", f"{own:,}", f"{halo:,}", *shares, *costs))
+        lines.append((f"{c.processes:,}", f"{own_nodes:,}", f"{halo:,}", *shares, *costs))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         say("  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)))
@@ -144,9 +144,9 @@ def scale(
     for report in reports:
         for refused in report.refused.items() if report.counts.processes > 1 else ():
             reasons.setdefault(refused, []).append(f"{report.counts.processes:,}")
-    for (plan, reason), of in reasons.items():
-        every = " and ".join(filter(None, (", ".join(of[:-1]), of[-1])))
-        say(f"{every} processes, not {plan}: {reason}")
+    for (plan, reason), process_counts in reasons.items():
+        listing = " and ".join(filter(None, (", ".join(process_counts[:-1]), process_counts[-1])))
+        say(f"{listing} processes, not {plan}: {reason}")
     say(
         f"times: at {bandwidth:g} GB/s and {teraflops:g} TFLOP/s, a layer's forward; the backward "
         "sends as much again"
@@ -184,7 +184,9 @@ def _counted(numbers: list[int], least: int) -> list[int]:
     return counted
 
 
-def _answer(each: list[tuple[Any, Any]], held: list[int], gigabytes: float) -> dict[str, Any]:
+def _answer(
+    timed_reports: list[tuple[Any, Any]], held: list[int], gigabytes: float
+) -> dict[str, Any]:
     """The plan whose steps are shortest, of those that fit into the memory of a GPU.
 
     Raises:
@@ -197,12 +199,12 @@ def _answer(each: list[tuple[Any, Any]], held: list[int], gigabytes: float) -> d
             f"--memory: a process holds {least / 1e9:,.3g} GB at least, got {gigabytes:g}; take "
             "more --gpus, or fewer --layers"
         )
-    best = min(fit, key=lambda number: sum(each[number][1]))
-    report = each[best][0]
+    best = min(fit, key=lambda number: sum(timed_reports[number][1]))
+    report = timed_reports[best][0]
     number = report.counts.processes
     return {
         "processes": number,
-        "fewest": each[fit[0]][0].counts.processes,
+        "fewest": timed_reports[fit[0]][0].counts.processes,
         "partition": report.partition,
         "plan": report.plan,
         "bytes": held[best],
@@ -217,9 +219,9 @@ def _launch(processes: int) -> str:
     if processes <= _OF_A_MACHINE:
         return f"torchrun --standalone --nproc_per_node {processes} train.py"
     # torchrun starts as many on each machine
-    each = max(n for n in range(1, _OF_A_MACHINE + 1) if processes % n == 0)
+    per_machine = max(n for n in range(1, _OF_A_MACHINE + 1) if processes % n == 0)
     return (
-        f"torchrun --nnodes {processes // each} --nproc_per_node {each} "
+        f"torchrun --nnodes {processes // per_machine} --nproc_per_node {per_machine} "
         "--rdzv_backend c10d --rdzv_endpoint HOST:29500 train.py"
     )
 

@@ -124,8 +124,8 @@ def study(
                 "study report needs the folder of a study: graphattn study report DIR"
             )
         with warnings_in_lines():
-            found = report(folder)
-        _print(found, json, full)
+            result = report(folder)
+        _print(result, json, full)
         return
     if file is None or folder is not None:
         raise OptionError(
@@ -157,96 +157,96 @@ def study(
     with warnings_in_lines():
         try:
             command = shlex.join([*words, "--out", out])
-            given: dict[str, Any] = {
+            settings: dict[str, Any] = {
                 "quick": quick,
                 "seeds": seeds,
                 "arms": names,
                 "processes": processes,
                 "baseline": baseline,
             }
-            found = run_file(file, out, **given, pilot=pilot, command=command)
+            result = run_file(file, out, **settings, pilot=pilot, command=command)
         except KeyboardInterrupt:
             say(
                 f"what is trained is kept in {one_line(out)}: the same command goes on from there",
                 sys.stderr,
             )
             raise
-    _print(found, json, full)
+    _print(result, json, full)
 
 
 def _print_files(files: dict[str, str]) -> None:
-    """Paths, each on a line of its own that can be copied, with what they are below."""
+    """Print paths, each on a line that can be copied, with a summary below it."""
     width = console().width
     for path, summary in files.items():
         say(one_line(path))
-        said = wrap(summary, width, initial_indent="    ", subsequent_indent="    ")
-        if said:
-            say("\n".join(said))
+        lines = wrap(summary, width, initial_indent="    ", subsequent_indent="    ")
+        if lines:
+            say("\n".join(lines))
 
 
-def _check(given: str | None, out: str | None, json: bool) -> None:
-    """Print what differs in a report, and end: with status 1 if something does.
+def _check(path: str | None, out: str | None, json: bool) -> None:
+    """Print the differences of a report, and end: with status 1 if there are some.
 
-    ``given`` is its folder; or the study file, and its folder is ``out``.
+    ``path`` is its folder; or the study file, and its folder is ``out``.
     """
     from ..study.recount import recount
 
-    folder = given
+    folder = path
     file = None
     if out is not None:
         folder = out
-        file = given
+        file = path
     if folder is None or folder.endswith(".py"):
         raise OptionError(
             "--check must be given the folder of a study: graphattn study --check DIR, or "
             "graphattn study FILE.py --check --out DIR"
         )
     with warnings_in_lines():
-        found = recount(folder, file)
+        result = recount(folder, file)
     if json:
-        document(found.to_dict())
+        document(result.to_dict())
     else:
-        say("\n".join(map(one_line, str(found).splitlines())))
-    raise typer.Exit(int(not found.ok))
+        say("\n".join(map(one_line, str(result).splitlines())))
+    raise typer.Exit(int(not result.ok))
 
 
 def _print_error_rates(seeds: int | None, json: bool) -> None:
-    """A table of simulated studies, or its numbers."""
+    """Print a table of simulated studies, or its numbers."""
     from ..study.error_rates import SEEDS, simulated
 
     counts: tuple[int, ...] = SEEDS
     if seeds is not None:
         counts = (seeds,)
     with step("simulating studies, some minutes"):
-        found = simulated(counts)
+        rates = simulated(counts)
     if json:
-        document({"command": "study --error-rates", "rates": [vars(one) for one in found]})
+        document({"command": "study --error-rates", "rates": [vars(one) for one in rates]})
     else:
-        _print_rates(found)
+        _print_rates(rates)
 
 
-def _print_rates(found: list[Any]) -> None:
-    """What the rates are of, a narrow table of each case, and what its columns are."""
+def _print_rates(rates: list[Any]) -> None:
+    """Print the simulated studies, a narrow table of each case, and the meaning of its columns."""
     from ..study.error_rates import ABOUT, HEAD, NOTE, STUDIES, cells
 
     say(ABOUT)
-    for case in dict.fromkeys(one.name for one in found):
+    for case in dict.fromkeys(one.name for one in rates):
         say(f"\n{case}")
-        rendered(table([HEAD, *(cells(one) for one in found if one.name == case)]))
+        rendered(table([HEAD, *(cells(one) for one in rates if one.name == case)]))
     say("\n" + "\n".join(wrap(NOTE.format(studies=STUDIES), console().width)))
 
 
-def _print(found: Any, json: bool, full: bool) -> None:
-    """Verdicts and scores, and where the rest is."""
+def _print(result: Any, json: bool, full: bool) -> None:
+    """Print verdicts and scores, and the folder of the rest."""
     from ..study.brief import brief
 
     if json:
-        document(found.to_dict())
+        document(result.to_dict())
     elif full:
-        say(str(found))
+        say(str(result))
     else:
-        say("\n".join(map(one_line, brief(found))))
-    where = one_line(str(found.folder))
+        say("\n".join(map(one_line, brief(result))))
+    where = one_line(str(result.folder))
     say(
         f"report.md and .html, tables and figures are in {where}; --full prints report.md",
         sys.stderr,

@@ -232,7 +232,7 @@ def _check_resumed(options: dict[str, Any], out: str | None) -> None:
         wrong.append("out")
     if wrong:
         option = {"start": "from"}.get(wrong[0], wrong[0].replace("_", "-"))
-        raise OptionError(f"--resume goes on with what the run says; --{option} is for a new one")
+        raise OptionError(f"--resume keeps the options of the run; --{option} is for a new one")
 
 
 def _options(context: typer.Context, options: type) -> dict[str, Any]:
@@ -241,9 +241,9 @@ def _options(context: typer.Context, options: type) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _parsed(given: dict[str, Any]) -> dict[str, Any]:
+def _parsed(texts: dict[str, Any]) -> dict[str, Any]:
     """Options whose words and numbers stand in a text, as values."""
-    options = dict(given)
+    options = dict(texts)
     for name in ("features", "augment", "control"):
         if name in options:
             options[name] = tuple(word for word in options[name].split(",") if word)
@@ -402,14 +402,14 @@ def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _is_path(text: str) -> bool:
-    """True of text that looks like the name of a file: ``names.txt``, ``folder/names``."""
+    """True if a text looks like the name of a file: ``names.txt``, ``folder/names``."""
     if os.path.dirname(text):
         return True
     return re.fullmatch(r"[^,]+\.\w{1,4}", text.strip()) is not None
 
 
 def _has_value(line: list[str]) -> bool:
-    """True of a value and a name."""
+    """True if a line has a value and a name."""
     return len(line) == 2 and line[0].isdecimal()
 
 
@@ -428,7 +428,7 @@ def _object(text: str) -> dict[str, Any]:
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Ctrl-C as other signals: with the command that goes on."""
+    """Raise Interrupted at Ctrl-C, with the command that goes on."""
     try:
         yield
     except KeyboardInterrupt as error:

@@ -10,7 +10,7 @@ from .output import step
 
 @dataclass(frozen=True)
 class Item:
-    """A graph that was asked for, by ``what``."""
+    """A graph, and the ``what`` that names it."""
 
     what: str
     graph: Any
@@ -27,14 +27,14 @@ def item(what: str) -> Item:
     """
     from ..graph import Pattern
 
-    made = item_or_pattern(what)
-    if isinstance(made.graph, Pattern):
-        raise OptionError(f"{made.graph} is open in its size; give a number in the place of ...")
-    return made
+    subject = item_or_pattern(what)
+    if isinstance(subject.graph, Pattern):
+        raise OptionError(f"{subject.graph} is open in its size; give a number in the place of ...")
+    return subject
 
 
 def item_or_pattern(what: str) -> Item:
-    """The same, where the size may be left open."""
+    """The graph that ``what`` names, or a pattern whose size is open."""
     from ..graph import AttentionGraph, Pattern
     from ..graphs import zoo
     from ..graphs.catalogue import inputs
@@ -74,17 +74,19 @@ def _of_file(path: str, files: Any) -> Any:
 
 
 def _unknown(what: str) -> str:
-    """Why a word is no graph, and what might have been meant."""
+    """The error for a word that is no graph, with the nearest names."""
     import difflib
 
     from ..graphs import zoo
     from ..graphs.catalogue.pattern import close_to
     from ..graphs.expression import callables, signature_of
 
-    known = callables()
-    if what in known:
-        return f"{what} is a builder and needs its arguments: '{what}{signature_of(known[what])}'"
-    close = difflib.get_close_matches(what.replace("-", "_"), known, 1)
+    builders = callables()
+    if what in builders:
+        return (
+            f"{what} is a builder and needs its arguments: '{what}{signature_of(builders[what])}'"
+        )
+    close = difflib.get_close_matches(what.replace("-", "_"), builders, 1)
     if not close:
         close = close_to(zoo().patterns, what)
     if close:
