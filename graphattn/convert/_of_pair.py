@@ -263,17 +263,17 @@ def _shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
     return graphs
 
 
-def _depends(graph: AttentionGraph, letter: str, how: str) -> GraphError:
+def _depends(graph: AttentionGraph, letter: str, evidence: str) -> GraphError:
     mask = rule_of(graph).mask
     chosen = "with b0 and h0 as tensors"
     if letter == "h":
         return GraphError(
-            f"{mask} must not depend on h, since one graph serves all heads, but {how}. Pass H=, "
-            "the number of heads, for a graph of each; or fix one: "
+            f"{mask} must not depend on h, since one graph serves all heads, but {evidence}. Pass "
+            "H=, the number of heads, for a graph of each; or fix one: "
             f"lambda b, h, q, kv: {mask}(b, h0, q, kv), {chosen}"
         )
     return GraphError(
-        f"{mask} must not depend on b, since one graph serves a batch, but {how}. Pass B=, the "
-        "number of batches, for a graph of each (B=1 for a single one); or fix one: "
+        f"{mask} must not depend on b, since one graph serves a batch, but {evidence}. Pass B=, "
+        "the number of batches, for a graph of each (B=1 for a single one); or fix one: "
         f"lambda b, h, q, kv: {mask}(b0, h, q, kv), {chosen}"
     )

@@ -48,10 +48,10 @@ def to_block_mask(
     from torch.nn.attention.flex_attention import BlockMask
 
     if isinstance(block_size, tuple | list):
-        both = block_size
+        sides = block_size
     else:
-        both = (block_size, block_size)
-    height, width = pair(both, "block_size", "(targets, sources)", GraphError)
+        sides = (block_size, block_size)
+    height, width = pair(sides, "block_size", "(targets, sources)", GraphError)
     T = graph.num_targets
     S = graph.num_sources
     if 0 in (T, S):

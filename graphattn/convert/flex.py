@@ -111,10 +111,10 @@ def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> Mas
     if isinstance(graph, PerHead):
         return _of_heads(graph, H)
     _no_copies(graph, "a mask_mod", "add the logarithm of the number of copies in a score_mod")
-    made = _made_of((graph,))
-    if made is not None:
-        given, (head,) = made
-        return lambda b, h, q_idx, kv_idx: given(b * 0, h * 0 + head, q_idx, kv_idx)
+    original = _shared_mask_mod((graph,))
+    if original is not None:
+        function, (head,) = original
+        return lambda b, h, q_idx, kv_idx: function(b * 0, h * 0 + head, q_idx, kv_idx)
     test = pair_test(graph.edges, graph.device)
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def to_mask_mod(graph: AttentionGraph | PerHead, *, H: int | None = None) -> Mas
     return mask_mod
 
 
-def _made_of(graphs: Sequence[AttentionGraph]) -> tuple[MaskMod, list[int]] | None:
+def _shared_mask_mod(graphs: Sequence[AttentionGraph]) -> tuple[MaskMod, list[int]] | None:
     """The one ``mask_mod`` of all graphs, for batch 0, and the head of each; None without one."""
     pairs = []
     for graph in graphs:
@@ -142,7 +142,7 @@ def _of_heads(heads: PerHead, H: int | None) -> MaskMod:
         H = len(heads.graphs)
     groups = heads.groups(H)
     sizes = torch.tensor([group.last - group.first for group in groups])
-    original = _made_of([group.graph for group in groups])
+    original = _shared_mask_mod([group.graph for group in groups])
     if original is not None:
         function, numbers = original
         head_of = torch.tensor(numbers).repeat_interleave(sizes).to(heads.device)

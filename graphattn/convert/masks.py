@@ -159,13 +159,13 @@ def _of_several(masks: Tensor, name: str) -> PerExample | PerHead:
     for number, mask in enumerate(masks.flatten(0, 1)):
         graph = _graph(mask, f"{name}[{_label(number, B, H)}]")
         source, target = graph.edge_index
-        known = alike.setdefault((source.numel(), int((source * (target + 1)).sum())), [])
-        for other in known:
+        candidates = alike.setdefault((source.numel(), int((source * (target + 1)).sum())), [])
+        for other in candidates:
             if torch.equal(other.edge_index, graph.edge_index):
                 graph = other
                 break
         else:
-            known.append(graph)
+            candidates.append(graph)
         graphs.append(graph)
     examples = [_of_heads(graphs[first : first + H]) for first in range(0, B * H, H)]
     if B == 1:
@@ -189,11 +189,11 @@ def _of_heads(graphs: list[AttentionGraph]) -> Any:
     return PerHead(tuple(graphs))
 
 
-def _no_copies(graph: AttentionGraph, what: str, instead: str) -> None:
+def _no_copies(graph: AttentionGraph, subject: str, instead: str) -> None:
     if graph.has_repeated_edges:
         raise GraphError(
-            f"{what} cannot count copies, and {graph!r} repeats edges; {instead}, or take graph | "
-            "graph"
+            f"{subject} cannot count copies, and {graph!r} repeats edges; {instead}, or take "
+            "graph | graph"
         )
 
 
@@ -260,8 +260,8 @@ def _advice(values: Tensor) -> str:
         comparison = "pass (mask > 0) or (mask != 0), whichever means an edge"
         suspects.append((values <= _lowest(values), "-inf", additive))
         suspects.append((values < 0, "a negative number", comparison))
-    for suspect, what, remedy in suspects:
+    for suspect, noun, remedy in suspects:
         where = torch.nonzero(suspect)
         if where.numel():
-            return f" with {what} at {where[0].tolist()}; {remedy}"
+            return f" with {noun} at {where[0].tolist()}; {remedy}"
     return "; pass (mask != 0) if all numbers but 0 are edges; weights belong to score_bias"

@@ -157,14 +157,14 @@ def _probe(edges: Edges, function: PairRule, device: torch.device) -> None:
         "evaluated in reverse order": backwards.flip(0, 1),
         "evaluated as a flat list": flat.view_as(table),
     }
-    for how, answer in other_ways.items():
+    for way, answer in other_ways.items():
         bad = torch.nonzero(answer != table)
         if bad.numel():
             i, j = bad[0].tolist()
             raise GraphError(
                 f"the rule must treat each pair independently, got {bool(table[i, j])} for "
                 f"(t={int(t[i])}, s={int(s[j])}) in a table of pairs and {bool(answer[i, j])} "
-                f"{how}; use only the values of t and s, no shapes, positions, means or random "
+                f"{way}; use only the values of t and s, no shapes, positions, means or random "
                 "numbers"
             )
 

@@ -61,7 +61,7 @@ def _check_entries(entries: Any) -> None:
     data = entries.data
     if data.dtype == bool:
         bad = ~data
-        what = "a stored False"
+        entry = "a stored False"
         remedy = "matrix.eliminate_zeros() if such an entry is not an edge"
     elif data.dtype.kind not in "iuf":
         raise GraphError(
@@ -73,15 +73,15 @@ def _check_entries(entries: Any) -> None:
         first = None
         if bad.any():
             first = data[bad][0]
-        what = str(first)
+        entry = str(first)
         remedy = "(matrix != 0) for the edges alone; weights belong to score_bias"
         if first == 0:
-            what = "a stored 0"
+            entry = "a stored 0"
             remedy = "matrix.eliminate_zeros() if it is not an edge, else matrix.data[:] = 1"
     if bad.any():
         at = int(np.argmax(bad))
         raise GraphError(
-            f"an entry of matrix counts edges and must be True or a whole number >= 1, got {what} "
+            f"an entry of matrix counts edges and must be True or a whole number >= 1, got {entry} "
             f"at [{entries.row[at]}, {entries.col[at]}] ({int(bad.sum())} such entries); "
             f"pass {remedy}"
         )

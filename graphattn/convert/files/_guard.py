@@ -75,11 +75,11 @@ def show(text: bytes) -> str:
     return quoted
 
 
-def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
-    """The lower-case extension of ``path``; a LoaderError unless it is one of ``known``."""
+def suffix(path: PathLike, endings: tuple[str, ...], verb: str) -> str:
+    """The lower-case extension of ``path``; a LoaderError unless it is one of ``endings``."""
     name = file_name(path)
     ending = os.path.splitext(name)[1].lower()
-    if ending in known:
+    if ending in endings:
         return ending
     if os.path.isdir(name):
         raise LoaderError(
@@ -91,7 +91,7 @@ def suffix(path: PathLike, known: tuple[str, ...], verb: str) -> str:
     fix = _REFUSED.get(ending, fix)
     if not ending:
         ending = "no extension"
-    raise LoaderError(f"{name}: expected one of {', '.join(known)}, got {ending!r}. Try: {fix}.")
+    raise LoaderError(f"{name}: expected one of {', '.join(endings)}, got {ending!r}. Try: {fix}.")
 
 
 def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
@@ -146,13 +146,13 @@ def read(path: PathLike, max_bytes: int = MAX_BYTES, head: int | None = None) ->
             f"{len(blob.data)}: the file changed while it was read",
             "read it again",
         )
-    for magic, what in _MAGIC.items():
+    for magic, kind in _MAGIC.items():
         # a .safetensors begins with a length
         if blob.data.startswith(magic) and blob.data[4:9] != b"\0\0\0\0{":
             fix = _UNPACK
-            if "pickle" in what:
+            if "pickle" in kind:
                 fix = _PICKLE
-            raise blob.fault("plain data", what, fix)
+            raise blob.fault("plain data", kind, fix)
     return blob
 
 

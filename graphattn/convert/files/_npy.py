@@ -134,11 +134,11 @@ def open_archive(path: str, file: BinaryIO, max_bytes: int) -> tuple[zipfile.Zip
 
 
 def read_entries(
-    path: str, archive: zipfile.ZipFile, wanted: Collection[str]
+    path: str, archive: zipfile.ZipFile, names: Collection[str]
 ) -> dict[str, np.ndarray]:
     """The named arrays; each is unpacked up to the size in its entry."""
     out = {}
-    for name in wanted:
+    for name in names:
         try:
             entry = archive.getinfo(f"{name}.npy")
             if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

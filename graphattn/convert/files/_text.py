@@ -66,7 +66,7 @@ def clean(blob: Blob, comments: str = "") -> Blob:
     blob = replace(blob, data=data)
     _check_lines(blob)
     if comments:
-        data = re.sub(f"[{comments}][^\n]*".encode(), lambda found: b" " * len(found[0]), data)
+        data = re.sub(f"[{comments}][^\n]*".encode(), lambda match: b" " * len(match[0]), data)
     if not data.strip():
         raise blob.fault(
             "data", "an empty file (only blanks and comments)", "check how it was written"
@@ -119,8 +119,8 @@ def keep(byte: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     mark = np.zeros(len(byte) + 1, np.int8)
     mark[begin] += 1
     mark[end] -= 1
-    kept = np.cumsum(mark[:-1], dtype=np.int8).astype(bool) | (byte == 10)
-    return np.where(kept, byte, np.uint8(32))
+    mask = np.cumsum(mark[:-1], dtype=np.int8).astype(bool) | (byte == 10)
+    return np.where(mask, byte, np.uint8(32))
 
 
 def word(text: bytes, offset: int) -> bytes:

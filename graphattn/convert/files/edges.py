@@ -243,16 +243,21 @@ def read_npz(
         weights = [name for name in names if name in _WEIGHTS]
         if weights and not ignore_weights:
             raise blob.fault("edges without weights", f"the array {weights[0]}", "weights='ignore'")
-        wanted = ["edge_index", *(name for name in _SIZES if name in names)]
-        arrays = read_entries(blob.path, archive, wanted)
+        array_names = ["edge_index", *(name for name in _SIZES if name in names)]
+        arrays = read_entries(blob.path, archive, array_names)
     pair = integers(blob, arrays["edge_index"], "edge_index")
     if pair.shape[:-1] != (2,):
         raise blob.fault(
             "edge_index of shape (2, E)", f"{pair.shape}", "edge_index.T if it is (E, 2)"
         )
     size = {name: _scalar(blob, arrays[name], name) for name in _SIZES if name in arrays}
-    both = size.get("num_nodes")
-    return blob, pair[0], pair[1], (size.get("num_sources", both), size.get("num_targets", both))
+    num_nodes = size.get("num_nodes")
+    return (
+        blob,
+        pair[0],
+        pair[1],
+        (size.get("num_sources", num_nodes), size.get("num_targets", num_nodes)),
+    )
 
 
 def _scalar(blob: Blob, array: np.ndarray, name: str) -> int:
