@@ -11,7 +11,7 @@ from shapes import SHAPES, near_points
 
 from graphattn.backends import BACKENDS
 from graphattn.backends.choose import choose
-from graphattn.bench.peers import Own, Problem
+from graphattn.bench.peers import OwnBackend, Problem
 from graphattn.bench.timing import quartiles
 from graphattn.graph import AttentionGraph
 from graphattn.graphs import documents, expander, random_regular, sliding_window, tree
@@ -84,7 +84,7 @@ def times_on(graph: AttentionGraph, seconds: float) -> tuple[str, dict[str, tupl
         if not b.reasons_against(graph, request)
     }
     most, until = HOPELESS * min(likely.values()), time.monotonic() + seconds
-    peers = [Own(name) for name, ms in likely.items() if ms <= most or name == chosen]
+    peers = [OwnBackend(name) for name, ms in likely.items() if ms <= most or name == chosen]
     calls = {peer.name: peer.prepare(problem, *leaves) for peer in peers}
     times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in calls}
     turn = -2  # two turns are not counted: plans and programs are made in them

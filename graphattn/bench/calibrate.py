@@ -1,4 +1,4 @@
-"""This machine's rates: what each backend takes for a unit of its work, measured in seconds."""
+"""This machine's rates: the time of each backend for a unit of its work, measured in seconds."""
 
 import itertools
 import math
@@ -27,14 +27,15 @@ TRIED = 0.02  # between two ways in half precision, of the norm: one key more of
 BATCH = 16  # on CUDA: enough for a large one to be busy
 
 
-def calibrate(progress: Callable[[str], None] = lambda what: None, device: str = "cpu") -> Rates:
-    """Measure each backend on its :meth:`~graphattn.backends.Backend.problems`, in float32; takes
-    seconds.
+def calibrate(progress: Callable[[str], None] = lambda message: None, device: str = "cpu") -> Rates:
+    """Measure each backend on its :meth:`~graphattn.backends.Backend.problems`, in float32.
+
+    It takes seconds.
 
     Args:
-        progress: Called with what is measured next, in words.
-        device: "cpu", or "cuda" for the first GPU, where what halves take is measured, too, and
-            calls are of a batch.
+        progress: Called with the next measurement, in words.
+        device: "cpu", or "cuda" for the first GPU, where half precision is measured, too, and calls
+            are of a batch.
 
     Returns:
         The rates of every backend that has problems of its own and runs here, with torch's number
@@ -60,25 +61,29 @@ def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
         if not problems or backend.reasons_against(few, _request(few, {}, where)):
             continue
         progress(f"a call of {name}")
-        rates[name] = own = {"call_ms": max(1e-6, _milliseconds(few, name, {}, where))}
+        rates[name] = backend_rates = {"call_ms": max(1e-6, _milliseconds(few, name, {}, where))}
         for graph, options in problems:
             graph = graph.to(where)
             request = _request(graph, options, where)
             kind, units = backend.work(graph, request)
-            if kind in own:
+            if kind in backend_rates:
                 continue
             progress(f"{name}, {kind}")
             forward = _milliseconds(graph, name, options, where)
-            spent = max(0.1 * forward, forward - own["call_ms"])
-            own[kind] = spent * 1e6 / units / request.floats_per_pair
-            if "training_factor" not in own:
+            spent = max(0.1 * forward, forward - backend_rates["call_ms"])
+            backend_rates[kind] = spent * 1e6 / units / request.floats_per_pair
+            if "training_factor" not in backend_rates:
                 ratio = _milliseconds(graph, name, options, where, backward=True) / forward
-                own["training_factor"] = min(6.0, max(2.0, ratio))  # beyond is disturbance
+                backend_rates["training_factor"] = min(
+                    6.0, max(2.0, ratio)
+                )  # beyond is disturbance
             if where.type == "cuda" and backend.work(
                 graph, request._replace(dtype=torch.bfloat16)
             ) == (kind, units):
                 halves = _milliseconds(graph, name, options, where, dtype=torch.bfloat16)
-                own[in_halves(kind)] = max(0.1 * halves, halves - own["call_ms"]) / spent
+                backend_rates[in_halves(kind)] = (
+                    max(0.1 * halves, halves - backend_rates["call_ms"]) / spent
+                )
         for kind, graphs in backend.trials() if where.type == "cuda" else ():
             progress(f"{name}, {kind}")
             graphs = [graph.to(where) for graph in graphs]
@@ -87,7 +92,7 @@ def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
                 progress(f"{name} does without {kind}: {reason}")
                 continue
             with tried(name, kind):
-                own |= _of_trial(name, kind, graphs[0], where, own["call_ms"])
+                backend_rates |= _of_trial(name, kind, graphs[0], where, backend_rates["call_ms"])
     return rates
 
 
@@ -105,17 +110,19 @@ def _of_trial(
             spent[dtype] = max(0.1 * ms, ms - call_ms)
             units = count * request.floats_per_pair
     halves = spent[torch.bfloat16]
-    wide = spent.get(torch.float32)
-    if wide is None:
+    single_ms = spent.get(torch.float32)
+    if single_ms is None:
         return {kind: halves * 1e6 / units}
-    return {kind: wide * 1e6 / units, in_halves(kind): halves / wide}
+    return {kind: single_ms * 1e6 / units, in_halves(kind): halves / single_ms}
 
 
 def reason_against_trial(
     name: str, kind: str, graphs: list[AttentionGraph], where: torch.device
 ) -> str:
-    """Why a kind of a backend's work cannot be used here: it does not run, or differs from dense
-    attention in half precision, in the output or a gradient. Empty if it can."""
+    """The reason why a kind of a backend's work cannot be used here; empty if it can.
+
+    It does not run, or differs from dense attention in half precision, in the output or a gradient.
+    """
     with tried(name, kind):
         for graph, dtype in itertools.product(graphs, HALF):
             taken, _ = BACKENDS[name].work(graph, _request(graph, {}, where, dtype))
@@ -176,9 +183,7 @@ def _milliseconds(
     backward: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> float:
-    """The shortest of several calls, after one that makes plans and compiles: what the machine can
-    do undisturbed.
-    """
+    """The shortest of several calls, after one that makes plans and compiles."""
     inputs = [x.requires_grad_(backward) for x in _tensors(graph, device, dtype)]
 
     def call() -> None:

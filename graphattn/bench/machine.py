@@ -1,4 +1,4 @@
-"""Where and with what it was measured, and the memory that is left there."""
+"""The machine of a measurement: processor, versions, load, and free memory."""
 
 import os
 import platform
@@ -60,21 +60,19 @@ def heading(facts: dict[str, Any]) -> str:
     return line
 
 
-def too_large(what: str, needed: int, device: str) -> list[str]:
+def too_large(subject: str, needed: int, device: str) -> list[str]:
     """The reason against ``needed`` bytes, if that is more than half of the free memory."""
     free = free_bytes(torch.device(device))
     if needed <= free // 2:
         return []
     return [
-        f"{what} would take about {needed / 1e9:,.1f} GB, and half of what is free is "
+        f"{subject} would take about {needed / 1e9:,.1f} GB, and half of what is free is "
         f"{free / 2e9:,.1f} GB"
     ]
 
 
 def limit_memory(device: str) -> None:
-    """Make an allocation that is too large fail in this process, before the system ends another
-    one.
-    """
+    """Limit the memory of this process, so that it fails before the system ends another one."""
     if sys.platform != "linux" or torch.device(device).type == "cuda":
         return
     import resource

@@ -19,9 +19,7 @@ FORWARD, BOTH = MODES = ("forward", "forward + backward")
 
 @dataclass(frozen=True)
 class Problem:
-    """One call of attention: query (B, T, H, D), key and value (B, S, H, D), without the B where B
-    is 1.
-    """
+    """One call of attention: query (B, T, H, D), key and value (B, S, H, D); no B where it is 1."""
 
     graph: AttentionGraph
     heads: int = 4
@@ -31,9 +29,7 @@ class Problem:
     device: str = "cpu"
 
     def inputs(self) -> list[Tensor]:
-        """Query, key, value and the gradient of the output: normal, drawn on the CPU, so the same
-        everywhere.
-        """
+        """Query, key, value and the gradient of the output: normal, drawn on the CPU."""
         draw, (T, S) = (
             torch.Generator().manual_seed(0),
             (self.graph.num_targets, self.graph.num_sources),
@@ -43,7 +39,7 @@ class Problem:
         return [torch.randn(shape, generator=draw).to(self.device, self.dtype) for shape in shapes]
 
     def request(self) -> Request:
-        """The same in sizes only, as backends take it."""
+        """The sizes of the call, as backends take them."""
         widths = (self.heads, self.heads, self.head_dim, self.head_dim)
         return Request(*widths, self.batch, self.dtype, torch.device(self.device))
 
@@ -82,7 +78,7 @@ class Peer:
         raise NotImplementedError
 
 
-class Own(Peer):
+class OwnBackend(Peer):
     """``graphattn.attention`` with a named backend, or with "auto"."""
 
     ours = True
@@ -113,9 +109,7 @@ class Own(Peer):
 
 
 class SDPA(Peer):
-    """torch's SDPA on (B, H, N, D): a bool mask (T, S), none if the graph is full, ``is_causal`` if
-    causal.
-    """
+    """torch's SDPA on (B, H, N, D) with a bool mask (T, S), ``is_causal``, or neither if full."""
 
     name = "SDPA"
 
@@ -133,10 +127,10 @@ class SDPA(Peer):
             return []
         # a mask in numbers; on CUDA scores
         if problem.device == "cpu":
-            wide = 4
+            bytes_per_pair = 4
         else:
-            wide = 2 * problem.batch * problem.heads
-        needed = graph.num_targets * graph.num_sources * (1 + wide)
+            bytes_per_pair = 2 * problem.batch * problem.heads
+        needed = graph.num_targets * graph.num_sources * (1 + bytes_per_pair)
         return too_large(
             f"a mask of {graph.num_targets:,} x {graph.num_sources:,}", needed, problem.device
         )
@@ -160,7 +154,7 @@ class SDPA(Peer):
 
 
 class Projected(nn.Module):
-    """In the place of a projection: returns a tensor that is projected already, at no cost."""
+    """A projection that returns a tensor which is projected already, at no cost."""
 
     tensor: Tensor
 
@@ -169,9 +163,7 @@ class Projected(nn.Module):
 
 
 class PyG(Peer):
-    """``TransformerConv``, eager, without projections and root weight; a batch is a disjoint
-    union.
-    """
+    """``TransformerConv``, eager, without projections; a batch is a disjoint union."""
 
     name = "PyG"
 
@@ -183,7 +175,7 @@ class PyG(Peer):
         return x.clone().reshape(-1, x.shape[-2] * x.shape[-1])  # (B * N, H * D)
 
     def module(self, problem: Problem) -> tuple[nn.Module, Callable[..., Tensor]]:
-        """The layer, and what is called."""
+        """The layer, and the function to call."""
         from ..pyg import TransformerConv
 
         width = problem.heads * problem.head_dim
@@ -209,5 +201,5 @@ class PyG(Peer):
 
 def all_peers() -> dict[str, Peer]:
     """Every peer by name, "auto" first: the others are compared with it."""
-    peers: list[Peer] = [*map(Own, ("auto", *BACKENDS)), SDPA(), PyG()]
+    peers: list[Peer] = [*map(OwnBackend, ("auto", *BACKENDS)), SDPA(), PyG()]
     return {peer.name: peer for peer in peers}

@@ -1,6 +1,4 @@
-"""Peers on one graph, timed in turns: each answer is compared with ours first, and medians are
-reported.
-"""
+"""Medians of peers on one graph, timed in turns after each answer is compared with ours."""
 
 import math
 import pickle
@@ -51,9 +49,7 @@ class Row:
 
 
 class Contender:
-    """A peer on a problem, on a number of threads: an answer, the first call, then a call in each
-    turn.
-    """
+    """A peer on a problem and a number of threads: an answer, the first call, a call each turn."""
 
     def __init__(self, peer: Peer, problem: Problem, threads: int) -> None:
         self.peer = peer
@@ -79,9 +75,7 @@ class Contender:
         }
 
     def first(self, mode: str) -> float:
-        """Milliseconds of the first call on a copy of the graph from which nothing was derived
-        yet.
-        """
+        """Milliseconds of the first call on a copy of the graph without derived plans."""
         problem = replace(self.problem, graph=pickle.loads(pickle.dumps(self.problem.graph)))
         with _on_threads(self.threads):
             start = time.perf_counter()
@@ -90,8 +84,7 @@ class Contender:
             return 1e3 * (time.perf_counter() - start)
 
     def turn(self, mode: str) -> float:
-        """Milliseconds of a call: of several in a row if they are quick, after as many that are not
-        counted.
+        """Milliseconds of a call, or of several quick ones in a row, after as many uncounted ones.
 
         One call is not enough: the threads of the process before still spin, and ours wake on one
         core.
@@ -152,12 +145,12 @@ def measure(
     contenders: list[Contender],
     repeats: int = 7,
     limit: float = 20.0,
-    progress: Progress = lambda what: None,
+    progress: Progress = lambda message: None,
 ) -> list[Row]:
-    """A row for each: its answer, the first call, then a call of each in turn, no more after
-    ``limit`` seconds.
+    """A row for each contender: its answer, the first call, then a call of each in turn.
 
-    An answer that differs from the first contender's is not timed.
+    There are no more calls after ``limit`` seconds, and none if an answer differs from the first
+    contender's.
     """
     rows = [
         Row(c.peer.name, c.threads, c.peer.ours, c.peer.reasons_against(c.problem))
@@ -183,7 +176,7 @@ def measure(
 
 
 def _try(row: Row, call: Callable[..., None], *args: Any) -> None:
-    """Call unless the row is refused; an error of what is measured is a reason to refuse it."""
+    """Call unless the row is refused; an error of the call is a reason to refuse it."""
     if not row.refused:
         try:
             call(*args)
@@ -217,7 +210,7 @@ def _turn(contender: Contender, row: Row, mode: str) -> None:
 
 
 def _difference(x: Tensor, expected: Tensor) -> float:
-    """Relative to the largest number where that is above 1; infinite if anything is not finite."""
+    """Largest difference, relative to the largest number above 1; infinite if one is not finite."""
     if x.numel() == 0:
         return 0.0
     largest = max(1.0, float(expected.abs().max()))
@@ -302,7 +295,7 @@ def compare(
     peers: Iterable[str] = (),
     repeats: int = 7,
     limit: float = 20.0,
-    progress: Progress = lambda what: None,
+    progress: Progress = lambda message: None,
     **sizes: Any,
 ) -> Comparison:
     """Time attention on a graph beside torch's SDPA and PyG, forward and with backward, in turns.
@@ -313,7 +306,7 @@ def compare(
             compared, always runs.
         repeats: Turns of each, whose median counts.
         limit: Seconds for the turns of each, forward and with backward.
-        progress: Called with what is measured next, in words.
+        progress: Called with the next measurement, in words.
         sizes: ``heads``, ``head_dim``, ``batch``, ``dtype`` and ``device``, as in :class:`Problem`.
 
     Returns:
@@ -323,12 +316,12 @@ def compare(
     Raises:
         OptionError: If there is no peer of a name.
     """
-    known = all_peers()
+    peers_by_name = all_peers()
     problem = Problem(graph, **sizes)
-    wanted = {"auto", *(one_of(name, "peers", known) for name in peers or known)}
+    names = {"auto", *(one_of(name, "peers", peers_by_name) for name in peers or peers_by_name)}
     number = torch.get_num_threads()
     contenders = [
-        Contender(peer, problem, number) for name, peer in known.items() if name in wanted
+        Contender(peer, problem, number) for name, peer in peers_by_name.items() if name in names
     ]
     if problem.device == "cpu" and number > 1:
         contenders += [Contender(c.peer, problem, 1) for c in contenders if not c.peer.ours]
