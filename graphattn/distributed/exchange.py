@@ -47,11 +47,11 @@ class Processes:
     def __deepcopy__(self, memo: Any) -> "Processes":
         return self
 
-    def told(self, fact: Any) -> list[Any]:
+    def gathered(self, fact: Any) -> list[Any]:
         """A fact of every process, by rank."""
         facts = [fact] * self.number
         if self.number > 1:
-            self._asked(
+            self._guarded(
                 lambda: dist.all_gather_object(facts, fact, group=self.group), "compare graphs"
             )
         return facts
@@ -62,10 +62,12 @@ class Processes:
             return ids, list(splits)
         counts = torch.tensor(splits, device=self.device)
         theirs = torch.empty_like(counts)
-        self._asked(lambda: dist.all_to_all_single(theirs, counts, group=self.group), "count rows")
+        self._guarded(
+            lambda: dist.all_to_all_single(theirs, counts, group=self.group), "count rows"
+        )
         got = torch.empty(int(theirs.sum()), dtype=torch.int64, device=self.device)
         sizes = theirs.tolist(), list(splits)
-        self._asked(
+        self._guarded(
             lambda: dist.all_to_all_single(got, ids.to(self.device), *sizes, group=self.group),
             "ask for rows",
         )
@@ -78,7 +80,7 @@ class Processes:
         run = collectives.all_to_all_single_autograd
         x = x.contiguous()
         return self.arrived(
-            self._asked(lambda: run(x, received, sent, self.group), "exchange rows")
+            self._guarded(lambda: run(x, received, sent, self.group), "exchange rows")
         )
 
     def send(self, x: Tensor, received: list[int], sent: list[int]) -> Tensor:
@@ -86,12 +88,12 @@ class Processes:
         run = torch.ops._c10d_functional.all_to_all_single
         name = self.group.group_name
         x = x.contiguous()
-        rows: Tensor = self._asked(lambda: run(x, received, sent, name), "exchange rows")
+        rows: Tensor = self._guarded(lambda: run(x, received, sent, name), "exchange rows")
         return rows
 
     def arrived(self, rows: Tensor) -> Tensor:
         """Rows that were on their way, once they are here."""
-        return self._asked(lambda: collectives.wait_tensor(rows), "exchange rows")
+        return self._guarded(lambda: collectives.wait_tensor(rows), "exchange rows")
 
     def every_row(self, x: Tensor) -> Tensor:
         """The rows (n, W) of every process, as many of each, (P n, W)."""
@@ -99,7 +101,7 @@ class Processes:
         x = x.contiguous()
         # its name since torch 2.13
         run = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-        self._asked(lambda: run(every, x, group=self.group), "gather rows")
+        self._guarded(lambda: run(every, x, group=self.group), "gather rows")
         return every
 
     def first(self, x: Tensor) -> Tensor:
@@ -107,7 +109,7 @@ class Processes:
         if self.number > 1:
             if x.device.type == "cpu":
                 x = x.to(self.device)
-            self._asked(lambda: dist.broadcast(x, group=self.group, group_src=0), "share a seed")
+            self._guarded(lambda: dist.broadcast(x, group=self.group, group_src=0), "share a seed")
         return x
 
     def sum(self, x: Tensor) -> Tensor:
@@ -115,22 +117,22 @@ class Processes:
         if self.number > 1:
             if x.device.type == "cpu":
                 x = x.to(self.device)
-            self._asked(lambda: dist.all_reduce(x, group=self.group), "add up")
+            self._guarded(lambda: dist.all_reduce(x, group=self.group), "add up")
         return x
 
-    def _asked(self, run: Callable[[], Any], what: str) -> Any:
+    def _guarded(self, run: Callable[[], Any], action: str) -> Any:
         try:
             return run()
         except (RuntimeError, ValueError) as error:
             raise ProcessError(
-                f"process {self.rank} of {self.number} could not {what}: another has ended, or was "
+                f"process {self.rank} of {self.number} could not {action}: another has ended, or was "
                 "later than the timeout of the process group; see its own error "
                 f"({str(error).splitlines()[0][:200]})"
             ) from error
 
 
-class Asked:
-    """The rows that others own and this process reads; owners learn what to send from readers.
+class RequestedRows:
+    """The rows that others own and this process reads; readers send owners their indices.
 
     Args:
         slots: Local rows that the others read, by reader.
@@ -151,9 +153,9 @@ class Asked:
         return self.processes.rows(self._taken(x), self.received, self.sent)
 
     def start(self, x: Tensor) -> Callable[[], Tensor]:
-        """Send the rows now; the returned function waits for the received ones.
+        """Send the rows now; the returned function gives the received ones.
 
-        In a backward, gradients go back as soon as they are known, and are waited for at the place
+        In a backward, gradients go back as soon as they are computed, and are awaited at the place
         of this call.
         """
         back: list[Tensor] = []  # gradients on their way
@@ -165,15 +167,15 @@ class Asked:
         return take(x[None], [sum(self.sent)], slots)[0][0]
 
     def back(self, x: Tensor) -> Tensor:
-        """(received, W) -> (sent, W): what the others made of these rows."""
+        """(received, W) -> (sent, W): results of the others for these rows."""
         return self.processes.rows(x, self.sent, self.received)
 
 
 class _Start(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, asked: Asked, back: list[Tensor]) -> Tensor:
-        ctx.held = asked.processes, back
-        return asked.processes.send(x, asked.received, asked.sent)
+    def forward(ctx: Any, x: Tensor, requested: RequestedRows, back: list[Tensor]) -> Tensor:
+        ctx.held = requested.processes, back
+        return requested.processes.send(x, requested.received, requested.sent)
 
     @staticmethod
     @once_differentiable
@@ -184,15 +186,15 @@ class _Start(torch.autograd.Function):
 
 class _Arrive(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, coming: Tensor, asked: Asked, back: list[Tensor]) -> Tensor:
-        ctx.held = asked, back
-        return asked.processes.arrived(coming)
+    def forward(ctx: Any, coming: Tensor, requested: RequestedRows, back: list[Tensor]) -> Tensor:
+        ctx.held = requested, back
+        return requested.processes.arrived(coming)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        asked, back = ctx.held
-        back.append(asked.processes.send(grad, asked.sent, asked.received))
+        requested, back = ctx.held
+        back.append(requested.processes.send(grad, requested.sent, requested.received))
         return grad, None, None
 
 

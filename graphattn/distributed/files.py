@@ -43,11 +43,13 @@ class Part(EdgeTensors):
 
     name = "Part"
 
-    def __init__(self, targets: Tensor, own: OwnEdges) -> None:
+    def __init__(self, targets: Tensor, own_edges: OwnEdges) -> None:
         self.targets = targets
         self._memo = {}
-        self.sources, column = torch.unique(own.source, return_inverse=True)
-        self.edges, local = local_edges(own, column, self.sources.numel(), torch.device("cpu"))
+        self.sources, column = torch.unique(own_edges.source, return_inverse=True)
+        self.edges, local = local_edges(
+            own_edges, column, self.sources.numel(), torch.device("cpu")
+        )
         self._by_target = local._by_target
         self._by_source = local._by_source
         self._named = local._named
@@ -79,12 +81,12 @@ class EdgeFiles:
                 f"{path}: expected the edges of a graph, got no such file. Try: save_parts."
             )
         try:
-            told = json.loads(bytes(read(path).data))
-            sizes = (told["targets"], told["sources"], told["edges"])
+            index = json.loads(bytes(read(path).data))
+            sizes = (index["targets"], index["sources"], index["edges"])
             self.num_targets, self.num_sources, self.num_edges = (
                 whole(size, "a size", 0) for size in sizes
             )
-            self.hashes = [whole(part, "a hash") for part in told["parts"]]
+            self.hashes = [whole(part, "a hash") for part in index["parts"]]
         except (ValueError, KeyError, TypeError) as error:
             got = f"{type(error).__name__}: {error}"
             raise LoaderError(
@@ -128,19 +130,21 @@ class EdgeFiles:
 
     def into(self, process: int, processes: int) -> OwnEdges:
         """The edges into the targets that a process owns by :meth:`partition`."""
-        mine = [
+        parts = [
             self.read(part) for part in range(len(self)) if part * processes // len(self) == process
         ]
-        if mine:
-            targets = torch.cat([target for target, _ in mine])
+        if parts:
+            targets = torch.cat([target for target, _ in parts])
         else:
             targets = torch.empty(0, dtype=torch.int64)
-        edges = [own for _, own in mine] or [
+        edges = [own_edges for _, own_edges in parts] or [
             OwnEdges(torch.zeros(1, dtype=torch.int64), targets, targets)
         ]
-        ptr = offsets(torch.cat([own.ptr.diff() for own in edges]))
+        ptr = offsets(torch.cat([own_edges.ptr.diff() for own_edges in edges]))
         return OwnEdges(
-            ptr, torch.cat([own.source for own in edges]), torch.cat([own.edge for own in edges])
+            ptr,
+            torch.cat([own_edges.source for own_edges in edges]),
+            torch.cat([own_edges.edge for own_edges in edges]),
         ).rows(torch.argsort(targets))
 
     def __repr__(self) -> str:
@@ -241,17 +245,19 @@ def write(
     """Write targets and their edges; the index comes last, so that no partial folder is a graph."""
     hashes = []
     edges = 0
-    for part, (targets, own) in enumerate(parts):
-        degree = own.ptr.diff()
-        hashes.append(_hash(targets, degree, own.source, own.edge))
-        edges += own.source.numel()
+    for part, (targets, own_edges) in enumerate(parts):
+        degree = own_edges.ptr.diff()
+        hashes.append(_hash(targets, degree, own_edges.source, own_edges.edge))
+        edges += own_edges.source.numel()
         arrays = {
             name: _small(x)
-            for name, x in zip(_ARRAYS, (targets, degree, own.source, own.edge), strict=True)
+            for name, x in zip(
+                _ARRAYS, (targets, degree, own_edges.source, own_edges.edge), strict=True
+            )
         }
         replace_file(_path(path, part), partial(_save, arrays))
-    told = {"targets": sizes[0], "sources": sizes[1], "edges": edges, "parts": hashes}
-    save_page(path / _INDEX, json.dumps(told))
+    index = {"targets": sizes[0], "sources": sizes[1], "edges": edges, "parts": hashes}
+    save_page(path / _INDEX, json.dumps(index))
     return EdgeFiles(path)
 
 

@@ -18,7 +18,7 @@ def agree(
     processes: Processes,
     graph: AttentionGraph | EdgeFiles,
     target_part: Tensor,
-    own: OwnEdges,
+    own_edges: OwnEdges,
     facts: dict[str, Any],
 ) -> None:
     """Refuse processes of other versions, options, partitions or edges than the others'.
@@ -31,20 +31,20 @@ def agree(
     """
     if processes.number == 1:
         return
-    mine: dict[str, Any] = {
+    own_facts: dict[str, Any] = {
         "version of graphattn": VERSION,
         "version of torch": torch.__version__,
         **facts,
     }
     sizes = graph.num_targets, graph.num_sources
-    mine["numbers of targets and sources"] = sizes
+    own_facts["numbers of targets and sources"] = sizes
     if not isinstance(graph, AttentionGraph):
-        mine["edges"] = hash(tuple(graph.hashes))
+        own_facts["edges"] = hash(tuple(graph.hashes))
     elif graph.edges.is_listed:
-        mine["edges"] = hashed(graph.edges.edge_index.cpu().flatten())  # type: ignore[attr-defined]
-    every = processes.told(mine)
-    for fact in mine:
-        values = [told.get(fact) for told in every]
+        own_facts["edges"] = hashed(graph.edges.edge_index.cpu().flatten())  # type: ignore[attr-defined]
+    every = processes.gathered(own_facts)
+    for fact in own_facts:
+        values = [process_facts.get(fact) for process_facts in every]
         usual = max(values, key=values.count)
         for rank, value in enumerate(values):
             if value != usual:
@@ -56,10 +56,12 @@ def agree(
     if isinstance(graph, AttentionGraph) and not graph.edges.is_listed:
         after = (processes.rank + 1) % processes.number
         theirs = edges_into(graph, torch.nonzero(target_part == after).flatten())
-        both = processes.told(tuple(hashed(torch.cat(edges[:3])) for edges in (own, theirs)))
+        hashes = processes.gathered(
+            tuple(hashed(torch.cat(edges[:3])) for edges in (own_edges, theirs))
+        )
         for rank in range(processes.number):
             before = (rank - 1) % processes.number
-            if both[rank][0] != both[before][1]:
+            if hashes[rank][0] != hashes[before][1]:
                 raise ProcessError(
                     f"processes must share one graph, but processes {before} and {rank} list "
                     f"different edges into the targets of process {rank}; make the graph by one "

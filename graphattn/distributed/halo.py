@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..graph.sort import rows_of
 from ..operands import Inputs, Outputs
-from .exchange import Asked, Every, Processes, along
+from .exchange import Every, Processes, RequestedRows, along
 from .heads import Run
 from .own import OwnEdges, Some, local_edges
 
@@ -33,35 +33,35 @@ class Halo:
         self,
         processes: Processes,
         part: Tensor,
-        own: OwnEdges,
+        own_edges: OwnEdges,
         away: Tensor | None,
         every: Every,
         device: torch.device,
         overlap: bool = False,
     ) -> None:
         self.processes = processes
-        mine = every.sizes[processes.rank]
+        num_own = every.sizes[processes.rank]
         place = every.place_in_part(part)
-        self.exchange: Asked | Every = every
+        self.exchange: RequestedRows | Every = every
         if away is None:
             away = every.others
         else:
             received = torch.bincount(part[away].long(), minlength=processes.number).tolist()
-            wanted, sent = processes.ids(away, received)
-            self.exchange = Asked(processes, place[wanted], sent, received, mine)
-        place[away] = mine + torch.arange(away.numel())
+            requested, sent = processes.ids(away, received)
+            self.exchange = RequestedRows(processes, place[requested], sent, received, num_own)
+        place[away] = num_own + torch.arange(away.numel())
         self.sources = torch.cat((torch.nonzero(part == processes.rank).flatten(), away))
-        columns = mine + away.numel()
-        self.edges, self.local = local_edges(own, place[own.source], columns, device)
+        columns = num_own + away.numel()
+        self.edges, self.local = local_edges(own_edges, place[own_edges.source], columns, device)
         self.local.seed_of_all = processes.first
         self.parts: list[tuple[Tensor, Some]] = []
         if overlap and processes.number > 1:
-            far = torch.zeros(own.ptr.numel() - 1, dtype=torch.bool)
-            far[rows_of(own.ptr)[place[own.source] >= mine]] = True
+            far = torch.zeros(own_edges.ptr.numel() - 1, dtype=torch.bool)
+            far[rows_of(own_edges.ptr)[place[own_edges.source] >= num_own]] = True
             targets = [torch.nonzero(part).flatten() for part in (~far, far)]
             self.back = torch.argsort(torch.cat(targets)).to(device)
-            for some, size in zip(targets, (mine, columns), strict=True):
-                edges = Some.of(own.rows(some), place, size, self.local, self.edges)
+            for some, size in zip(targets, (num_own, columns), strict=True):
+                edges = Some.of(own_edges.rows(some), place, size, self.local, self.edges)
                 self.parts.append((some.to(device), edges))
 
     def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
@@ -86,26 +86,26 @@ class Halo:
         by_parts = softmax_of_products and not weights and inputs.dropout_p == 0
         if not by_parts or not self.parts:
             keys, values = pair(self.of_sources(rows))
-            given = self.local.on_union(replace(inputs, key=keys, value=values))
-            return run(self.local, given, weights, lse)
+            local_inputs = self.local.on_union(replace(inputs, key=keys, value=values))
+            return run(self.local, local_inputs, weights, lse)
         every = self.coming(rows)
-        found = []
+        outputs = []
         for targets, edges in self.parts:
-            given = edges.given(
+            local_inputs = edges.inputs_of(
                 replace(inputs, query=inputs.query.index_select(-3, targets)), *pair(rows)
             )
-            found.append(run(edges.local, given, False, lse))
-            if len(found) == 1:
+            outputs.append(run(edges.local, local_inputs, False, lse))
+            if len(outputs) == 1:
                 rows = every()
-        output = torch.cat([part.output for part in found], -3).index_select(-3, self.back)
-        sums = [part.lse for part in found if part.lse is not None]
+        output = torch.cat([part.output for part in outputs], -3).index_select(-3, self.back)
+        sums = [part.lse for part in outputs if part.lse is not None]
         if sums:
             return Outputs(output, None, torch.cat(sums, -2).index_select(-2, self.back))
         return Outputs(output)
 
     def coming(self, x: Tensor) -> Callable[[], Tensor]:
-        """:meth:`of_sources`, as a function that waits for rows; with overlap they are sent now."""
-        if not self.parts or not isinstance(self.exchange, Asked):
+        """:meth:`of_sources`, as a function that receives rows; with overlap they are sent now."""
+        if not self.parts or not isinstance(self.exchange, RequestedRows):
             return lambda: self.of_sources(x)
         rows = x.movedim(-2, 0)
         shape = rows.shape[1:]

@@ -14,7 +14,7 @@ from .exchange import Every, Processes, along
 Run = Callable[[EdgeTensors, Inputs, bool, bool], Outputs]
 
 
-def refuse(what: str, instead: str, inputs: Inputs, reasons: list[str], custom: str) -> None:
+def refuse(subject: str, instead: str, inputs: Inputs, reasons: list[str], custom: str) -> None:
     """Refuse a call for some reasons, or because it has a score or normalisation of its own.
 
     Raises:
@@ -23,7 +23,7 @@ def refuse(what: str, instead: str, inputs: Inputs, reasons: list[str], custom: 
     if inputs.score is not None or inputs.normalize is not None:
         reasons = [*reasons, f"a custom score or normalisation {custom}"]
     if reasons:
-        raise BackendError(f"{what} cannot run this call; try {instead}:", reasons)
+        raise BackendError(f"{subject} cannot run this call; try {instead}:", reasons)
 
 
 class Heads:

@@ -36,17 +36,17 @@ def shared(
     for level in shape.levels:
         finer = part
         part = _owners(level, part, processes.number)
-        own = torch.nonzero(part == processes.rank).flatten().to(level.pos.device)
+        own_nodes = torch.nonzero(part == processes.rank).flatten().to(level.pos.device)
         rows = {
             name: getattr(level, name)
             for name in ("pos", "batch", "normals", "cells", "signals", "kept")
         }
         for name, x in rows.items():
             if x is not None:
-                rows[name] = x.index_select(0, own)
+                rows[name] = x.index_select(0, own_nodes)
         if level.kept is not None:
             among = torch.cumsum(finer == processes.rank, 0) - 1  # numbers of own finer points
-            rows["kept"] = among.to(own.device)[rows["kept"]]
+            rows["kept"] = among.to(own_nodes.device)[rows["kept"]]
         graphs = tuple(share(graph, part, part, plan) for graph in level.graphs)
         down = level.down
         if down is not None:
@@ -54,7 +54,9 @@ def shared(
         up = level.up
         if up is not None:
             up = share(up, finer, part)
-        near = tuple(_near(each, share(each.graph, part, part)) for each in level.near)
+        near = tuple(
+            _near(neighbours, share(neighbours.graph, part, part)) for neighbours in level.near
+        )
         levels.append(Level(**rows, graphs=graphs, down=down, up=up, near=near))
     clouds = share(shape.clouds, contiguous(shape.num_clouds, processes.number), part)
     return replace(shape, levels=tuple(levels), clouds=clouds)
@@ -78,7 +80,7 @@ def _agree(finest: Level, processes: Processes) -> None:
         return float((x * weights).sum() / x.abs().sum().clamp(min=1e-300))
 
     every = torch.tensor(
-        processes.told([mean(x) for x in (finest.pos, finest.normals, finest.signals)])
+        processes.gathered([mean(x) for x in (finest.pos, finest.normals, finest.signals)])
     )
     for rank, wrong in enumerate(((every - every[0]).abs() > 1e-6).any(1).tolist()):
         if wrong:

@@ -28,21 +28,21 @@ def mean(per_node: Tensor, shard: Shard, weight: Tensor | None = None) -> Tensor
     if per_node.shape[0] != shard.num_targets:
         expected = f"({shard.num_targets}, ...), a row for each own target"
         raise ShapeError(f"per_node must have shape {expected}, got {tuple(per_node.shape)}")
-    each = per_node
+    losses = per_node
     if per_node.dim() > 1:
-        each = per_node.flatten(1).mean(1)
-    if weight is not None and weight.shape != each.shape:
+        losses = per_node.flatten(1).mean(1)
+    if weight is not None and weight.shape != losses.shape:
         raise ShapeError(
-            f"weight must have shape {tuple(each.shape)}, a number for each own target, got "
+            f"weight must have shape {tuple(losses.shape)}, a number for each own target, got "
             f"{tuple(weight.shape)}"
         )
     if weight is None:
-        total = each.new_tensor(float(each.shape[0]))
+        total = losses.new_tensor(float(losses.shape[0]))
     else:
-        total = weight.to(each.dtype).sum()
-        each = each.where(weight != 0, 0) * weight
+        total = weight.to(losses.dtype).sum()
+        losses = losses.where(weight != 0, 0) * weight
     total = shard.processes.sum(total.detach().clone())
-    part = each.sum() / total
+    part = losses.sum() / total
     every = shard.processes.sum(part.detach().clone())
-    own = part * shard.processes.number
-    return own + (every - own).detach()
+    local = part * shard.processes.number
+    return local + (every - local).detach()

@@ -65,14 +65,14 @@ def knn_parts(pos: Any, k: int, folder: PathLike, *, parts: int | None = None) -
     if len(points) <= k:
         raise GraphError(f"k={k} needs at least {k + 1} points, got {len(points)}; use a smaller k")
     if parts is None:
-        many = -(-len(points) // _USUAL)
+        num_parts = -(-len(points) // _USUAL)
     else:
-        many = whole(parts, "parts", 1, below=10**5)
+        num_parts = whole(parts, "parts", 1, below=10**5)
     slices = (points[i : i + _USUAL].astype(np.float64) for i in range(0, len(points), _USUAL))
     refuse_extreme(map(torch.from_numpy, slices), "pos")
     path = empty_folder(folder)
     with tempfile.TemporaryFile(dir=path.parent) as file:
-        edges = _Points(points, min(many, len(points)), file).edges(k)
+        edges = _Points(points, min(num_parts, len(points)), file).edges(k)
         return write(path, (len(points), len(points)), edges)
 
 
@@ -88,9 +88,9 @@ class _Points:
         self.boxes = np.empty((parts, 2, self.axes))
         self.dtype = pos.dtype
         for p in range(parts):
-            own = np.asarray(pos[self.ids(p)])
-            self.boxes[p] = own.min(0), own.max(0)
-            own.tofile(file)
+            points = np.asarray(pos[self.ids(p)])
+            self.boxes[p] = points.min(0), points.max(0)
+            points.tofile(file)
 
     def ids(self, part: int) -> np.ndarray:
         """The numbers of a part's points, ascending."""
@@ -101,27 +101,27 @@ class _Points:
         first, last = self.first[part : part + 2]
         start = int(first) * self.axes * self.dtype.itemsize
         self.file.seek(start)
-        own = np.fromfile(self.file, self.dtype, int(last - first) * self.axes)
-        return torch.from_numpy(own.reshape(-1, self.axes).astype(np.float64))
+        values = np.fromfile(self.file, self.dtype, int(last - first) * self.axes)
+        return torch.from_numpy(values.reshape(-1, self.axes).astype(np.float64))
 
     def edges(self, k: int) -> Iterator[tuple[Tensor, OwnEdges]]:
         """Targets of each part, and the edges into them by target and then by source."""
         for part in range(len(self.boxes)):
             targets = torch.from_numpy(self.ids(part).astype(np.int64))
-            found = self_first(self._nearest(part, targets, k + 1), targets)[:, 1:]
-            source, order = torch.sort(found, 1)
-            own = (
+            neighbours = self_first(self._nearest(part, targets, k + 1), targets)[:, 1:]
+            source, order = torch.sort(neighbours, 1)
+            own_edges = (
                 offsets(torch.full((targets.numel(),), k)),
                 source.flatten(),
                 (targets[:, None] * k + order).flatten(),
             )
-            yield targets, OwnEdges(*own)
+            yield targets, OwnEdges(*own_edges)
 
     def _nearest(self, part: int, ids: Tensor, count: int) -> Tensor:
         """The nearest of all points to a part's, by (squared distance, index): int64 (n, count)."""
-        own = self.places(part)
-        best = _Best(own, ids, count)
-        best.search(slice(None), own, ids)
+        points = self.places(part)
+        best = _Best(points, ids, count)
+        best.search(slice(None), points, ids)
         gap = np.maximum(
             self.boxes[:, 0] - self.boxes[part, 1], self.boxes[part, 0] - self.boxes[:, 1]
         ).clip(0)
@@ -131,7 +131,7 @@ class _Points:
                 break
             if other != part:
                 low, high = torch.from_numpy(self.boxes[other])
-                reached = _outside(own, low, high) <= best.squared[:, -1] * (1 + 1e-9)
+                reached = _outside(points, low, high) <= best.squared[:, -1] * (1 + 1e-9)
                 if bool(reached.any()):
                     self._search(best, torch.nonzero(reached).flatten(), int(other))
         return best.ids
@@ -139,9 +139,9 @@ class _Points:
     def _search(self, best: "_Best", rows: Tensor, other: int) -> None:
         """Search the points of another part that lie in the box of some balls."""
         reach = (best.squared[rows, -1:] * (1 + 1e-9)).sqrt()
-        own = best.own[rows]
-        low = (own - reach).amin(0)
-        high = (own + reach).amax(0)
+        centres = best.centres[rows]
+        low = (centres - reach).amin(0)
+        high = (centres + reach).amax(0)
         there = self.places(other)
         ids = self.ids(other)
         inside = torch.nonzero(((there >= low) & (there <= high)).all(1)).flatten()
@@ -152,17 +152,17 @@ class _Points:
 class _Best:
     """The nearest points so far of some targets, by (squared distance, number)."""
 
-    def __init__(self, own: Tensor, ids: Tensor, count: int) -> None:
-        self.own = own
+    def __init__(self, centres: Tensor, ids: Tensor, count: int) -> None:
+        self.centres = centres
         self.count = count
-        self.squared = torch.full((len(own), count), torch.inf, dtype=torch.float64)
-        self.ids = torch.full((len(own), count), torch.iinfo(torch.int64).max)
+        self.squared = torch.full((len(centres), count), torch.inf, dtype=torch.float64)
+        self.ids = torch.full((len(centres), count), torch.iinfo(torch.int64).max)
 
     def search(self, rows: Any, points: Tensor, ids: Tensor) -> None:
         """Merge points of ascending numbers."""
-        own = self.own[rows]
-        near = nearest(points, own, min(self.count, len(points)))
-        squared = squared_distance(points, near, own, torch.arange(len(own))[:, None])
+        centres = self.centres[rows]
+        near = nearest(points, centres, min(self.count, len(points)))
+        squared = squared_distance(points, near, centres, torch.arange(len(centres))[:, None])
         numbers, order = torch.sort(torch.cat((self.ids[rows], ids[near]), 1), 1)
         squared = torch.gather(torch.cat((self.squared[rows], squared), 1), 1, order)
         squared, order = torch.sort(squared, dim=1, stable=True)

@@ -66,14 +66,14 @@ class SyncedNorm(_BatchNorm):
         if not self.training:
             return super().forward(x)
         self._check_input_dim(x)
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        counted = wide
+        upcast = x.to(torch.promote_types(x.dtype, torch.float32))
+        counted = upcast
         if not self.counts:
-            counted = wide[:0]
+            counted = upcast[:0]
         dims = [0, *range(2, x.dim())]
-        own = counted.sum(dims)
-        number = own.new_tensor([counted.numel() // own.numel()])
-        total = _Total.apply(torch.cat((own, number)), self.processes)
+        sums = counted.sum(dims)
+        number = sums.new_tensor([counted.numel() // sums.numel()])
+        total = _Total.apply(torch.cat((sums, number)), self.processes)
         count = float(total[-1].detach())
         if count < 2:
             raise ShapeError(
@@ -81,7 +81,7 @@ class SyncedNorm(_BatchNorm):
                 "layer norms"
             )
         mean = total[:-1] / count
-        centred = wide - _column(mean, x)
+        centred = upcast - _column(mean, x)
         squares = centred.square()
         if not self.counts:
             squares = squares[:0]
@@ -115,8 +115,8 @@ def _synced(kind: Any) -> type[SyncedNorm]:
 
 def _blank(kind: Any) -> SyncedNorm:
     """A norm without a state, which a pickle has beside it."""
-    made = _synced(kind)
-    return made.__new__(made)
+    norm_class = _synced(kind)
+    return norm_class.__new__(norm_class)
 
 
 class _Total(torch.autograd.Function):

@@ -46,8 +46,8 @@ def edges_into(graph: AttentionGraph, owned: Tensor) -> OwnEdges:
     """The edges into some targets (T_p,); those of a rule are listed without any others."""
     if graph.edges.is_listed:
         layout = by_target(graph)
-        own = OwnEdges(*layout[:3]).rows(owned)
-        return OwnEdges(own.ptr, own.source.long(), own.edge.long())
+        own_edges = OwnEdges(*layout[:3]).rows(owned)
+        return OwnEdges(own_edges.ptr, own_edges.source.long(), own_edges.edge.long())
     row, source = _runs.expand(graph.edges.rows(owned))
     ptr = offsets(torch.bincount(row, minlength=owned.numel()))
 
@@ -67,16 +67,18 @@ def remote(source: Tensor, owner: Tensor, process: int) -> Tensor:
 
 
 def local_edges(
-    own: OwnEdges, column: Tensor, columns: int, device: torch.device
+    own_edges: OwnEdges, column: Tensor, columns: int, device: torch.device
 ) -> tuple[Tensor, EdgeTensors]:
     """The indices of own edges, ascending, and the edges over some columns, without a sort."""
-    edges, order = torch.sort(own.edge)
-    layout = EdgeLayout(own.ptr, column, torch.argsort(order), torch.arange(own.ptr.numel() - 1))
+    edges, order = torch.sort(own_edges.edge)
+    layout = EdgeLayout(
+        own_edges.ptr, column, torch.argsort(order), torch.arange(own_edges.ptr.numel() - 1)
+    )
     local = EdgeTensors.of(layout, columns, device)
-    if own.degrees is not None:
-        part_of(own.degrees, local._by_target[0])
-    name = own.edge.to(device, local._by_target[2].dtype)
-    number = own.number
+    if own_edges.degrees is not None:
+        part_of(own_edges.degrees, local._by_target[0])
+    name = own_edges.edge.to(device, local._by_target[2].dtype)
+    number = own_edges.number
     local._named = lambda: name if number is None else number(name)
     return edges, local
 
@@ -89,14 +91,14 @@ class Some(NamedTuple):
 
     @classmethod
     def of(
-        cls, own: OwnEdges, place: Tensor, columns: int, whole: EdgeTensors, edges: Tensor
+        cls, own_edges: OwnEdges, place: Tensor, columns: int, all_edges: EdgeTensors, edges: Tensor
     ) -> "Some":
-        """Edges of ``whole`` by index (E_p,), ascending; a source is the column ``place`` (S,)."""
-        numbers, local = local_edges(own, place[own.source], columns, whole.device)
-        local.seed_of_all = whole.seed_of_all
-        return cls(local, torch.searchsorted(edges, numbers).to(whole.device))
+        """Edges of ``all_edges`` by index (E_p,), ascending; a source is the column ``place`` (S,)."""
+        numbers, local = local_edges(own_edges, place[own_edges.source], columns, all_edges.device)
+        local.seed_of_all = all_edges.seed_of_all
+        return cls(local, torch.searchsorted(edges, numbers).to(all_edges.device))
 
-    def given(self, inputs: Inputs, key: Tensor, value: Tensor) -> Inputs:
+    def inputs_of(self, inputs: Inputs, key: Tensor, value: Tensor) -> Inputs:
         """A call on these edges alone, with other rows of sources."""
         bias, attr = (
             x if x is None else x.index_select(-2, self.place)

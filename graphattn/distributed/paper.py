@@ -48,8 +48,8 @@ def on_paper(
     """
     edges = graph.edges
     sampled = edges.num_runs > _ALL and processes > _SAMPLE
-    asked = graph.num_targets < graph.num_sources and not sampled
-    if asked:
+    counts_queries = graph.num_targets < graph.num_sources and not sampled
+    if counts_queries:
         refuse_over(
             8 * processes**2, f"the queries between {processes:,} processes", "take fewer processes"
         )
@@ -76,10 +76,10 @@ def on_paper(
         chosen = torch.floor((torch.arange(_SAMPLE) + 0.4) * processes / _SAMPLE).long()
     counted = torch.tensor([_count(edges, owns(p), reads(p)) for p in chosen.tolist()])
     nearest = torch.searchsorted((chosen[1:] + chosen[:-1]) / 2, torch.arange(processes).double())
-    told = [*counted[nearest].unbind(1)]
-    if asked:
-        told += _asked(graph, owns, held)
-    counts = Counts(sizes, held, *told)
+    fields = [*counted[nearest].unbind(1)]
+    if counts_queries:
+        fields += _counts_of_queries(graph, owns, held)
+    counts = Counts(sizes, held, *fields)
     plan, refused = choose("auto", counts, rows)
     layout = partition
     if sampled:
@@ -108,8 +108,8 @@ def memory(report: Report, layers: int) -> int:
     """
     rows = report.rows
     width = (rows.heads or 0) * rows.head_dim
-    own = 17 * width * rows.dtype.itemsize * report.counts.targets
-    of_blocks = layers * int((own + report.bytes_per_layer).max())
+    own_bytes = 17 * width * rows.dtype.itemsize * report.counts.targets
+    of_blocks = layers * int((own_bytes + report.bytes_per_layer).max())
     parameters = layers * 12 * width**2 * 16
     return of_blocks + parameters + 16 * int(report.edges.max())
 
@@ -121,7 +121,7 @@ def _slices(nodes: int, processes: int) -> tuple[IdsOf, Tensor]:
     )
 
 
-def _asked(graph: AttentionGraph, owns: IdsOf, held: Tensor) -> list[Tensor]:
+def _counts_of_queries(graph: AttentionGraph, owns: IdsOf, held: Tensor) -> list[Tensor]:
     """Queries sent and answered and edges computed by each process, if sources are slices."""
     S = graph.num_sources
     P = held.numel()

@@ -114,16 +114,16 @@ def rcb(pos: Any, processes: int) -> Tensor:
     part = np.zeros(len(pos), np.int32)
     todo = [(np.arange(len(pos), dtype=index_dtype(len(pos))), 0, processes)]
     while todo:
-        ids, first, many = todo.pop()
-        if many == 1 or not len(ids):
+        ids, first, num_parts = todo.pop()
+        if num_parts == 1 or not len(ids):
             part[ids] = first
             continue
         along = pos[ids, max(range(pos.shape[1]), key=lambda axis: np.ptp(pos[ids, axis]))]
-        left = many // 2
-        cut = len(ids) * left // many
+        left = num_parts // 2
+        cut = len(ids) * left // num_parts
         at = np.partition(along, cut)[cut]
         low = along < at
         ties = np.flatnonzero(along == at)
         low[ties[: cut - int(low.sum())]] = True
-        todo += [(ids[low], first, left), (ids[~low], first + left, many - left)]
+        todo += [(ids[low], first, left), (ids[~low], first + left, num_parts - left)]
     return torch.from_numpy(part)

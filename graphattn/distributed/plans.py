@@ -58,8 +58,8 @@ class Rows:
     @property
     def lse(self) -> float:
         """The log-sum-exp of a target, in such rows; it is float32 or wider."""
-        wide = torch.promote_types(self.dtype, torch.float32).itemsize
-        return self.group * wide / (2 * self.head_dim * self.dtype.itemsize)
+        lse_bytes = torch.promote_types(self.dtype, torch.float32).itemsize
+        return self.group * lse_bytes / (2 * self.head_dim * self.dtype.itemsize)
 
     @property
     def bytes(self) -> int:
@@ -71,7 +71,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Counts:
-    """What each process owns and reads, int64 (P,) each.
+    """Targets, sources and edges that each process owns and reads, int64 (P,) each.
 
     Attributes:
         targets: Own targets.
@@ -124,7 +124,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Report:
-    """What each process owns, receives and waits for, made to be printed.
+    """Rows and edges that each process owns, receives and computes, made to be printed.
 
     Attributes:
         plan: The plan that runs.
@@ -174,7 +174,7 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values."""
         counts = {name: x.tolist() for name, x in vars(self.counts).items() if x is not None}
-        told = {
+        summary = {
             "bytes_per_layer": self.bytes_per_layer.tolist(),
             "balance": self.balance,
             "interior": self.interior,
@@ -183,7 +183,7 @@ class Report:
             "plan": self.plan,
             "partition": self.partition,
             **counts,
-            **told,
+            **summary,
             "refused": dict(self.refused),
         }
 
@@ -273,7 +273,7 @@ def _against_queries(counts: Counts) -> str:
     if int(counts.targets.sum()) >= int(counts.sources.sum()):
         return "targets are not fewer than sources"
     if counts.asked is None:
-        return "a sample of processes does not tell what the others ask"
+        return "a sample of processes lacks the queries of the others"
     return ""
 
 

@@ -9,7 +9,7 @@ from ..graph.sort import offsets, rows_of
 from ..operands import Inputs, Outputs
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import EdgeLayout
-from .exchange import Asked, Processes, along
+from .exchange import Processes, RequestedRows, along
 from .halo import Halo
 from .heads import Run
 from .own import OwnEdges
@@ -32,7 +32,7 @@ class Queries:
         self,
         halo: Halo,
         processes: Processes,
-        own: OwnEdges,
+        own_edges: OwnEdges,
         owner: Tensor,
         place: Tensor,
         sources: int,
@@ -40,19 +40,21 @@ class Queries:
         self.local = halo.local
         self.ends = halo.ends
         device = halo.local.device
-        targets = own.ptr.numel() - 1
-        to = owner[own.source].long()
-        target, many, query = _asked(own, to, processes.number)
+        targets = own_edges.ptr.numel() - 1
+        to = owner[own_edges.source].long()
+        target, num_queries, query = _queries_by_process(own_edges, to, processes.number)
         edges = torch.bincount(to, minlength=processes.number).tolist()
         order = torch.argsort(to, stable=True)
-        asked = torch.stack((query, place[own.source], own.numbered().edge), 1)[order]
-        told, counts = processes.ids(asked.flatten(), [3 * count for count in edges])
+        requests = torch.stack((query, place[own_edges.source], own_edges.numbered().edge), 1)[
+            order
+        ]
+        requested, counts = processes.ids(requests.flatten(), [3 * count for count in edges])
         counts = [count // 3 for count in counts]
-        _, received = processes.ids(target, many)
-        self.ask = Asked(processes, target, many, received, targets)
-        bias = torch.searchsorted(halo.edges, own.edge)[order]
-        self.ask_edges = Asked(processes, bias, edges, counts, own.edge.numel())
-        query, column, name = told.view(-1, 3).unbind(1)
+        _, received = processes.ids(target, num_queries)
+        self.ask = RequestedRows(processes, target, num_queries, received, targets)
+        bias = torch.searchsorted(halo.edges, own_edges.edge)[order]
+        self.ask_edges = RequestedRows(processes, bias, edges, counts, own_edges.edge.numel())
+        query, column, name = requested.view(-1, 3).unbind(1)
         query = query + torch.repeat_interleave(
             offsets(torch.tensor(received))[:-1], torch.tensor(counts)
         )
@@ -75,11 +77,11 @@ class Queries:
             for x in (inputs.score_bias, inputs.edge_attr)
         )
         query = along(-3, self.ask, inputs.query)
-        found = run(
+        outputs = run(
             self.there, replace(inputs, query=query, score_bias=bias, edge_attr=attr), False, True
         )
-        assert found.lse is not None
-        parts = along(-3, self.ask.back, found.output), along(-2, self.ask.back, found.lse)
+        assert outputs.lse is not None
+        parts = along(-3, self.ask.back, outputs.output), along(-2, self.ask.back, outputs.lse)
         output, sums = merged(run, self.parts, *parts)
         output = output.to(inputs.value.dtype)
         if lse:
@@ -87,20 +89,24 @@ class Queries:
         return Outputs(output)
 
 
-def _asked(own: OwnEdges, to: Tensor, processes: int) -> tuple[Tensor, list[int], Tensor]:
+def _queries_by_process(
+    own_edges: OwnEdges, to: Tensor, processes: int
+) -> tuple[Tensor, list[int], Tensor]:
     """Targets whose queries go to each process, their numbers, and each edge's index in them."""
-    targets = max(1, own.ptr.numel() - 1)
-    pair, query = torch.unique(to * targets + rows_of(own.ptr), return_inverse=True)
-    many = torch.bincount(pair // targets, minlength=processes)
-    return pair % targets, many.tolist(), query - offsets(many)[to]
+    targets = max(1, own_edges.ptr.numel() - 1)
+    pair, query = torch.unique(to * targets + rows_of(own_edges.ptr), return_inverse=True)
+    num_queries = torch.bincount(pair // targets, minlength=processes)
+    return pair % targets, num_queries.tolist(), query - offsets(num_queries)[to]
 
 
-def asked_of(processes: Processes, own: OwnEdges, to: Tensor) -> list[Tensor]:
+def counts_of_queries(processes: Processes, own_edges: OwnEdges, to: Tensor) -> list[Tensor]:
     """For :class:`Counts`: queries sent, queries answered and edges computed by each process.
 
     ``to`` (E_p,) owns the sources of the edges into own targets.
     """
     edges = torch.bincount(to, minlength=processes.number).tolist()
-    told = torch.tensor(processes.told((_asked(own, to, processes.number)[1], edges)))  # (P, 2, P)
-    queries = told[:, 0].fill_diagonal_(0)
-    return [queries.sum(1), queries.sum(0), told[:, 1].sum(0)]
+    gathered = torch.tensor(
+        processes.gathered((_queries_by_process(own_edges, to, processes.number)[1], edges))
+    )  # (P, 2, P)
+    queries = gathered[:, 0].fill_diagonal_(0)
+    return [queries.sum(1), queries.sum(0), gathered[:, 1].sum(0)]

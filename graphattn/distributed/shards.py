@@ -28,7 +28,7 @@ from .levels import shared
 from .own import OwnEdges, edges_into, remote
 from .partition import partition_of
 from .plans import Counts, Report, Rows, choose
-from .queries import Queries, asked_of
+from .queries import Queries, counts_of_queries
 from .stream import Stream
 
 
@@ -126,10 +126,10 @@ def shard(  # type: ignore[misc]  # options have names
             )
         sized |= {"heads": heads, "kv_heads": kv_heads}
 
-        def share(each: AttentionGraph, to: Tensor, of: Tensor, plan: str = "halo") -> Shard:
+        def share(part_graph: AttentionGraph, to: Tensor, of: Tensor, plan: str = "halo") -> Shard:
             if of is to:
-                return shard(each, group, to, plan=plan, **sized)
-            return shard(each, group, to, source_partition=of, plan=plan, **sized)
+                return shard(part_graph, group, to, plan=plan, **sized)
+            return shard(part_graph, group, to, source_partition=of, plan=plan, **sized)
 
         return shared(graph, processes, partition, pos, plan, share)
     if isinstance(graph, PerHead):
@@ -151,42 +151,54 @@ def shard(  # type: ignore[misc]  # options have names
         refuse_listed(graph, partition, pos, source_partition)
         parts = [graph.partition(P)] * 2
         partition = "files"
-        own = graph.into(processes.rank, P)
+        own_edges = graph.into(processes.rank, P)
         against = {"heads": "every process would list all edges of the files"}
     elif isinstance(graph, AttentionGraph):
         parts = [partition_of(partition, graph.num_targets, P, pos, grid=graph.edges.grid)] * 2
         if source_partition is not None or not graph.is_square:
             if source_partition is None:
-                given = "contiguous"
+                layout = "contiguous"
             else:
-                given = source_partition
-            parts[1] = partition_of(given, graph.num_sources, P, name="source_partition")
-        own = edges_into(graph, torch.nonzero(parts[0] == processes.rank).flatten())
+                layout = source_partition
+            parts[1] = partition_of(layout, graph.num_sources, P, name="source_partition")
+        own_edges = edges_into(graph, torch.nonzero(parts[0] == processes.rank).flatten())
     else:
         raise no_graph(graph, "graph must be an AttentionGraph")
     facts = {
         "partition": [hashed(part) for part in parts],
         "plan and width": (plan, heads, kv_heads, head_dim, str(dtype)),
     }
-    agree(processes, graph, parts[0], own, facts)
-    away = remote(own.source, parts[1], processes.rank)
-    is_away = parts[1][own.source] != processes.rank
+    agree(processes, graph, parts[0], own_edges, facts)
+    away = remote(own_edges.source, parts[1], processes.rank)
+    is_away = parts[1][own_edges.source] != processes.rank
     targets, sources = (torch.bincount(part.long(), minlength=P) for part in parts)
-    mine = own.source.numel(), away.numel(), torch.unique(rows_of(own.ptr)[is_away]).numel()
-    *told, rows_of_all, widest, few = torch.tensor(
-        processes.told((*mine, *Degrees.of(own.ptr.diff())))
+    own_counts = (
+        own_edges.source.numel(),
+        away.numel(),
+        torch.unique(rows_of(own_edges.ptr)[is_away]).numel(),
+    )
+    *fields, rows_of_all, widest, few = torch.tensor(
+        processes.gathered((*own_counts, *Degrees.of(own_edges.ptr.diff())))
     ).unbind(1)
-    own = own._replace(degrees=Degrees(int(rows_of_all.sum()), int(widest.max()), int(few.sum())))
+    own_edges = own_edges._replace(
+        degrees=Degrees(int(rows_of_all.sum()), int(widest.max()), int(few.sum()))
+    )
     if plan == "queries" or graph.num_targets < graph.num_sources:
-        told += asked_of(processes, own, parts[1][own.source].long())
-    counts = Counts(targets, sources, *told)
+        fields += counts_of_queries(processes, own_edges, parts[1][own_edges.source].long())
+    counts = Counts(targets, sources, *fields)
     chosen, refused = choose(plan, counts, rows, against)
     if isinstance(partition, str):
         name = partition
     else:
         name = "ids"
     return Shard(
-        graph, processes, parts, own, away, Report(chosen, name, counts, rows, refused), overlap
+        graph,
+        processes,
+        parts,
+        own_edges,
+        away,
+        Report(chosen, name, counts, rows, refused),
+        overlap,
     )
 
 
@@ -219,7 +231,7 @@ class Shard(EdgeTensors):
         graph: AttentionGraph | EdgeFiles,
         processes: Processes,
         parts: list[Tensor],
-        own: OwnEdges,
+        own_edges: OwnEdges,
         away: Tensor,
         report: Report,
         overlap: bool = False,
@@ -251,24 +263,24 @@ class Shard(EdgeTensors):
             halo = Halo(
                 processes,
                 parts[1],
-                own,
+                own_edges,
                 read,
                 self._every[1],
                 device,
                 overlap and report.plan == "halo",
             )
             self._edges = halo.edges
-            self._number = own.number
+            self._number = own_edges.number
             self._plan = halo
             num_targets = self._every[0].by_owner.numel()
             halo.local.numbers = (self.owned, halo.sources, num_targets)
             if report.plan == "stream":
                 self._plan = Stream(
-                    halo.local, processes, self._every[1], own, halo.edges, parts[1]
+                    halo.local, processes, self._every[1], own_edges, halo.edges, parts[1]
                 )
             if report.plan == "queries":
                 place = self._every[1].place_in_part(parts[1])
-                self._plan = Queries(halo, processes, own, parts[1], place, self.num_sources)
+                self._plan = Queries(halo, processes, own_edges, parts[1], place, self.num_sources)
         self._by_target = self._plan.local._by_target
         self._by_source = self._plan.local._by_source
         if isinstance(graph, AttentionGraph):
@@ -318,8 +330,8 @@ class Shard(EdgeTensors):
             edges = listed(target, source, *sizes)
             edges.grid = self._grid
             self._memo["of_whole"] = AttentionGraph(edges, "Shard", self.device)
-        whole: AttentionGraph = self._memo["of_whole"]
-        return whole
+        graph: AttentionGraph = self._memo["of_whole"]
+        return graph
 
     def union(self) -> EdgeTensors:
         """The edges, between the rows that they read and write here."""
@@ -408,8 +420,8 @@ class HeadShards(Shard):
 
     @property
     def num_edges(self) -> int:
-        """Of all shards."""
-        return sum(each.num_edges for each in self.shards)
+        """Number of edges of all shards."""
+        return sum(head_shard.num_edges for head_shard in self.shards)
 
     def attend(
         self, run: EdgesRun, inputs: Inputs, backend: str, weights: bool, lse: bool
@@ -430,7 +442,9 @@ class HeadShards(Shard):
             "may read several heads",
         )
         parts = zip(self.shards, self.graph.split(inputs), strict=True)
-        outputs = [each.attend(run, part, backend, False, lse) for each, (_, part) in parts]
+        outputs = [
+            head_shard.attend(run, part, backend, False, lse) for head_shard, (_, part) in parts
+        ]
         return self.graph.join(outputs, inputs.query.shape[-2])
 
     projected = GraphLike.projected  # of rows of own nodes, as they are

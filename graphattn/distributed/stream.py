@@ -31,7 +31,7 @@ class Stream:
         local: EdgeTensors,
         processes: Processes,
         every: Every,
-        own: OwnEdges,
+        own_edges: OwnEdges,
         edges: Tensor,
         part: Tensor,
     ) -> None:
@@ -39,15 +39,17 @@ class Stream:
         self.processes = processes
         self.every = every
         place = every.place_in_part(part)
-        targets = own.ptr.numel() - 1
-        row = rows_of(own.ptr)
-        owner = part[own.source]
+        targets = own_edges.ptr.numel() - 1
+        row = rows_of(own_edges.ptr)
+        owner = part[own_edges.source]
         self.steps: list[Some] = []
         for step in range(processes.number):
             there = (processes.rank + step) % processes.number
             chosen = owner == there
             ptr = offsets(torch.bincount(row[chosen], minlength=targets))
-            some = own._replace(ptr=ptr, source=own.source[chosen], edge=own.edge[chosen])
+            some = own_edges._replace(
+                ptr=ptr, source=own_edges.source[chosen], edge=own_edges.edge[chosen]
+            )
             self.steps.append(Some.of(some, place, every.sizes[there], local, edges))
         self.two = parts_of(torch.arange(targets).repeat(2), targets, local.device)
 
@@ -59,8 +61,8 @@ class Stream:
         """
         refuse_unmerged("stream", "gather", inputs, weights)
         shape = (*inputs.query.shape[:-1], inputs.value.shape[-1])
-        wide = inputs.statistics
-        output = inputs.value.new_zeros(shape, dtype=wide)
+        dtype = inputs.statistics
+        output = inputs.value.new_zeros(shape, dtype=dtype)
         sums = output.new_full(shape[:-1], -torch.inf)
         for step in range(len(self.steps)):
             output, sums = checkpoint(
@@ -76,17 +78,17 @@ class Stream:
     ) -> tuple[Tensor, Tensor]:
         edges = self.steps[step]
         widths = [x.shape[-2] * x.shape[-1] for x in (inputs.key, inputs.value)]
-        both = torch.cat((inputs.key.flatten(-2), inputs.value.flatten(-2)), -1)
-        key, value = along(-2, lambda rows: self._rows(rows, step), both).split(widths, -1)
+        key_value = torch.cat((inputs.key.flatten(-2), inputs.value.flatten(-2)), -1)
+        key, value = along(-2, lambda rows: self._rows(rows, step), key_value).split(widths, -1)
         rows = (
             x.unflatten(-1, like.shape[-2:])
             for x, like in ((key, inputs.key), (value, inputs.value))
         )
-        found = run(edges.local, edges.given(inputs, *rows), False, True)
-        assert found.lse is not None
+        outputs = run(edges.local, edges.inputs_of(inputs, *rows), False, True)
+        assert outputs.lse is not None
         parts = (
-            torch.cat((output, found.output.to(output.dtype)), -3),
-            torch.cat((sums, found.lse), -2),
+            torch.cat((output, outputs.output.to(output.dtype)), -3),
+            torch.cat((sums, outputs.lse), -2),
         )
         return merged(run, self.two, *parts)
 
@@ -125,10 +127,10 @@ def merged(run: Run, parts: EdgeTensors, output: Tensor, lse: Tensor) -> tuple[T
     whose scores are their log-sum-exp.
     """
     query = lse.new_zeros(*lse.shape[:-2], parts.num_targets, lse.shape[-1], 1)
-    given = Inputs(query, lse.new_zeros(*lse.shape, 1), output.to(lse.dtype), 1.0, score_bias=lse)
-    found = run(parts, given, False, True)
-    assert found.lse is not None
-    return found.output, found.lse
+    inputs = Inputs(query, lse.new_zeros(*lse.shape, 1), output.to(lse.dtype), 1.0, score_bias=lse)
+    outputs = run(parts, inputs, False, True)
+    assert outputs.lse is not None
+    return outputs.output, outputs.lse
 
 
 def refuse_unmerged(plan: str, other: str, inputs: Inputs, weights: bool) -> None:

@@ -60,7 +60,7 @@ class Team:
                     result = act()
             except GraphAttnError as raised:
                 error = raised
-        words, result = self.processes.told((error and str(error), result))[0]
+        words, result = self.processes.gathered((error and str(error), result))[0]
         if error is not None:
             raise error
         if words is not None:
@@ -77,7 +77,7 @@ class Team:
             return
         state = model.state_dict().values()
         hashes = [hashed(x.detach().cpu().contiguous().view(-1).view(torch.uint8)) for x in state]
-        every = self.processes.told((VERSION, torch.__version__, key, hashes, position))
+        every = self.processes.gathered((VERSION, torch.__version__, key, hashes, position))
         odd = [rank for rank, facts in enumerate(every) if facts != every[0]]
         if odd:
             raise ProcessError(

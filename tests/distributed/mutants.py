@@ -20,7 +20,7 @@ X = [
     torch.randn(N, 2, 5, generator=torch.Generator().manual_seed(s), dtype=torch.float64)
     for s in (1, 2, 3, 4)
 ]
-asked = exchange.Asked.__call__
+asked = exchange.RequestedRows.__call__
 
 
 def dropped(self, x):
@@ -65,10 +65,10 @@ def local_mean(per_node, mine):
 
 MUTANTS = {
     "none": as_it_is,
-    "a row dropped": lambda: patch.object(exchange.Asked, "__call__", dropped),
-    "two rows swapped": lambda: patch.object(exchange.Asked, "__call__", swapped),
-    "gradient not scattered": lambda: patch.object(exchange.Asked, "__call__", unscattered),
-    "a mean for a sum": lambda: patch.object(exchange.Asked, "__call__", averaged),
+    "a row dropped": lambda: patch.object(exchange.RequestedRows, "__call__", dropped),
+    "two rows swapped": lambda: patch.object(exchange.RequestedRows, "__call__", swapped),
+    "gradient not scattered": lambda: patch.object(exchange.RequestedRows, "__call__", unscattered),
+    "a mean for a sum": lambda: patch.object(exchange.RequestedRows, "__call__", averaged),
     "no fingerprint": lambda: patch.object(shards, "agree", lambda *_: None),
     "parts merged evenly": lambda: patch.object(queries, "merged", evenly),
 }

@@ -17,7 +17,7 @@ from traffic import Traffic
 
 import graphattn as ga
 from graphattn.distributed import mean, shard
-from graphattn.distributed.exchange import Asked, Processes
+from graphattn.distributed.exchange import Processes, RequestedRows
 from graphattn.distributed.partition import contiguous, rcb
 from graphattn.distributed.plans import Counts, Rows, choose
 from graphattn.errors import BackendError, GraphError, OptionError, ProcessError, ShapeError
@@ -302,7 +302,7 @@ def test_a_group_that_fails_says_which_process_and_why(monkeypatch):
         ProcessError,
         match=r"process 0 of 1 could not add up: another has ended.*\(closed by peer\)",
     ):
-        alone._asked(lambda: (_ for _ in ()).throw(RuntimeError("closed by peer")), "add up")
+        alone._guarded(lambda: (_ for _ in ()).throw(RuntimeError("closed by peer")), "add up")
 
 
 def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
@@ -319,7 +319,7 @@ def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
     counts = [(*of_rank, 20, 129, 0) for of_rank in zip(*counted, strict=True)]
     asked = torch.arange(20 * rank - 64, 20 * rank + 84)  # a window's reads are symmetric
     others = asked[(asked < 20 * rank) | (asked >= 20 * rank + 20)]
-    monkeypatch.setattr(Processes, "told", lambda self, fact: counts)
+    monkeypatch.setattr(Processes, "gathered", lambda self, fact: counts)
     monkeypatch.setattr("graphattn.distributed.shards.agree", lambda *_: None)
     wanted = [(others // 20 == p).sum().item() for p in range(P)]
     own = torch.arange(20 * rank, 20 * rank + 20)
@@ -352,7 +352,7 @@ def test_collectives_of_a_plan_are_counted(plan, forward, backward, monkeypatch)
     each, and once more.
     """
     monkeypatch.setattr("graphattn.distributed.shards.agree", lambda *_: None)
-    monkeypatch.setattr(Processes, "told", lambda self, fact: [fact] * 8)
+    monkeypatch.setattr(Processes, "gathered", lambda self, fact: [fact] * 8)
     monkeypatch.setattr(Processes, "ids", lambda self, ids, splits: (ids, splits))
     dist.init_process_group("fake", store=FakeStore(), rank=3, world_size=8)
     try:
@@ -374,7 +374,7 @@ def test_targets_that_read_nothing_remote_or_queries_are_computed_while_rows_are
     overlap, monkeypatch
 ):
     monkeypatch.setattr("graphattn.distributed.shards.agree", lambda *_: None)
-    monkeypatch.setattr(Processes, "told", lambda self, fact: [fact] * 8)
+    monkeypatch.setattr(Processes, "gathered", lambda self, fact: [fact] * 8)
     monkeypatch.setattr(
         Processes, "ids", lambda self, ids, splits: (torch.arange(len(ids)), splits)
     )
@@ -444,7 +444,7 @@ def test_every_process_ends_in_time_and_says_why(what, said):
 def test_rows_of_halves_are_summed_in_float32():
     x = torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)
     grads = (torch.arange(400) % 7).to(torch.bfloat16).unsqueeze(1).expand(400, 3)
-    exchange = Asked(Processes(), torch.zeros(400, dtype=torch.long), [400], [400], 2)
+    exchange = RequestedRows(Processes(), torch.zeros(400, dtype=torch.long), [400], [400], 2)
     (grad,) = torch.autograd.grad(exchange(x), x, grads)
     assert torch.equal(grad[0], grads.float().sum(0).to(torch.bfloat16))
     in_halves = torch.zeros(3, dtype=torch.bfloat16)

@@ -174,7 +174,7 @@ def test_processes_of_other_files_are_refused(monkeypatch):
     team = Team()
     team.number = 2
     monkeypatch.setattr(
-        Processes, "told", lambda self, fact: [fact, (*fact[:2], "another", *fact[3:])]
+        Processes, "gathered", lambda self, fact: [fact, (*fact[:2], "another", *fact[3:])]
     )
     with pytest.raises(
         ProcessError, match="process 1 has other files, parameters or versions than process 0"
