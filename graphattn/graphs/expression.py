@@ -47,10 +47,10 @@ def from_expression(
         >>> from_expression("sliding_window(5, 2) | global_tokens(5, (0,))").num_edges
         16
     """
-    known = callables()
+    by_name = callables()
     if functions is not None:
-        known = known | dict(functions)
-    value = _settled(_Builder(text, known).read())
+        by_name = by_name | dict(functions)
+    value = _settled(_Builder(text, by_name).read())
     if not isinstance(value, AttentionGraph | Pattern):
         raise OptionError(f"{short(text)!r} must give a graph, got {short(repr(value))}")
     return value
@@ -139,15 +139,15 @@ class _Builder(Reader):
             raise GraphError(f"{self.source(node)}: {error}") from error
 
 
-def _meant(name: str, known: Mapping[str, Callable[..., Any]]) -> str:
+def _meant(name: str, by_name: Mapping[str, Callable[..., Any]]) -> str:
     """A hint for an unknown ``name``: a pattern of that name in papers, or a similar builder."""
     if name in zoo():
         return f"the zoo's {zoo()[name].name} is {zoo()[name].code}"
-    close = [builder for builder in known if name in builder]
+    close = [builder for builder in by_name if name in builder]
     if not close:
-        close = difflib.get_close_matches(name, known, 1)
+        close = difflib.get_close_matches(name, by_name, 1)
     if close:
-        return f"did you mean {close[0]}{signature_of(known[close[0]])}?"
+        return f"did you mean {close[0]}{signature_of(by_name[close[0]])}?"
     return "graphattn patterns lists them all"
 
 

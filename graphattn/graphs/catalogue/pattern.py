@@ -51,7 +51,7 @@ class Named:
         return eval(self.code, self._names())  # our own constant text
 
     def _names(self) -> dict[str, Any]:
-        """What the code names: builders, inputs, and two functions of points."""
+        """Names that the code of a pattern may use: builders, inputs, and two functions of points."""
         names = {"torch": torch, "farthest_points": farthest_points, "voxel_ids": voxel_ids}
         for name in re.findall(r"\b[a-z_]+\b", self.code):
             if name in inputs.__all__:
@@ -68,8 +68,8 @@ def _plain(name: str) -> str:
 
 def names(patterns: Sequence[Named], name: str) -> list[Named]:
     """The patterns called ``name``, in full or in brackets: none, one, or several."""
-    whole = [pattern for pattern in patterns if _plain(pattern.name) == _plain(name)]
-    return whole or [
+    matches = [pattern for pattern in patterns if _plain(pattern.name) == _plain(name)]
+    return matches or [
         pattern
         for pattern in patterns
         if _plain(name) in map(_plain, re.findall(r"\((.*?)\)", pattern.name))
@@ -89,11 +89,14 @@ def close_to(patterns: Sequence[Named], name: str) -> list[str]:
 def _sharing_words(patterns: Sequence[Named], name: str) -> list[str]:
     """Names that share words with ``name``, also in their other names; first those of rare words."""
     words = {pattern.name: _words(f"{pattern.name} {pattern.also}") for pattern in patterns}
-    held = Counter(word for each in words.values() for word in each)
-    weights = {each: sum(1 / held[word] for word in words[each] & _words(name)) for each in words}
-    # a word that a tenth of all patterns has tells nothing
-    telling = [each for each, weight in weights.items() if weight > 10 / len(words)]
-    return sorted(telling, key=lambda each: -weights[each])
+    held = Counter(word for group in words.values() for word in group)
+    weights = {
+        full_name: sum(1 / held[word] for word in group & _words(name))
+        for full_name, group in words.items()
+    }
+    # a word in a tenth of all patterns is no evidence
+    candidates = [full_name for full_name, weight in weights.items() if weight > 10 / len(words)]
+    return sorted(candidates, key=lambda full_name: -weights[full_name])
 
 
 def _words(text: str) -> set[str]:
@@ -120,7 +123,7 @@ def find(patterns: Sequence[Named], name: str) -> Named:
 
 def table(patterns: Sequence[Named]) -> str:
     """A line for each pattern, under the name of its family."""
-    wide = max(len(pattern.name) for pattern in patterns)
+    width = max(len(pattern.name) for pattern in patterns)
     lines: list[str] = []
     family = ""
     for pattern in patterns:
@@ -131,5 +134,5 @@ def table(patterns: Sequence[Named]) -> str:
             paper = f" ({pattern.paper})"
         else:
             paper = ""
-        lines.append(f"  {pattern.name:<{wide}}  {pattern.line}{paper}")
+        lines.append(f"  {pattern.name:<{width}}  {pattern.line}{paper}")
     return "\n".join(lines)

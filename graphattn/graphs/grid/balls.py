@@ -115,12 +115,12 @@ def _ball(grid: tuple[int, ...], r: float, p: float, strict: bool) -> Edges:
             line = line * length + there
         row, which = torch.nonzero(exists, as_tuple=True)
         middle = here[-1][row]
-        wide = half[which]
+        half_width = half[which]
         base = line[row, which] * grid[-1]
         return Runs(
             row,
-            base + (middle - wide).clamp(min=0),
-            base + (middle + wide).clamp(max=grid[-1] - 1) + 1,
+            base + (middle - half_width).clamp(min=0),
+            base + (middle + half_width).clamp(max=grid[-1] - 1) + 1,
         )
 
     size = math.prod(grid)

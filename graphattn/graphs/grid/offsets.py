@@ -50,6 +50,7 @@ def offset(
     strides = per_axis(stride, len(size), "stride", 1)
     sides = zip(size, steps, strides, strict=True)
     parts: list[Edges] = [
-        cell_window(-(-length // each), length, 1, each, 1, step) for length, step, each in sides
+        cell_window(-(-length // axis_stride), length, 1, axis_stride, 1, step)
+        for length, step, axis_stride in sides
     ]
     return AttentionGraph(product(parts), call("offset", size, steps, stride=strides))

@@ -109,10 +109,10 @@ def _balls(
             np.asarray(tree.query_ball_point((low + high) / 2, farthest + slack), dtype=np.int64)
         )
         matrix = step[inside][:, inside]
-        own = np.searchsorted(inside, chunk)
+        indices = np.searchsorted(inside, chunk)
         rows = max(1, _CELLS // len(inside))
-        for first in range(0, len(own), rows):
-            distances = dijkstra(matrix, indices=own[first : first + rows], limit=reach)
+        for first in range(0, len(indices), rows):
+            distances = dijkstra(matrix, indices=indices[first : first + rows], limit=reach)
             target, source = np.nonzero(distances <= reach)
             yield chunk[first : first + rows][target], inside[source]
 

@@ -176,10 +176,10 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
         hi = []
         first = 0
         for level, size in enumerate(sizes):
-            own = target // (block * 2**level)
+            own_block = target // (block * 2**level)
             below = target * 2 // (block * 2**level) - 1
-            start = (own - 1) * block
-            end = (own + 2) * block
+            start = (own_block - 1) * block
+            end = (own_block + 2) * block
             # read on the level below
             near_start = below * (block // 2)
             near_end = near_start + block // 2 * 3

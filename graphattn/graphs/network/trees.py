@@ -175,9 +175,9 @@ def _with_loops(edges: Edges, self_loops: bool) -> Edges:
 
 def _forest(parent: object) -> tuple[Tensor, Tensor, torch.device]:
     """Parents and depths, int64 (N,) on the CPU, and the device of ``parent``."""
-    given = integers(parent, "parent")
-    up = given.cpu()
-    N = given.numel()
+    parents = integers(parent, "parent")
+    up = parents.cpu()
+    N = parents.numel()
     bad = torch.nonzero((up < -1) | (up >= N)).flatten()
     if bad.numel():
         raise GraphIndexError(
@@ -196,4 +196,4 @@ def _forest(parent: object) -> tuple[Tensor, Tensor, torch.device]:
             f"parent must be a forest, got a cycle above node {int(lost[0])}; every path must end "
             "at a root, whose parent is -1"
         )
-    return up, steps[:N], given.device
+    return up, steps[:N], parents.device

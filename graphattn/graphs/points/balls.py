@@ -56,7 +56,7 @@ def within(
     points: Tensor,
     queries: Tensor,
     limit: Tensor,
-    how: Literal["tree", "cells"] | None = None,
+    method: Literal["tree", "cells"] | None = None,
     *,
     by_index: bool = False,
     clouds: Iterable[Cloud] | None = None,
@@ -67,16 +67,16 @@ def within(
         points: (n, d) float64.
         queries: (m, d) float64, on the same device.
         limit: (m,) float64, squared distances.
-        how: A tree (on the CPU only) or a grid of cells (on any device); the results are equal.
+        method: A tree (on the CPU only) or a grid of cells (on any device); the results are equal.
         by_index: Order the points of a query by index alone.
         clouds: Clouds that are searched separately, in order; one cloud by default.
     """
     if clouds is None:
         clouds = [Cloud(0, 0, points.shape[0], 0, queries.shape[0])]
-    if how is None and points.device.type == "cpu":
-        how = "tree"
+    if method is None and points.device.type == "cpu":
+        method = "tree"
     candidates = from_cells
-    if how == "tree":
+    if method == "tree":
         candidates = from_tree
     reach = 0.0
     if limit.numel():

@@ -55,7 +55,7 @@ class CloudCache:
         self.hits = 0
         self.misses = 0
         self.num_bytes = 0
-        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def __call__(
         self,
@@ -68,8 +68,8 @@ class CloudCache:
     ) -> Any:
         """The graph of positions (N, d) in the clouds ``batch`` int64 (N,).
 
-        Clouds are told apart by a hash of 128 bits, computed on their device; the host waits once
-        for those of a batch. ``names`` takes its place: a name of each cloud that is never given to
+        Clouds are distinguished by a hash of 128 bits, computed on their device, with one
+        synchronisation for a batch. ``names`` takes its place: a name of each cloud that is never given to
         other positions, such as a number in a data set. ``cell`` (B, d, d) and ``pbc`` (B, d) are
         those of the clouds, or shared, as of :func:`~graphattn.graphs.radius`.
         """
@@ -105,22 +105,22 @@ class CloudCache:
             lattice = {"cell": cell, "pbc": pbc}
         numbers = repr([_numbers(one) for one in lattice.values()])
         key = (name, cloud.shape, cloud.dtype, cloud.device, numbers)
-        kept = self._kept.pop(key, None)
-        if kept is None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
             self.misses += 1
             # the caller may write to its tensor
-            made = self.recipe(cloud.detach().clone(), **lattice)
-            kept = made, _bytes(made)
-            self.num_bytes += kept[1]
+            graph = self.recipe(cloud.detach().clone(), **lattice)
+            entry = graph, _bytes(graph)
+            self.num_bytes += entry[1]
         else:
             self.hits += 1
-        self._kept[key] = kept
+        self._entries[key] = entry
         while self.num_bytes > self.max_bytes:
-            self.num_bytes -= self._kept.popitem(last=False)[1][1]
-        return kept[0]
+            self.num_bytes -= self._entries.popitem(last=False)[1][1]
+        return entry[0]
 
     def __repr__(self) -> str:
-        return f"CloudCache({self.recipe!r}, {len(self._kept)} clouds, {self.num_bytes:,} bytes)"
+        return f"CloudCache({self.recipe!r}, {len(self._entries)} clouds, {self.num_bytes:,} bytes)"
 
 
 def _hashes(pos: Tensor, sizes: list[int]) -> list[Hashable]:
@@ -138,30 +138,30 @@ def _hashes(pos: Tensor, sizes: list[int]) -> list[Hashable]:
     return [tuple(row) for row in total.tolist()]
 
 
-def _of_cloud(given: Any, number: int, dims: int) -> Any:
+def _of_cloud(value: Any, number: int, dims: int) -> Any:
     """A cloud's own row of cells or of flags, or what all clouds share."""
-    if isinstance(given, Tensor) and given.dim() == dims:
-        return given[min(number, len(given) - 1)]
-    return given
+    if isinstance(value, Tensor) and value.dim() == dims:
+        return value[min(number, len(value) - 1)]
+    return value
 
 
-def _numbers(given: Any) -> Any:
+def _numbers(value: Any) -> Any:
     """Numbers of a tensor or array as lists, of any type."""
-    if isinstance(given, Tensor):
-        given = given.detach().cpu()
-    if hasattr(given, "tolist"):
-        return given.tolist()
-    return given
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value
 
 
-def _bytes(made: "AttentionGraph | Hierarchy") -> int:
-    if isinstance(made, AttentionGraph):
-        graphs = [made]
+def _bytes(result: "AttentionGraph | Hierarchy") -> int:
+    if isinstance(result, AttentionGraph):
+        graphs = [result]
     else:
-        graphs = list(made.graphs())
+        graphs = list(result.graphs())
     held = 0
-    if isinstance(made, Hierarchy):
-        for level in made.levels:
+    if isinstance(result, Hierarchy):
+        for level in result.levels:
             tensors = [x for x in vars(level).values() if isinstance(x, Tensor)]
             graphs += [near.graph for near in level.near]
             tensors += [x for near in level.near for x in (near.offset, near.source, near.target)]

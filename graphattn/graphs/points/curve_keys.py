@@ -40,7 +40,7 @@ def curve_key(cells: Tensor, curve: Curve, bits: int) -> Tensor:
 
 
 def _on_device(cells: Tensor) -> Callable[..., Tensor] | None:
-    """What ranks cells in one launch, where Triton runs."""
+    """The function that ranks cells in one launch, where Triton runs."""
     if not cells.is_cuda or torch.cuda.get_device_capability(cells.device) < (8, 0):
         return None
     try:

@@ -69,7 +69,7 @@ def farthest_points(
     points = coordinates(pos, "pos")
     if count is not None:
         count = whole(count, "count")
-    parts: list[_Wanted] = []
+    parts: list[_Part] = []
     for cloud in clouds(points, None, batch, None):
         here = points[cloud.point : cloud.last_point]
         n = here.shape[0]
@@ -87,11 +87,11 @@ def farthest_points(
             )
         if first >= n and number:
             raise GraphError(f"start must be below the number of points, got {first} of {n}{where}")
-        parts.append(_Wanted(here, number, cloud.point))
+        parts.append(_Part(here, number, cloud.point))
     return _chosen(points, parts, first, outermost).to(device_of(pos))
 
 
-class _Wanted(NamedTuple):
+class _Part(NamedTuple):
     """A cloud, the number of points to choose in it, and its first point."""
 
     points: Tensor
@@ -101,13 +101,13 @@ class _Wanted(NamedTuple):
 
 def _chosen(
     points: Tensor,
-    parts: list[_Wanted],
+    parts: list[_Part],
     first: int,
     outermost: bool,
 ) -> Tensor:
     """The choices in all clouds, one after the other; ``first`` is the start if not outermost."""
-    wanted = [part for part in parts if part.number]
-    if not wanted:
+    nonempty = [part for part in parts if part.number]
+    if not nonempty:
         return torch.empty(0, dtype=torch.int64, device=points.device)
     choose = _on_device(points)
     if choose is not None:
@@ -122,7 +122,7 @@ def _chosen(
     if points.is_cuda:
         greedy = _one_by_one
     chosen = []
-    for part in wanted:
+    for part in nonempty:
         start = first
         if outermost:
             start = int(_outermost(part.points))
@@ -138,7 +138,7 @@ def _outermost(points: Tensor) -> Tensor:
 
 
 def _on_device(points: Tensor) -> Callable[..., Tensor] | None:
-    """What chooses in one launch, where Triton runs."""
+    """The function that chooses in one launch, where Triton runs."""
     if not points.is_cuda or torch.cuda.get_device_capability(points.device) < (8, 0):
         return None
     try:

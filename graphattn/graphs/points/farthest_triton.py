@@ -74,7 +74,7 @@ def choose(
     if sizes:
         # a fused multiply-add would round otherwise than the CPU does
         options = {"num_warps": max(1, min(16, block // 128)), "enable_fp_fusion": False}
-        given = (place, bounds[0], starts, bounds[1], least, chosen, points.shape[0])
+        arguments = (place, bounds[0], starts, bounds[1], least, chosen, points.shape[0])
         with torch.cuda.device_of(points):
-            _choose[(len(sizes),)](*given, AXES=points.shape[1], BLOCK=block, **options)
+            _choose[(len(sizes),)](*arguments, AXES=points.shape[1], BLOCK=block, **options)
     return chosen

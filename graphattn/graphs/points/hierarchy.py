@@ -245,10 +245,10 @@ def _join(levels: tuple[Level, ...], parts: list[Hierarchy]) -> Level:
             batch = torch.zeros(len(level.pos), dtype=torch.int64, device=level.pos.device)
         columns["batch"].append(first_cloud + batch)
         first_cloud += part.num_clouds
-        kept = level.kept
-        if kept is not None:
-            kept = kept + first_point
-        columns["kept"].append(kept)
+        indices = level.kept
+        if indices is not None:
+            indices = indices + first_point
+        columns["kept"].append(indices)
         if level.down is not None:
             first_point += level.down.num_sources
     return Level(**{name: _joined(column) for name, column in columns.items()})
@@ -286,8 +286,8 @@ class HierarchyRecipe:
         normals: Tensor | None = None,
     ) -> Hierarchy:
         """The hierarchy of positions (N, d) of clouds ``batch``; ``faces`` of the finest level."""
-        made: Hierarchy = hierarchy(pos, batch, faces=faces, normals=normals, **self.options)
-        return made
+        result: Hierarchy = hierarchy(pos, batch, faces=faces, normals=normals, **self.options)
+        return result
 
     def __repr__(self) -> str:
         inside = "".join(f", {name}={_shown(value)}" for name, value in self.options.items())
@@ -361,11 +361,13 @@ def hierarchy(
         >>> shape.levels[1].down
         AttentionGraph(knn(k=16, clamp=True): 16 sources -> 8 targets, 128 edges, density 1, listed)
     """
-    how: dict[str, Any] = {"ratio": ratio, "cell": cell, "points": points}
-    how = {name: value for name, value in how.items() if value is not None}
-    if len(how) > 1:
-        raise GraphError(f"levels come from one of ratio, cell and points, got {' and '.join(how)}")
-    steps = [(name, step) for name, value in how.items() for step in _several(value)]
+    options: dict[str, Any] = {"ratio": ratio, "cell": cell, "points": points}
+    options = {name: value for name, value in options.items() if value is not None}
+    if len(options) > 1:
+        raise GraphError(
+            f"levels come from one of ratio, cell and points, got {' and '.join(options)}"
+        )
+    steps = [(name, step) for name, value in options.items() for step in _several(value)]
     graphs = _graphs(graph, len(steps) + 1)
     for name, recipe in (("down", down), ("up", up)):
         if not isinstance(recipe, Pattern):
@@ -373,7 +375,7 @@ def hierarchy(
     if isinstance(pos, EllipsisType):
         plain = {"graph": (graph, NEAREST), "down": (down, POOLING), "up": (up, UNPOOLING)}
         return HierarchyRecipe(
-            how | {name: value for name, (value, usual) in plain.items() if value is not usual}
+            options | {name: value for name, (value, usual) in plain.items() if value is not usual}
         )
     if stored(pos, "pos").dim() != 2:
         raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
@@ -388,7 +390,7 @@ def hierarchy(
         if name == "cell":
             level, corner = _in_cells(levels[-1], corner, step)
         else:
-            level = _kept(levels[-1], step, name, down, up)
+            level = _subsampled(levels[-1], step, name, down, up)
         levels.append(replace(level, graphs=_called(recipes, level.pos, level.batch, None)))
     return Hierarchy(tuple(levels), count_of_clouds(batch))
 
@@ -444,26 +446,26 @@ def _corners(pos: Tensor, batch: Tensor | None) -> Tensor:
     return torch.cat([part.amin(0, keepdim=True).expand_as(part) for part in parts])
 
 
-def _kept(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -> Level:
+def _subsampled(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -> Level:
     if name == "ratio":
-        kept = farthest_points(fine.pos, ratio=step, start="outermost", batch=fine.batch)
+        indices = farthest_points(fine.pos, ratio=step, start="outermost", batch=fine.batch)
     else:
-        kept = integers(step, "points").to(fine.pos.device)
-        if kept.numel() and not 0 <= int(kept.min()) <= int(kept.max()) < len(fine.pos):
+        indices = integers(step, "points").to(fine.pos.device)
+        if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < len(fine.pos):
             raise GraphError(
                 f"points must be in [0, {len(fine.pos)}), the finer level's; got "
-                f"{kept.tolist()[:8]}"
+                f"{indices.tolist()[:8]}"
             )
-    pos = fine.pos[kept]
+    pos = fine.pos[indices]
     batch = fine.batch
     if batch is not None:
-        batch = batch[kept]
+        batch = batch[indices]
     normals = fine.normals
     if normals is not None:
-        normals = normals[kept]
+        normals = normals[indices]
     pools = down(fine.pos, fine.batch, queries=pos, queries_batch=batch)
     unpools = up(pos, batch, queries=fine.pos, queries_batch=fine.batch)
-    return Level(pos, batch, (), pools, unpools, kept, normals=normals)
+    return Level(pos, batch, (), pools, unpools, indices, normals=normals)
 
 
 def _in_cells(fine: Level, corner: Tensor, side: Any) -> tuple[Level, Tensor]:

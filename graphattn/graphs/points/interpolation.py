@@ -57,22 +57,22 @@ def inverse_distance_bias(
         raise no_graph(graph, "graph must be an AttentionGraph")
     power = number(power, "power", "a number above 0", lambda p: 0 < p < float("inf"))
     places = []
-    for rows, given, argument in (
+    for rows, points, argument in (
         (graph.num_sources, pos, "pos"),
         (graph.num_targets, queries, "queries"),
     ):
-        if given is None:
-            given = pos
-        if coordinates(given, argument).shape[0] != rows:
+        if points is None:
+            points = pos
+        if coordinates(points, argument).shape[0] != rows:
             side = "target"
             if argument == "pos":
                 side = "source"
             raise ShapeError(
-                f"{argument} must have a row for each {side} of the graph, {rows}, got {len(given)}"
+                f"{argument} must have a row for each {side} of the graph, {rows}, got {len(points)}"
             )
-        if not isinstance(given, Tensor):
-            given = torch.from_numpy(np.array(given, order="C"))
-        places.append(given)
+        if not isinstance(points, Tensor):
+            points = torch.from_numpy(np.array(points, order="C"))
+        places.append(points)
     sources, targets = places
     if sources.shape[1] != targets.shape[1]:
         raise ShapeError(

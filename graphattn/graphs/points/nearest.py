@@ -34,22 +34,22 @@ def nearest(
     points: Tensor,
     queries: Tensor,
     count: int,
-    how: Literal["tree", "products", "balls"] | None = None,
+    method: Literal["tree", "products", "balls"] | None = None,
 ) -> Tensor:
     """The ``count`` points nearest to each query, by (squared distance, index): int64 (m, count).
 
     Args:
         points: (n, d) float64, n >= count >= 1.
         queries: (m, d) float64, on the same device.
-        how: The search to use; all give the same result. By default a k-d tree on the CPU, growing
+        method: The search to use; all give the same result. By default a k-d tree on the CPU, growing
             balls on the GPU, and dot products for many axes.
     """
-    if how is None:
-        how = _usual(points)
+    if method is None:
+        method = _usual(points)
     place, where = _distinct(queries)
-    if how == "balls":
+    if method == "balls":
         return _balls(points, place, count)[where]
-    if how == "tree":
+    if method == "tree":
         if place.shape[0] > _SCATTERED:
             order = _along_a_curve(place)
             place = place[order]
@@ -71,15 +71,15 @@ def nearest(
     return torch.cat(parts)[where]
 
 
-def self_first(neighbours: Tensor, own: Tensor) -> Tensor:
-    """Move the target ``own`` (n,) to the front, or replace the farthest; int64 (n, K), inplace."""
+def self_first(neighbours: Tensor, targets: Tensor) -> Tensor:
+    """Move ``targets`` (n,) to the front, or replace the farthest; int64 (n, K), inplace."""
     # another point at the same position may come first
-    rows = torch.nonzero(neighbours[:, 0] != own).flatten()
+    rows = torch.nonzero(neighbours[:, 0] != targets).flatten()
     if rows.numel():
-        others = neighbours[rows] != own[rows, None]
+        others = neighbours[rows] != targets[rows, None]
         others[others.all(1), -1] = False  # drop the farthest
         rest = neighbours[rows][others].view(rows.numel(), neighbours.shape[1] - 1)
-        neighbours[rows] = torch.cat((own[rows, None], rest), 1)
+        neighbours[rows] = torch.cat((targets[rows, None], rest), 1)
     return neighbours
 
 
@@ -166,10 +166,12 @@ def _products(points: Tensor) -> Proposal:
     error = (4 * points.shape[1] + 64) * 2.0**-53
 
     def propose(queries: Tensor, count: int) -> tuple[Tensor, Tensor, slice]:
-        own = queries - centre
-        own_norm = (own**2).sum(1)
-        estimate, index = (norm - 2 * (own @ moved.T)).topk(count, dim=1, largest=False)
-        bound = estimate[:, -1] + own_norm - error * (norm.amax().sqrt() + own_norm.sqrt()) ** 2
+        centred = queries - centre
+        centred_norm = (centred**2).sum(1)
+        estimate, index = (norm - 2 * (centred @ moved.T)).topk(count, dim=1, largest=False)
+        bound = (
+            estimate[:, -1] + centred_norm - error * (norm.amax().sqrt() + centred_norm.sqrt()) ** 2
+        )
         if count == points.shape[0]:
             bound.fill_(torch.inf)
         return index, bound, slice(None)

@@ -20,7 +20,7 @@ from .clouds import Cloud, clouds, coordinates, device_of, parts
 from .nearest import nearest, self_first
 from .periodic import Cells, Crowd, Near, checked_cells, nearest_images, within_images
 from .reach import warn_of_reach
-from .small_cells import Found, together
+from .small_cells import ImageEdges, together
 
 
 @sizable
@@ -107,23 +107,27 @@ def knn(
         hint = "use a smaller k, or clamp=True to read all of them"
         if points.shape[1] > len(points):
             hint = f"the rows of pos are points, got {tuple(points.shape)}: pass pos.T"
-        asked = f"k={k}"
+        arguments = f"k={k}"
         if step > 1:
-            asked = f"k={k} with dilation={step}"
-        raise GraphError(f"{asked} needs at least {needed} points, got {num_points}{where}; {hint}")
+            arguments = f"k={k} with dilation={step}"
+        raise GraphError(
+            f"{arguments} needs at least {needed} points, got {num_points}{where}; {hint}"
+        )
 
     if lattices is not None:
-        own = None
+        reads_self = None
         if queries is None:
-            own = include_self
-        found = []
+            reads_self = include_self
+        by_cloud = []
         for cloud, crowd in crowds(lattices, points, query_points, searched):
             count = needed
             if not crowd.lattice.periodic:
                 refuse_few(cloud, len(crowd.points))
                 count = min(needed, len(crowd.points))
-            found.append((cloud, crowd, nearest_images(crowd, count - skipped, own, step)))
-        return graph_of_images(found, lattices, size, device_of(pos), name)
+            by_cloud.append(
+                (cloud, crowd, nearest_images(crowd, count - skipped, reads_self, step))
+            )
+        return graph_of_images(by_cloud, lattices, size, device_of(pos), name)
     edges = []
     for cloud in searched:
         num_points = cloud.last_point - cloud.point
@@ -251,7 +255,7 @@ def radius(
         return graph
 
     if lattices is not None:
-        found = []
+        by_cloud = []
         if queries is None and most is None and points.device.type == "cpu":
             small = together(lattices, searched, points, reach, loops=include_self)
             if small is not None:
@@ -264,8 +268,8 @@ def radius(
                     refuse_overflow(counts, cloud.query)
                     near = near.at(crowd.nearest_of(near, counts, most))
                 num_edges = refuse_more(near.query.numel())
-                found.append((cloud, crowd, near))
-        return noticed(graph_of_images(found, lattices, size, device_of(pos), name))
+                by_cloud.append((cloud, crowd, near))
+        return noticed(graph_of_images(by_cloud, lattices, size, device_of(pos), name))
     edges = []
     limit = torch.full((size[0],), reach * reach, dtype=torch.float64, device=points.device)
     for pairs in within(points, query_points, limit, clouds=searched):
@@ -328,7 +332,7 @@ def crowds(
 
 
 def graph_of_images(
-    found: list[tuple[Cloud, Crowd, Near]],
+    by_cloud: list[tuple[Cloud, Crowd, Near]],
     lattices: Cells,
     size: tuple[int, int],
     device: torch.device,
@@ -339,25 +343,25 @@ def graph_of_images(
     offsets = [torch.empty(0, lattices.cells.shape[-1], dtype=torch.int64, device=device)]
     edges = [(none.to(device), none.to(device))]
     numbers = [none.to(device)]
-    for cloud, crowd, near in found:
+    for cloud, crowd, near in by_cloud:
         edges.append((near.query + cloud.query, near.point + cloud.point))
         offsets.append(crowd.offsets(near))
         numbers.append(torch.full_like(near.query, cloud.number))
     target, source = (torch.cat(parts) for parts in zip(*edges, strict=True))
-    of_edges = Found(target, source, torch.cat(offsets), torch.cat(numbers))
+    of_edges = ImageEdges(target, source, torch.cat(offsets), torch.cat(numbers))
     return with_images(of_edges, lattices, size, device, name)
 
 
 def with_images(
-    found: Found, lattices: Cells, size: tuple[int, int], device: torch.device, name: str
+    edges: ImageEdges, lattices: Cells, size: tuple[int, int], device: torch.device, name: str
 ) -> AttentionGraph:
     """The graph of edges with offsets."""
-    target = found.target.to(device)
-    source = found.source.to(device)
+    target = edges.target.to(device)
+    source = edges.source.to(device)
     cell_of_edge = None
     if len(lattices.cells) > 1:
-        cell_of_edge = found.cloud.to(device)
-    images = Images(found.offsets.to(device), lattices.cells.to(device), cell_of_edge)
+        cell_of_edge = edges.cloud.to(device)
+    images = Images(edges.offsets.to(device), lattices.cells.to(device), cell_of_edge)
     same = (target[1:] == target[:-1]) & (source[1:] == source[:-1])
     repeats = bool(same.any())
     return AttentionGraph(

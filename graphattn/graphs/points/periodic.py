@@ -457,14 +457,14 @@ def _pairs_once(crowd: Crowd, reach: float, limit: float, loops: bool) -> Near |
     point = [near.point, near.query]
     code = [near.code, codes.opposite(near.code)]
     if loops:
-        own = torch.arange(size)
-        query.append(own)
-        point.append(own)
-        code.append(torch.full_like(own, codes.home))
+        nodes = torch.arange(size)
+        query.append(nodes)
+        point.append(nodes)
+        code.append(torch.full_like(nodes, codes.home))
     return Near(torch.cat(query), torch.cat(point), torch.cat(code), codes)
 
 
-def nearest_images(crowd: Crowd, count: int, own: bool | None, dilation: int = 1) -> Near:
+def nearest_images(crowd: Crowd, count: int, include_self: bool | None, dilation: int = 1) -> Near:
     """Every ``dilation``-th of the ``count`` nearest images of each target, by target, source and
     offset.
 
@@ -472,24 +472,24 @@ def nearest_images(crowd: Crowd, count: int, own: bool | None, dilation: int = 1
         crowd: Points in a lattice with a periodic axis, or as many as are wanted.
         count: Images, by distance, then by source and offset: opposite images of a point itself are
             equally far.
-        own: True to count the target itself as the first; False to leave it out; None if it is no
+        include_self: True to count the target itself as the first; False to leave it out; None if it is no
             point.
         dilation: Of the nearest ones every which is kept.
     """
-    wanted = count + (own is False)
-    reach = _first_reach(crowd, wanted)
+    needed = count + (include_self is False)
+    reach = _first_reach(crowd, needed)
     left = torch.arange(len(crowd.queries), device=crowd.points.device)
     parts = []
     while left.numel():
         copies = crowd.copies(reach)
-        if len(copies.point) < wanted:
+        if len(copies.point) < needed:
             reach *= 2
             continue
-        chosen, last = _closest(crowd, copies, left, wanted)
-        if own is not None:
+        chosen, last = _closest(crowd, copies, left, needed)
+        if include_self is not None:
             home = torch.nonzero((copies.steps == 0).all(1)).flatten()
             chosen = self_first(chosen, home[left])
-        if own is False:
+        if include_self is False:
             chosen = chosen[:, 1:]
         settled = last <= reach
         copy = chosen[settled, ::dilation]
@@ -513,12 +513,12 @@ def _closest(crowd: Crowd, copies: Copies, rows: Tensor, count: int) -> tuple[Te
     last = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
     shifts = crowd.lattice.along(copies.steps)
     left = torch.arange(len(rows), device=rows.device)
-    many = count + 1
+    num_near = count + 1
     while left.numel():
-        many = min(many, len(copies.point))
+        num_near = min(num_near, len(copies.point))
         query = rows[left]
         places = crowd.queries[query]
-        copy = nearest(copies.place, places, many)
+        copy = nearest(copies.place, places, num_near)
         copy = torch.sort(copy, dim=1).values
         point = copies.point[copy]
         squared = crowd.measured(point, query[:, None], shifts, copy)
@@ -527,13 +527,13 @@ def _closest(crowd: Crowd, copies: Copies, rows: Tensor, count: int) -> tuple[Te
         within = squared[:, count - 1].sqrt() * SLACK
         within += crowd.rounding
         decided = squared[:, -1].sqrt() > within
-        if many == len(copies.point):
+        if num_near == len(copies.point):
             decided.fill_(True)
         here = left[decided]
         chosen[here] = copy[decided, :count]
         last[here] = within[decided]
         left = left[~decided]
-        many *= 2
+        num_near *= 2
     return chosen, last
 
 

@@ -135,14 +135,14 @@ def neighbours(grid: Tensor, number: Tensor, kernel: int) -> CellNeighbours:
         )
         # the cells of a column are neighbours in this order
         place = torch.searchsorted(ordered, lowest)
-        found = torch.full((kernel, size), -1, device=grid.device)
+        near_ids = torch.full((kernel, size), -1, device=grid.device)
         for _ in range(kernel):
             height = ordered[place] - lowest
             target = torch.nonzero(height < kernel).flatten()
-            found[height[target], target] = order[place[target]]
+            near_ids[height[target], target] = order[place[target]]
             place = place + 1
-        height, target = torch.nonzero(found >= 0, as_tuple=True)
-        sources.append(found[height, target])
+        height, target = torch.nonzero(near_ids >= 0, as_tuple=True)
+        sources.append(near_ids[height, target])
         targets.append(target)
         offsets.append(column * kernel + height)
     edges = listed(torch.cat(targets), torch.cat(sources), size, size, has_repeats=False)
@@ -206,9 +206,9 @@ def _strides(grid: Tensor, margin: int) -> list[int]:
 
 
 def _pooled(fine: Level, grid: Tensor, step: int) -> tuple[Level, Tensor]:
-    wide = torch.div(grid, step, rounding_mode="floor")
+    coarse = torch.div(grid, step, rounding_mode="floor")
     number = torch.repeat_interleave(lengths(grid, fine.batch))
-    _, ids = torch.unique(_keys(wide, number), return_inverse=True)
+    _, ids = torch.unique(_keys(coarse, number), return_inverse=True)
     order = torch.argsort(ids, stable=True)
     sizes = torch.bincount(ids)
     first = order[torch.cumsum(sizes, 0) - sizes]
@@ -217,4 +217,4 @@ def _pooled(fine: Level, grid: Tensor, step: int) -> tuple[Level, Tensor]:
     batch = fine.batch
     if batch is not None:
         batch = batch[first]
-    return Level(pos, batch, (), down, down.reverse()), wide[first]
+    return Level(pos, batch, (), down, down.reverse()), coarse[first]

@@ -20,7 +20,7 @@ _MOST_PAIRS = 1 << 25  # that are measured
 _AT_ONCE = 1 << 21  # pairs of a chunk
 
 
-class Found(NamedTuple):
+class ImageEdges(NamedTuple):
     """Edges by target, source and offset: numbers (E,) of their nodes, offsets (E, d), and numbers
     (E,) of their clouds.
     """
@@ -43,7 +43,7 @@ class _Crowds(NamedTuple):
 
 def together(
     lattices: Cells, clouds: Sequence[Cloud], points: Tensor, reach: float, *, loops: bool
-) -> Found | None:
+) -> ImageEdges | None:
     """All images within ``reach`` of the points of small clouds; None where clouds are searched
     sooner one by one.
 
@@ -98,7 +98,7 @@ def together(
         steps = steps[other]
     offsets = steps + home_steps[target] - home_steps[source]
     number = torch.tensor([one.number for one in clouds])
-    return Found(target, source, offsets, number[cloud[target]])
+    return ImageEdges(target, source, offsets, number[cloud[target]])
 
 
 def _crowds(lattices: Cells, clouds: Sequence[Cloud], points: Tensor) -> _Crowds | None:
@@ -134,11 +134,11 @@ def _crowds(lattices: Cells, clouds: Sequence[Cloud], points: Tensor) -> _Crowds
     return _Crowds(cells, torch.linalg.pinv(vectors), periodic, counts, rounding)
 
 
-def _bounds(fraction: Tensor, cloud: Tensor, crowds: _Crowds, how: str) -> Tensor:
+def _bounds(fraction: Tensor, cloud: Tensor, crowds: _Crowds, reduction: str) -> Tensor:
     """(B, P): the least or largest coordinate of each cloud in units of its vectors."""
     index = cloud[:, None].expand_as(fraction)
     result = fraction.new_zeros(len(crowds.counts), fraction.shape[1])
-    return result.scatter_reduce(0, index, fraction, how, include_self=False)
+    return result.scatter_reduce(0, index, fraction, reduction, include_self=False)
 
 
 def _near(

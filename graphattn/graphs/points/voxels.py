@@ -92,12 +92,12 @@ def grid_sample(pos: Tensor | np.ndarray, cell: Lengths, batch: Tensor | None = 
     # by cell, then by distance from its centre
     order = order[torch.argsort(ids[order], stable=True)]
     sizes = torch.bincount(ids)
-    kept, place = order[sizes.cumsum(0) - sizes].sort()
+    indices, place = order[sizes.cumsum(0) - sizes].sort()
     row = torch.empty_like(place)
     row[place] = torch.arange(len(place), device=place.device)
     if batch is not None:
-        batch = batch.to(kept.device)[kept]
-    return GridSample(kept, row[ids], batch)
+        batch = batch.to(indices.device)[indices]
+    return GridSample(indices, row[ids], batch)
 
 
 @sizable
@@ -237,5 +237,7 @@ def _per_axis(value: Lengths, axes: int, argument: str, positive: bool) -> tuple
         )
     if positive:
         return tuple(length(side, argument) for side in values)
-    what = "finite numbers in the units of pos"
-    return tuple(number(side, argument, what, lambda start: abs(start) < 1e150) for side in values)
+    expected = "finite numbers in the units of pos"
+    return tuple(
+        number(side, argument, expected, lambda start: abs(start) < 1e150) for side in values
+    )

@@ -166,9 +166,9 @@ def _of_content(
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
     """Products of queries (B, T, H, D) and keys (B, S, H_kv, D): (B * H, T, S)."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    of_query = query.movedim(2, 1).to(wide)
-    of_key = key.movedim(2, 1).to(wide)
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    of_query = query.movedim(2, 1).to(dtype)
+    of_key = key.movedim(2, 1).to(dtype)
     of_key = of_key.repeat_interleave(query.shape[2] // max(1, of_key.shape[1]), 1)
     with without_autocast(of_query.device.type):
         return (of_query @ of_key.mT).flatten(0, 1)
@@ -239,8 +239,8 @@ def _means(key: Tensor, groups: AttentionGraph) -> Tensor:
     if groups.num_targets == 0:
         return key[:, :0]
     edges = groups._listed().to(key.device)
-    wide = torch.promote_types(key.dtype, torch.float32)
-    members = key.movedim(1, 0).to(wide).index_select(0, edges.source[edges.order])  # by block
+    dtype = torch.promote_types(key.dtype, torch.float32)
+    members = key.movedim(1, 0).to(dtype).index_select(0, edges.source[edges.order])  # by block
     sizes = groups.in_degree.to(key.device)
     return torch.segment_reduce(members, "mean", lengths=sizes).movedim(0, 1)
 
@@ -354,9 +354,9 @@ def _routes(x: Tensor, centroids: Tensor, expected: str) -> Tensor:
         raise GraphError(
             f"centroids must be (C, D), or (H, C, D) for heads, for features {expected}, got {got}"
         )
-    wide = torch.promote_types(x.dtype, torch.float32)
+    dtype = torch.promote_types(x.dtype, torch.float32)
     with without_autocast(x.device.type):
-        return (x.detach().to(wide) @ centroids.to(x.device, wide).mT).argmax(-1)
+        return (x.detach().to(dtype) @ centroids.to(x.device, dtype).mT).argmax(-1)
 
 
 @builder

@@ -94,12 +94,12 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
         blocks = target // stride
         # the summaries of the blocks before, then the token's block
         row, block = spread(blocks + 1)
-        own = block == blocks[row]
+        is_own_block = block == blocks[row]
         end = (block + 1) * stride
         return Runs(
             row,
-            torch.where(own, end - stride, end - summary),
-            torch.where(own, target[row] + 1, end),
+            torch.where(is_own_block, end - stride, end - summary),
+            torch.where(is_own_block, target[row] + 1, end),
         )
 
     edges = Edges(

@@ -120,10 +120,10 @@ def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
         raise GraphError(
             f"target_ids are on {T.device} and source_ids on {S.device}; move one of them"
         )
-    both = T[(T < 0) & torch.isin(T, S)]
-    if both.numel():
+    shared = T[(T < 0) & torch.isin(T, S)]
+    if shared.numel():
         raise GraphError(
-            f"target_ids and source_ids both have {int(both[0])}, which would read itself; for "
+            f"target_ids and source_ids both have {int(shared[0])}, which would read itself; for "
             "tokens of no document give one side an id that the other lacks"
         )
     return AttentionGraph(partition(T.cpu(), S.cpu()), call("cross_documents", T, S), T.device)
