@@ -45,7 +45,7 @@ def attend(
     ticket = ticket_of(patch, attention_mask)
     if slot is None and all(part is not module for part in patch.model.modules()):
         raise carries_patch()
-    if slot is None or slot.given is None:
+    if slot is None or slot.graph is None:
         if slot is not None:
             patch.frame(slot, ticket, query.shape[2], key.shape[2])
         extra = {"position_bias": position_bias, "softcap": softcap, "s_aux": s_aux}
@@ -59,11 +59,11 @@ def attend(
     refused = [name for name in _REFUSED if options.get(name) is not None]
     if refused or query.dim() != 4:
         if refused:
-            what = f"passes {', '.join(refused)}"
+            reason = f"passes {', '.join(refused)}"
         else:
-            what = f"has a query of {query.dim()} dimensions"
+            reason = f"has a query of {query.dim()} dimensions"
         raise OptionError(
-            f"{slot.place.name} {what}, which cannot be expressed as a graph; leave this layer "
+            f"{slot.place.name} {reason}, which cannot be expressed as a graph; leave this layer "
             "out of patch()"
         )
     is_causal = options.get("is_causal")
@@ -77,13 +77,13 @@ def attend(
     bias = _dense_bias(dense, position_bias, query)
     if key.shape[1] < value.shape[1]:
         key = key.repeat_interleave(value.shape[1] // key.shape[1], 1)
-    wanted = patch.wants_weights(options, ticket)
+    needs_weights = patch.wants_weights(options, ticket)
     has_options = any(option is not None for option in (bias, softcap, s_aux))
-    if job.reads_all and not wanted and not has_options:
+    if job.reads_all and not needs_weights and not has_options:
         which = job.spans or job.sources
         return _full(query, _held(key, which), _held(value, which), scaling, dropout), None
     if job.each:
-        if wanted:
+        if needs_weights:
             raise OptionError(
                 "output_attentions needs sequences of one length where edges are chosen; call the "
                 "model without padding"
@@ -91,8 +91,8 @@ def attend(
         return _one_by_one(
             job, query, key, value, bias, (scaling, softcap, dropout, False, s_aux)
         ), None
-    outputs = _run(job, query, key, value, bias, scaling, softcap, dropout, wanted, s_aux)
-    if outputs.alpha is None or not wanted:
+    outputs = _run(job, query, key, value, bias, scaling, softcap, dropout, needs_weights, s_aux)
+    if outputs.alpha is None or not needs_weights:
         return _in_rows(job, outputs.output, query), None
     outputs, graph = _in_places(job, outputs, query.shape[0], query.shape[2], key.shape[2])
     return _in_rows(job, outputs.output, query), EdgeWeights.of(graph, outputs)
@@ -125,7 +125,7 @@ def _run(
     scale: float | None,
     softcap: float | None,
     dropout: float,
-    wanted: bool,
+    needs_weights: bool,
     s_aux: Tensor | None,
 ) -> Outputs:
     if bias is None:
@@ -148,7 +148,7 @@ def _run(
     if scale is not None:
         scale = float(scale)
     inputs = check(q, k, v, job.graph, score_bias, scale, softcap, dropout)
-    outputs = run(job.graph, inputs, "auto", wanted, s_aux is not None)
+    outputs = run(job.graph, inputs, "auto", needs_weights, s_aux is not None)
     if s_aux is None:
         return outputs
     assert outputs.lse is not None
@@ -179,9 +179,9 @@ def _one_by_one(
             of_row = bias
         else:
             of_row = bias[row : row + 1]
-        made = _run(part, q, k, v, of_row, *options).output[0]
+        rows = _run(part, q, k, v, of_row, *options).output[0]
         assert isinstance(part.targets, Tensor)
-        output = output.index_put((torch.full_like(part.targets, row), part.targets), made)
+        output = output.index_put((torch.full_like(part.targets, row), part.targets), rows)
     return output
 
 

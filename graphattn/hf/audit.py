@@ -134,7 +134,7 @@ def audit_config(config: Any) -> ConfigAudit:
     tokens = {"input_ids": torch.ones(1, _TOKENS, dtype=torch.int64)}
     if getattr(config, "is_encoder_decoder", False):
         tokens["decoder_input_ids"] = tokens["input_ids"]
-    with patched(model, "model") as own, torch.no_grad():
+    with patched(model, "model") as probe, torch.no_grad():
         try:
             model(**tokens)
         except GraphAttnError:
@@ -144,18 +144,18 @@ def audit_config(config: Any) -> ConfigAudit:
                 f"no small model of this {type(config).__name__} runs: {str(error)[:200]}"
             ) from error
         graphs = {
-            place: own.last[place][0]
-            for place in own.slots
-            if place in own.last and place.role != "cross"
+            place: probe.last[place][0]
+            for place in probe.slots
+            if place in probe.last and place.role != "cross"
         }
     expected = {
-        place: _expected(place, tiny.get_text_config(), own.slots[place].is_causal)
+        place: _expected(place, tiny.get_text_config(), probe.slots[place].is_causal)
         for place in graphs
     }
     layers = {
-        place.name: audit_one(graph, wanted, BUDGET)
+        place.name: audit_one(graph, expected_graph, BUDGET)
         for place, graph in graphs.items()
-        if isinstance(graph, AttentionGraph) and (wanted := expected[place]) is not None
+        if isinstance(graph, AttentionGraph) and (expected_graph := expected[place]) is not None
     }
     return ConfigAudit(
         type(model).__name__, layers, tuple(_notes(text, tiny.get_text_config(), layers))
@@ -278,14 +278,14 @@ def _notes(config: Any, tiny: Any, layers: dict[str, Audit]) -> list[str]:
 
 def sizes(config: Any) -> dict[str, int]:
     """The numbers of a configuration that the small one replaces."""
-    known = config.to_dict()
+    fields = config.to_dict()
     chosen = {name: size for size, names in WIDTHS.items() for name in names.split()}
     chosen |= {
-        name: WINDOW + known[name] % 2
+        name: WINDOW + fields[name] % 2
         for name in WINDOWS
-        if _is_whole(known.get(name)) and known[name] > WINDOW
+        if _is_whole(fields.get(name)) and fields[name] > WINDOW
     }
-    return _TOKEN_IDS | {name: size for name, size in chosen.items() if _is_whole(known.get(name))}
+    return _TOKEN_IDS | {name: size for name, size in chosen.items() if _is_whole(fields.get(name))}
 
 
 def check_counts(fields: Any, within: str = "") -> None:

@@ -46,18 +46,18 @@ def graphs_of_batch(
     crosses = slot.place.role == "cross"
     frame = _known(frame, call, virtual, crosses=crosses)
     tokens = _tokens(frame, virtual, crosses=crosses)
-    each = _each(_returned(slot, call, tokens.new), batch)
-    may_be_new = takes_new(slot.given)
+    examples = _of_examples(_returned(slot, call, tokens.new), batch)
+    may_be_new = takes_new(slot.graph)
     if not call.has_all:
-        _check_whole(each, tokens, crosses=crosses)
-    fitted = {id(graph): _fitted(graph, tokens, crosses, may_be_new) for graph in each}
+        _check_whole(examples, tokens, crosses=crosses)
+    fitted = {id(graph): _fitted(graph, tokens, crosses, may_be_new) for graph in examples}
     pieces = list(frame.pieces)
     if frame.alike:
         pieces = [pieces[0]._replace(row=row) for row in range(batch)]
     rows = []
     cut: dict[Any, Row] = {}
     for piece in pieces:
-        graph = fitted[id(each[piece.row])]
+        graph = fitted[id(examples[piece.row])]
         places = _places(piece, frame, tokens, virtual, crosses=crosses)
         key = (id(graph), places)
         if key not in cut:
@@ -65,7 +65,7 @@ def graphs_of_batch(
         rows.append(cut[key])
     if call.has_all and generation.written is not None:
         check_drafts(rows, tokens, generation.prompt, crosses=crosses)
-        key = (id(slot.given), slot.place.stack)
+        key = (id(slot.graph), slot.place.stack)
         check_written(key, rows, tokens, generation.written, generation.ids)
     is_one = frame.alike and all(row is rows[0] for row in rows)
     if is_one:
@@ -107,8 +107,8 @@ def _tokens(frame: Frame, virtual: tuple[int, int], *, crosses: bool) -> Tokens:
 
 
 def _returned(slot: Any, call: Call, new: int) -> Any:
-    """What the function returns, called once for all layers."""
-    function = slot.given
+    """The result of the function of the batch, which is called once for all layers."""
+    function = slot.graph
     missing = [name for name in slot.inputs if name not in call.inputs]
     if missing:
         raise OptionError(
@@ -122,43 +122,43 @@ def _returned(slot: Any, call: Call, new: int) -> Any:
     return call.graphs[id(function)]
 
 
-def _each(graphs: Any, batch: int) -> list[Any]:
+def _of_examples(graphs: Any, batch: int) -> list[Any]:
     """The graph of each example."""
     if is_graph(graphs):
         return [graphs] * batch
-    each: list[Any] = [graphs]
+    examples: list[Any] = [graphs]
     if isinstance(graphs, Iterable) and not hasattr(graphs, "shape"):
-        each = list(graphs)
-    for graph in each:
+        examples = list(graphs)
+    for graph in examples:
         if not is_graph(graph):
             raise no_graph(graph, "the function given to ga.patch must return a graph")
-    if len(each) != batch:
+    if len(examples) != batch:
         raise GraphError(
             f"the function must return a graph, or one for each of {batch} examples; got "
-            f"{len(each)}"
+            f"{len(examples)}"
         )
-    return each
+    return examples
 
 
-def _fitted(given: Any, tokens: Tokens, crosses: bool, may_be_new: bool) -> Graph:
+def _fitted(value: Any, tokens: Tokens, crosses: bool, may_be_new: bool) -> Graph:
     """A graph of the size of a row, or with a row for each new token."""
     targets = None
     if crosses:
         targets = tokens.total
-    if given.is_open:
-        return sized(given, tokens.sources, targets)
-    if may_be_new and _has_new_rows(given, tokens):
-        graph: Graph = given
+    if value.is_open:
+        return sized(value, tokens.sources, targets)
+    if may_be_new and _has_new_rows(value, tokens):
+        graph: Graph = value
         return graph
-    if given.num_targets < tokens.total or given.num_sources < tokens.sources:
+    if value.num_targets < tokens.total or value.num_sources < tokens.sources:
         rows = f"{tokens.total}"
         if may_be_new and tokens.held:
             rows = f"{tokens.total}, or the {tokens.new} new,"
         raise GraphError(
             f"the function of the batch must return graphs of {rows} targets and {tokens.sources} "
-            f"sources, all tokens so far with padding; got {given!r}"
+            f"sources, all tokens so far with padding; got {value!r}"
         )
-    return sized(given, tokens.sources, targets)
+    return sized(value, tokens.sources, targets)
 
 
 def _check_whole(graphs: list[Any], tokens: Tokens, *, crosses: bool) -> None:
@@ -232,7 +232,9 @@ def _without_padding(graph: Graph, targets: Places, sources: Places, tokens: Tok
     sizes = (range(graph.num_targets), range(graph.num_sources))
     if (rows, sources) == sizes:
         return Row(graph, targets, sources, is_new)
-    cut = graph.of_each(lambda one: one.subgraph(targets=_index(rows), sources=_index(sources)))
+    cut = graph.of_each(
+        lambda one: one.subgraph(targets=_index(rows), sources=_index(sources))
+    )
     return Row(cut, targets, sources, is_new)
 
 

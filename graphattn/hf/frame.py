@@ -140,8 +140,8 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
     rows = max(len(decoder.pieces), len(mask.pieces))
     ours, theirs = (list(frame.pieces) * (rows if frame.alike else 1) for frame in (decoder, mask))
     pieces = tuple(
-        Piece(row, own.targets, other.sources, other.length)
-        for row, (own, other) in enumerate(zip(ours, theirs, strict=True))
+        Piece(row, piece.targets, other.sources, other.length)
+        for row, (piece, other) in enumerate(zip(ours, theirs, strict=True))
     )
     return replace(
         mask, pieces=pieces, alike=decoder.alike and mask.alike, past=decoder.past, kept={}

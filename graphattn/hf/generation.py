@@ -102,8 +102,7 @@ def _virtual_tokens(model: Any) -> dict[str, int]:
     if result and all(part is not around for part in patch.model.modules()):
         raise OptionError(
             f"the adapter around the patched model has {max(result.values())} virtual tokens, "
-            "which the patch does not "
-            "know; patch the model of PEFT in place of the model in it: ga.patch(peft_model, graph)"
+            "which are not patched; patch the model of PEFT in place of the model in it: ga.patch(peft_model, graph)"
         )
     return result
 
@@ -137,7 +136,7 @@ def _prepared_cache(
     """A cache of all tokens if there is a graph, which may read beyond the model's own window."""
     from transformers import cache_utils as caches
 
-    given = inputs.get("past_key_values")
+    past = inputs.get("past_key_values")
     result = type(self)._prepare_cache_for_generation(
         self, config, inputs, mode, batch_size, max_cache_length
     )
@@ -145,7 +144,7 @@ def _prepared_cache(
         return result
     cache: Any = inputs.get("past_key_values")
     cache = getattr(cache, "self_attention_cache", cache)  # of an encoder-decoder
-    if given is None and hasattr(cache, "layers"):
+    if past is None and hasattr(cache, "layers"):
         for i, layer in enumerate(cache.layers):
             if type(layer) is caches.DynamicSlidingWindowLayer:
                 cache.layers[i] = caches.DynamicLayer()
@@ -185,7 +184,7 @@ def _writers(patch: Any) -> list[Any]:
 
 def _reads_as_before(slot: Any) -> bool:
     """True if a layer keeps the model's own connectivity."""
-    return slot.given is None or isinstance(slot.given, str)
+    return slot.graph is None or isinstance(slot.graph, str)
 
 
 def _is_sized(slot: Any) -> bool:
@@ -197,7 +196,7 @@ def _graph(slot: Any, length: int) -> AttentionGraph | PerHead:
     """The graph of the whole sequence; those of functions of the batch are checked step by step."""
     if not _is_sized(slot):
         return causal(length)
-    graph: Any = sized(slot.given, length)
+    graph: Any = sized(slot.graph, length)
     if graph.is_fixed:
         return graph
     return graph.union()

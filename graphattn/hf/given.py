@@ -27,20 +27,20 @@ _HINT = (
 Given = AttentionGraph | Pattern | PerHead | Callable[..., Any] | str
 
 
-def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
+def by_module(graph: Any, places: list[Place]) -> dict[Place, Given]:
     """The graph of each module; modules without one are left out.
 
     Raises:
         OptionError: If a name matches no module, or one graph is given for several stacks.
         GraphError: If anything but graphs is given, or another number than that of layers.
     """
-    if isinstance(given, Mapping):
-        if not given:
+    if isinstance(graph, Mapping):
+        if not graph:
             raise GraphError(
                 "graph must not be an empty dict; name a layer, a role or a part: {0: graph}"
             )
-        return _by_name(given, places)
-    if isinstance(given, str) and given == OWN:
+        return _by_name(graph, places)
+    if isinstance(graph, str) and graph == OWN:
         return dict.fromkeys(places, OWN)
     if len(stacks(places)) > 1:
         names = ", ".join(f"{name!r} ({number} layers)" for name, number in stacks(places).items())
@@ -53,16 +53,16 @@ def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
             f"graph must name its stack, {hint}, such as {{{(roles or list(stacks(places)))[0]!r}: "
             f"graph}}; the model has {names}"
         )
-    if isinstance(given, PerExample):
-        raise _of_one_batch(given)
-    if _is_one(given):
-        return dict.fromkeys(places, given)
-    if not isinstance(given, Iterable) or isinstance(given, str) or hasattr(given, "shape"):
+    if isinstance(graph, PerExample):
+        raise _of_one_batch(graph)
+    if _is_one(graph):
+        return dict.fromkeys(places, graph)
+    if not isinstance(graph, Iterable) or isinstance(graph, str) or hasattr(graph, "shape"):
         raise no_graph(
-            given,
+            graph,
             'graph must be an AttentionGraph, Pattern, PerHead, list, dict, function or "model"',
         )
-    layers = several(given, "graph", "must be a graph, or one for each layer")
+    layers = several(graph, "graph", "must be a graph, or one for each layer")
     if len(layers) != len(places):
         raise GraphError(
             f"graph has {len(layers)} graphs, but the model has {len(places)} layers of attention"
@@ -70,9 +70,9 @@ def by_module(given: Any, places: list[Place]) -> dict[Place, Given]:
     return {place: checked(layer) for place, layer in zip(places, layers, strict=True)}
 
 
-def _by_name(given: Mapping[Any, Any], places: list[Place]) -> dict[Place, Given]:
+def _by_name(graphs: Mapping[Any, Any], places: list[Place]) -> dict[Place, Given]:
     chosen: dict[Place, Given] = {}
-    for key, value in given.items():
+    for key, value in graphs.items():
         if isinstance(key, int) and not isinstance(key, bool):
             meant = [place for place in places if place.layer == key]
         else:
@@ -88,27 +88,27 @@ def _by_name(given: Mapping[Any, Any], places: list[Place]) -> dict[Place, Given
     return chosen
 
 
-def _is_one(given: Any) -> bool:
-    if isinstance(given, type):
+def _is_one(value: Any) -> bool:
+    if isinstance(value, type):
         return False
-    return is_graph(given) or callable(given)
+    return is_graph(value) or callable(value)
 
 
-def is_graph(given: Any) -> TypeGuard[AttentionGraph | Pattern | PerHead]:
+def is_graph(value: Any) -> TypeGuard[AttentionGraph | Pattern | PerHead]:
     """True for what gives a graph at a size: a graph, graphs of heads, or a pattern."""
-    if not isinstance(given, GraphLike) or isinstance(given, PerExample):
+    if not isinstance(value, GraphLike) or isinstance(value, PerExample):
         return False
-    return given.is_fixed or given.is_open
+    return value.is_fixed or value.is_open
 
 
-def checked(given: Any) -> Given:
+def checked(graph: Any) -> Given:
     """A graph of a list, or an error for anything else."""
-    if isinstance(given, PerExample):
-        raise _of_one_batch(given)
-    if _is_one(given) or given == OWN:
-        return given
+    if isinstance(graph, PerExample):
+        raise _of_one_batch(graph)
+    if _is_one(graph) or graph == OWN:
+        return graph
     raise no_graph(
-        given, "each layer's graph must be an AttentionGraph, Pattern, PerHead or function"
+        graph, "each layer's graph must be an AttentionGraph, Pattern, PerHead or function"
     )
 
 
@@ -119,21 +119,21 @@ def _of_one_batch(graphs: PerExample) -> GraphError:
     )
 
 
-def reads_batch(given: Any, inputs: Iterable[str], role: str = "") -> list[str]:
+def reads_batch(graph: Any, inputs: Iterable[str], role: str = "") -> list[str]:
     """The inputs of the model that a function of the batch takes; none for one of the length.
 
     Raises:
         OptionError: If a function takes anything else.
     """
-    if isinstance(given, str) or is_graph(given):
+    if isinstance(graph, str) or is_graph(graph):
         return []
-    parameters = inspect.signature(given).parameters
-    asked = [name for name in parameters if name in set(inputs)]
-    if parameters.keys().isdisjoint({*asked, *BY_TOKEN}):
+    parameters = inspect.signature(graph).parameters
+    batch_inputs = [name for name in parameters if name in set(inputs)]
+    if parameters.keys().isdisjoint({*batch_inputs, *BY_TOKEN}):
         names = "length"
         if role == "cross":
             names = "targets, sources"
-        function(given, "graph", names, hint=_HINT)
+        function(graph, "graph", names, hint=_HINT)
         return []
     required = [
         name
@@ -141,13 +141,13 @@ def reads_batch(given: Any, inputs: Iterable[str], role: str = "") -> list[str]:
         if parameter.default is parameter.empty
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-    others = [name for name in required if name not in (*asked, NEW)]
+    others = [name for name in required if name not in (*batch_inputs, NEW)]
     if others:
         raise OptionError(
             f"graph is a function of {', '.join(parameters)}, but the model has no input "
             f"{', '.join(others)}; it has {', '.join(inputs)}"
         )
-    return asked
+    return batch_inputs
 
 
 def takes_new(function: Callable[..., Any]) -> bool:
@@ -155,14 +155,14 @@ def takes_new(function: Callable[..., Any]) -> bool:
     return NEW in inspect.signature(function).parameters
 
 
-def sized(given: Any, length: int, targets: int | None = None) -> Graph:
+def sized(value: Any, length: int, targets: int | None = None) -> Graph:
     """The graph between ``length`` tokens, or from them to ``targets``; a larger one stays."""
     size: tuple[int, ...] = (length,)
     if targets is not None:
         size = (targets, length)
-    graph: Any = given
-    if not is_graph(given):
-        graph = given(*size)
+    graph: Any = value
+    if not is_graph(value):
+        graph = value(*size)
         if not is_graph(graph):
             raise no_graph(graph, "the function given to ga.patch must return a graph")
     if graph.is_open:

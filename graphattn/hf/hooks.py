@@ -70,21 +70,21 @@ def begin(
     return args, options | {"attention_mask": mask}
 
 
-def _begin_call(patch: Patch, part: nn.Module, given: dict[str, Any], prefix: str) -> None:
+def _begin_call(patch: Patch, part: nn.Module, arguments: dict[str, Any], prefix: str) -> None:
     """Keep the inputs of an outermost call."""
     here = patch.running
     config = getattr(part, "config", None)
-    wants = given.get(f"{prefix}output_attentions")
+    wants = arguments.get(f"{prefix}output_attentions")
     if wants is None:
         wants = getattr(config, "output_attentions", False)
     generation = here.generation
-    inputs = {name: given[name] for name in patch.wanted if name in given}
+    inputs = {name: arguments[name] for name in patch.wanted if name in arguments}
     has_all = generation.is_prepared
     if has_all:
         inputs = {name: x for name, x in inputs.items() if name not in BY_TOKEN}
         inputs |= generation.inputs
         generation.is_prepared = False
-        generation.written = patch.written_in(given.get("past_key_values"))
+        generation.written = patch.written_in(arguments.get("past_key_values"))
     virtual = virtual_tokens(part) or generation.virtual
     here.part = part
     here.call = Call(inputs, has_all=has_all, weights=bool(wants), virtual=virtual)

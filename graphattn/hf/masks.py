@@ -28,13 +28,13 @@ def mask_of(patch: Patch, **request: Any) -> Tensor | None:
     if here.tokens:
         tokens = here.tokens[-1][1]
     ticket = Ticket(request | offsets, call=here.call, tokens=tokens)
-    own = patch.has_own_layers
+    own_layers = patch.has_own_layers
     eager = patch.implementation(request.get("config")) == "eager"
-    if not eager and not _needs(patch, ticket) and ticket.says_nothing(own=own):
+    if not eager and not _needs(patch, ticket) and ticket.says_nothing(own_layers=own_layers):
         return None
     if eager:
         view = ticket.mask("eager")
-    elif own:
+    elif own_layers:
         view = ticket.dense()
     else:
         view = _present(ticket.request)
@@ -67,10 +67,10 @@ def marked(patch: Patch, mask: Any, cache: Any, *, needed: bool) -> Any:
     if not isinstance(mask, Tensor) or mask.dim() != 4:
         return mask
     here = patch.running
-    known = ticket_of(patch, mask)
-    if known is not None:
+    ticket = ticket_of(patch, mask)
+    if ticket is not None:
         if here.call is not None:
-            here.call.tickets.insert(0, known)
+            here.call.tickets.insert(0, ticket)
         return mask
     held = _held(mask, cache)
     if not needed and held is None:
@@ -127,26 +127,26 @@ def ticket_of(patch: Patch, mask: Any) -> Ticket | None:
     call = patch.running.call
     if call is None:
         return _outside(patch, mask)
-    for known in [*call.tickets, *patch.tickets]:
-        if known.call in (None, call) and _is_copy(mask, known.view):
-            return known
+    for candidate in [*call.tickets, *patch.tickets]:
+        if candidate.call in (None, call) and _is_copy(mask, candidate.view):
+            return candidate
     return None
 
 
 def _outside(patch: Patch, mask: Tensor) -> Ticket | None:
     """The ticket of a copied mask outside a call, as under checkpointing on several devices."""
-    known = [ticket for ticket in patch.tickets if _is_copy(mask, ticket.view)]
-    if not known:
+    tickets = [ticket for ticket in patch.tickets if _is_copy(mask, ticket.view)]
+    if not tickets:
         return None
-    if patch.reads_batch and any(ticket.call is not None for ticket in known):
+    if patch.reads_batch and any(ticket.call is not None for ticket in tickets):
         raise outside_call()
-    if patch.splits_rows and any(not known[0].splits_as(ticket) for ticket in known[1:]):
+    if patch.splits_rows and any(not tickets[0].splits_as(ticket) for ticket in tickets[1:]):
         raise OptionError(
             "several calls have equal masks and different position_ids, so that a layer that runs "
             "again outside of them, under gradient checkpointing, cannot be assigned to one; pass "
             "use_reentrant=False"
         )
-    return known[0]
+    return tickets[0]
 
 
 def _is_copy(mask: Tensor, view: Tensor | None) -> bool:

@@ -65,16 +65,18 @@ def attention_modules(model: nn.Module) -> dict[Place, nn.Module]:
     models = [part for part in model.modules() if hasattr(part, "_can_set_attn_implementation")]
     if not models:
         raise OptionError(f"model must be a model of transformers, got {type(model).__name__}")
-    found = {name: part for name, part in model.named_modules() if _attends(cast(Any, type(part)))}
+    modules = {
+        name: part for name, part in model.named_modules() if _attends(cast(Any, type(part)))
+    }
     for part in models:
         if not cast(Any, part)._can_set_attn_implementation():
             raise OptionError(_refusal(part))
-    if not found:
+    if not modules:
         raise OptionError(_refusal(models[0]))
-    crosses = any(_CROSS.search(name) for name in found)
+    crosses = any(_CROSS.search(name) for name in modules)
     counts: dict[str, int] = {}
     places = {}
-    for name, part in found.items():
+    for name, part in modules.items():
         stack = _NUMBER.sub("", f".{name}").strip(".")
         if crosses:
             role = _role(name)

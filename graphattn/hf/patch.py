@@ -83,31 +83,31 @@ def patch(model: nn.Module, graph: Any) -> Patch:
             "it, or replace an nn.MultiheadAttention by ga.nn.GraphAttention.from_torch"
         )
     if isinstance(graph, str) and graph == "saved":
-        given = saving.saved_in(model)
+        graphs = saving.saved_in(model)
     else:
-        given = graph
-    chosen = by_module(given, list(modules))
-    data = saving.to_data(given)
-    made = Patch(model, _inputs(model))
+        graphs = graph
+    chosen = by_module(graphs, list(modules))
+    data = saving.to_data(graphs)
+    state = Patch(model, _inputs(model))
     for place, module in modules.items():
         reads = chosen.get(place)
         inputs: tuple[str, ...] = ()
         if reads is not None:
-            inputs = tuple(reads_batch(reads, made.inputs, place.role))
-        made.slots[place] = Slot(
-            place, reads, made, inputs, bool(getattr(module, "is_causal", True))
+            inputs = tuple(reads_batch(reads, state.inputs, place.role))
+        state.slots[place] = Slot(
+            place, reads, state, inputs, bool(getattr(module, "is_causal", True))
         )
     unpatch(model)
     _copy_configs(model)
     for place, module in modules.items():
-        module._graphattn = made.slots[place]  # type: ignore[assignment]
+        module._graphattn = state.slots[place]  # type: ignore[assignment]
     for config in _configs(model, [modules[place] for place in chosen]):
-        setattr(config, _NAME, _name_for(made, config._attn_implementation))
+        setattr(config, _NAME, _name_for(state, config._attn_implementation))
         take_weights(config)
-    _watch(model, made)
-    generation.hook(model, made)
+    _watch(model, state)
+    generation.hook(model, state)
     setattr(model.config, saving.KEY, data)
-    return made
+    return state
 
 
 def unpatch(model: nn.Module) -> None:
@@ -118,11 +118,11 @@ def unpatch(model: nn.Module) -> None:
             another model.
     """
     _need_model(model)
-    for made in _patches(model):
+    for state in _patches(model):
         # not so of a copy, which shares its patch
-        if any(part is model for part in made.model.modules()):
-            _restore(made.model, made)
-        _restore(model, made)
+        if any(part is model for part in state.model.modules()):
+            _restore(state.model, state)
+        _restore(model, state)
     if any(part.config._attn_implementation in _ORIGINALS for part in _configured(model)):
         _copy_configs(model)  # they carry the patch of another model
 
@@ -137,18 +137,18 @@ def patched(model: nn.Module, graph: Any) -> Iterator[Patch]:
     """
     before = getattr(getattr(model, "config", None), saving.KEY, None)
     earlier = _patches(model)
-    made = patch(model, graph)
+    state = patch(model, graph)
     try:
-        yield made
+        yield state
     finally:
         unpatch(model)
         for other in earlier:
             patch(
                 model,
                 {
-                    place.name: slot.given
+                    place.name: slot.graph
                     for place, slot in other.slots.items()
-                    if slot.given is not None
+                    if slot.graph is not None
                 },
             )
             setattr(model.config, saving.KEY, before)
@@ -187,31 +187,31 @@ def _patches(model: nn.Module) -> set[Patch]:
     }
 
 
-def _name_for(made: Patch, original: str | None) -> str:
+def _name_for(state: Patch, original: str | None) -> str:
     """The name of the patch in configurations that named ``original``, and in copies of them."""
     from transformers.masking_utils import AttentionMaskInterface
     from transformers.modeling_utils import AttentionInterface
 
-    for name, other in made.originals.items():
+    for name, other in state.originals.items():
         if other == original:
             return name
     name = f"graphattn_{next(_NUMBERS)}"
-    itself = weakref.ref(made)
+    itself = weakref.ref(state)
     AttentionInterface.register(
         name, lambda *args, **options: attend(_alive(itself), *args, **options)
     )
     AttentionMaskInterface.register(name, lambda **request: mask_of(_alive(itself), **request))
-    made.originals[name] = original
+    state.originals[name] = original
     _ORIGINALS[name] = original
     return name
 
 
 def _alive(reference: "weakref.ref[Patch]") -> Patch:
     """The patch, or an error of a model that was given the name of one that is gone."""
-    made = reference()
-    if made is None:
+    state = reference()
+    if state is None:
         raise carries_patch()
-    return made
+    return state
 
 
 def _configured(model: nn.Module) -> list[Any]:
@@ -232,7 +232,7 @@ def _copy_configs(model: nn.Module) -> None:
         part.config = config
 
 
-def _watch(model: nn.Module, made: Patch) -> None:
+def _watch(model: nn.Module, state: Patch) -> None:
     """Hook the calls of the model and of its submodels; a decoder's inputs have longer names."""
     roles = {
         id(part): slot.place.role
@@ -245,22 +245,22 @@ def _watch(model: nn.Module, made: Patch) -> None:
         if part is not model:
             if not inside or not hasattr(part, "_can_set_attn_implementation"):
                 continue
-            decodes = "decoder_input_ids" in made.inputs and inside <= {"decoder", "cross"}
-        named = getattr(getattr(part, "config", None), _NAME, None) in made.originals
-        first = partial(begin, made, names=_inputs(part), prefix="decoder_" * decodes, named=named)
+            decodes = "decoder_input_ids" in state.inputs and inside <= {"decoder", "cross"}
+        named = getattr(getattr(part, "config", None), _NAME, None) in state.originals
+        first = partial(begin, state, names=_inputs(part), prefix="decoder_" * decodes, named=named)
         part._graphattn_hooks = [  # type: ignore[assignment]
             part.register_forward_pre_hook(first, with_kwargs=True),
-            part.register_forward_hook(partial(end, made), always_call=True),
+            part.register_forward_hook(partial(end, state), always_call=True),
         ]
 
 
-def _restore(model: nn.Module, made: Patch) -> None:
+def _restore(model: nn.Module, state: Patch) -> None:
     """Remove the hooks and names of a patch from the parts of a model."""
     for part in model.modules():
         config = getattr(part, "config", None)
         name = getattr(config, _NAME, None)
-        if name in made.originals:
-            setattr(config, _NAME, made.originals[name])
+        if name in state.originals:
+            setattr(config, _NAME, state.originals[name])
             give_back(config)
         for hook in part.__dict__.pop("_graphattn_hooks", ()):
             hook.remove()
@@ -271,13 +271,13 @@ def _restore(model: nn.Module, made: Patch) -> None:
 
 def _configs(model: nn.Module, modules: list[nn.Module]) -> list[Any]:
     """The configurations that select the attention of modules, and of submodels that make masks."""
-    wanted = {id(module) for module in modules}
-    found: dict[int, Any] = {}
+    ids = {id(module) for module in modules}
+    configs: dict[int, Any] = {}
     for part in model.modules():
         config = getattr(part, "config", None)
         around = hasattr(part, "_can_set_attn_implementation") and any(
-            id(x) in wanted for x in part.modules()
+            id(x) in ids for x in part.modules()
         )
-        if hasattr(config, _NAME) and (id(part) in wanted or around):
-            found[id(config)] = config
-    return list(found.values())
+        if hasattr(config, _NAME) and (id(part) in ids or around):
+            configs[id(config)] = config
+    return list(configs.values())

@@ -39,20 +39,20 @@ def keep_inputs(model: Any, patch: Any, tokens: Tensor, options: dict[str, Any])
     if model.config.is_encoder_decoder:
         prefix = "decoder_"
     total = _number(generation, tokens, options, prefix)
-    given = options | generation.of_encoder(len(tokens))
-    given[f"{prefix}input_ids"] = tokens
-    if given.get(f"{prefix}attention_mask") is None:  # generate drops one without padding
-        given[f"{prefix}attention_mask"] = tokens.new_ones(len(tokens), total)
+    arguments = options | generation.of_encoder(len(tokens))
+    arguments[f"{prefix}input_ids"] = tokens
+    if arguments.get(f"{prefix}attention_mask") is None:  # generate drops one without padding
+        arguments[f"{prefix}attention_mask"] = tokens.new_ones(len(tokens), total)
     if "inputs_embeds" in patch.wanted and options.get("inputs_embeds") is not None:
-        given["inputs_embeds"] = _embedded(model, generation, tokens, options["inputs_embeds"])
+        arguments["inputs_embeds"] = _embedded(model, generation, tokens, options["inputs_embeds"])
     before = generation.inputs
     inputs = {}
     for name in patch.wanted:
-        value = given.get(name)
+        value = arguments.get(name)
         if name in BY_TOKEN and name.startswith(prefix) and value is not None:
             value = _all(name, value, before.get(name), total)
             if value is None:
-                raise _incomplete(name, given[name], total)
+                raise _incomplete(name, arguments[name], total)
         if value is not None:
             inputs[name] = value
     name = f"{prefix}input_ids"

@@ -235,8 +235,8 @@ def _spans(graph: AttentionGraph, target: int) -> list[tuple[int, int]]:
                 spans[row].append((lo, hi))
         return spans
 
-    made: list[list[tuple[int, int]]] = graph._remember(("spans", block), make)
-    return made[target % _AT_ONCE]
+    block_spans: list[list[tuple[int, int]]] = graph._remember(("spans", block), make)
+    return block_spans[target % _AT_ONCE]
 
 
 def full_rows(frame: Frame, batch: int, graphs: list[AttentionGraph], device: torch.device) -> Job:

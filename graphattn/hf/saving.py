@@ -13,19 +13,19 @@ from .given import OWN, is_graph
 KEY = "graphattn"  # of the configuration
 
 
-def to_data(given: Any) -> Any:
+def to_data(graph: Any) -> Any:
     """The graphs given to ``patch`` as JSON data; a function is stored by name."""
-    if isinstance(given, Pattern) and given.expression.has_functions:
-        return {"function": given.name}
-    if is_graph(given):
-        return {"graph": graph_to_dict(given)}
-    if isinstance(given, dict):
-        return {"by": [[key, to_data(value)] for key, value in given.items()]}
-    if isinstance(given, list | tuple):
-        return {"layers": [to_data(value) for value in given]}
-    if given == OWN:
-        return given
-    return {"function": getattr(given, "__name__", type(given).__name__)}
+    if isinstance(graph, Pattern) and graph.expression.has_functions:
+        return {"function": graph.name}
+    if is_graph(graph):
+        return {"graph": graph_to_dict(graph)}
+    if isinstance(graph, dict):
+        return {"by": [[key, to_data(value)] for key, value in graph.items()]}
+    if isinstance(graph, list | tuple):
+        return {"layers": [to_data(value) for value in graph]}
+    if graph == OWN:
+        return graph
+    return {"function": getattr(graph, "__name__", type(graph).__name__)}
 
 
 def from_data(data: Any) -> Any:

@@ -215,14 +215,14 @@ class TokenInputs:
                 )
 
 
-def token_inputs(given: dict[str, Any], *, has_pairs: bool = False) -> TokenInputs:
+def token_inputs(arguments: dict[str, Any], *, has_pairs: bool = False) -> TokenInputs:
     """Those among the arguments of a model.
 
     Args:
-        given: The arguments by name.
+        arguments: The arguments by name.
         has_pairs: True if token types number the sentences of a pair.
     """
-    positions = _integers(given.get("position_ids"))
+    positions = _integers(arguments.get("position_ids"))
     coordinates = None
     if positions is not None and positions.dim() == 3:
         if positions.shape[0] == 4:  # those of the text before the three of M-RoPE
@@ -232,24 +232,24 @@ def token_inputs(given: dict[str, Any], *, has_pairs: bool = False) -> TokenInpu
             positions = None
     types = None
     if has_pairs:
-        types = _integers(given.get("token_type_ids"))
-    lengths = {name: _integers(given.get(name)) for name in _LENGTHS}
+        types = _integers(arguments.get("token_type_ids"))
+    lengths = {name: _integers(arguments.get(name)) for name in _LENGTHS}
     return TokenInputs(
         positions=positions,
         coordinates=coordinates,
-        mask=_numbered(given.get("attention_mask")),
-        index=_integers(given.get("seq_idx")),
+        mask=_numbered(arguments.get("attention_mask")),
+        index=_integers(arguments.get("seq_idx")),
         lengths={name: x for name, x in lengths.items() if x is not None},
         types=types,
     )
 
 
-def _integers(given: Any) -> Tensor | None:
-    if not isinstance(given, Tensor) or given.is_floating_point():
+def _integers(value: Any) -> Tensor | None:
+    if not isinstance(value, Tensor) or value.is_floating_point():
         return None
-    if given.dtype == torch.bool:
+    if value.dtype == torch.bool:
         return None
-    return given
+    return value
 
 
 def _numbered(mask: Any) -> Tensor | None:
@@ -268,10 +268,10 @@ def _of_targets(numbers: Tensor | None, rows: Frame, batch: int) -> np.ndarray |
         return None
     if numbers.shape[-2:-1] not in ((1,), (batch,)):
         return None
-    found: np.ndarray = numbers.detach().expand(*numbers.shape[:-2], batch, -1).cpu().numpy()
-    if found.ndim == 3:
-        return found.swapaxes(0, 1)
-    return found
+    array: np.ndarray = numbers.detach().expand(*numbers.shape[:-2], batch, -1).cpu().numpy()
+    if array.ndim == 3:
+        return array.swapaxes(0, 1)
+    return array
 
 
 def _pieces(rows: Frame, batch: int) -> list[Piece]:

@@ -32,10 +32,10 @@ _KEPT = 32  # cached jobs of a patch, with their plans
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """The graph of a patched module; ``given`` is ``None`` if it stays as it was."""
+    """The graph of a patched module; ``graph`` is ``None`` if it stays as it was."""
 
     place: Place
-    given: Given | None
+    graph: Given | None
     patch: "Patch"
     inputs: tuple[str, ...] = ()
     """The inputs of the model that a function of the batch takes."""
@@ -45,9 +45,9 @@ class Slot:
     @property
     def is_open(self) -> bool:
         """True if the size of its graph is left open, so that each sequence of a row has one."""
-        if self.given is None or self.inputs:
+        if self.graph is None or self.inputs:
             return False
-        return not (isinstance(self.given, str) or getattr(self.given, "is_fixed", False))
+        return not (isinstance(self.graph, str) or getattr(self.graph, "is_fixed", False))
 
     def __deepcopy__(self, memo: Any) -> "Slot":
         return self
@@ -107,11 +107,11 @@ class Patch:
                 device=next(self.model.parameters()).device,
             )
             if getattr(self.model.config, "is_encoder_decoder", False):
-                both = {"decoder_input_ids": tokens}
+                decoder_inputs = {"decoder_input_ids": tokens}
             else:
-                both = {}
+                decoder_inputs = {}
             with torch.no_grad():
-                self.model(input_ids=tokens, **both)
+                self.model(input_ids=tokens, **decoder_inputs)
         if length is None:
             last = self.last
         else:
@@ -152,7 +152,7 @@ class Patch:
     @property
     def has_own_layers(self) -> bool:
         """True if some layer keeps the model's connectivity, which masks must then hold."""
-        return any(slot.given is None or slot.given == OWN for slot in self.slots.values())
+        return any(slot.graph is None or slot.graph == OWN for slot in self.slots.values())
 
     def implementation(self, config: Any) -> str:
         """The name in a configuration before the patch."""
@@ -220,7 +220,7 @@ class Patch:
         S = key.shape[2]
         device = query.device
         frame = self.frame(slot, ticket or self._beneath(mask, T, S), T, S)
-        if slot.given == OWN:
+        if slot.graph == OWN:
             graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal)
             self._ran(slot, graphs)
             return full_rows(frame, B, graphs, device)
@@ -233,13 +233,13 @@ class Patch:
         if slot.is_open and not crosses:
             frame = tokens.split(frame, B, virtual[1])
         elif not slot.inputs and not crosses and length is None:
-            _check_larger(slot.given, frame, tokens, B)
+            _check_larger(slot.graph, frame, tokens, B)
         call = None
         remember = self._remember
         if slot.inputs:
             call = self.call_of(ticket)
             remember = frame.remember
-        key_of = (id(slot.given), frame.key, B, length, device, call, virtual)
+        key_of = (id(slot.graph), frame.key, B, length, device, call, virtual)
         job, graphs = remember(
             key_of, lambda: self._job(slot, frame, call, length, virtual, B, device)
         )
@@ -289,8 +289,10 @@ class Patch:
                     sizes.append((piece.length - virtual[1], targets))
                 else:
                     sizes.append((length or piece.length - virtual[1], None))
-            made = {size: sized(slot.given, *size) for size in dict.fromkeys(sizes)}
-            graphs = [behind(made[size], *virtual, is_causal=slot.is_causal) for size in sizes]
+            sized_graphs = {size: sized(slot.graph, *size) for size in dict.fromkeys(sizes)}
+            graphs = [
+                behind(sized_graphs[size], *virtual, is_causal=slot.is_causal) for size in sizes
+            ]
         if length is None and not crosses and not slot.inputs:
             for graph, piece in zip(graphs, frame.pieces, strict=True):
                 if piece.targets.node > virtual[1]:
@@ -299,17 +301,17 @@ class Patch:
 
     def _remember(self, key: Any, make: Callable[[], Any]) -> Any:
         with self._lock:
-            made = self._jobs.pop(key, None)
-        if made is None:
-            made = make()
+            result = self._jobs.pop(key, None)
+        if result is None:
+            result = make()
         with self._lock:
-            self._jobs[key] = made
+            self._jobs[key] = result
             while len(self._jobs) > _KEPT:
                 self._jobs.popitem(last=False)
-        return made
+        return result
 
     def written_in(self, cache: Any) -> dict[Any, Written] | None:
-        """What the tokens in a cache read, to be updated by each step of ``generate``."""
+        """The sources of the tokens in a cache, to be updated by each step of ``generate``."""
         if cache is None:
             return None
         written = self.written.setdefault(cache, {})
@@ -339,7 +341,7 @@ class Patch:
         lines: dict[str, list[str]] = {}
         for place, slot in self.slots.items():
             lines.setdefault(place.stack, []).append(
-                "as it was" if slot.given is None else _shown(slot.given)
+                "as it was" if slot.graph is None else _shown(slot.graph)
             )
         parts = [
             f"{stack} x {len(names)} on {', '.join(dict.fromkeys(names))}"
@@ -363,9 +365,9 @@ def _check_larger(graph: Any, frame: Frame, tokens: TokenInputs, batch: int) -> 
         )
 
 
-def _shown(given: Given) -> str:
-    if given == OWN:
+def _shown(graph: Given) -> str:
+    if graph == OWN:
         return "its own masks"
-    if is_graph(given):
-        return given.name
-    return getattr(given, "__name__", repr(given))
+    if is_graph(graph):
+        return graph.name
+    return getattr(graph, "__name__", repr(graph))

@@ -128,14 +128,14 @@ class Ticket:
         mask: Any = sdpa_mask(**{**self.request, **_WHOLE})
         return cast(Tensor, mask)
 
-    def says_nothing(self, *, own: bool) -> bool:
-        """True if all tokens are unmasked; with ``own`` also if the model's layers need no mask."""
+    def says_nothing(self, *, own_layers: bool) -> bool:
+        """True if all tokens are unmasked; with ``own_layers`` also if the model's layers need no mask."""
         request = self.request
         if request["q_offset"] or request["kv_offset"]:
             return False
         if request["q_length"] != request["kv_length"]:
             return False
-        if own and not self._skips_mask:
+        if own_layers and not self._skips_mask:
             return False
         present = request.get("attention_mask")
         return present is None or bool(present.all())
