@@ -117,8 +117,8 @@ def audit_one(mask: AttentionGraph, expect: AttentionGraph, budget: int) -> Audi
     expected_size = (expect.num_targets, expect.num_sources)
     if size != expected_size:
         raise GraphError(
-            f"mask is {size[0]} x {size[1]} (targets, sources), and {expect.name} {expected_size[0]} x "
-            f"{expected_size[1]}"
+            f"mask is {size[0]} x {size[1]} (targets, sources), and {expect.name} "
+            f"{expected_size[0]} x {expected_size[1]}"
         )
     mask = mask.to("cpu")
     expect = expect.to("cpu")

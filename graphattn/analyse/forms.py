@@ -22,8 +22,8 @@ def need_square(graph: AttentionGraph, subject: str) -> None:
     need_graph(graph, subject)
     if not graph.is_square:
         raise GraphError(
-            f"{subject} needs a square graph, whose sources and targets are the same nodes; this one "
-            f"has {graph.num_targets} targets and {graph.num_sources} sources"
+            f"{subject} needs a square graph, whose sources and targets are the same nodes; this "
+            f"one has {graph.num_targets} targets and {graph.num_sources} sources"
         )
 
 

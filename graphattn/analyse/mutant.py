@@ -29,7 +29,7 @@ class Mutant:
         changed: What was made instead; it may hold the part.
         argument: Name and value, where an argument of the call is another one.
         counted: Whether to say how many sources a target reads too many or too few.
-        rank: Rarity: 0 for the commonest; from ``REMOTE`` on it is named where nothing else explains.
+        rank: Rarity: 0 for the commonest; from ``REMOTE`` on, named where nothing else explains.
     """
 
     words: str

@@ -36,8 +36,8 @@ def too_many(graph: AttentionGraph, subject: str) -> GraphError:
     else:
         fewer = ""
     return GraphError(
-        f"{subject} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule it "
-        f"has about {rows:,} pieces (limit {MOST_LISTED:,}); ask the same of a smaller size{fewer}"
+        f"{subject} on {graph.name} ({graph.num_targets:,} targets) needs its edges, and as a rule "
+        f"it has about {rows:,} pieces (limit {MOST_LISTED:,}); ask the same of a smaller size{fewer}"
     )
 
 

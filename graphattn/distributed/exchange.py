@@ -125,8 +125,8 @@ class Processes:
             return run()
         except (RuntimeError, ValueError) as error:
             raise ProcessError(
-                f"process {self.rank} of {self.number} could not {action}: another has ended, or was "
-                "later than the timeout of the process group; see its own error "
+                f"process {self.rank} of {self.number} could not {action}: another has ended, or "
+                "was later than the timeout of the process group; see its own error "
                 f"({str(error).splitlines()[0][:200]})"
             ) from error
 

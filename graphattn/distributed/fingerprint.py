@@ -41,7 +41,8 @@ def agree(
     if not isinstance(graph, AttentionGraph):
         own_facts["edges"] = hash(tuple(graph.hashes))
     elif graph.edges.is_listed:
-        own_facts["edges"] = hashed(graph.edges.edge_index.cpu().flatten())  # type: ignore[attr-defined]
+        edge_index = graph.edges.edge_index  # type: ignore[attr-defined]
+        own_facts["edges"] = hashed(edge_index.cpu().flatten())
     every = processes.gathered(own_facts)
     for fact in own_facts:
         values = [process_facts.get(fact) for process_facts in every]

@@ -93,7 +93,7 @@ class Some(NamedTuple):
     def of(
         cls, own_edges: OwnEdges, place: Tensor, columns: int, all_edges: EdgeTensors, edges: Tensor
     ) -> "Some":
-        """Edges of ``all_edges`` by index (E_p,), ascending; a source is the column ``place`` (S,)."""
+        """Edges of all by index (E_p,), ascending; a source is the column ``place`` (S,)."""
         numbers, local = local_edges(own_edges, place[own_edges.source], columns, all_edges.device)
         local.seed_of_all = all_edges.seed_of_all
         return cls(local, torch.searchsorted(edges, numbers).to(all_edges.device))

@@ -116,7 +116,7 @@ def _backends(backends: Any, subject: Subject) -> tuple[str, ...]:
 def _subject(
     subject: Any, graph: Any, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
 ) -> Subject:
-    """What is verified: attention on a graph, a layer on a graph, or a function on a graph."""
+    """The subject to verify: attention on a graph, a layer on a graph, or a function on a graph."""
     subject = as_examples(subject)
     graph = as_examples(graph)
     if isinstance(subject, GraphLike):
@@ -126,10 +126,10 @@ def _subject(
             )
         graph = subject
     if isinstance(graph, GraphLike) and graph.is_open:
-        made = "pattern(num_nodes)"
+        call = "pattern(num_nodes)"
         if isinstance(graph, Pattern) and graph.on_points:
-            made = "recipe(pos, batch)"
-        raise GraphError(f"{graph!r} has no size yet; verify the graph of one, {made}")
+            call = "recipe(pos, batch)"
+        raise GraphError(f"{graph!r} has no size yet; verify the graph of one, {call}")
     if isinstance(graph, Chosen):
         return _on_chosen(subject, graph, seed, options, dtypes)
     if isinstance(subject, PerHead | PerExample):

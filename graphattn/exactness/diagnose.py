@@ -74,12 +74,12 @@ def _wrong_targets(
 ) -> Tensor:
     """All targets whose output is wrong, the worst first, on the CPU."""
     subject = only_stable(subject, stability(subject, case, dtype, pieces))
-    wide = detached(subject.leaves(case, dtype), torch.float64)
+    upcast = detached(subject.leaves(case, dtype), torch.float64)
     with torch.no_grad():
         output = subject.run(detached(subject.leaves(case, dtype)), case, row.backend).output
         right = torch.zeros_like(output, dtype=torch.float64)
         for piece in pieces:
-            part = subject.problem(wide, case, piece).solve(piece).output
+            part = subject.problem(upcast, case, piece).solve(piece).output
             right.index_copy_(subject.output_axis, piece.targets, part)
     apart = differences(output, right, subject.output_axis)
     order = torch.argsort(apart, descending=True, stable=True)
@@ -273,7 +273,7 @@ class _Look:
         return [words for words, make in mistakes if self._explains(make(self.scene))]
 
     def _mutants(self) -> tuple[Mutants, list[Mutant]]:
-        """The mistakes about who reads whom that give this output."""
+        """The mistakes about edges that give this output."""
         mutants = Mutants(self.graph)
         matching = list[Mutant]()
         explains = dict[bytes, bool]()

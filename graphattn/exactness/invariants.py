@@ -294,8 +294,7 @@ def _removed_edge(probe: Probe) -> Outcome:
 
     Not one whose copies carry the same weight without it.
     """
-    # Less is rounding, as edges are now summed in another order; half precision rounds too coarsely
-    # to tell.
+    # Less is rounding, as edges are summed in another order; half precision rounds too coarsely.
     coarse = probe.dtype in (torch.float16, torch.bfloat16)
     if coarse:
         least = 0.0

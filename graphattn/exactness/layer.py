@@ -201,7 +201,7 @@ class LayerSubject:
         return leaves.get("context")
 
     def _positions(self, leaves: dict[str, Tensor]) -> tuple[Tensor, Tensor] | None:
-        """Of targets and of sources, (N,) or (N, A) for several axes."""
+        """Positions of targets and of sources, (N,) or (N, A) for several axes."""
         if "positions" in leaves:
             targets = leaves["positions"]
             sources = targets

@@ -251,7 +251,7 @@ class LayerTwin(DenseGraphAttention):
     def _named_operands(
         self, piece: Piece, sources: Tensor, edge_attr: Tensor | None
     ) -> NamedOperands:
-        """What a caller's normalisation takes by name, of the edges from some columns in a row."""
+        """Operands that a custom normalisation takes by name, for the edges of a row."""
         names = asked_by(self.normalize)
 
         def operands(row: int, column: Tensor) -> dict[str, Tensor | None]:

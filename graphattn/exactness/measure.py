@@ -91,7 +91,7 @@ def measure(
 
 
 def _order(subject: Subject, dtype: torch.dtype, pieces: Sequence[Piece], gradients: bool) -> int:
-    """How often to differentiate: twice in float64 where one piece has all targets."""
+    """Order of differentiation: twice in float64 where one piece has all targets."""
     if not gradients:
         return 0
     if dtype == torch.float64 and subject.owns_graph and pieces[0].complete:
@@ -185,8 +185,8 @@ def twins(
     where there are kinks, on which side it ends is luck.
     """
     leaves = subject.leaves(case, dtype)
-    wide = {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
-    truth = _twin(subject, case, wide, pieces, order, dtype)
+    upcast = {name: leaf.detach().double().requires_grad_() for name, leaf in leaves.items()}
+    truth = _twin(subject, case, upcast, pieces, order, dtype)
     if dtype == torch.float64:
         return truth, []
     T = subject.graph.num_targets
@@ -225,8 +225,8 @@ def _nudged(leaves: dict[str, Tensor], turn: int) -> dict[str, Tensor]:
     moved = {}
     for name, leaf in leaves.items():
         noise = seeded(f"nudge {name} {turn}", tuple(leaf.shape), 4).to(leaf.device)
-        wide = leaf.detach().double() * (1.0 + torch.finfo(leaf.dtype).eps * noise)
-        moved[name] = wide.to(leaf.dtype).requires_grad_(leaf.requires_grad)
+        value = leaf.detach().double() * (1.0 + torch.finfo(leaf.dtype).eps * noise)
+        moved[name] = value.to(leaf.dtype).requires_grad_(leaf.requires_grad)
     return moved
 
 

@@ -161,11 +161,11 @@ def _one_by_one(graph: AttentionGraph, at_once: int) -> Iterator[Piece]:
         count = max(1, min(count, slots // max(1, int(ordered[first + count - 1]))))
         yield rows.gathered(order[first : first + count].sort().values)
         first += count
-    wide = torch.nonzero(rows.degree > ROW_BY_ROW).flatten()
+    wide_targets = torch.nonzero(rows.degree > ROW_BY_ROW).flatten()
     first = 0
     count = 256
-    while first < wide.numel():
-        piece = rows.joint(wide[first : first + count])
+    while first < wide_targets.numel():
+        piece = rows.joint(wide_targets[first : first + count])
         if piece.targets.numel() > 1 and piece.cost > at_once:
             count = max(1, piece.targets.numel() // 2)
             continue

@@ -69,7 +69,7 @@ class Report:
         rows: The errors.
         checks: The invariants.
         refusals: Backends that did not run, and why.
-        notes: What the reader should know about how it was measured.
+        notes: Remarks on how it was measured.
         diagnosis: What explains a difference, if there is one.
     """
 

@@ -177,7 +177,7 @@ class Subject(Protocol):
 
     @property
     def run_on(self) -> GraphLike:
-        """What the report names: ``graph``, or what chooses its edges or gives each head its own."""
+        """The graph that the report names: ``graph``, a choice of its edges, or graphs of heads."""
         ...
 
     def request(self, case: Case, dtype: torch.dtype) -> Request | None:

@@ -61,7 +61,7 @@ class Content:
 class Chosen(GraphLike, Operand):
     """A graph whose edges the queries and keys of a call choose, for each example and head.
 
-    A pattern that waits for content, such as ``top_k(..., 8, within=causal(...))``, gives it at a
+    A pattern that needs content, such as ``top_k(..., 8, within=causal(...))``, gives it at a
     size. Tensors of edges (score biases, edge features, weights) are in the edge order of
     :meth:`union`, all edges that may be chosen; the weight of an edge that is not chosen is 0. The
     choice has no gradient: queries and keys get theirs through the scores of the chosen edges.
@@ -297,7 +297,7 @@ def _refuse_export(graph: Chosen) -> None:
 
 
 def lacks(owner: str, name: str, remedy: str) -> AttributeError:
-    """What stands for a graph and is none lacks an attribute: a graph's comes with its remedy."""
+    """Error of a missing attribute; if it is a graph's, with a remedy."""
     if name.startswith("_") or not hasattr(AttentionGraph, name):
         return AttributeError(f"{owner!r} object has no attribute {name!r}")
     return AttributeError(f"{owner} has no {name}{remedy}")

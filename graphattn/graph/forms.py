@@ -275,7 +275,7 @@ def of_mask(mask: Tensor) -> Edges:
 
 
 def of_function(
-    num_targets: int, num_sources: int, function: PairTest, given: PairTest | None = None
+    num_targets: int, num_sources: int, function: PairTest, user_function: PairTest | None = None
 ) -> Edges:
     """The pairs for which a function of (target, source) is True.
 
@@ -285,10 +285,10 @@ def of_function(
         num_targets: T.
         num_sources: S.
         function: Called on whole rows, a chunk at a time.
-        given: The caller's own function, if ``function`` moves its pairs to another device.
+        user_function: The caller's own function, if ``function`` moves its pairs to another device.
     """
-    if given is None:
-        given = function
+    if user_function is None:
+        user_function = function
 
     def rows(target: Tensor) -> Runs:
         if num_sources > _LONGEST_ROW:
@@ -311,11 +311,11 @@ def of_function(
         rows,
         runs_per_row=num_sources,
         contains=lambda target, source: checked_answer(function, target, source),
-        # ``given`` may return a constant, a bool and no tensor
-        test=lambda target, source: (target >= 0) & given(target, source),
+        # ``user_function`` may return a constant, a bool and no tensor
+        test=lambda target, source: (target >= 0) & user_function(target, source),
     )
-    edges.function = given
-    edges.remade = (of_function, (num_targets, num_sources, function, given))
+    edges.function = user_function
+    edges.remade = (of_function, (num_targets, num_sources, function, user_function))
     return edges
 
 

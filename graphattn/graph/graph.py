@@ -347,13 +347,13 @@ class AttentionGraph(GraphLike, Operand):
         pairs = [edges.source + edges.target * edges.num_sources for edges in (here, there)]
         return torch.equal(self.images.keys(pairs[0]), other.images.keys(pairs[1]))
 
-    def need_no_images(self, what: str) -> None:
+    def need_no_images(self, subject: str) -> None:
         """Refuse what is about pairs, of which a cell that repeats has several edges."""
         if self.images is None:
             return
         raise GraphError(
-            f"{what} is of pairs of nodes, and {self.name} has an edge for each image of a pair; "
-            'for its pairs pass edge_index to from_edge_index with duplicates="merge"'
+            f"{subject} is of pairs of nodes, and {self.name} has an edge for each image of a "
+            'pair; for its pairs pass edge_index to from_edge_index with duplicates="merge"'
         )
 
     def to(self, device: torch.device | str) -> "AttentionGraph":
@@ -365,10 +365,10 @@ class AttentionGraph(GraphLike, Operand):
 
     # --- algebra
 
-    def _need_square(self, what: str) -> None:
+    def _need_square(self, subject: str) -> None:
         if not self.is_square:
             raise GraphError(
-                f"{what} needs a square graph, whose sources and targets are the same nodes; "
+                f"{subject} needs a square graph, whose sources and targets are the same nodes; "
                 f"this one has {self.num_targets} targets and {self.num_sources} sources"
             )
 
@@ -645,35 +645,37 @@ class AttentionGraph(GraphLike, Operand):
         return self._made(edges, name, function, **options)
 
     def _both_sides(
-        self, what: str, nodes: Any, targets: Any, sources: Any
+        self, subject: str, nodes: Any, targets: Any, sources: Any
     ) -> tuple[Tensor, Tensor]:
         if nodes is not None:
             if targets is not None or sources is not None:
                 raise GraphError(
-                    f"{what} takes nodes for both sides, or targets= and sources=, not both forms"
+                    f"{subject} takes nodes for both sides, or targets= and sources=, not both "
+                    "forms"
                 )
-            self._need_square(f"{what}(nodes)")
+            self._need_square(f"{subject}(nodes)")
             targets = sources = nodes
         return (
-            self._choice(targets, self.num_targets, f"{what}: targets"),
-            self._choice(sources, self.num_sources, f"{what}: sources"),
+            self._choice(targets, self.num_targets, f"{subject}: targets"),
+            self._choice(sources, self.num_sources, f"{subject}: sources"),
         )
 
-    def _choice(self, chosen: Any, size: int, what: str) -> Tensor:
+    def _choice(self, chosen: Any, size: int, argument: str) -> Tensor:
         if chosen is None:
             return every_node(size)
-        chosen = table(chosen, what, "node numbers (n,) or a bool mask (N,)", GraphError).cpu()
+        chosen = table(chosen, argument, "node numbers (n,) or a bool mask (N,)", GraphError).cpu()
         if chosen.dtype == torch.bool:
             if chosen.shape != (size,):
                 raise GraphError(
-                    f"{what} as a bool mask must have shape ({size},), got {tuple(chosen.shape)}"
+                    f"{argument} as a bool mask must have shape ({size},), got "
+                    f"{tuple(chosen.shape)}"
                 )
             return torch.nonzero(chosen).flatten()
         if chosen.numel() == 0:
             chosen = chosen.to(torch.int64)
-        chosen = self._index(chosen, size, what).flatten().clone()  # a rule keeps it
+        chosen = self._index(chosen, size, argument).flatten().clone()  # a rule keeps it
         if torch.unique(chosen).numel() != chosen.numel():
-            raise GraphError(f"{what} must be distinct, got a node twice")
+            raise GraphError(f"{argument} must be distinct, got a node twice")
         return chosen
 
     # --- looking at it
@@ -724,10 +726,10 @@ def wrapped(graph: Any, sign: str) -> str:
     return graph.name
 
 
-def need_graph(graph: Any, what: str) -> None:
+def need_graph(graph: Any, subject: str) -> None:
     """Raise a GraphError with advice unless ``graph`` is one AttentionGraph."""
     if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, f"{what} needs an AttentionGraph")
+        raise no_graph(graph, f"{subject} needs an AttentionGraph")
 
 
 def _listed_hops(edges: Listed, k: int) -> Listed:

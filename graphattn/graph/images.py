@@ -91,8 +91,8 @@ def lexicographic(columns: Tensor) -> Tensor:
 
 def joined_images(parts: Sequence["tuple[Images | None, int]"], device: torch.device) -> Images:
     """The images of graphs side by side, each with its number of edges; some have none."""
-    known = [images for images, _ in parts if images is not None]
-    axes = {images.offsets.shape[1] for images in known}
+    present = [images for images, _ in parts if images is not None]
+    axes = {images.offsets.shape[1] for images in present}
     if len(axes) > 1:
         raise GraphError(f"graphs side by side must have cells of as many axes, got {sorted(axes)}")
     (width,) = axes
@@ -110,7 +110,7 @@ def joined_images(parts: Sequence["tuple[Images | None, int]"], device: torch.de
         offsets.append(images.offsets)
         numbers.append(number + first)
         first += len(images.cells)
-    cells = torch.cat([images.cells for images in known])
+    cells = torch.cat([images.cells for images in present])
     if len(cells) == 1:
         return Images(torch.cat(offsets), cells)
     return Images(torch.cat(offsets), cells, torch.cat(numbers))
@@ -200,8 +200,8 @@ def images_of_edges(
             f"offsets must have shape ({target.numel()}, {axes}), a row for each edge, got "
             f"{tuple(steps.shape)}"
         )
-    for name, given, x in (("offsets", offsets, steps), ("cell", cell, cells)):
-        if isinstance(given, Tensor) and x.device != target.device:
+    for name, value, x in (("offsets", offsets, steps), ("cell", cell, cells)):
+        if isinstance(value, Tensor) and x.device != target.device:
             raise GraphError(
                 f"{name} is on {x.device} and edge_index on {target.device}; move one of them"
             )

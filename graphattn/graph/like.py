@@ -1,4 +1,4 @@
-"""What may be passed as a graph: the protocol that a call of attention asks of it."""
+"""The protocol of an object passed as a graph: all that a call of attention asks of it."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -173,21 +173,21 @@ class GraphLike:
         return self, query(), keys(key, value)
 
 
-def of_one_list(made: Class) -> Class:
+def of_one_list(graph_class: Class) -> Class:
     """A class decorator: its only argument is a list of graphs, and several graphs are refused."""
-    init = made.__init__  # type: ignore[misc]
+    init = graph_class.__init__  # type: ignore[misc]
 
     @wraps(init)
     def checked(self: Any, *graphs: Any, **named: Any) -> None:
         if len(graphs) > 1:
             raise GraphError(
-                f"{made.__name__} takes one list of graphs, got {len(graphs)} arguments; pass "
-                f"{made.__name__}([...])"
+                f"{graph_class.__name__} takes one list of graphs, got {len(graphs)} arguments; "
+                f"pass {graph_class.__name__}([...])"
             )
         init(self, *graphs, **named)
 
-    made.__init__ = checked  # type: ignore[misc]
-    return made
+    graph_class.__init__ = checked  # type: ignore[misc]
+    return graph_class
 
 
 def need_fixed(graph: Any, argument: str) -> None:

@@ -38,11 +38,11 @@ class Listed(Edges):
         """No intervals: the list is the form of these edges."""
 
     def contains(self, target: Tensor, source: Tensor) -> Tensor:
-        wanted = (target * self.num_sources + source).to(self.key.device).contiguous()
+        pair_key = (target * self.num_sources + source).to(self.key.device).contiguous()
         if self.key.numel() == 0:
-            return torch.zeros_like(wanted, dtype=torch.bool).to(target.device)
-        place = torch.searchsorted(self.key, wanted).clamp(max=self.key.numel() - 1)
-        return (self.key[place] == wanted).to(target.device)
+            return torch.zeros_like(pair_key, dtype=torch.bool).to(target.device)
+        place = torch.searchsorted(self.key, pair_key).clamp(max=self.key.numel() - 1)
+        return (self.key[place] == pair_key).to(target.device)
 
     @property
     def mean_degree(self) -> int:

@@ -42,10 +42,10 @@ def constant_result(function: Callable[P, T]) -> Callable[P, T]:
 
     @assume_constant
     def found(graphs: tuple[int, ...], *args: Any, **options: Any) -> T:
-        given = [
+        operands = [
             cast(at, py_object).value if at else arg for at, arg in zip(graphs, args, strict=True)
         ]
-        return function(*given, **options)
+        return function(*operands, **options)
 
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> T:
@@ -87,10 +87,10 @@ def not_followed(function: Callable[P, T], reason: str | None = None) -> Callabl
     return call
 
 
-def not_compiled(made: Class) -> Class:
+def not_compiled(object_class: Class) -> Class:
     """A class decorator: torch.compile breaks the graph where an object is constructed."""
-    made.__init__ = not_followed(made.__init__, _WHY)  # type: ignore[misc]
-    return made
+    object_class.__init__ = not_followed(object_class.__init__, _WHY)  # type: ignore[misc]
+    return object_class
 
 
 def plain_operations_only() -> bool:

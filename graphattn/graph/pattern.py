@@ -64,7 +64,7 @@ class Pattern(GraphLike, Operand):
 
     Attributes:
         on_grid: True if a builder in it takes the axes of a grid.
-        made: The cached graphs, by :func:`cache_key`.
+        shelf: The cached graphs, by :func:`cache_key`.
 
     Example:
         >>> from graphattn.graphs import global_tokens, sliding_window
@@ -96,7 +96,7 @@ class Pattern(GraphLike, Operand):
 
     expression: Expression
     on_grid: bool = field(init=False)
-    made: "Shelf" = field(default_factory=lambda: Shelf(), init=False)
+    shelf: "Shelf" = field(default_factory=lambda: Shelf(), init=False)
 
     def __post_init__(self) -> None:
         expected = "a pattern is made by a builder with ... for its size, such as causal(...)"
@@ -171,7 +171,7 @@ class Pattern(GraphLike, Operand):
             shape = tuple(size)
         sources: Any = num_sources
         key = cache_key(shape, sources)
-        graph: AttentionGraph = self.made.kept(key, lambda: self._of_size(shape, sources))
+        graph: AttentionGraph = self.shelf.cached(key, lambda: self._of_size(shape, sources))
         return graph
 
     def at(self, size: Size, num_sources: int | None = None) -> Any:
@@ -184,7 +184,7 @@ class Pattern(GraphLike, Operand):
         if num_sources is not None:
             num_sources = index(num_sources)
         _make(self, size, num_sources)
-        return getattr(self.made, cache_key(size, num_sources))
+        return getattr(self.shelf, cache_key(size, num_sources))
 
     def at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
         """The graph at the sizes of ``query`` and ``key`` (..., nodes, heads, width).
@@ -218,7 +218,7 @@ class Pattern(GraphLike, Operand):
         start = first + index(past)
         end = start + index(num_targets)
         _make_rows(self, first, start, end)
-        return getattr(self.made, _rows_key(first, start, end))
+        return getattr(self.shelf, _rows_key(first, start, end))
 
     @property
     def _has_rows(self) -> bool:
@@ -251,7 +251,7 @@ class Pattern(GraphLike, Operand):
         return graph
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "made": Shelf()}
+        return {**self.__dict__, "shelf": Shelf()}
 
     __or__ = _forward("|")
     __ror__ = _forward("|", swapped=True)
@@ -287,7 +287,7 @@ class Pattern(GraphLike, Operand):
 class Shelf:
     """Graphs as attributes: torch.compile sees one added during tracing, unlike a dict's item."""
 
-    def kept(self, key: str, make: Callable[[], Any]) -> Any:
+    def cached(self, key: str, make: Callable[[], Any]) -> Any:
         """``make()``, cached among the last few."""
         cached = vars(self)
         graph = cached.get(key)
@@ -336,7 +336,7 @@ def _make_rows(pattern: Pattern, first: int, start: int, end: int) -> None:
     def rows() -> AttentionGraph:
         return pattern(end).subgraph(targets=range(start, end), sources=range(first, end))
 
-    pattern.made.kept(_rows_key(first, start, end), rows)
+    pattern.shelf.cached(_rows_key(first, start, end), rows)
 
 
 def _shape_of(x: Any) -> str:

@@ -65,7 +65,7 @@ class PerExample(GraphLike, Immutable):
     remedy = "pass one of its .graphs, or .union(), all examples side by side in one row of nodes"
 
     graphs: tuple[Example, ...]
-    made: Shelf = field(default_factory=Shelf, init=False)
+    shelf: Shelf = field(default_factory=Shelf, init=False)
     _memo: dict[Any, Any] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class PerExample(GraphLike, Immutable):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "made": Shelf(), "_memo": {}}
+        return {**self.__dict__, "shelf": Shelf(), "_memo": {}}
 
     def made_by(self, *args: Any, **options: Any) -> "PerExample":
         """Itself: its graphs, not the batch, keep the calls that made them."""
@@ -210,7 +210,7 @@ class PerExample(GraphLike, Immutable):
         for graph in self.graphs:
             graph.at(size, num_sources)
         _size(self, size, num_sources)
-        sized: PerExample = getattr(self.made, cache_key(size, num_sources))
+        sized: PerExample = getattr(self.shelf, cache_key(size, num_sources))
         return sized
 
     def at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> "PerExample":
@@ -222,7 +222,7 @@ class PerExample(GraphLike, Immutable):
         T = index(query.shape[-3])
         step = (T, index(key.shape[-3]) + past, past, dropped)
         _make_step(self, *step)
-        sized: PerExample = getattr(self.made, _step_key(*step))
+        sized: PerExample = getattr(self.shelf, _step_key(*step))
         return sized
 
     def of_each(self, make: Callable[[Any], Any]) -> "PerExample":
@@ -253,7 +253,7 @@ class PerExample(GraphLike, Immutable):
         A :class:`PerHead` if one of them is.
         """
         _join(self)
-        row: Joined = self.made.joined  # type: ignore[attr-defined]
+        row: Joined = self.shelf.joined  # type: ignore[attr-defined]
         return row
 
     def union(self) -> AttentionGraph:
@@ -263,7 +263,7 @@ class PerExample(GraphLike, Immutable):
         """
         if self.runs_apart:
             _join_unions(self)
-            union: AttentionGraph = self.made.union  # type: ignore[attr-defined]
+            union: AttentionGraph = self.shelf.union  # type: ignore[attr-defined]
             return union
         return self.side_by_side.union()
 
@@ -271,7 +271,7 @@ class PerExample(GraphLike, Immutable):
     def of_whole(self) -> AttentionGraph:
         """The edges of :meth:`union`, in their order, between the T and S nodes of any example."""
         _join_nodes(self)
-        edges: AttentionGraph = self.made.of_whole  # type: ignore[attr-defined]
+        edges: AttentionGraph = self.shelf.of_whole  # type: ignore[attr-defined]
         return edges
 
     @property
@@ -410,7 +410,7 @@ class PerExample(GraphLike, Immutable):
     @property
     def _calls(self) -> GraphByGraph:
         _make_calls(self)
-        calls: GraphByGraph = self.made.calls  # type: ignore[attr-defined]
+        calls: GraphByGraph = self.shelf.calls  # type: ignore[attr-defined]
         return calls
 
     def __repr__(self) -> str:
@@ -465,7 +465,7 @@ def _blocks(graphs: PerExample) -> tuple[Block, ...]:
 
 @constant_result
 def _size(graphs: PerExample, size: int | tuple[int, ...], num_sources: int | None) -> None:
-    graphs.made.kept(
+    graphs.shelf.cached(
         cache_key(size, num_sources),
         lambda: PerExample(tuple(x.at(size, num_sources) for x in graphs.graphs)),
     )
@@ -477,18 +477,19 @@ def _step_key(*step: int) -> str:
 
 @constant_result
 def _make_step(graphs: PerExample, *step: int) -> None:
-    graphs.made.kept(
+    graphs.shelf.cached(
         _step_key(*step), lambda: PerExample(tuple(x.at_step(*step) for x in graphs.graphs))
     )
 
 
 @constant_result
 def _make_calls(graphs: PerExample) -> None:
-    if hasattr(graphs.made, "calls"):
+    if hasattr(graphs.shelf, "calls"):
         return
     first: dict[Any, Any] = {}
     alike = [first.setdefault(_call_of(graph), graph) for graph in graphs._sized]
-    graphs.made.calls = GraphByGraph.of(tuple(alike), graphs.num_targets)  # type: ignore[attr-defined]
+    calls = GraphByGraph.of(tuple(alike), graphs.num_targets)
+    graphs.shelf.calls = calls  # type: ignore[attr-defined]
 
 
 def _call_of(graph: AttentionGraph | PerHead) -> Any:
@@ -505,21 +506,22 @@ def _call_of(graph: AttentionGraph | PerHead) -> Any:
 
 @constant_result
 def _join(graphs: PerExample) -> None:
-    if not hasattr(graphs.made, "joined"):
-        made = without_modes(partial(joined, graphs._calls.of_examples, padded=True))
-        graphs.made.joined = made  # type: ignore[attr-defined]
+    if not hasattr(graphs.shelf, "joined"):
+        batch = without_modes(partial(joined, graphs._calls.of_examples, padded=True))
+        graphs.shelf.joined = batch  # type: ignore[attr-defined]
 
 
 @constant_result
 def _join_unions(graphs: PerExample) -> None:
-    if not hasattr(graphs.made, "union"):
+    if not hasattr(graphs.shelf, "union"):
         unions = [graph.union() for graph in graphs._sized]
-        graphs.made.union = without_modes(partial(in_blocks, unions, True))  # type: ignore[attr-defined]
+        union = without_modes(partial(in_blocks, unions, True))
+        graphs.shelf.union = union  # type: ignore[attr-defined]
 
 
 @constant_result
 def _join_nodes(graphs: PerExample) -> None:
-    if hasattr(graphs.made, "of_whole"):
+    if hasattr(graphs.shelf, "of_whole"):
         return
     T = graphs.num_targets
     S = graphs.num_sources
@@ -527,7 +529,7 @@ def _join_nodes(graphs: PerExample) -> None:
     source, target = union.edge_index
     edges = listed(target % max(1, T), source % max(1, S), T, S)
     of_whole = AttentionGraph(edges, union.name, union.device)
-    graphs.made.of_whole = of_whole  # type: ignore[attr-defined]
+    graphs.shelf.of_whole = of_whole  # type: ignore[attr-defined]
 
 
 @partial(

@@ -173,8 +173,8 @@ class PerHead(GraphLike, Immutable):
         if number not in self._memo:
             union = self.union()._listed()
             graph = self.graphs[number]
-            wanted = graph.target * self.num_sources + graph.source
-            place = torch.searchsorted(union.key, wanted.to(union.key.device))
+            pair_key = graph.target * self.num_sources + graph.source
+            place = torch.searchsorted(union.key, pair_key.to(union.key.device))
             self._memo[number] = union.order[place]
         index: Tensor = self._memo[number]
         return index

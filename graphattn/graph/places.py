@@ -33,8 +33,8 @@ def count_of_clouds(batch: Tensor | None) -> int:
     return 0
 
 
-def no_places(given: dict[str, Any]) -> None:
+def no_places(arguments: dict[str, Any]) -> None:
     """Refuse clouds, queries, faces and cells without positions."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is not None:
             raise GraphError(f"{name} needs positions, got no pos; pass recipe(pos, batch)")

@@ -265,12 +265,14 @@ def block_counts(
     partial = torch.zeros(num_tile_rows * columns, dtype=torch.int64)
     head = torch.minimum(hi, (first + 1) * width) - lo
     partial.index_add_(0, tile_row * columns + first, head)
-    many = last > first
-    partial.index_add_(0, (tile_row * columns + last)[many], (hi - last * width)[many])
+    spans_tiles = last > first
+    partial.index_add_(
+        0, (tile_row * columns + last)[spans_tiles], (hi - last * width)[spans_tiles]
+    )
     # Tiles strictly between the first and the last are covered over their whole width.
     step = torch.zeros(num_tile_rows * (columns + 1), dtype=torch.int64)
-    one = torch.ones_like(row[many])
-    step.index_add_(0, (tile_row * (columns + 1) + first + 1)[many], one)
-    step.index_add_(0, (tile_row * (columns + 1) + last)[many], -one)
+    one = torch.ones_like(row[spans_tiles])
+    step.index_add_(0, (tile_row * (columns + 1) + first + 1)[spans_tiles], one)
+    step.index_add_(0, (tile_row * (columns + 1) + last)[spans_tiles], -one)
     covered = step.view(num_tile_rows, columns + 1).cumsum(1)[:, :columns]
     return partial.view(num_tile_rows, columns) + covered * width

@@ -102,7 +102,8 @@ def _virtual_tokens(model: Any) -> dict[str, int]:
     if result and all(part is not around for part in patch.model.modules()):
         raise OptionError(
             f"the adapter around the patched model has {max(result.values())} virtual tokens, "
-            "which are not patched; patch the model of PEFT in place of the model in it: ga.patch(peft_model, graph)"
+            "which are not patched; patch the model of PEFT in place of the model in it: "
+            "ga.patch(peft_model, graph)"
         )
     return result
 

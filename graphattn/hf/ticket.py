@@ -129,7 +129,7 @@ class Ticket:
         return cast(Tensor, mask)
 
     def says_nothing(self, *, own_layers: bool) -> bool:
-        """True if all tokens are unmasked; with ``own_layers`` also if the model's layers need no mask."""
+        """True if no token is masked, and with ``own_layers`` if the model's layers need no mask."""
         request = self.request
         if request["q_offset"] or request["kv_offset"]:
             return False

@@ -113,18 +113,18 @@ def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1)
     pattern.
     """
     _join(pattern, grid, number, times)
-    return getattr(pattern.made, _joined(grid, number, times))
+    return getattr(pattern.shelf, _joined(grid, number, times))
 
 
 @constant_result  # Python that torch.compile does not trace
 def _join(pattern: Pattern, grid: Size, number: int, times: int) -> None:
-    if not hasattr(pattern.made, _joined(grid, number, times)):
+    if not hasattr(pattern.shelf, _joined(grid, number, times)):
         graph = pattern.at(grid)
         if number and graph.num_targets == math.prod(grid):
             graph = graph.with_global_tokens(number)
         if times > 1:
             graph = disjoint_union([graph] * times)
-        setattr(pattern.made, _joined(grid, number, times), graph)
+        setattr(pattern.shelf, _joined(grid, number, times), graph)
 
 
 def _joined(grid: Size, number: int, times: int) -> str:

@@ -292,13 +292,13 @@ def least_work(graph: AttentionGraph) -> int:
     return graph.num_edges + ROW_WORK * int(torch.count_nonzero(graph.in_degree))
 
 
-def _sampled(rows: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _sampled(rows: Tensor, selected: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """A sample of the selected blocks, of those of few rows and of the others separately.
 
     A few million rows in total.
     """
     few = rows <= TWINS
-    for kind in (wanted & ~few, wanted & few):
+    for kind in (selected & ~few, selected & few):
         block = torch.nonzero(kind).flatten()
         if block.numel():
             afford = int(ROWS_BUDGET / max(1.0, float(rows[block].double().mean())))
@@ -308,8 +308,10 @@ def _sampled(rows: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _members(cut: Cut, sample: Tensor) -> tuple[Tensor, Tensor]:
     """The targets of some blocks, ascending, and the index of the block of each among them."""
-    wanted = torch.isin(cut.block, sample)
-    return cut.target[wanted], torch.unique_consecutive(cut.block[wanted], return_inverse=True)[1]
+    in_sample = torch.isin(cut.block, sample)
+    return cut.target[in_sample], torch.unique_consecutive(
+        cut.block[in_sample], return_inverse=True
+    )[1]
 
 
 def _twins(edges: Edges, num_targets: int) -> Tensor:

@@ -17,8 +17,8 @@ _MOST_KNOWN = 256
 
 def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
     """``make()``, cached for this graph under ``key``."""
-    kept: T = graph._remember(key, make)
-    return kept
+    result: T = graph._remember(key, make)
+    return result
 
 
 def known(graph: Any, kind: str, key: Hashable, make: Callable[[], T]) -> T:

@@ -90,10 +90,10 @@ def edges_of_rows(
 
 
 def _cheapest(layout: EdgeLayout, rows: int, columns: int) -> Reuse:
-    """The size of tiles that costs least; one sort tells the distinct columns of all sizes."""
+    """The size of tiles that costs least; one sort gives the distinct columns of all sizes."""
     most = max(SIZES)
     key = _keys(layout, columns, most)
-    each = []
+    candidates = []
     for size in SIZES:
         parts = most // size
         pair = torch.unique_consecutive(key // size)
@@ -101,8 +101,8 @@ def _cheapest(layout: EdgeLayout, rows: int, columns: int) -> Reuse:
         widest = 0
         if tile.numel():
             widest = int(torch.bincount(tile).max())
-        each.append(Reuse(size, tile.numel(), widest))
-    return min(each, key=lambda reuse: reuse.cost(rows))
+        candidates.append(Reuse(size, tile.numel(), widest))
+    return min(candidates, key=lambda reuse: reuse.cost(rows))
 
 
 def compacted(layout: EdgeLayout, columns: int, rows: int) -> Compacted:

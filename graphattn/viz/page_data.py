@@ -159,7 +159,8 @@ def _requested(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any
     fits = {
         name: value
         for name, value in has.items()
-        if name not in _NO_COLOURS and getattr(value, "ndim", 0) in (1, 2) and len(value) in counts and len(value) > 1
+        if name not in _NO_COLOURS and getattr(value, "ndim", 0) in (1, 2)
+        and len(value) in counts and len(value) > 1
         and (value.ndim == 1 or value.shape[1] == 1 or name == "color")
     }  # fmt: skip
     return dict(

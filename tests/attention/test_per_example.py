@@ -246,7 +246,7 @@ def test_examples_of_one_graph_run_it_on_the_batch() -> None:
     )
     sized = graphs.at(67)
     assert sized is graphs.at(67)
-    assert not hasattr(sized.made, "joined")
+    assert not hasattr(sized.shelf, "joined")
 
 
 def test_a_list_that_is_passed_again_is_planned_once() -> None:

@@ -241,7 +241,7 @@ def test_another_thread_may_make_other_sizes_between_any_two_lines():
     finally:
         sys.settrace(before)
     assert found == [3, 20]
-    assert len(vars(pattern.made)) == 8
+    assert len(vars(pattern.shelf)) == 8
 
 
 def test_a_text_is_no_size_even_beside_its_number():

@@ -185,7 +185,7 @@ def _edges(
 
 
 def _builder(graph: Any) -> Builder:
-    """What makes edges of positions: a recipe, or a function of positions and maybe of a cell."""
+    """The builder of edges from positions: a recipe, or a function of positions and a cell."""
     if isinstance(graph, Pattern):
         return lambda pos, cell, batch: _recipe(graph, pos, cell, batch)
     if not callable(graph):
@@ -196,14 +196,14 @@ def _builder(graph: Any) -> Builder:
     maker = Model(graph, "scalar")
 
     def build(pos: Tensor, cell: Tensor | None, batch: Tensor | None) -> AttentionGraph:
-        given = {"cell": cell, "batch": batch}
-        known = {name: x for name, x in given.items() if x is not None and maker.takes(name)}
+        options = {"cell": cell, "batch": batch}
+        keywords = {name: x for name, x in options.items() if x is not None and maker.takes(name)}
         try:
-            maker.signature.bind(pos, **known)
+            maker.signature.bind(pos, **keywords)
         except TypeError as why:
-            names = ", ".join(("pos", *known))
+            names = ", ".join(("pos", *keywords))
             raise GraphError(f"graph must be a function graph({names}): {why}") from None
-        edges = graph(pos, **known)
+        edges = graph(pos, **keywords)
         if not isinstance(edges, AttentionGraph):
             raise GraphError(f"graph(pos) must give an AttentionGraph, got {shown(edges)}")
         return edges.materialise()
@@ -220,7 +220,7 @@ def _recipe(
 
 
 def _of(name: str, x: Any, num_nodes: int, graph: AttentionGraph | None) -> str:
-    """What the rows of an input are of: nodes, edges, or no rows that move."""
+    """Kind of the rows of an input: nodes, edges, or no rows that move."""
     if name in ("graph", "edge_index"):
         raise OptionError(f"{name} is made of the graph; pass it after the model")
     if not isinstance(x, Tensor) or x.dim() == 0:
@@ -255,8 +255,8 @@ def _vectors(vectors: Any, inputs: Mapping[str, Any], axes: int) -> frozenset[st
     for name in names:
         x = inputs.get(name)
         if not isinstance(x, Tensor):
-            known = ", ".join(inputs) or "none"
-            raise OptionError(f"vectors must name inputs ({known}), got {shown(name)}")
+            input_names = ", ".join(inputs) or "none"
+            raise OptionError(f"vectors must name inputs ({input_names}), got {shown(name)}")
         if not x.is_floating_point() or x.shape[-1:] != (axes,):
             raise ShapeError(
                 f"{name} must be floating point and end in {axes} axes to turn with pos, got "
@@ -274,5 +274,5 @@ def _check_dtype(subject: Any, pos: Tensor) -> None:
         if x.dtype != pos.dtype:
             raise ShapeError(
                 f"pos must have the dtype of the model, {x.dtype}, got {pos.dtype}; verify "
-                "model.double() on pos.double(), where a break is told from rounding"
+                "model.double() on pos.double(), where a break is larger than rounding"
             )

@@ -1,4 +1,4 @@
-"""What breaks a symmetry: hypotheses, each tried by running the model once more.
+"""Causes of a broken symmetry: hypotheses, each tried by running the model once more.
 
 A cause is named where the symmetry holds without it: with columns of features left as they are, an
 input that turns along, an output of another kind, edges that move along, points without ties.
@@ -46,12 +46,12 @@ def causes_of(
     trials: Trials, broken: Sequence[str], periodic: tuple[int, ...]
 ) -> tuple[Cause, ...]:
     """A cause for each broken symmetry, those with the same cause together."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    by_cause: dict[tuple[str, str, str], list[str]] = {}
     for symmetry in broken:
         case = _Case(trials, symmetry, periodic, tuple(broken))
         for kind, source, words in case.explained():
-            found.setdefault((kind, source, words), []).append(symmetry)
-    return tuple(Cause(tuple(names), *cause) for cause, names in found.items())
+            by_cause.setdefault((kind, source, words), []).append(symmetry)
+    return tuple(Cause(tuple(names), *cause) for cause, names in by_cause.items())
 
 
 Explanation = tuple[str, str, str]
@@ -123,7 +123,7 @@ class _Case:
         """Outputs of another kind than was named."""
         if self.symmetry == "cells":
             return []
-        found = []
+        explanations = []
         for name, kind in self.trials.model.kinds.items():
             if self._is(name, kind):
                 continue
@@ -131,11 +131,11 @@ class _Case:
             others = [other for other in (*OF_NODES, *KINDS) if _fits(other, shape, self.structure)]
             for other in others:
                 if self._is(name, other):
-                    what = KINDS[other].partition(":")[0]
-                    words = f'{self.symmetry} hold for output="{other}"; {what}'
-                    found.append(("output", name, words))
+                    description = KINDS[other].partition(":")[0]
+                    words = f'{self.symmetry} hold for output="{other}"; {description}'
+                    explanations.append(("output", name, words))
                     break
-        return found
+        return explanations
 
     def _is(self, name: str, kind: str) -> bool:
         """True if an output is of a kind under all moves; a model that raises is not."""
@@ -156,24 +156,24 @@ class _Case:
         if not self._holds(replace(structure, build=None)):
             return []
         move = self.moves[0]
-        kept = move.moved(structure).graph
-        made = move.moved(structure).settled().graph
-        assert kept is not None
-        assert made is not None
-        changed = _changed(kept, made)
-        what = f"{changed} of {kept.num_edges} edges are others on the moved points"
+        carried = move.moved(structure).graph
+        rebuilt = move.moved(structure).settled().graph
+        assert carried is not None
+        assert rebuilt is not None
+        changed = _changed(carried, rebuilt)
+        difference = f"{changed} of {carried.num_edges} edges are others on the moved points"
         if self._holds(self.trials.nudged):
             return [
                 (
                     "ties",
                     "graph",
-                    f"{what}; ties among neighbours, which are equally far; take "
+                    f"{difference}; ties among neighbours, which are equally far; take "
                     "radius with r between shells rather than knn, or move the points a little",
                 )
             ]
-        words = f"{what}; the builder reads more than distances"
+        words = f"{difference}; the builder reads more than distances"
         if self.symmetry == "cells":
-            words = f"{what}; give the builder the cell, radius(pos, r, cell=cell)"
+            words = f"{difference}; give the builder the cell, radius(pos, r, cell=cell)"
         return [("graph", "graph", words)]
 
     def _ties(self) -> list[Explanation]:
@@ -254,7 +254,7 @@ class _Case:
         return [("coordinates", columns_of("pos", bad), words)]
 
     def _handedness(self) -> list[Explanation]:
-        """A structure and its mirror image that are told apart, where rotations hold."""
+        """A structure and its mirror image that are distinguished, where rotations hold."""
         if self.symmetry != "reflections" or "rotations" in self.broken:
             return []
         if not self.trials.holds(moves_of("rotations", self.structure, (), self.trials.seed)):
@@ -272,7 +272,7 @@ class _Case:
         else:
             words = (
                 "rotations hold, reflections do not; a cross product, a frame or an angle with a sign "
-                "tells a structure from its mirror image"
+                "distinguishes a structure from its mirror image"
             )
         return [("handedness", "pos", words)]
 
@@ -319,7 +319,7 @@ class _Case:
     def _cell(self) -> list[Explanation]:
         """Images that are not read, a cell that is read by its components, or its size."""
         graph = self.structure.graph
-        found = []
+        explanations = []
         for case in dict.fromkeys(move.case for move in self.moves):
             if case.startswith("lattice vectors"):
                 words = (
@@ -330,19 +330,19 @@ class _Case:
                 if graph is not None and graph.images is None:
                     source = "graph"
                     words = "its edges have no images; make it with radius(pos, r, cell=cell)"
-                found.append(("cell", source, words))
+                explanations.append(("cell", source, words))
             elif case.startswith("other vectors"):
                 words = (
                     "the vectors of the cell are read as numbers; take its volume, or angles to it"
                 )
-                found.append(("cell", "cell", words))
+                explanations.append(("cell", "cell", words))
             else:
                 words = (
                     "a cell of twice the size gives another answer; something depends on the number "
                     "of atoms, or an atom meets each neighbour through one image alone"
                 )
-                found.append(("cell", "size of the cell", words))
-        return found
+                explanations.append(("cell", "size of the cell", words))
+        return explanations
 
 
 def _fits(kind: str, shape: torch.Size, structure: Structure) -> bool:
@@ -352,9 +352,9 @@ def _fits(kind: str, shape: torch.Size, structure: Structure) -> bool:
     return kind not in TURNING or shape[-1:] == (structure.axes,)
 
 
-def _changed(kept: object, made: object) -> int:
+def _changed(carried: object, rebuilt: object) -> int:
     """Number of edges of the one graph that the other has not."""
-    rows = [_rows(graph) for graph in (kept, made)]
+    rows = [_rows(graph) for graph in (carried, rebuilt)]
     return len(rows[0] - rows[1])
 
 

@@ -31,7 +31,7 @@ def verify_symmetry(
     **inputs: Any,
 ) -> SymmetryReport:
     """Measure how far a model's output is from what symmetries promise; see ``verify``."""
-    asked = question(
+    request = question(
         subject,
         graph,
         symmetry,
@@ -44,9 +44,9 @@ def verify_symmetry(
         seed,
         inputs,
     )
-    device = asked.structure.pos.device.type
+    device = request.structure.pos.device.type
     with torch.random.fork_rng(devices=[]), without_autocast(device), _unchanged(subject):
-        return _report(asked)
+        return _report(request)
 
 
 @contextmanager
@@ -69,12 +69,12 @@ def _unchanged(subject: Any) -> Iterator[None]:
             parameter.grad = gradient
 
 
-def _report(asked: Question) -> SymmetryReport:
-    trials = Trials(asked.model, asked.structure, asked.tolerance, asked.seed)
+def _report(request: Question) -> SymmetryReport:
+    trials = Trials(request.model, request.structure, request.tolerance, request.seed)
     apart = trials.repeats()
     rows: list[SymmetryRow] = []
-    for name in asked.symmetries:
-        rows += trials.rows(moves_of(name, asked.structure, asked.periodic, asked.seed))
+    for name in request.symmetries:
+        rows += trials.rows(moves_of(name, request.structure, request.periodic, request.seed))
     broken = tuple(dict.fromkeys(row.symmetry for row in rows if not row.ok))
     causes: tuple[Cause, ...] = ()
     wrong = trials.not_finite()
@@ -83,22 +83,22 @@ def _report(asked: Question) -> SymmetryReport:
     elif broken and apart > trials.bound:
         causes = (by_chance(broken, apart),)
     elif broken:
-        causes = causes_of(trials, broken, asked.periodic)
+        causes = causes_of(trials, broken, request.periodic)
     untested: tuple[str, ...] = ()
-    if asked.symmetries != ("permutations",):
+    if request.symmetries != ("permutations",):
         untested = trials.untested()
     return SymmetryReport(
-        subject=asked.model.name,
-        structure=_in_words(asked),
+        subject=request.model.name,
+        structure=_in_words(request),
         rows=tuple(rows),
         causes=causes,
-        notes=tuple(_notes(asked, trials)),
+        notes=tuple(_notes(request, trials)),
         untested=untested,
     )
 
 
-def _in_words(asked: Question) -> str:
-    structure = asked.structure
+def _in_words(request: Question) -> str:
+    structure = request.structure
     words = f"{structure.num_nodes:,} points on {structure.axes} axes"
     if structure.cell is not None:
         words += ", in a cell"
@@ -111,18 +111,19 @@ def _in_words(asked: Question) -> str:
     return f"{words}, {str(structure.pos.dtype).removeprefix('torch.')}"
 
 
-def _notes(asked: Question, trials: Trials) -> list[str]:
+def _notes(request: Question, trials: Trials) -> list[str]:
     notes = [
-        f"{copy.words} are coordinates, and were moved with pos" for copy in asked.structure.copies
+        f"{copy.words} are coordinates, and were moved with pos"
+        for copy in request.structure.copies
     ]
     if trials.dtype == torch.float32:
         notes.append("a break below the limit of float32 is not seen; verify model.double()")
-    if asked.tolerance is None and trials.bound > BOUNDS[trials.dtype]:
+    if request.tolerance is None and trials.bound > BOUNDS[trials.dtype]:
         notes.append(
-            f"coordinates are up to {asked.structure.distance:,.0f} times as large as the points "
+            f"coordinates are up to {request.structure.distance:,.0f} times as large as the points "
             f"lie apart, and a break below {trials.bound:.0e} is not seen; verify pos - pos.mean(0)"
         )
-    is_flat = asked.structure.cell is None and asked.structure.is_flat
-    if is_flat and "reflections" in asked.symmetries:
+    is_flat = request.structure.cell is None and request.structure.is_flat
+    if is_flat and "reflections" in request.symmetries:
         notes.append("points in a plane are their own mirror images; handedness is not seen")
     return notes

@@ -49,7 +49,7 @@ class Model:
 
     def check(self, structure: Structure) -> None:
         """Refuse inputs that it does not take, and missing ones."""
-        known = self._named(structure)
+        arguments = self._named(structure)
         words = ", ".join(self.signature.parameters) or "nothing"
         for name in structure.inputs:
             if not self.takes(name) and not self.takes_any:
@@ -59,7 +59,7 @@ class Model:
                 )
         for name, parameter in self.signature.parameters.items():
             is_named = parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-            if is_named and parameter.default is parameter.empty and name not in known:
+            if is_named and parameter.default is parameter.empty and name not in arguments:
                 remedy = f"pass {name}=, or wrap it: lambda pos: model(...)"
                 if name in ("graph", "edge_index"):
                     remedy = "pass the graph after the model"
@@ -67,28 +67,28 @@ class Model:
 
     def _named(self, structure: Structure) -> dict[str, Any]:
         """All that a model may name."""
-        known: dict[str, Any] = {**structure.inputs, "pos": structure.pos}
+        arguments: dict[str, Any] = {**structure.inputs, "pos": structure.pos}
         if structure.cell is not None:
-            known["cell"] = structure.cell
+            arguments["cell"] = structure.cell
         if structure.graph is not None:
-            known["graph"] = structure.graph
-            known["edge_index"] = structure.graph.edge_index
-        return known
+            arguments["graph"] = structure.graph
+            arguments["edge_index"] = structure.graph.edge_index
+        return arguments
 
     def raw(self, structure: Structure) -> Any:
         """The model's own result."""
-        known = {name: _fresh(x) for name, x in self._named(structure).items()}
+        arguments = {name: _fresh(x) for name, x in self._named(structure).items()}
         passed = []
         named_ones = {}
         for name, parameter in self.signature.parameters.items():
-            if name not in known:
+            if name not in arguments:
                 continue
             if parameter.kind is parameter.POSITIONAL_ONLY:
-                passed.append(known[name])
+                passed.append(arguments[name])
             else:
-                named_ones[name] = known[name]
+                named_ones[name] = arguments[name]
         if self.takes_any:
-            named_ones.update({name: known[name] for name in structure.inputs})
+            named_ones.update({name: arguments[name] for name in structure.inputs})
         with torch.enable_grad():
             return self.function(*passed, **named_ones)
 
@@ -136,7 +136,7 @@ class Model:
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """What a model takes; a compiled or parallel one takes what the model within it takes."""
+    """Signature of a model; a compiled or parallel one has that of the model within it."""
     called: Any = function
     while isinstance(called, nn.Module):
         within = getattr(called, "_orig_mod", None)

@@ -371,8 +371,8 @@ def apart(structure: Structure, seed: int) -> Shift:
     vectors = torch.randn(
         int(batch.max()) + 1, structure.axes, generator=generator(seed), dtype=torch.float64
     )
-    own = 3 * structure.spread * vectors[batch.long()]
-    return Shift(own, case="each structure by its own")
+    offsets = 3 * structure.spread * vectors[batch.long()]
+    return Shift(offsets, case="each structure by its own")
 
 
 def shuffled(structure: Structure, seed: int) -> Tensor:

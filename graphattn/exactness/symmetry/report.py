@@ -32,7 +32,7 @@ class SymmetryRow:
 
 @dataclass(frozen=True)
 class Cause:
-    """What breaks symmetries.
+    """Cause of broken symmetries.
 
     Args:
         symmetries: The symmetries that it breaks.
@@ -57,7 +57,7 @@ class SymmetryReport:
         structure: What it was run on, in words.
         rows: The errors.
         causes: What explains those beyond their bounds.
-        notes: What the reader should know about how it was measured.
+        notes: Remarks on how it was measured.
         untested: Outputs that do not depend on the positions: zeros have every symmetry.
     """
 
@@ -110,9 +110,9 @@ class SymmetryReport:
             verdict = "BROKEN"
             if row.ok:
                 verdict = "ok"
-            what = f"{row.symmetry:<13} {row.case}"
+            label = f"{row.symmetry:<13} {row.case}"
             line = (
-                f"{what:<47}{row.output:<{width}}  {verdict:<6} {row.error:7.1e} {row.bound:7.1e}"
+                f"{label:<47}{row.output:<{width}}  {verdict:<6} {row.error:7.1e} {row.bound:7.1e}"
             )
             lines.append(line)
             if row.raised:

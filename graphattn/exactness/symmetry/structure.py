@@ -162,7 +162,7 @@ def _copies(name: str, x: Tensor, basis: Tensor, absolute: bool) -> list[Coordin
     repeats = (spread > 0) & (off <= SAME * spread)
     for column in repeats.nonzero().flatten().tolist():
         repeats[column] = 2 * len(columns[:, column].unique()) > number
-    found = []
+    copies = []
     level = weight[-1].abs() <= SAME * columns.abs().amax(0)
     for chosen, is_absolute in ((repeats & level, True), (repeats & ~level, False)):
         places = chosen.nonzero().flatten()
@@ -171,8 +171,8 @@ def _copies(name: str, x: Tensor, basis: Tensor, absolute: bool) -> list[Coordin
         mean = None
         if not is_absolute and absolute:
             mean = columns[:, places].mean(0)
-        found.append(Coordinates(name, places, weight[:-1, places], mean))
-    return found
+        copies.append(Coordinates(name, places, weight[:-1, places], mean))
+    return copies
 
 
 def graph_of_edges(

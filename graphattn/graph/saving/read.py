@@ -280,7 +280,7 @@ class _Reader:
             raise self.fault(f"the number of a tensor, below {len(self.tensors)}", plain)
         return self.tensors[plain]
 
-    def _checked(self, what: str, make: Callable[[], Any]) -> Any:
+    def _checked(self, subject: str, make: Callable[[], Any]) -> Any:
         """``make()``; its error becomes a LoaderError that names the place."""
         try:
             return make()
@@ -288,7 +288,7 @@ class _Reader:
             raise
         # RuntimeError and TypeError are torch's, for a device that is missing
         except (GraphAttnError, RuntimeError, TypeError) as error:
-            raise LoaderError(f"{self.where}, {what}: {str(error)[:500]}") from error
+            raise LoaderError(f"{self.where}, {subject}: {str(error)[:500]}") from error
 
 
 def _is_integer_row(x: Tensor) -> bool:

@@ -51,7 +51,7 @@ class Named:
         return eval(self.code, self._names())  # our own constant text
 
     def _names(self) -> dict[str, Any]:
-        """Names that the code of a pattern may use: builders, inputs, and two functions of points."""
+        """Names that the code may use: builders, inputs, and two functions of points."""
         names = {"torch": torch, "farthest_points": farthest_points, "voxel_ids": voxel_ids}
         for name in re.findall(r"\b[a-z_]+\b", self.code):
             if name in inputs.__all__:

@@ -69,9 +69,9 @@ class CloudCache:
         """The graph of positions (N, d) in the clouds ``batch`` int64 (N,).
 
         Clouds are distinguished by a hash of 128 bits, computed on their device, with one
-        synchronisation for a batch. ``names`` takes its place: a name of each cloud that is never given to
-        other positions, such as a number in a data set. ``cell`` (B, d, d) and ``pbc`` (B, d) are
-        those of the clouds, or shared, as of :func:`~graphattn.graphs.radius`.
+        synchronisation for a batch. ``names`` takes its place: a name of each cloud that is never
+        given to other positions, such as a number in a data set. ``cell`` (B, d, d) and ``pbc``
+        (B, d) are those of the clouds, or shared, as of :func:`~graphattn.graphs.radius`.
         """
         if stored(pos, "pos").dim() != 2:
             raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")

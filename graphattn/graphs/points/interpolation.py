@@ -68,7 +68,8 @@ def inverse_distance_bias(
             if argument == "pos":
                 side = "source"
             raise ShapeError(
-                f"{argument} must have a row for each {side} of the graph, {rows}, got {len(points)}"
+                f"{argument} must have a row for each {side} of the graph, {rows}, got "
+                f"{len(points)}"
             )
         if not isinstance(points, Tensor):
             points = torch.from_numpy(np.array(points, order="C"))

@@ -41,8 +41,8 @@ def nearest(
     Args:
         points: (n, d) float64, n >= count >= 1.
         queries: (m, d) float64, on the same device.
-        method: The search to use; all give the same result. By default a k-d tree on the CPU, growing
-            balls on the GPU, and dot products for many axes.
+        method: The search to use; all give the same result. By default a k-d tree on the CPU,
+            growing balls on the GPU, and dot products for many axes.
     """
     if method is None:
         method = _usual(points)

@@ -472,8 +472,8 @@ def nearest_images(crowd: Crowd, count: int, include_self: bool | None, dilation
         crowd: Points in a lattice with a periodic axis, or as many as are wanted.
         count: Images, by distance, then by source and offset: opposite images of a point itself are
             equally far.
-        include_self: True to count the target itself as the first; False to leave it out; None if it is no
-            point.
+        include_self: True to count the target itself as the first; False to leave it out; None if
+            it is no point.
         dilation: Of the nearest ones every which is kept.
     """
     needed = count + (include_self is False)

@@ -125,7 +125,8 @@ def _resolve(
             noun = "vertex"
         else:
             noun = name
-        at = f"face {np.searchsorted(ptr, here, side='right') - 1}: {noun} {written[here]} of {count}"
+        face = np.searchsorted(ptr, here, side="right") - 1
+        at = f"face {face}: {noun} {written[here]} of {count}"
         if not count:
             expected = f"lines {name} before faces that name them"
             raise blob.fault(expected, "none", "export it anew", offset=int(start[here]), at=at)

@@ -58,7 +58,8 @@ def layout_of(
     for argument, required in used.items():
         if arguments[argument] is not None and layout != required:
             raise GraphError(
-                f'{argument} is for layout "{required}", got layout "{layout}"; leave one of them out'
+                f'{argument} is for layout "{required}", got layout "{layout}"; '
+                "leave one of them out"
             )
     if layout == "points":
         return _points(graph, pos, queries, faces, two_sets)
