@@ -29,7 +29,9 @@ class Backend:
     training_factor: float
     """Time of forward and backward together, over that of the forward pass."""
     ns: dict[str, float]
-    """Rates by kind of work: nanoseconds per unit, example, head and number of D + D_v."""
+    """Rates by kind of work: nanoseconds per unit and each of :meth:`numbers`."""
+    least_width: dict[str, int] = {}
+    """Widths on the CPU below which a kind of work takes no less time, as measured."""
     cuda: dict[str, float] = {}
     """Rates that differ on CUDA, from a model: bytes over bandwidth, products over throughput."""
     halves: dict[str, float] = {}
@@ -101,7 +103,15 @@ class Backend:
         share = 1.0
         if request.device.type == "cuda" and request.dtype in HALF:
             share = rates.get(in_halves(kind), self.halves.get(kind, 1.0))
-        return request.floats_per_pair * units * rates[kind] * share * 1e-6
+        return self.numbers(request, kind) * units * rates[kind] * share * 1e-6
+
+    def numbers(self, request: Request, kind: str) -> int:
+        """Numbers of D + D_v of all heads and examples; those of narrow heads as ``least_width``."""
+        least = 0
+        if request.device.type == "cpu":
+            least = self.least_width.get(kind, 0)
+        widths = max(request.head_dim, least) + max(request.value_dim, least)
+        return request.batch * request.heads * widths
 
     def rates(self, device: str = "cpu") -> dict[str, float]:
         """``call_ms``, ``training_factor`` and ``ns``: measured on this machine, else built-in."""

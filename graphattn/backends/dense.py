@@ -95,7 +95,8 @@ class DenseBackend(Backend):
     name = "dense"
     call_ms = 0.1
     training_factor = 3.3
-    ns = {"full": 0.015, "masked": 0.02, "unfused": 0.08}
+    ns = {"full": 0.015, "masked": 0.02, "unfused": 0.053}
+    least_width = {"full": 20, "masked": 20, "unfused": 48}
     cuda = {"call_ms": 0.03, "full": 1e-4, "masked": 2e-4, "unfused": 5e-4}
     halves = {"full": 0.25, "masked": 0.25}  # on tensor cores
 

@@ -44,6 +44,7 @@ class EdgesBackend(Backend):
     call_ms = 0.2
     training_factor = 3.3
     ns = {"edge": 0.027}
+    least_width = {"edge": 12}
     cuda = {"call_ms": 0.1, "byte": 4e-4}  # 2.5 TB a second: caches and memory together
     lists_edges = True
 

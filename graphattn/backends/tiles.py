@@ -44,7 +44,8 @@ class TilesBackend(Backend):
     name = "tiles"
     call_ms = 0.4
     training_factor = 3.5
-    ns = {"fused": 0.016, "unfused": 0.08}
+    ns = {"fused": 0.016, "unfused": 0.053}
+    least_width = {"fused": 20, "unfused": 48}
     cuda = {"call_ms": 0.3, "fused": 3e-4, "unfused": 1e-3, "flex": 1.5e-4}
     halves = {"fused": 0.25, "flex": 0.25}  # on tensor cores
 

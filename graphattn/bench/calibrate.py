@@ -71,12 +71,11 @@ def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
             progress(f"{name}, {kind}")
             forward = _milliseconds(graph, name, options, where)
             spent = max(0.1 * forward, forward - backend_rates["call_ms"])
-            backend_rates[kind] = spent * 1e6 / units / request.floats_per_pair
+            backend_rates[kind] = spent * 1e6 / units / backend.numbers(request, kind)
             if "training_factor" not in backend_rates:
                 ratio = _milliseconds(graph, name, options, where, backward=True) / forward
-                backend_rates["training_factor"] = min(
-                    6.0, max(2.0, ratio)
-                )  # beyond is disturbance
+                # beyond is disturbance
+                backend_rates["training_factor"] = min(6.0, max(2.0, ratio))
             if where.type == "cuda" and backend.work(
                 graph, request._replace(dtype=torch.bfloat16)
             ) == (kind, units):

@@ -40,6 +40,10 @@ def shuffled(graph):
     return ga.from_edge_index(order[graph.edge_index], num_nodes=graph.num_nodes)
 
 
+def equal_documents(count, length):
+    return graphs.documents(torch.arange(count).repeat_interleave(length))
+
+
 def far(count):
     return graphs.random_sources(1500, count, seed=5)
 
@@ -92,6 +96,7 @@ MAKERS = {
 }
 MORE = {
     "wide": {"heads": 12, "kv_heads": 4, "head_dim": 128, "value_dim": 96, "batch": 3},
+    "narrow": {"heads": 8, "head_dim": 8, "value_dim": 8},
     "weights": {"heads": 4, "weights": True},
     "bias": {"heads": 4, "score_bias": True},
     "softcap": {"heads": 4, "softcap": True},
@@ -170,6 +175,42 @@ def test_points_that_read_their_nearest_are_not_cut_into_blocks_to_find_that_edg
         choose.choose(graphs.knn(points, k=16), Request(heads=4, head_dim=16, value_dim=16))
         == "edges"
     )
+
+
+MEASURED = [
+    # the quickest of each, forward times training, on one thread and on two of an EPYC
+    ("documents of 128 tokens", lambda: equal_documents(64, 128), 4, "edges"),
+    ("documents of 128 tokens", lambda: equal_documents(64, 128), 8, "edges"),
+    ("causal", lambda: graphs.causal(1024), 4, "edges"),
+    ("causal", lambda: graphs.causal(1024), 8, "edges"),
+    ("causal", lambda: graphs.causal(1024), 64, "dense"),
+    ("prefix", lambda: graphs.prefix(1500, 200), 8, "edges"),
+    ("prefix", lambda: graphs.prefix(1500, 200), 64, "tiles"),
+    ("documents of 1,024 tokens", lambda: equal_documents(4, 1024), 32, "tiles"),
+    ("wide window", lambda: graphs.sliding_window(4096, 1025, causal=False), 64, "tiles"),
+]
+
+
+@pytest.mark.parametrize(("name", "make", "width", "quickest"), MEASURED)
+def test_narrow_heads_take_what_was_quickest_for_them(name, make, width, quickest, monkeypatch):
+    """A product of SDPA with fewer than some 20 numbers a row takes no less time."""
+    monkeypatch.setattr(base, "kept", lambda device: {})
+    heads = 4
+    if width < 16:
+        heads = 8
+    request = Request(heads, heads, width, width)
+    assert choose.choose(make(), request) == quickest
+
+
+def test_a_width_below_the_least_costs_as_much():
+    for backend, kind in (("dense", "masked"), ("tiles", "unfused"), ("edges", "edge")):
+        least = choose.BACKENDS[backend].least_width[kind]
+        widths = (least // 2, least, 2 * least)
+        narrow, at_least, wide = (
+            choose.BACKENDS[backend].work_ms(Request(4, 4, width, width), kind, 1e6)
+            for width in widths
+        )
+        assert narrow == at_least == wide / 2
 
 
 def test_more_targets_than_are_planned_for_are_refused_and_no_fewer(monkeypatch):
