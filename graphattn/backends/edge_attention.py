@@ -1,12 +1,12 @@
 """Attention as a PyG ``MessagePassing``, one message per edge: the definition that layers inherit."""
 
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 import torch
 from torch import Tensor
 
-from ..errors import BackendError
+from ..errors import BackendError, OptionError
 from ..graph.like import GraphLike
 from ..graph.modes import without_autocast
 from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
@@ -14,11 +14,36 @@ from ..operands import Inputs, Outputs
 from ..pyg import MessagePassing
 
 
+class _NoExplainer:
+    """PyG's flag ``explain`` while no explainer runs: false, as None is, and refused by a call."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        raise OptionError(
+            "layer.explain is a flag of PyG's explainers; call graphattn.explain(graph, "
+            "heads=layer.num_heads, head_dim=layer.head_dim)"
+        )
+
+
+_no_explainer = _NoExplainer()
+
+
+def _explain(layer: "EdgeAttention") -> Any:
+    """The flag that PyG reads: True or False as an explainer set it, else one that is false."""
+    if layer._explain is None:
+        return _no_explainer
+    return layer._explain
+
+
 class EdgeAttention(MessagePassing):
     r"""Softmax attention over the edges that point at each target; no parameters.
 
     .. math:: o_t = \sum_{s \in \mathcal{N}(t)} \mathrm{softmax}_s(\mathrm{score}_{ts}) \, v_s
     """
+
+    explain = MessagePassing.explain.getter(_explain)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         # PyG replaces `propagate` in a class at its first use, and would take an inherited
@@ -73,7 +98,7 @@ class EdgeAttention(MessagePassing):
         Raises:
             BackendError: If a backend without messages is named.
         """
-        if not self.explain and not any(self._hooks):
+        if not self._explain and not any(self._hooks):
             return False
         backend = getattr(self, "backend", "auto")
         if backend not in ("auto", "message_passing"):

@@ -8,7 +8,7 @@ from torch_geometric.explain import AttentionExplainer, Explainer, GNNExplainer
 from torch_geometric.nn import TransformerConv
 
 import graphattn as ga
-from graphattn.errors import BackendError
+from graphattn.errors import BackendError, OptionError
 
 C, H = 12, 3
 
@@ -134,3 +134,40 @@ def test_explaining_an_edge_that_matters():
     torch.manual_seed(0)
     found = explain(layer, GNNExplainer(epochs=100, lr=0.1), graph, x)
     assert found.edge_mask.argmax() == 0
+
+
+def test_explain_of_a_layer_names_the_function_that_explains():
+    """PyG keeps a flag of this name, None while no explainer runs, which is no function."""
+    graph, layer = GRAPHS["listed_random"](), ga.nn.GraphAttention(C, H)
+    with pytest.raises(OptionError, match=r"graphattn\.explain\(graph, heads=layer\.num_heads"):
+        layer.explain(graph)
+    assert ga.explain(graph, heads=layer.num_heads, head_dim=layer.head_dim).chosen
+
+
+@pytest.mark.parametrize("algorithm", [AttentionExplainer, lambda: GNNExplainer(epochs=2)])
+def test_the_flag_that_pyg_sets_is_kept_and_cleared(algorithm):
+    graph, x = GRAPHS["listed_random"](), torch.randn(17, C)
+    _, ours = models()
+    seen = []
+    ours.second.register_message_forward_hook(lambda *_: seen.append(ours.second.explain))
+    ours.first.explain = False  # PyG's own way to leave a layer out
+    explain(ours, algorithm(), graph, x)
+    is_masked = algorithm is not AttentionExplainer
+    assert any(flag is True for flag in seen) == is_masked
+    assert ours.first.explain is False
+    assert not ours.second.explain
+    assert ours.second.explain is not False  # or the next explainer would leave it out
+    ours.second.decomposed_layers = 2
+    ours.second.decomposed_layers = 1
+    assert ours(x, graph.edge_index).isfinite().all()
+
+
+def test_a_layer_whose_flag_is_asked_is_one_program():
+    graph, layer, x = GRAPHS["listed_random"](), ga.nn.GraphAttention(C, H), torch.randn(17, C)
+
+    def run(x):
+        if layer.explain:
+            return x
+        return layer(x, graph)
+
+    assert_near(torch.compile(run, backend="eager", fullgraph=True)(x), layer(x, graph), 1e-6)
