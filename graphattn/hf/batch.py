@@ -232,9 +232,7 @@ def _without_padding(graph: Graph, targets: Places, sources: Places, tokens: Tok
     sizes = (range(graph.num_targets), range(graph.num_sources))
     if (rows, sources) == sizes:
         return Row(graph, targets, sources, is_new)
-    cut = graph.of_each(
-        lambda one: one.subgraph(targets=_index(rows), sources=_index(sources))
-    )
+    cut = graph.of_each(lambda one: one.subgraph(targets=_index(rows), sources=_index(sources)))
     return Row(cut, targets, sources, is_new)
 
 
