@@ -105,8 +105,7 @@ def counts_of_queries(processes: Processes, own_edges: OwnEdges, to: Tensor) -> 
     ``to`` (E_p,) owns the sources of the edges into own targets.
     """
     edges = torch.bincount(to, minlength=processes.number).tolist()
-    gathered = torch.tensor(
-        processes.gathered((_queries_by_process(own_edges, to, processes.number)[1], edges))
-    )  # (P, 2, P)
+    counts = _queries_by_process(own_edges, to, processes.number)[1]
+    gathered = torch.tensor(processes.gathered((counts, edges)))  # (P, 2, P)
     queries = gathered[:, 0].fill_diagonal_(0)
     return [queries.sum(1), queries.sum(0), gathered[:, 1].sum(0)]

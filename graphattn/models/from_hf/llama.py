@@ -57,9 +57,8 @@ def read(model: Any) -> GPT:
     fill(new_model, renamed(model, NAMES))
     if model.lm_head.weight is model.model.embed_tokens.weight:
         new_model.tie()
-    new_model.embedding.padding_idx = (
-        model.model.embed_tokens.padding_idx
-    )  # whose row is not trained
+    # its row is not trained
+    new_model.embedding.padding_idx = model.model.embed_tokens.padding_idx
     set_dropouts(new_model.stack.layers, config.attention_dropout, 0.0)
     return new_model.train(model.training)
 
