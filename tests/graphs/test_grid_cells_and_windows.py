@@ -138,3 +138,21 @@ def test_a_window_larger_than_the_grid():
     assert graphs.grid_neighbourhood((3, 5), 11, clamp=False).num_edges == 15**2
     assert graphs.grid_neighbourhood((0, 5), 3).num_edges == 0
     assert graphs.grid_neighbourhood((5,), 11, causal=True).equals(graphs.causal(5))
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "tile"), [((8, 15), (3, 1), (2, 3)), ((6, 4, 5), (3, 1, 3), (2, 2, 1))]
+)
+def test_sliding_tiles_are_those_of_fast_video(size, kernel, tile):
+    """Its kernel counts tiles, and is centred on the query's tile or on the nearest that fits."""
+
+    def reads(t, s):
+        for length, width, reach, query, key in zip(size, tile, kernel, t, s, strict=True):
+            last = length // width - 1 - reach // 2
+            centre = min(max(query // width, reach // 2), last)
+            if abs(centre - key // width) > reach // 2:
+                return False
+        return True
+
+    nodes = tuple(reach * width for reach, width in zip(kernel, tile, strict=True))
+    assert_is(graphs.grid_neighbourhood(size, nodes, stride=tile), size, size, reads)

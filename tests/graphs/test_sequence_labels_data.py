@@ -156,6 +156,22 @@ def test_top_k(dtype):
         assert graph.equals(graphs.cross(13, 7))
 
 
+def test_moba_is_the_own_block_and_one_less_of_the_best_before():
+    """MoBA's code: a score of infinity for the own block, the k best, cut at the diagonal."""
+    n, block, k = 37, 6, 3
+    scores = torch.randn(n, -(-n // block), generator=generator)
+    own = graphs.block_local(n, block, causal=True)
+    rest = graphs.top_k(scores, k - 1, blocks=block, within=graphs.causal(n) - own)
+    best = []
+    for t in range(n):
+        gate = scores[t].clone()
+        gate[t // block] = torch.inf
+        gate[t // block + 1 :] = -torch.inf
+        best.append(set(gate.topk(k).indices.tolist()))
+    mask = torch.tensor([[s <= t and s // block in best[t] for s in range(n)] for t in range(n)])
+    assert_mask(rest | own, mask)
+
+
 def test_top_k_never_chooses_minus_infinity():
     scores = torch.randn(7, 7, generator=generator).masked_fill(
         ~graphs.causal(7).mask(), -torch.inf

@@ -114,6 +114,20 @@ def test_fixed(n, stride, summary):
     assert_is(graph, n, n, lambda t, s: s in wanted[t])
 
 
+def test_fixed_between_blocks_is_that_of_sparse_transformers_code():
+    """There a layout of blocks, cut at the diagonal; here of 3 tokens, 4 in a stretch."""
+    n, block, stretch = 36, 3, 4
+    graph = graphs.block_sparse(graphs.fixed(n // block, stretch), block) & graphs.causal(n)
+
+    def reads(t, s):
+        query, key = t // block, s // block
+        if s > t:
+            return False
+        return query // stretch == key // stretch or key % stretch == stretch - 1
+
+    assert_is(graph, n, n, reads)
+
+
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("block", [1, 3, 4, 19])
 def test_block_local(n, block):

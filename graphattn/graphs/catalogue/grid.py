@@ -125,13 +125,13 @@ NAMED: tuple[Named, ...] = (
     ),
     _named(
         "CSWin, horizontal",
-        "stripes of rows, for half of the heads: PerHead((horizontal, vertical))",
+        "stripes of rows, for half of the heads; the second half in their code",
         "window_partition((8, 8), (2, 8))",
         "Dong 2021",
     ),
     _named(
         "CSWin, vertical",
-        "stripes of columns, for the others",
+        "stripes of columns, for the others: PerHead((vertical, horizontal)) in their code",
         "window_partition((8, 8), (8, 2))",
         "Dong 2021",
     ),

@@ -20,7 +20,7 @@ NAMED: tuple[Named, ...] = (
     _named("siblings", "a node reads the nodes of the same parent", "siblings(parents)"),
     _named(
         "DAGformer",
-        "a node reads what reaches it, and what it reaches, within k steps",
+        "a node reads itself (not in their code), what reaches it and what it reaches, in k steps",
         "dag.k_hop(3) | dag.k_hop(3).reverse() | self_loops(24)",
         "Luo 2023",
     ),

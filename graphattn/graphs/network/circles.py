@@ -28,7 +28,9 @@ def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
         A rule.
     Source:
         Guo et al. 2019 (Star-Transformer) for the ring; Khalitov et al. 2023 (ChordMixer) for
-        powers of two. ``networkx.circulant_graph`` is the same with offsets in both directions.
+        powers of two. *What differs:* Star-Transformer's code (fastNLP) pads the ends by a key and
+        a value of zeros in place of joining them. ``networkx.circulant_graph`` is the same with
+        offsets in both directions.
     Example:
         >>> print(circulant(5, (-1, 0, 2)))
         AttentionGraph(circulant(5, (-1, 0, 2)): 5 nodes, 15 edges, density 0.6, rule)

@@ -71,9 +71,10 @@ def top_k(
             exceeds S; or another argument does not fit.
     Source:
         Zhao et al. 2019 (Explicit Sparse Transformer); as a mixture of experts, Shazeer et al.
-        2017; blocks by the mean of their keys, Lu et al. 2025 (MoBA). *What differs* from
-        ``sparse_topk`` of x-transformers: it keeps all scores equal to the k-th. A NaN in a query
-        or key is chosen first, and so is seen in the output.
+        2017; blocks by the mean of their keys, Lu et al. 2025 (MoBA), whose ``moba_topk`` counts
+        the own block, too. *What differs* from ``sparse_topk`` of x-transformers: it keeps all
+        scores equal to the k-th. A NaN in a query or key is chosen first, and so is seen in the
+        output.
     Example:
         >>> print(top_k(torch.tensor([[0.3, 0.1, 0.9], [0.5, 0.5, 0.5]]), 2))
         AttentionGraph(top_k(<(2, 3)>, 2): 3 sources -> 2 targets, 4 edges, density 0.667, listed)
