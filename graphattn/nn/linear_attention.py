@@ -140,7 +140,7 @@ class PositiveFeatures(nn.Module):
 
     Source: Choromanski et al. 2021 (Performer), lemma 1 and section 2.4. *What differs:* no maximum
     is subtracted inside the exponential, since a maximum over all sources would make targets depend
-    on later ones.
+    on later ones, and nothing is added to it (1e-6 in their code).
     """
 
     projection: Tensor

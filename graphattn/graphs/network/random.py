@@ -40,7 +40,7 @@ def expander(
     Raises:
         GraphError: If ``permutations`` or ``tries`` is below 1.
     Source:
-        Shirzad et al. 2023 (Exphormer), after Friedman 2003 on random regular graphs: the graph
+        Shirzad et al. 2023 (Exphormer), after Friedman 2008 on random regular graphs: the graph
         that is joined with the edges of the input and with virtual nodes. *What differs:* this is a
         simple graph, with its own eigenvalue. Their code keeps fixed points as self-loops and
         repeated pairs as repeated edges, all of which count in the softmax, and measures that

@@ -168,6 +168,7 @@ def sliding_window(
         Beltagy et al. 2020 (Longformer), section 3.1: windows and dilated windows. *What differs:*
         Longformer's ``w`` counts ``w / 2`` tokens on each side and not the token itself, so it is
         ``window=w + 1, causal=False`` here; the same holds for ModernBERT's ``local_attention``.
+        ``attention_window`` is w in Hugging Face's code, and one side, w / 2, in the authors'.
         Mistral's window of ``w`` is ``window=w``. A window ``(left, right)`` as in FlashAttention
         or jax reads ``left + 1 + right`` tokens.
     Example:
