@@ -33,7 +33,7 @@ class SummaryEncoder(nn.Module):
         sizes: Width, heads and width of the feed-forwards, as of :class:`Encoder`.
         options: As of :class:`Encoder`.
 
-    Source: Guo et al. 2022, "LongT5", section 3.2 (TGlobal); equal to ``transformers``.
+    Source: Guo et al. 2022, "LongT5" (TGlobal); equal to ``transformers``.
 
     Example:
         >>> import graphattn as ga

@@ -44,6 +44,18 @@ def test_expanders_reach_their_gap(D):
     assert laplacian_gap(chain) < 2 * 2 - 2 * math.sqrt(3) - 0.1
 
 
+@pytest.mark.parametrize(("n", "d", "seed"), [(40, 2, 3), (67, 3, 0), (31, 4, 11)])
+def test_an_expander_is_one_of_the_draws_of_exphormers_code(n, d, seed):
+    """There an edge from i to pi(i) and one back for each permutation, loops and copies kept."""
+    random = np.random.default_rng(seed)
+    draws = []
+    for _ in range(20):
+        ends = [(i, int(j)) for _ in range(d) for i, j in enumerate(random.permutation(range(n)))]
+        draws.append({frozenset(edge) for edge in ends if edge[0] != edge[1]})
+    edges = graphs.expander(n, d, seed).edge_index.t().tolist()
+    assert {frozenset(edge) for edge in edges} in draws
+
+
 def test_expanders_of_up_to_ten_nodes_are_complete():
     for N in range(11):
         assert graphs.expander(N, 3).equals(graphs.full(N).without_self_loops())

@@ -41,7 +41,8 @@ def expander(
         GraphError: If ``permutations`` or ``tries`` is below 1.
     Source:
         Shirzad et al. 2023 (Exphormer), after Friedman 2008 on random regular graphs: the graph
-        that is joined with the edges of the input and with virtual nodes. *What differs:* this is a
+        that is joined with the edges of the input and with virtual nodes. Permutations are those
+        that their code draws with ``numpy.random.default_rng(seed)``. *What differs:* this is a
         simple graph, with its own eigenvalue. Their code keeps fixed points as self-loops and
         repeated pairs as repeated edges, all of which count in the softmax, and measures that
         multigraph. Their option ``exp_deg`` is D, and the paper's d is 2 D. Virtual nodes there read
