@@ -84,7 +84,7 @@ def _check_of_edges(
     """The leading dimensions of operands with tensors of edges, and the bias (..., E, H or 1)."""
     query = operands[0]
     if score_bias is not None:
-        score_bias = _check_bias(graph.of_edges(score_bias), query, graph)
+        score_bias = check_bias(graph.of_edges(score_bias), query, graph)
         _check_copies("score_bias", score_bias, operands, graph)
     if edge_attr is not None:
         _check_storage("edge_attr", edge_attr, query)
@@ -280,7 +280,8 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
         ) from None
 
 
-def _check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
+def check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
+    """The bias as (..., E, H or 1), or an error if it does not fit."""
     E = graph.num_edges
     heads = query.shape[-2]
     if not isinstance(score_bias, Tensor):

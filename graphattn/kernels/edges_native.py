@@ -196,16 +196,22 @@ class _Targets(SummingKernel):
             product = dot(target, self.features_of_edge(row, i), self.features)
             buf[row.at + place] = buf[row.at + place] + factor * product
 
-    def sum_features(self, buf: Array, row: EdgeRow, out: Sums) -> None:
-        """``out[b, t, h] = sum_i buf[at + h * m + i] * attr[b, edge[first + i]]``, in float64."""
+    def sum_features(self, buf: Array, row: EdgeRow, out: Sums, any_removed: Variable) -> None:
+        """``out[b, t, h] = sum_i buf[at + h * m + i] * attr[b, edge[first + i]]``, in float64.
+
+        Not even a NaN of a removed edge is in the sum.
+        """
         code = self.code
+        some_removed = any_removed.value == 1
         with code.loop(0, self.heads) as h:
             weights = buf.after(row.at + h * row.places)
             for f, lanes in code.vectors(self.features, ROW, 1):
                 total = code.variable(code.constant(0.0, vector_type(DOUBLE, lanes)))
                 with code.loop(0, row.n) as i:
                     feature = self.features_of_edge(row, i).read(f, lanes)
-                    total.value += (feature * weights[i]).to(DOUBLE)
+                    weighted = (feature * weights[i]).to(DOUBLE)
+                    lost = some_removed & self.removed[row.at + h * row.places + i]
+                    total.value += lost.where(0.0, weighted)
                 self.features_of_target(out, row, h).write(f, total.value)
 
     def cap(self, row: EdgeRow) -> None:
@@ -284,11 +290,11 @@ class Forward(_Targets):
             any_removed = code.variable(0)
             self.scores(first, top, 0, any_removed)
             with self.each_row(first, top) as row:
-                self.weights(row)
+                self.weights(row, any_removed)
             self.sums_of_block(any_removed, self.value, first, top, 0, self.buf, self.out)
             start.value = top
 
-    def weights(self, row: EdgeRow) -> None:
+    def weights(self, row: EdgeRow, any_removed: Variable) -> None:
         """The scores of a row become weights."""
         code = self.code
         start = self.buf.after(row.at)
@@ -301,7 +307,7 @@ class Forward(_Targets):
         with code.when(self.dropped > 0):
             self.drop(self.buf, row)
         with code.when(self.features > 0):
-            self.sum_features(self.buf, row, self.attr_out)
+            self.sum_features(self.buf, row, self.attr_out, any_removed)
 
 
 class BackwardTargets(_Targets):
@@ -396,7 +402,7 @@ class BackwardTargets(_Targets):
         with code.when(self.new_weights.is_given):
             to_edges(buf, row.n, self.heads, self.new_weights.after(of_row))
         with code.when(self.features > 0):
-            self.sum_features(self.grad, row, self.grad_attr_query)
+            self.sum_features(self.grad, row, self.grad_attr_query, any_removed)
             self.features_of_edges(row)
 
     def features_of_edges(self, row: EdgeRow) -> None:

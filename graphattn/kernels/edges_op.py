@@ -540,6 +540,8 @@ def plain(
     score = (query[:, target] * keys).sum(-1)
     if attr is not None and attr_weight is not None:
         features = attr[:, edge].to(dtype_of_sums(query)).unsqueeze(2)
+        if bias is not None:
+            features = features.masked_fill(absent.unsqueeze(-1), 0.0)
         if edge_to != "value":
             queries = edge_features.feature_queries(query, attr_weight)
             score = score + (queries[:, target] * features).sum(-1)

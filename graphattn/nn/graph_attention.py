@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..arguments import check_flags, one_of, positive, width
 from ..backends import EdgeWeights
-from ..backends.check import check, check_numbers
+from ..backends.check import check, check_bias, check_numbers
 from ..backends.edge_attention import EdgeAttention
 from ..backends.run import run
 from ..errors import OptionError, ShapeError
@@ -464,6 +464,9 @@ class GraphAttention(EdgeAttention):
         last = None
         if edge_attr is not None or self.edge_dim is not None:
             edge_attr = self._checked_features(edge_attr, graph)
+            if score_bias is not None:
+                bias = check_bias(graph.of_edges(score_bias), query, graph)
+                edge_attr = _of_kept_edges(edge_attr, bias)
             edge_attr, weight, value, last = self._encoded(edge_attr, value)
         score = None
         scale = self.scale
@@ -669,6 +672,14 @@ def _in_heads(linear: Any, name: str, x: Tensor, heads: int, width: int) -> Tens
     """A projection (..., N, heads, width) of features."""
     check_kind(linear, name, x)
     return torch.unflatten(linear(x), -1, (heads, width))
+
+
+def _of_kept_edges(edge_attr: Tensor, bias: Tensor) -> Tensor:
+    """Edge features (..., E, F), 0 where a bias of -inf (..., E, H) removes an edge from all heads.
+
+    Their encoders multiply them by gradients of 0, and a NaN would reach the parameters.
+    """
+    return edge_attr.masked_fill((bias == -torch.inf).all(-1, keepdim=True), 0.0)
 
 
 def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: AnyGraph) -> Outputs:

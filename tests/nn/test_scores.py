@@ -482,3 +482,80 @@ def test_repr_names_score_and_normalisation():
     shown = repr(GraphAttention(8, 2, score="additive", normalize="sparsemax", softcap=5.0))
     assert "score='Additive', normalize='sparsemax', softcap=5.0" in shown
     assert "score" not in repr(GraphAttention(8, 2))
+
+
+REMOVED = torch.arange(0, GRAPH.num_edges, 5)
+
+
+def with_features_of_removed_edges(layer, bad, removed, head=slice(None)):
+    """Output and all gradients, where the features of removed edges are ``bad``."""
+    generator = torch.Generator().manual_seed(4)
+    x, attr, bias = (
+        torch.randn(n, width, generator=generator, dtype=torch.float64)
+        for n, width in ((9, 8), (GRAPH.num_edges, 5), (GRAPH.num_edges, 2))
+    )
+    bias[removed, head] = -torch.inf
+    attr[removed] = bad
+    leaves = [leaf.requires_grad_() for leaf in (x, attr, bias)] + list(layer.parameters())
+    output = layer(x, GRAPH, edge_attr=attr, score_bias=bias)
+    loss = (output * torch.arange(8.0)).sum()
+    return [output, *torch.autograd.grad(loss, leaves, allow_unused=True)]
+
+
+@pytest.mark.parametrize("backend", ["edges", "message_passing"])
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("edge_to", ["both", "key", "value"])
+def test_not_even_a_nan_in_the_features_of_a_removed_edge_is_read(score, edge_to, backend):
+    try:
+        layer = made(score=score, edge_dim=5, edge_to=edge_to, backend=backend)
+    except OptionError:  # the score reads no features
+        assert edge_to == "key"
+        return
+    expected = with_features_of_removed_edges(layer, 0.5, REMOVED)
+    found = with_features_of_removed_edges(layer, math.nan, REMOVED)
+    for mine, theirs in zip(found, expected, strict=True):
+        if theirs is not None:
+            torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", ["edges", "message_passing"])
+def test_an_edge_removed_from_one_head_spoils_the_others_alone(backend):
+    layer = made(edge_dim=5, backend=backend)
+    layer.out_proj = None
+    expected, found = (
+        with_features_of_removed_edges(layer, bad, REMOVED, head=1)[0].unflatten(-1, (2, 4))
+        for bad in (0.5, math.nan)
+    )
+    torch.testing.assert_close(found[:, 1], expected[:, 1])
+    assert found[GRAPH.target[REMOVED], 0].isnan().all()
+
+
+@pytest.mark.parametrize("backend", ["dense", "tiles", "edges", "message_passing"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_cosine_has_no_gradient_of_nan_at_a_source_that_no_target_reads(bad, backend):
+    mask = torch.ones(3, 5, dtype=torch.bool)
+    mask[:, 2] = False
+    mask[1] = False
+    graph = ga.from_mask(mask)
+    layer = made(score="cosine", backend=backend)
+    generator = torch.Generator()
+    found = []
+    for number in (0.5, bad):
+        generator.manual_seed(5)
+        x, y = (torch.randn(n, 8, generator=generator).double() for n in (3, 5))
+        x[1] = number
+        y[2] = number
+        leaves = [x.requires_grad_(), y.requires_grad_(), layer.q_proj.bias, layer.k_proj.bias]
+        output = layer(x, graph, context=y)
+        found.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    for theirs, mine in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_a_cosine_of_a_nan_that_is_read_is_nan():
+    layer, x = made(score="cosine"), torch.randn(9, 8).double()
+    source = int(GRAPH.source[0])
+    x[source, 3] = math.nan
+    spoiled = layer(x, GRAPH).isnan().all(-1)
+    assert spoiled[GRAPH.target[GRAPH.source == source]].all()
+    assert not spoiled[4]

@@ -90,12 +90,17 @@ class Cosine(Score):
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Vectors (..., D) of length 1, or 0; float32 or wider, since half precision lacks the
-    range.
+    """Vectors (..., D) of length 1, or 0; NaN, without a gradient, for those that are not finite.
+
+    In float32 or wider, since half precision lacks the range. The gradient of a NaN would be NaN
+    also for a source that no target reads.
     """
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    is_spoiled = ~wide.isfinite().all(-1, keepdim=True)
+    wide = wide.masked_fill(is_spoiled, 0.0)
     length = wide.norm(dim=-1, keepdim=True)
-    return wide / length.clamp(min=1e-12).masked_fill(length == 0, torch.inf)
+    unit = wide / length.clamp(min=1e-12).masked_fill(length == 0, torch.inf)
+    return unit.masked_fill(is_spoiled, torch.nan)
 
 
 class General(Score):
