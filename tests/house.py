@@ -114,6 +114,7 @@ def path_of_a_call():
     """Files, functions and nodes that a first call of a layer runs, and nodes of a warm one."""
     found = fresh_python.run(TRACE, str(PACKAGE), expect=0).stdout
     (functions, first), (_, warm) = json.loads(found.splitlines()[-1])
+    assert functions, f"no call of {PACKAGE}: another graphattn is imported; try PYTHONPATH"
     nodes = Counter()
     for file in {file for file, _ in first + warm}:
         for node in nodes_of(ast.parse(Path(file).read_text())):

@@ -57,6 +57,8 @@ def page():
     layer(x, ga.graphs.sliding_window(64, 9))  # modules are loaded, and rates are read
     graph = ga.graphs.sliding_window(64, 11)
     found = calls(lambda: layer(x, graph))
+    if not found:
+        sys.exit(f"graphattn is imported from {Path(ga.__file__).parent}: try PYTHONPATH={ROOT}")
     tree = []
     for depth, name, file in found:
         if "<listcomp>" not in name:

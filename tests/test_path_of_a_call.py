@@ -1,7 +1,11 @@
 """The path of a call in CONTRIBUTING.md is the one that a call takes."""
 
+from types import SimpleNamespace
+
 import fresh_python
+import house
 import path_of_a_call as path
+import pytest
 
 PRINT = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
 
@@ -22,3 +26,13 @@ def test_functions_are_in_order_of_their_calls():
     found = path.calls(lambda: graph.num_edges)
     assert found[0] == (0, "AttentionGraph.num_edges", "graph/graph.py")
     assert (found[-1][1], found[-1][2]) == ("Edges.count", "graph/edges.py")
+
+
+def test_another_copy_of_the_package_has_no_path_to_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(path, "PACKAGE", tmp_path)
+    with pytest.raises(SystemExit, match=r"graphattn is imported from .*: try PYTHONPATH="):
+        path.page()
+    nothing = SimpleNamespace(stdout="[[[], []], [[], []]]")
+    monkeypatch.setattr(fresh_python, "run", lambda *_, **__: nothing)
+    with pytest.raises(AssertionError, match="another graphattn is imported"):
+        house.path_of_a_call()
