@@ -12,6 +12,7 @@ from .what import item
 
 _MOST = 100_000  # processes
 _OF_A_MACHINE = 8  # GPUs
+_GIGABYTES = 80.0  # of a GPU
 
 
 def scale(
@@ -25,8 +26,11 @@ def scale(
     gpus: Annotated[
         Optional[int], number("GPUs that there are, for a launch line in place of --processes.")
     ] = None,
-    memory: Annotated[float, number("Gigabytes of a GPU, for --gpus.", 1e-3)] = 80,
-    layers: Annotated[int, number("Blocks of the model, for --gpus.")] = 12,
+    memory: Annotated[
+        Optional[float],
+        typer.Option(min=1e-3, help="Gigabytes of a GPU, for --gpus.", show_default="80"),
+    ] = None,
+    layers: Annotated[int, number("Blocks of the model, for the GB that are held.")] = 12,
     width: Annotated[int, number("Heads times width of a head.")] = 1024,
     heads: Annotated[Optional[int], number("Heads of the query; by default of width 64.")] = None,
     kv_heads: Annotated[
@@ -63,10 +67,14 @@ def scale(
     from ..distributed.paper import memory as bytes_held
     from ..distributed.plans import Rows
 
-    if gpus is None:
+    if gpus is not None:
+        numbers = _up_to(gpus, processes)
+    elif memory is None:
         numbers = _numbers(processes or "1,8,64")
     else:
-        numbers = _up_to(gpus, processes)
+        raise OptionError(f"--memory requires --gpus, whose memory it is; got --memory {memory:g}")
+    if memory is None:
+        memory = _GIGABYTES
     if heads is None:
         heads = max(1, width // 64)
     if width % heads:

@@ -50,10 +50,16 @@ def continued(run: Run, option_names: Collection[str]) -> Run:
     follows epochs.
 
     Raises:
-        OptionError: If that run has other settings or files, with what differs.
+        OptionError: If that run has other settings or files, with what differs, or no ``run.json``.
     """
-    path = run.path / "run.json"
-    if not path.exists() or not run.has_begun():
+    is_written = (run.path / "run.json").exists()
+    begun_files = [name for name in STARTED if (run.path / name).is_file()]
+    if begun_files and not is_written:
+        raise OptionError(
+            f"out: {run.path} holds {' and '.join(begun_files)} of a run without its run.json; name "
+            "another folder, or put run.json back"
+        )
+    if not begun_files:
         (run.path / RANGES).unlink(missing_ok=True)  # of files that may have changed
         run.save()
         return run

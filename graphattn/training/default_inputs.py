@@ -187,6 +187,11 @@ def scene_of(
         )
     inputs = replace(inputs, upward=upward)
     if not side:
+        if options.block:
+            raise OptionError(
+                f"block requires clouds that are thinned to a grid, got block={options.block} and "
+                "grid=0; give grid, the side of a cell"
+            )
         return inputs
     inputs = replace(inputs, grid=side, block=_side_of_blocks(options, side))
     if model == "perceptron":

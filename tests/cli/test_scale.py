@@ -55,6 +55,7 @@ def test_queries_of_few_targets_travel(shell):
             "between 30,000 processes would take 7,200,000,000 bytes .* take fewer processes",
         ),
         ("--width 1000", "a multiple"),
+        ("--memory 40", "--memory requires --gpus, .*; got --memory 40"),
     ],
 )
 def test_what_is_no_plan_is_refused(shell, words, said):

@@ -247,3 +247,13 @@ def test_a_run_that_ran_out_of_memory_says_what_to_do_and_goes_on_to_the_same_bi
         assert (run / "checkpoint.safetensors").exists() == (last > 1)
     ga.training.train(classes, run, **HOW)
     assert contents(run) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "model.safetensors"])
+def test_a_state_without_the_settings_it_was_trained_with_is_refused(name, classes, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / name).write_bytes(b"of a run that is gone")
+    with pytest.raises(OptionError, match=rf"holds {name} of a run without its run.json; name ano"):
+        ga.training.train(classes, run, **HOW)
+    assert [file.name for file in run.iterdir() if not file.name.startswith(".")] == [name]

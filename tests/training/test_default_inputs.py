@@ -41,6 +41,14 @@ def test_one_recipe_is_for_every_level_of_a_scene(tmp_path):
         inputs_for(folder, grid=0.7, graph="; ".join([recipe] * 3))
 
 
+@pytest.mark.parametrize("options", [{"grid": 0}, {}])
+def test_blocks_of_clouds_that_are_not_thinned_are_refused(tmp_path, options):
+    folder = labelled_points(tmp_path / "scans")
+    with pytest.raises(OptionError, match=r"thinned to a grid, got block=9 and grid=0; give grid"):
+        inputs_for(folder, block=9, **options)
+    assert inputs_for(folder, block=9, grid=0.7).block == 9
+
+
 def test_a_sample_of_points_with_labels_is_refused_before_shapes_are_read(tmp_path):
     with pytest.raises(OptionError, match="sample must be 0 where each point has a label, got 7"):
         ga.training.train(measured_meshes(tmp_path / "meshes"), tmp_path / "run", sample=7)
