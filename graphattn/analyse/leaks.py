@@ -280,14 +280,40 @@ class _Latest:
             yield self.runs
 
     def backward_edges(self, place: Tensor) -> int:
-        """Edges whose source is later than their target; exact for the order of indices."""
-        if self.graph.edges.is_listed or bool((place[1:] < place[:-1]).any()):
+        """Edges whose source is later than their target, by intervals of sources."""
+        if self.graph.edges.is_listed:
             return int((place[self.graph.source.cpu()] > place[self.graph.target.cpu()]).sum())
+        if bool((place[1:] < place[:-1]).any()):
+            return sum(int(_later(place, runs).sum()) for runs in self._chunks())
         later = torch.searchsorted(place, place, right=True)  # the first source later than each
         return sum(
             int((hi - torch.maximum(lo, later[row])).clamp(min=0).sum())
             for row, lo, hi in self._chunks()
         )
+
+
+def _later(place: Tensor, runs: Runs) -> Tensor:
+    """The number of sources of each run whose place is above that of its target.
+
+    By a wavelet matrix of the places: bit after bit, the highest first, sources are parted by the
+    bit, in their order, and a run stays an interval in the part that its target's bit names.
+    """
+    own = place[runs.row]
+    lo = runs.lo
+    hi = runs.hi
+    count = torch.zeros_like(own)
+    for power in reversed(range(int(place.max()).bit_length())):
+        has_bit = (place >> power) & 1 == 1
+        before = torch.cat((torch.zeros(1, dtype=torch.int64), torch.cumsum(has_bit, 0)))
+        first = before[lo]
+        last = before[hi]
+        with_bit = (own >> power) & 1 == 1
+        count += torch.where(with_bit, 0, last - first)
+        without = place.numel() - int(before[-1])  # these come first
+        lo = torch.where(with_bit, without + first, lo - first)
+        hi = torch.where(with_bit, without + last, hi - last)
+        place = torch.cat((place[~has_bit], place[has_bit]))
+    return count
 
 
 def _latest_of_runs(runs: Runs, value: Tensor, latest: Tensor) -> Tensor:

@@ -215,3 +215,34 @@ def test_orders_are_checked():
             ga.leaks(graphs.causal(13), order)
     with pytest.raises(GraphAttnError, match="13 sources and 7 targets"):
         ga.leaks(GRAPHS["cross"]())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: graphs.sliding_window(23, 5, causal=False),
+        lambda: graphs.causal(17),
+        lambda: graphs.full(11),
+        lambda: graphs.sliding_window(31, 5, dilation=3),
+        lambda: graphs.self_loops(7),
+        lambda: ~graphs.full(5),
+        lambda: graphs.sliding_window(29, 4) | graphs.global_tokens(29, [0, 13]),
+    ],
+)
+@pytest.mark.parametrize("ties", [False, True])
+def test_an_order_counts_the_edges_of_a_rule_without_listing_them(make, ties, monkeypatch):
+    graph = make()
+    generator = torch.Generator().manual_seed(graph.num_nodes)
+    order = torch.randperm(graph.num_nodes, generator=generator)
+    if ties:
+        order = order // 3
+    expected = int((order[graph.source] > order[graph.target]).sum())
+    monkeypatch.setattr(ga.AttentionGraph, "_listed", lambda self: pytest.fail("listed"))
+    assert ga.leaks(make(), order).edges == (expected,)
+
+
+def test_an_order_of_many_nodes_is_counted_by_intervals():
+    size = 1 << 18
+    order = torch.arange(size) ^ 1  # two neighbours change their places
+    found = ga.leaks(graphs.causal(size), order, budget=1 << 40)
+    assert (found.edges, found.gap) == ((size // 2,), 1)
