@@ -55,13 +55,13 @@ def calibrate(progress: Callable[[str], None] = lambda message: None, device: st
 
 def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
     rates: Rates = {}
-    few = sliding_window(16, 5).materialise().to(where)
+    tiny = sliding_window(16, 5).materialise().to(where)
     for name, backend in BACKENDS.items():
         problems = backend.problems()
-        if not problems or backend.reasons_against(few, _request(few, {}, where)):
+        if not problems or backend.reasons_against(tiny, _request(tiny, {}, where)):
             continue
         progress(f"a call of {name}")
-        rates[name] = backend_rates = {"call_ms": max(1e-6, _milliseconds(few, name, {}, where))}
+        rates[name] = backend_rates = {"call_ms": max(1e-6, _milliseconds(tiny, name, {}, where))}
         for graph, options in problems:
             graph = graph.to(where)
             request = _request(graph, options, where)
@@ -70,8 +70,8 @@ def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
                 continue
             progress(f"{name}, {kind}")
             forward = _milliseconds(graph, name, options, where)
-            spent = max(0.1 * forward, forward - backend_rates["call_ms"])
-            backend_rates[kind] = spent * 1e6 / units / backend.numbers(request, kind)
+            work_ms = max(0.1 * forward, forward - backend_rates["call_ms"])
+            backend_rates[kind] = work_ms * 1e6 / units / backend.numbers(request, kind)
             if "training_factor" not in backend_rates:
                 ratio = _milliseconds(graph, name, options, where, backward=True) / forward
                 # beyond is disturbance
@@ -81,7 +81,7 @@ def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
             ) == (kind, units):
                 halves = _milliseconds(graph, name, options, where, dtype=torch.bfloat16)
                 backend_rates[in_halves(kind)] = (
-                    max(0.1 * halves, halves - backend_rates["call_ms"]) / spent
+                    max(0.1 * halves, halves - backend_rates["call_ms"]) / work_ms
                 )
         for kind, graphs in backend.trials() if where.type == "cuda" else ():
             progress(f"{name}, {kind}")
@@ -99,17 +99,17 @@ def _of_trial(
     name: str, kind: str, graph: AttentionGraph, where: torch.device, call_ms: float
 ) -> dict[str, float]:
     """The rate of a kind of work: in float32 and the share of halves, or of halves alone."""
-    spent = {}
+    work_ms = {}
     units = 1.0
     for dtype in (torch.float32, torch.bfloat16):
         request = _request(graph, {}, where, dtype)
-        taken, count = BACKENDS[name].work(graph, request)
-        if taken == kind:
+        measured_kind, count = BACKENDS[name].work(graph, request)
+        if measured_kind == kind:
             ms = _milliseconds(graph, name, {}, where, dtype=dtype)
-            spent[dtype] = max(0.1 * ms, ms - call_ms)
+            work_ms[dtype] = max(0.1 * ms, ms - call_ms)
             units = count * request.floats_per_pair
-    halves = spent[torch.bfloat16]
-    single_ms = spent.get(torch.float32)
+    halves = work_ms[torch.bfloat16]
+    single_ms = work_ms.get(torch.float32)
     if single_ms is None:
         return {kind: halves * 1e6 / units}
     return {kind: single_ms * 1e6 / units, in_halves(kind): halves / single_ms}
@@ -124,8 +124,8 @@ def reason_against_trial(
     """
     with tried(name, kind):
         for graph, dtype in itertools.product(graphs, HALF):
-            taken, _ = BACKENDS[name].work(graph, _request(graph, {}, where, dtype))
-            if taken != kind:
+            measured_kind, _ = BACKENDS[name].work(graph, _request(graph, {}, where, dtype))
+            if measured_kind != kind:
                 return f"it does not run there, on {graph!r}"
             try:
                 results, expected = (
@@ -192,7 +192,7 @@ def _milliseconds(
             torch.autograd.grad(output, inputs, torch.ones_like(output))
 
     timed(call, 1, str(device))
-    taken: list[float] = []
-    while len(taken) < 5 or (len(taken) < 21 and sum(taken) < 0.3):
-        taken.append(timed(call, 1, str(device)))
-    return 1e3 * min(taken)
+    seconds: list[float] = []
+    while len(seconds) < 5 or (len(seconds) < 21 and sum(seconds) < 0.3):
+        seconds.append(timed(call, 1, str(device)))
+    return 1e3 * min(seconds)

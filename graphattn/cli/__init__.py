@@ -12,7 +12,7 @@ from ..errors import not_installed
 def main() -> None:
     """The entry point of the ``graphattn`` script and of ``python -m graphattn``.
 
-    It exits with the status of the command; help and messages say ``graphattn`` for both.
+    It exits with the status of the command; help and messages have ``graphattn`` for both.
 
     0 is success, 1 a verification or self-check that failed, 2 an error in what was asked, 130 an
     interruption.

@@ -240,9 +240,9 @@ def _judged(report: Any) -> dict[str, Any]:
 
 
 def _advice(needed: dict[str, str | None], extras: dict[str, dict[str, str | None]]) -> list[str]:
-    lacking = [name for name, version in needed.items() if version is None]
-    if lacking:
-        lines = [f"pip install {' '.join(lacking)}"]
+    missing = [name for name, version in needed.items() if version is None]
+    if missing:
+        lines = [f"pip install {' '.join(missing)}"]
     else:
         lines = []
     for extra, packages in extras.items():
@@ -283,7 +283,7 @@ def _print(state: dict[str, Any]) -> None:
         for name, version in packages.items()
     ]
     rendered(table(rows))
-    here = state["platform"]
+    system = state["platform"]
     say("\nmachine")
     devices = [
         (f"  {d['name']}", f"{d['model']}, {d['bytes'] / 2**30:.0f} GiB, {d['capability']}")
@@ -292,10 +292,10 @@ def _print(state: dict[str, Any]) -> None:
     rendered(
         table(
             [
-                ("  system", here["system"]),
-                ("  python", here["executable"]),
-                ("  cores", f"{here['cores']}, torch uses {here['torch_threads']} threads"),
-                ("  kernels", f"run on {here['kernels_run_on']}"),
+                ("  system", system["system"]),
+                ("  python", system["executable"]),
+                ("  cores", f"{system['cores']}, torch uses {system['torch_threads']} threads"),
+                ("  kernels", f"run on {system['kernels_run_on']}"),
                 *(devices or [("  cuda", "none")]),
                 ("  compiled", _compiled(state["cache"])),
                 ("  rates", state["rates"]["source"]),

@@ -60,9 +60,11 @@ class Files:
             ("pos", graph.num_sources),
             ("queries" if "queries" in fields else "pos", graph.num_targets),
         ]
-        moved = _RENUMBERING.search(text) or ("queries" in self.places and _TURNING.search(text))
+        is_renumbered = _RENUMBERING.search(text) or (
+            "queries" in self.places and _TURNING.search(text)
+        )
         fits = all(side in fields and len(fields[side]) == size for side, size in sides)
-        if fits and not moved and set(fields) == set(self.places):
+        if fits and not is_renumbered and set(fields) == set(self.places):
             return fields
         return {}
 
@@ -158,8 +160,8 @@ class File(Deferred):
             self.files.put(pos=pos[mesh_edge_ends(faces).numpy()].mean(1))
         else:
             self.files.put(pos=pos, faces=triangles)
-        sized = "num_vertices" in inspect.signature(function).parameters
-        return {"faces": faces} | ({"num_vertices": len(pos)} if sized else {})
+        takes_size = "num_vertices" in inspect.signature(function).parameters
+        return {"faces": faces} | ({"num_vertices": len(pos)} if takes_size else {})
 
     def _graphs_of_points(self) -> str:
         return f"'knn({self}, k=8)' or 'radius({self}, r=0.1)'"

@@ -116,14 +116,14 @@ def audit(
         subject = item(what)
         with step(f"auditing {mask}"):
             report: Any = audited(load_mask(mask), subject.graph, budget=budget)
-        about = {**head("audit", subject), "mask": mask}
+        header = {**head("audit", subject), "mask": mask}
         notes = subject.notes
     elif os.path.exists(what):
         from ..hf import audit_config
 
         with step(f"auditing {what}"):
             report = audit_config(what)
-        about = {"command": "audit", "what": what}
+        header = {"command": "audit", "what": what}
         notes = ()
     else:
         raise OptionError(
@@ -131,7 +131,7 @@ def audit(
             "--mask mask.npy"
         )
     if json:
-        document({**about, **report.to_dict()})
+        document({**header, **report.to_dict()})
     else:
         say(str(report))
         say_notes(notes)

@@ -123,7 +123,7 @@ def train(
     ] = None,
     val: Annotated[
         Optional[float],
-        typer.Option(help="Share of shapes that say which epoch is kept.", show_default="0.1"),
+        typer.Option(help="Share of shapes by which an epoch is chosen.", show_default="0.1"),
     ] = None,
     test: Annotated[
         Optional[float], typer.Option(help="Share of shapes that are held out.", show_default="0.2")

@@ -43,9 +43,11 @@ def item_or_pattern(what: str) -> Item:
 
     files = Files()
     if what in zoo():
-        named = zoo()[what]
+        pattern = zoo()[what]
         return Item(
-            what, named.graph(), (f"{named.name}: {named.line}", f"a small one: {named.code}")
+            what,
+            pattern.graph(),
+            (f"{pattern.name}: {pattern.line}", f"a small one: {pattern.code}"),
         )
     with step(f"building {what}"):
         if os.path.lexists(what) or ("(" not in what and ("." in what or os.sep in what)):

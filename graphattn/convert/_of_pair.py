@@ -245,17 +245,17 @@ def _at(graph: AttentionGraph, letter: str, value: int) -> AttentionGraph:
 def _shared(heads: Sequence[AttentionGraph]) -> list[AttentionGraph]:
     """The graphs of heads, with one object for equal ones, where the number of pairs allows it."""
     graphs: list[AttentionGraph] = []
-    left = _COMPARED // max(1, heads[0].num_targets * heads[0].num_sources)  # comparisons
-    if len(heads) > left:
-        left = 0
+    num_left = _COMPARED // max(1, heads[0].num_targets * heads[0].num_sources)  # comparisons
+    if len(heads) > num_left:
+        num_left = 0
     for graph in heads:
         t, s = _pairs(graph)
-        inside = graph.contains(t, s)
-        alike = [
-            other for other in dict.fromkeys(graphs) if torch.equal(other.contains(t, s), inside)
+        answers = graph.contains(t, s)
+        candidates = [
+            other for other in dict.fromkeys(graphs) if torch.equal(other.contains(t, s), answers)
         ]
-        for other in alike[:left]:
-            left -= 1
+        for other in candidates[:num_left]:
+            num_left -= 1
             if other.equals(graph):
                 graph = other
                 break

@@ -126,8 +126,10 @@ def _json(data: dict[str, Any]) -> bytes:
 def _safetensors(graph: Savable) -> bytes:
     tensors: list[Tensor] = []
     text = json.dumps(to_plain(graph, tensors), allow_nan=False)
-    named = {str(number): x.cpu().contiguous().clone() for number, x in enumerate(tensors)}
-    content = bytes(_library().save(named, metadata={_KEY: text}))
+    tensors_by_number = {
+        str(number): x.cpu().contiguous().clone() for number, x in enumerate(tensors)
+    }
+    content = bytes(_library().save(tensors_by_number, metadata={_KEY: text}))
     if int.from_bytes(content[:8], "little") > _LONGEST_HEADER:
         raise GraphError(
             "the expressions of these graphs are too long for a safetensors header; save it as "

@@ -111,8 +111,8 @@ class EncodeProcessDecode(nn.Module):
                 ``target_features``, or given for one without.
         """
         shape = levels_checked(x, shape, 2, self.embedding.first.in_features, self.embedding.first)
-        other = [part is not None for part in (decode, queries, targets)]
-        if other != [self.targets is not None] * 3:
+        is_passed = [part is not None for part in (decode, queries, targets)]
+        if is_passed != [self.targets is not None] * 3:
             if self.targets is not None:
                 needs = "needs decode, queries and targets"
             else:

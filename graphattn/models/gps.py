@@ -178,7 +178,7 @@ class GPSBlock(nn.Module):
 
 
 def _normed(norm: nn.Module | None, x: Tensor) -> Tensor:
-    """A batch norm sees the nodes of all examples in one axis."""
+    """Normed features; a batch norm has the nodes of all examples in one axis."""
     assert norm is not None
     if not isinstance(norm, nn.BatchNorm1d):
         return norm(x)

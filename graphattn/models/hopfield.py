@@ -122,10 +122,10 @@ class Hopfield(nn.Module):
     def is_symmetric(self) -> bool:
         """True if every edge has its reverse, with the same coupling."""
         n, (source, target) = self.graph.num_nodes, self.graph.edge_index
-        there = torch.argsort(target * n + source)
-        back = torch.argsort(source * n + target)
-        same = torch.equal((target * n + source)[there], (source * n + target)[back])
-        return same and torch.equal(self.coupling[there], self.coupling[back])
+        order = torch.argsort(target * n + source)
+        reverse_order = torch.argsort(source * n + target)
+        same = torch.equal((target * n + source)[order], (source * n + target)[reverse_order])
+        return same and torch.equal(self.coupling[order], self.coupling[reverse_order])
 
     def step(self, state: Tensor) -> Tensor:
         """All spins (..., N) updated at once: the energy may rise, and two states may alternate."""
@@ -150,11 +150,11 @@ class Hopfield(nn.Module):
         return int(node)
 
     def _turn(self, state: Tensor, node: int) -> Tensor:
-        some = slice(self._ptr[node], self._ptr[node + 1])
-        coupling = self.coupling[self._edge[some]]
+        span = slice(self._ptr[node], self._ptr[node + 1])
+        coupling = self.coupling[self._edge[span]]
         dtype = torch.promote_types(torch.promote_types(state.dtype, coupling.dtype), torch.float32)
-        pull = (state[..., self._index[some]].to(dtype) * coupling).sum(-1)
-        degree = torch.tensor(float(some.stop - some.start), device=state.device)
+        pull = (state[..., self._index[span]].to(dtype) * coupling).sum(-1)
+        degree = torch.tensor(float(span.stop - span.start), device=state.device)
         turned = state.clone()
         turned[..., node] = _turned(
             state[..., node], pull, coupling.abs().float().sum(), degree, coupling.dtype

@@ -89,7 +89,7 @@ class Longformer(nn.Module):
         self.tokens = _chosen(tokens)
         self.graph = layer_graphs(self.windows, self.tokens)
         self.text = BERT(num_layers=num_layers, graph=self.graph, **options)
-        self.of_global = nn.ModuleList(_beside(block) for block in self.text.stack.layers)
+        self.of_global = nn.ModuleList(_global_attention(block) for block in self.text.stack.layers)
 
     @names_checked
     def forward(
@@ -118,14 +118,14 @@ class Longformer(nn.Module):
             PositionIndexError: If one is outside its table.
         """
         if global_tokens is None:
-            chosen = self.tokens
+            global_ids = self.tokens
         else:
-            chosen = _chosen(global_tokens)
+            global_ids = _chosen(global_tokens)
         if graph is None:
-            if chosen == self.tokens:
+            if global_ids == self.tokens:
                 graph = self.graph
             else:
-                graph = layer_graphs(self.windows, chosen)
+                graph = layer_graphs(self.windows, global_ids)
         x = self.text.embedded(tokens, types, positions)
         if lengths is not None:
             check_lengths(lengths, tokens)
@@ -140,14 +140,14 @@ class Longformer(nn.Module):
             if id(reads) not in biased_graphs:
                 sized = reads.at(x.shape[-2])
                 with_biases: list[Any] = []
-                for part in (sized, _rows(sized, chosen)):
+                for part in (sized, _rows(sized, global_ids)):
                     bias = None
                     if lengths is not None:
                         bias = padding_bias(part, lengths, x)
                     with_biases.append((part, bias))
                 biased_graphs[id(reads)] = with_biases
             layer_graph, rows = biased_graphs[id(reads)]
-            x = _read(block, of_global, x, layer_graph, rows, chosen)
+            x = _read(block, of_global, x, layer_graph, rows, global_ids)
         if self.text.head is None:
             return x
         return self.text.head(x)
@@ -157,7 +157,7 @@ class Longformer(nn.Module):
         return self.text.pooled(features)
 
 
-def _beside(block: Any) -> GraphAttention:
+def _global_attention(block: Any) -> GraphAttention:
     """An attention of the sizes of a block's, without the output projection, which they share."""
     attention: GraphAttention = block.attention
     return GraphAttention(

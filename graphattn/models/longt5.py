@@ -79,7 +79,9 @@ class SummaryEncoder(nn.Module):
         )
         for layer, norm, reads in layers:
             if id(reads) not in biased_graphs:
-                joint_graph, source, target = _beside(reads.at(N), N // self.block, x.device)
+                joint_graph, source, target = _with_summaries(
+                    reads.at(N), N // self.block, x.device
+                )
                 biased_graphs[id(reads)] = (
                     joint_graph,
                     self._bias(source, target, number, score_bias, lengths),
@@ -97,16 +99,18 @@ class SummaryEncoder(nn.Module):
 
     def _numbers(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """The block of each token, int64 (N,) or (..., N); G for a token without one."""
-        at = torch.arange(x.shape[-2], device=x.device)
+        position = torch.arange(x.shape[-2], device=x.device)
         if lengths is None:
-            there = torch.tensor(x.shape[-2])
+            num_tokens = torch.tensor(x.shape[-2])
         else:
-            there = lengths
-        there = there.to(x.device).unsqueeze(-1)
-        number = torch.minimum(at // self.block, there // self.block - 1).expand(
-            *there.shape[:-1], -1
+            num_tokens = lengths
+        num_tokens = num_tokens.to(x.device).unsqueeze(-1)
+        number = torch.minimum(position // self.block, num_tokens // self.block - 1).expand(
+            *num_tokens.shape[:-1], -1
         )
-        return number.masked_fill((number < 0) | (at >= there), x.shape[-2] // self.block)
+        return number.masked_fill(
+            (number < 0) | (position >= num_tokens), x.shape[-2] // self.block
+        )
 
     def _sums(self, y: Tensor, number: Tensor) -> Tensor:
         """Sums (..., G, C) of the tokens of every block."""
@@ -137,13 +141,15 @@ class SummaryEncoder(nn.Module):
         bias = torch.where(is_token.unsqueeze(-1), of_tokens, of_summaries)
         if lengths is None:
             return bias
-        there = lengths.to(number.device).unsqueeze(-1)
-        absent = torch.where(is_token, source >= there, summary >= there // self.block)
-        return bias.masked_fill(absent.unsqueeze(-1), -torch.inf)
+        num_tokens = lengths.to(number.device).unsqueeze(-1)
+        is_padding = torch.where(
+            is_token, source >= num_tokens, summary >= num_tokens // self.block
+        )
+        return bias.masked_fill(is_padding.unsqueeze(-1), -torch.inf)
 
 
 @not_followed  # graphs are built by Python; a compiled program breaks here
-def _beside(
+def _with_summaries(
     graph: AttentionGraph, num_summaries: int, device: torch.device
 ) -> tuple[AttentionGraph, Tensor, Tensor]:
     """The graph of tokens and summaries, cached with the tokens' graph, and its edges' ends."""

@@ -163,10 +163,12 @@ class OffsetAttention(nn.Module):
         key = self.key(x).unsqueeze(-2)  # (..., N, 1, C / 4)
         # exp(s_ts) / sum_t' exp(s_t's), normalised over s: a softmax over s of s_ts less a source's
         # own lse
-        other: Any = attention(key, key, torch.zeros_like(key), graph, scale=1.0, return_lse=True)
-        keys = key.to(other.lse.dtype)
+        normalizer: Any = attention(
+            key, key, torch.zeros_like(key), graph, scale=1.0, return_lse=True
+        )
+        keys = key.to(normalizer.lse.dtype)
         query = torch.cat((keys, torch.ones_like(keys[..., :1])), -1)
-        keys = torch.cat((keys, -other.lse[..., None]), -1)
+        keys = torch.cat((keys, -normalizer.lse[..., None]), -1)
         value = self.value(x).unsqueeze(-2).to(keys.dtype)
         with without_autocast(x.device.type):  # lse in full precision
             read: Any = attention(query, keys, value, graph, scale=1.0)

@@ -248,10 +248,10 @@ class CellBlock(nn.Module):
         if self.block is None:
             return x
         if self.block.attention.rotary is None:
-            places = None
+            positions = None
         else:
-            places = level.cells
-        return self.block(x, level.graphs[number % len(level.graphs)], positions=places)
+            positions = level.cells
+        return self.block(x, level.graphs[number % len(level.graphs)], positions=positions)
 
 
 def _flags(values: Any, name: str, levels: Sequence[int]) -> list[bool]:

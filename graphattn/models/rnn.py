@@ -212,11 +212,11 @@ class Seq2Seq(nn.Module):
             keys = self.attention.keys(memory)
             # the real tokens (sum of lengths, C), and one union of all graphs
             if lengths is not None:
-                there = torch.arange(memory.shape[1], device=memory.device) < lengths.to(
+                is_token = torch.arange(memory.shape[1], device=memory.device) < lengths.to(
                     memory.device
                 ).unsqueeze(1)
-                keys = keys[there]
-                memory = memory[there]
+                keys = keys[is_token]
+                memory = memory[is_token]
                 graph = disjoint_union([graph.subgraph(sources=range(n)) for n in lengths.tolist()])
             states, context, weights = self._read(y, state, keys, memory, graph)
         logits = self.head(torch.tanh(self.readout(torch.cat((context, states), -1))))
@@ -252,13 +252,13 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, Tensor, EdgeWeights]:
         """States (B, T, C), their contexts (B, T, C), and the weights."""
         num_steps = y.shape[1]
-        together = memory.dim() == 2  # the examples are one graph
+        is_joined = memory.dim() == 2  # the examples are one graph
         assert self.attention is not None
         read = self.attention
         if self.kind != "bahdanau":
             states = self._steps(y, state, None)
             query = states
-            if together:
+            if is_joined:
                 query = states.flatten(0, 1)
             context, weights = read(query, memory, graph, keys)
             return states, context.view_as(states), weights
@@ -267,7 +267,7 @@ class Seq2Seq(nn.Module):
         def context_of(t: int, state: Tensor) -> Tensor:
             rows = range(t, graph.num_targets, num_steps)  # one of every example
             query = state
-            if not together:
+            if not is_joined:
                 query = state.unsqueeze(1)
             results.append(read(query, memory, _of_targets(graph, rows), keys))
             return results[-1][0].view_as(state)

@@ -167,9 +167,9 @@ class TimeSformer(nn.Module):
                 f"videos must have a grid of {self.grid} patches, as the model's positions, got "
                 f"{grid}"
             )
-        where = self.space_positions[1:] + self.time_positions.unsqueeze(1)  # (time, places, C)
+        positions = self.space_positions[1:] + self.time_positions.unsqueeze(1)  # (time, places, C)
         token = (self.class_token + self.space_positions[0]).expand(*x.shape[:-2], 1, -1)
-        return torch.cat((token, x + where.flatten(0, 1)), -2)
+        return torch.cat((token, x + positions.flatten(0, 1)), -2)
 
     def features(
         self, videos: Tensor, graphs: TimeAndSpace | list[TimeAndSpace] | None = None

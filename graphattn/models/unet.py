@@ -186,11 +186,11 @@ class EdgeEncoder(nn.Module):
             geometry = level.geometry.get((graph, targets, self.words))
         if geometry is None:
             if targets is None:
-                other = {}
+                queries = {}
             else:
-                other = {"queries": targets.pos, "queries_normals": targets.normals}
+                queries = {"queries": targets.pos, "queries_normals": targets.normals}
             geometry = edge_geometry(
-                graph, sources.pos, features=self.words, normals=sources.normals, **other
+                graph, sources.pos, features=self.words, normals=sources.normals, **queries
             )
             # what is recomputed must save the same tensors
             if level is not None and not geometry.requires_grad:

@@ -72,7 +72,7 @@ class Best(nn.Module):
         return mean.clamp(min=1e-9).log()
 
     def only_network(self) -> None:
-        """Answer as the network, which is in training, and forget a choice."""
+        """Answer as the network, which is in training, and undo a choice."""
         self.share.fill_(0)
         self.scores.fill_(torch.nan)
 
@@ -150,9 +150,9 @@ def advantage(
         ]
         return float(pair[0] - pair[1])
 
-    everything = difference(block >= 0)
-    rest = [difference(block != number) for number in range(blocks)]
-    pseudo_values = [blocks * everything - (blocks - 1) * value for value in rest]
+    full_difference = difference(block >= 0)
+    without_block = [difference(block != number) for number in range(blocks)]
+    pseudo_values = [blocks * full_difference - (blocks - 1) * value for value in without_block]
     if not all(map(math.isfinite, pseudo_values)):
         return -math.inf, math.inf
     return limits(pseudo_values)

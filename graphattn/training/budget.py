@@ -166,10 +166,10 @@ def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) ->
     """
     model = copy.deepcopy(training.model).train()
     schedule = training.schedule
-    held: dict[int, int] = {}
+    saved_bytes: dict[int, int] = {}
 
     def hold(x: Tensor) -> Tensor:
-        held[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        saved_bytes[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
         return x
 
     batch = shape.clone()
@@ -187,7 +187,7 @@ def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) ->
             output = model(x, levels)
         training.task.loss(output.to(x.dtype), y).backward()  # type: ignore[arg-type]
     _wait(schedule.device)
-    return time.perf_counter() - start, sum(held.values())
+    return time.perf_counter() - start, sum(saved_bytes.values())
 
 
 def _wait(device: str) -> None:
@@ -197,7 +197,7 @@ def _wait(device: str) -> None:
 
 
 def _free(device: str) -> int | None:
-    """Bytes that are free, where the system says so; on CUDA with those that torch's cache holds."""
+    """Free bytes, if the system reports them; on CUDA with those that torch's cache holds."""
     if device.startswith("cuda"):
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached

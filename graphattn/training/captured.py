@@ -84,12 +84,12 @@ class Captured:
                     "Captured is for one process, got several; call the step itself there"
                 )
             self.inputs = tuple(value.detach().clone() for value in inputs)
-        now = [(tuple(x.shape), x.dtype, x.device) for x in inputs]
-        then = [(tuple(x.shape), x.dtype, x.device) for x in self.inputs]
-        if now != then:
+        new_specs = [(tuple(x.shape), x.dtype, x.device) for x in inputs]
+        old_specs = [(tuple(x.shape), x.dtype, x.device) for x in self.inputs]
+        if new_specs != old_specs:
             raise ShapeError(
                 f"a captured step must be called with tensors of the same shapes, dtypes and "
-                f"devices, got {now} after {then}; make another Captured for them"
+                f"devices, got {new_specs} after {old_specs}; make another Captured for them"
             )
 
     def _warmed(self, inputs: tuple[Tensor, ...]) -> Any:

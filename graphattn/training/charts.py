@@ -39,9 +39,9 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
         best = max(n for n, line in enumerate(history) if line["best"])
         reached = history[best][f"val_{task.metric}"]
         scores.plot(epochs[best], reached, "o", color=_VALID, clip_on=False)
-        taken = epochs[best], reached
+        point = epochs[best], reached
         scores.annotate(
-            "taken", taken, (0, -14), textcoords="offset points", ha="center", fontsize=8, color=INK
+            "taken", point, (0, -14), textcoords="offset points", ha="center", fontsize=8, color=INK
         )
     if task.metric != "r2":
         scores.set_ylim(top=1.0)
@@ -114,14 +114,19 @@ def _iou(result: Any) -> Any:
 def _against(result: Any) -> Any:
     prediction = torch.cat(result.answers)
     true = torch.cat(result.labels)
-    few = torch.linspace(0, len(true) - 1, min(len(true), 5000)).long()
+    sample = torch.linspace(0, len(true) - 1, min(len(true), 5000)).long()
     figure = empty_figure(None, 4.6, 4.4)
     axes = figure.subplots()
     low = float(true.min())
     high = float(true.max())
     axes.plot([low, high], [low, high], color=INK, linewidth=0.8)
     axes.scatter(
-        true[few].numpy(), prediction[few].numpy(), s=4, color=_TRAINED, alpha=0.35, linewidths=0
+        true[sample].numpy(),
+        prediction[sample].numpy(),
+        s=4,
+        color=_TRAINED,
+        alpha=0.35,
+        linewidths=0,
     )
     axes.set_xlabel("true")
     axes.set_ylabel("predicted")

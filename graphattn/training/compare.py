@@ -95,9 +95,9 @@ def _of_the_same_labels(run: Run, first: Run) -> None:
 
 def _variance(result: dict[str, Any]) -> float:
     """Variance of the labels that a run held out."""
-    missed = 1 - result["scores"]["r2"]
-    if missed:
-        return float(result["scores"]["rmse"] ** 2 / missed)
+    unexplained = 1 - result["scores"]["r2"]
+    if unexplained:
+        return float(result["scores"]["rmse"] ** 2 / unexplained)
     return 1.0
 
 

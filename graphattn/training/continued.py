@@ -91,18 +91,18 @@ def changed(run: Run, **schedule: Any) -> Run:
 
 def _differences(run: Run, before: Run) -> Iterator[str]:
     """Settings and files of two runs that differ, in words."""
-    here = _settings(run)
-    there = _settings(before)
-    is_drawn_anew = run.files.keys() != before.files.keys() or here["seed"] != there["seed"]
-    for name in dict.fromkeys((*there, *here)):
-        if here.get(name) == there.get(name):
+    new = _settings(run)
+    old = _settings(before)
+    is_drawn_anew = run.files.keys() != before.files.keys() or new["seed"] != old["seed"]
+    for name in dict.fromkeys((*old, *new)):
+        if new.get(name) == old.get(name):
             continue
         if name.startswith("split ") and is_drawn_anew:
             continue
         if name.startswith("files "):
-            yield f"{name.removeprefix('files ')} {_change(name, here, there)}"
+            yield f"{name.removeprefix('files ')} {_change(name, new, old)}"
             continue
-        words = [_quoted(settings.get(name)) for settings in (there, here)]
+        words = [_quoted(settings.get(name)) for settings in (old, new)]
         if words[0] == words[1]:
             yield name
         else:
@@ -129,11 +129,11 @@ def _settings(run: Run) -> dict[str, Any]:
     return settings
 
 
-def _change(name: str, here: dict[str, Any], there: dict[str, Any]) -> str:
+def _change(name: str, new: dict[str, Any], old: dict[str, Any]) -> str:
     """The difference between two folders in a file."""
-    if name not in there:
+    if name not in old:
         return "is new"
-    if name not in here:
+    if name not in new:
         return "is gone"
     return "has changed"
 

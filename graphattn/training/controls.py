@@ -8,7 +8,7 @@ from ..errors import OptionError
 from ..shapes import ShapeFolder
 from .inputs import Inputs
 from .models import MODELS
-from .run import SAID, Run
+from .run import CONTROL_WORDS, Run
 from .scenes import prepared
 
 
@@ -16,9 +16,9 @@ def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]
     """Names of the controls of a run; ``True`` is the perceptron, for every model but itself."""
     if isinstance(control, bool):
         return ("perceptron",) * (control and model != "perceptron")
-    names = several(control, "control", f"must name some of {', '.join(SAID)}")
+    names = several(control, "control", f"must name some of {', '.join(CONTROL_WORDS)}")
     for name in names:
-        one_of(name, "control", tuple(SAID))
+        one_of(name, "control", tuple(CONTROL_WORDS))
         if model == "forest" or (model == "perceptron" and name != "forest"):
             raise OptionError(f"control={name!r} is for a model with edges, got model={model!r}")
     return tuple(dict.fromkeys(names))
@@ -36,32 +36,32 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
     with the same parameters, features of points stay as they are, and a convolution of cells reads
     drawn cells at its offsets.
     """
-    beside = replace(run, path=run.path / name, control=())
+    base = replace(run, path=run.path / name, control=())
     if name == "random":
-        return replace(beside, inputs=replace(run.inputs, redrawn=run.schedule.seed))
+        return replace(base, inputs=replace(run.inputs, redrawn=run.schedule.seed))
     preset = MODELS[name]
-    read = run.inputs
+    run_inputs = run.inputs
     derived_features = ("above_ground", "element") if name == "forest" else ()
     properties = tuple(
-        word for word in read.features if word in shapes[0] or word in derived_features
+        word for word in run_inputs.features if word in shapes[0] or word in derived_features
     )
     words = (*preset.of_nodes.features, *properties)
     if name == "forest":
         usual = "pca"
     else:
         usual = "none"
-    if name == "forest" and read.normals != "none":
-        normals = read.normals
+    if name == "forest" and run_inputs.normals != "none":
+        normals = run_inputs.normals
     else:
         normals = usual
     settings = {
-        name: getattr(read, name)
+        name: getattr(run_inputs, name)
         for name in ("scale", "sample", "elements", "upward", "grid", "block")
     }
     inputs = Inputs(tuple(dict.fromkeys(words)), normals, **settings)
     schedule = replace(run.schedule, shard=False)
     new = replace(
-        beside,
+        base,
         model=name,
         start="",
         options={},

@@ -103,7 +103,7 @@ class Prepared(Dataset):
         return data
 
     def _changed(self, shape: Any) -> Any:
-        """Jitter and the like are in units of the shape's radius."""
+        """The shape after jitter and the like, in units of its radius."""
         radius = (shape.pos - shape.pos.mean(0)).norm(dim=1).max().clamp(min=1e-30)
         shape.pos = shape.pos / radius
         shape = self.others(shape)

@@ -29,7 +29,7 @@ class Difference(NamedTuple):
         return self.high is not None and self.high < 0
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         """The difference in words: so much more, so much less, or the same."""
         if self.mean == 0 and self.low is None:
             return "the same"
@@ -40,9 +40,9 @@ class Difference(NamedTuple):
 
     def than(self, name: str) -> str:
         """The difference from something in words: more than it, or the same as it."""
-        if self.said == "the same":
-            return f"{self.said} as {name}"
-        return f"{self.said} than {name}"
+        if self.in_words == "the same":
+            return f"{self.in_words} as {name}"
+        return f"{self.in_words} than {name}"
 
     @property
     def unit(self) -> str:

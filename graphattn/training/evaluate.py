@@ -104,9 +104,9 @@ def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -
     else:
         ranges = load_ranges(trained_run.path)
         data = prepared(trained_run.inputs, shapes, numbers)
-        odd = {data.name(i): unlike(ranges, data, i) for i in range(len(data))}
-        warn_of({name: words for name, words in odd.items() if words})
-    beside = {
+        differences = {data.name(i): unlike(ranges, data, i) for i in range(len(data))}
+        warn_of({name: words for name, words in differences.items() if words})
+    control_paths = {
         name: trained_run.path / name
         for name in trained_run.control
         if (trained_run.path / name / MODEL).is_file()
@@ -120,8 +120,8 @@ def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -
             part,
             votes=votes,
         )
-        for one in (trained_run, *(Run.load(path).here() for path in beside.values()))
+        for one in (trained_run, *(Run.load(path).here() for path in control_paths.values()))
     )
-    result.controls.update(zip(beside, others, strict=True))
+    result.controls.update(zip(control_paths, others, strict=True))
     result.notes.extend(notes(trained_run, result))
     return result

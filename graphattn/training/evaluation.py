@@ -8,7 +8,7 @@ from torch import Tensor
 from .best import choice_in_words
 from .data import Prepared
 from .difference import Difference, difference
-from .run import SAID
+from .run import CONTROL_WORDS
 from .tasks import Task
 
 
@@ -62,7 +62,7 @@ class Evaluation:
             "files": len(self.names),
             "scores": self.scores,
         }
-        beside = {
+        controls = {
             name: {"scores": one.scores, "difference": self.over(name)._asdict()}
             for name, one in self.controls.items()
         }
@@ -72,13 +72,13 @@ class Evaluation:
         return record | {
             "classes": list(self.task.classes),
             "each": by_file,
-            "controls": beside,
+            "controls": controls,
             "choice": self.choice,
             "notes": self.notes,
         }
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, (self.in_words, self.beside)))
+        return "\n".join(filter(None, (self.in_words, self.controls_in_words)))
 
     @property
     def in_words(self) -> str:
@@ -90,7 +90,7 @@ class Evaluation:
             "all": "all shapes",
         }
         present = self.data.folder.classes_here()
-        lines = [f"{where[self.part]}: {self.task.said(self.scores)}"]
+        lines = [f"{where[self.part]}: {self.task.in_words(self.scores)}"]
         if self.choice:
             lines.append(f"  {choice_in_words(self.choice)}")
         return "\n".join(
@@ -98,16 +98,18 @@ class Evaluation:
         )
 
     @property
-    def beside(self) -> str:
+    def controls_in_words(self) -> str:
         """Scores of the controls, differences from them, and notes."""
         lines = []
         same = "split"
         if self.part == "all":
             same = "shapes"
         for name, one in self.controls.items():
-            lines.append(f"{SAID[name]}, on the same {same}: {self.task.said(one.scores)}")
+            lines.append(
+                f"{CONTROL_WORDS[name]}, on the same {same}: {self.task.in_words(one.scores)}"
+            )
             over = self.over(name)
-            line = f"  the model scores {over.said}, {self.task.per_shape}"
+            line = f"  the model scores {over.in_words}, {self.task.per_shape}"
             if over.low is None:
                 line += f" ({over.unit})"
             lines.append(line)

@@ -10,8 +10,9 @@ the device            what the model computes
 ====================  ============================================================================
 
 Without workers the training process makes everything; the numbers are the same to the last bit. A
-plan is an arrangement of a graph's edges for a backend. Which plans a step asks for is seen in the
-graphs that it ran on: so the first batch is made in the training process, and workers start then.
+plan is an arrangement of a graph's edges for a backend. The plans that a step needs are read off
+the graphs that it ran on: so the first batch is made in the training process, and workers start
+then.
 """
 
 import os
@@ -45,7 +46,7 @@ class Batch(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """An order of a batch from a worker: its shapes, and the plans needed of each graph."""
+    """A batch that a worker is to make: its shapes, and the plans needed of each graph."""
 
     shapes: list[Draw]
     plans: tuple[frozenset[Key], ...]
@@ -147,15 +148,15 @@ class _Orders:
             yield [Ordered(shapes, self.plans)]
 
     def learn(self, levels: Hierarchy) -> None:
-        """Ask from now on for what this step derived of its graphs."""
-        now = [asked(graph) for graph in _graphs(levels)]
+        """Order from now on the plans that this step derived of its graphs."""
+        keys = [asked(graph) for graph in _graphs(levels)]
         if not self.plans:
-            self.plans = (frozenset(),) * len(now)
-        self.plans = tuple(old | new for old, new in zip(self.plans, now, strict=True))
+            self.plans = (frozenset(),) * len(keys)
+        self.plans = tuple(old | new for old, new in zip(self.plans, keys, strict=True))
 
 
 class _Making(Dataset):
-    """Batches by what was ordered, in the process that asks for them."""
+    """Batches by their orders, in a worker or the training process."""
 
     def __init__(self, data: Prepared, workers: int, device: torch.device) -> None:
         self.data = data
@@ -192,8 +193,8 @@ def _one(batches: list[Any]) -> Any:
 
 def _graphs(levels: Hierarchy) -> list[AttentionGraph]:
     """The graphs of a hierarchy, always in the same order."""
-    around = [near.graph for level in levels.levels for near in level.near]
-    return [*levels.graphs(), *around, levels.clouds]
+    of_cells = [near.graph for level in levels.levels for near in level.near]
+    return [*levels.graphs(), *of_cells, levels.clouds]
 
 
 def _schedules(graph_plans: Derived) -> list[tuple[Tensor, Tensor, Any]]:

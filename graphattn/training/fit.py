@@ -17,7 +17,7 @@ from .loop import Progress, Tell, Training, fitting
 from .notes import notes, reads, unseen_classes
 from .page import save_report
 from .ranges import RANGES, save_ranges
-from .run import CHECKPOINT, MODEL, REPORT, RESULT, SAID, Run
+from .run import CHECKPOINT, CONTROL_WORDS, MODEL, REPORT, RESULT, Run
 from .scenes import prepared
 from .schema import written
 from .standard import measure
@@ -40,9 +40,9 @@ def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team, finish: bool = Fa
     for name in run.control:
         control = control_of(run, name, shapes)
         if finish and not control.has_model():
-            result.notes.append(f"no control yet: {SAID[name]} has no trained epoch")
+            result.notes.append(f"no control yet: {CONTROL_WORDS[name]} has no trained epoch")
             continue
-        tell(Progress("begin", 0.0, f"control: {SAID[name]}"))
+        tell(Progress("begin", 0.0, f"control: {CONTROL_WORDS[name]}"))
         team.first_does(control.save)
         result.controls[name], _ = _trained(control, shapes, f"control {name}", tell, team, finish)
     unseen = unseen_classes(run, shapes)
@@ -54,7 +54,7 @@ def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team, finish: bool = Fa
         save_report(run.path / REPORT, run, history, result)
 
     team.first_does(write)
-    words = "\n".join(filter(None, (result.beside, str(run.path / REPORT))))
+    words = "\n".join(filter(None, (result.controls_in_words, str(run.path / REPORT))))
     tell(Progress("end", 1.0, words))
     return result
 
@@ -70,10 +70,12 @@ def _trained(
     number = {shapes.name(i): i for i in range(len(shapes))}
     parts = {name: [number[file] for file in files] for name, files in run.split.items()}
     train = prepared(run.inputs, shapes, parts["train"], run.augment)
-    still = {name: prepared(run.inputs, shapes, part, like=train) for name, part in parts.items()}
-    _prepare(list(still.values()), tell)
+    unchanged = {
+        name: prepared(run.inputs, shapes, part, like=train) for name, part in parts.items()
+    }
+    _prepare(list(unchanged.values()), tell)
     run.check(train.static(0), train.name(0))
-    team.first_does(lambda: save_ranges(run.path, still["train"]), unless=run.path / RANGES)
+    team.first_does(lambda: save_ranges(run.path, unchanged["train"]), unless=run.path / RANGES)
     history: list[dict[str, Any]] = []
     if run.model == "forest":
         model = _grown(run, train)
@@ -81,9 +83,9 @@ def _trained(
         model = run.trained_model().to(run.schedule.device)
         history = run.history()
     else:
-        model, history = _learned(run, train, still["val"], phase, tell, team)
+        model, history = _learned(run, train, unchanged["val"], phase, tell, team)
     if isinstance(model, Best):
-        model = _chosen(model, run, still)
+        model = _chosen(model, run, unchanged)
     team.first_does(lambda: run.save_model(model), unless=run.path / MODEL)
     where = next(name for name in ("test", "val", "train") if parts[name])
     return evaluated(model, run, shapes, parts[where], where, like=train), history
@@ -98,13 +100,13 @@ def _grown(run: Run, train: Prepared) -> nn.Module:
     )
 
 
-def _chosen(model: Best, run: Run, still: dict[str, Prepared]) -> nn.Module:
+def _chosen(model: Best, run: Run, unchanged: dict[str, Prepared]) -> nn.Module:
     """The network with a forest beside it, and the choice between them; or all of it, read."""
     if (run.path / MODEL).is_file():
         return run.trained_model().to(run.schedule.device)
     schedule = run.schedule
-    model.forest.fit(run.task, still["train"].batches(schedule.points), schedule.seed)
-    model.to(schedule.device).choose(run.task, still["val"], schedule)
+    model.forest.fit(run.task, unchanged["train"].batches(schedule.points), schedule.seed)
+    model.to(schedule.device).choose(run.task, unchanged["val"], schedule)
     return model
 
 
@@ -112,7 +114,7 @@ def _learned(
     run: Run, train: Prepared, val: Prepared, phase: str, tell: Tell, team: Team
 ) -> tuple[nn.Module, list[dict[str, Any]]]:
     """A model in the parameters of its best epoch, with its log; results of earlier ends go."""
-    model, started = run.first_model()
+    model, start_report = run.first_model()
     if isinstance(model, Best):
         model.only_network()
     training = Training(model, run.task, run.schedule, train, val, phase, team)
@@ -122,14 +124,14 @@ def _learned(
             "begin", 0.0, f"{run.model}: {size:,} parameters, at most {run.schedule.epochs} epochs"
         )
     )
-    if started:
-        tell(Progress("begin", 0.0, started))
+    if start_report:
+        tell(Progress("begin", 0.0, start_report))
     if run.has_begun():
         training.load(*run.state(run.path / CHECKPOINT), run.path / CHECKPOINT)
     else:
-        some = train.numbers[:: max(1, len(train) // 16)]
-        few = Prepared(train.folder, some, run.inputs, like=train)
-        x, levels, _ = joined(next(iter(few.batches(run.schedule.points))), run.schedule.device)
+        sample = train.numbers[:: max(1, len(train) // 16)]
+        subset = Prepared(train.folder, sample, run.inputs, like=train)
+        x, levels, _ = joined(next(iter(subset.batches(run.schedule.points))), run.schedule.device)
         with fitting(run.schedule, "before the first step"):
             if run.schedule.shard and team.number > 1:
                 levels, points, _ = own_points(levels, run.task.readout)

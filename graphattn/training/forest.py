@@ -53,10 +53,10 @@ def _descriptors(
         normal = axes[:, :, 0]
     else:
         normal = normals[at].double()
-    away = d.square().sum(-1).amax(1).sqrt()
+    radius = d.square().sum(-1).amax(1).sqrt()
     along = (mean * normal).sum(1)
     parts = [
-        away,
+        radius,
         small,
         middle,
         large,
@@ -169,19 +169,19 @@ class Forest(nn.Module):
             "max_features": "sqrt" if task.classes else 1 / 3,
             "n_jobs": torch.get_num_threads(),
         }
-        grown = kind(self.trees, min_samples_leaf=leaf, random_state=seed, **options)
+        forest = kind(self.trees, min_samples_leaf=leaf, random_state=seed, **options)
         if task.classes:
             target = y[rows]
         else:
             target = (y[rows].double() - task.mean) / task.deviation
-        grown.fit(x[rows].numpy(), target.numpy())
+        forest.fit(x[rows].numpy(), target.numpy())
         first = 0
         parts: dict[str, list[Tensor]] = {name: [] for name, _ in self.named_buffers()}
         if task.classes:
-            columns = torch.as_tensor(grown.classes_).long()
+            columns = torch.as_tensor(forest.classes_).long()
         else:
             columns = torch.zeros(1, dtype=torch.long)
-        for tree in (one.tree_ for one in grown.estimators_):
+        for tree in (one.tree_ for one in forest.estimators_):
             leaf_at = torch.from_numpy(tree.children_left) < 0
             nodes = torch.arange(first, first + len(leaf_at))
             for name in ("left", "right"):

@@ -25,12 +25,12 @@ def chosen(result: Any) -> list[int]:
     task = result.task
     errors = []
     for answer, label in zip(result.answers, result.labels, strict=True):
-        wrong = task.error(task.predictions(answer), label)
+        mean_error = task.error(task.predictions(answer), label)
         if task.classes:
             doubt = 1 - answer.amax(-1).mean()
         else:
             doubt = torch.zeros(())
-        errors.append(float(wrong + 0.1 * doubt))
+        errors.append(float(mean_error + 0.1 * doubt))
     order = sorted(range(len(errors)), key=lambda number: -errors[number])
     return order[: _MOST if task.readout == "shape" else _MOST // 3]
 
@@ -53,13 +53,13 @@ def _of_points(result: Any, number: int) -> tuple[bytes, str, str]:
     task = result.task
     label = result.labels[number]
     prediction = task.predictions(result.answers[number])
-    wrong = float(task.error(prediction, label))
+    mean_error = float(task.error(prediction, label))
     if task.classes:
         total = f" of {int((label >= 0).sum()):,} labels"
-        caption = f"{wrong:.1%}{total} wrong"
+        caption = f"{mean_error:.1%}{total} wrong"
     else:
         total = ""
-        caption = f"wrong by {wrong:.3g} on average"
+        caption = f"wrong by {mean_error:.3g} on average"
     shape = result.data.folder[result.data.numbers[number]]
     if result.data.inputs.elements == "edges":
         label, prediction = (at_vertices(shape, values) for values in (label, prediction))
@@ -97,9 +97,10 @@ def _of_shape(result: Any, number: int) -> tuple[bytes, str, str]:
     label = result.labels[number][0]
     prediction = task.predictions(answer)
     if task.classes:
-        taken, true = (task.classes[int(class_id)] for class_id in (prediction, label))
-        caption = f"{isolated(taken)}, {float(answer.max()):.0%}" + f"; label: {isolated(true)}" * (
-            taken != true
+        predicted, true = (task.classes[int(class_id)] for class_id in (prediction, label))
+        caption = (
+            f"{isolated(predicted)}, {float(answer.max()):.0%}"
+            + f"; label: {isolated(true)}" * (predicted != true)
         )
         colour = of_classes(prediction[None])
     else:

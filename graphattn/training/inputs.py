@@ -170,8 +170,8 @@ class Inputs:
         local = [_pca(pos, k) for k in (_COARSE, _FINE) if self._is_local]
         if normals is None:
             normals = self._normals(shape, pos, local, name)
-        read = {"element": element, "normals": normals}
-        parts = [self._feature(word, shape, pos, read, local, name) for word in self.features]
+        computed = {"element": element, "normals": normals}
+        parts = [self._feature(word, shape, pos, computed, local, name) for word in self.features]
         if self.patch:
             levels = with_cells(pos, self.cell, self.patch)
         elif not self.graph:
@@ -229,12 +229,12 @@ class Inputs:
         word: str,
         shape: Any,
         pos: Tensor,
-        read: dict[str, Tensor | None],
+        computed: dict[str, Tensor | None],
         local: list[tuple[Tensor, Tensor]],
         name: str,
     ) -> Tensor:
-        element = read["element"]
-        normals = read["normals"]
+        element = computed["element"]
+        normals = computed["normals"]
         if word == "element" and element is not None:
             return element
         if word == "constant":
@@ -253,7 +253,7 @@ class Inputs:
             )
         if word in ("outward", "normals"):
             if normals is None:
-                ways = "say normals='pca', or features='normal' for those of the file"
+                ways = "give normals='pca', or features='normal' for those of the file"
                 raise OptionError(f"features={word!r} needs normals, got none; {ways}")
             along = (normalize(pos, dim=1) * normals).sum(1, keepdim=True).abs()
             if word == "normals":

@@ -57,12 +57,12 @@ def redrawn(shape: Hierarchy, seed: int) -> Hierarchy:
     def around(near: CellNeighbours) -> CellNeighbours:
         old = near.graph
         new = other(near.graph)
-        mixed = from_numpy(draw.permutation(old.num_edges))
-        mixed = mixed[argsort(old.target[mixed], stable=True)]  # by target, as the new edges are
+        order = from_numpy(draw.permutation(old.num_edges))
+        order = order[argsort(old.target[order], stable=True)]  # by target, as the new edges are
         is_loop = old.source == old.target
         offset = empty_like(near.offset)
-        offset[new.source == new.target] = near.offset[mixed[is_loop[mixed]]]
-        offset[new.source != new.target] = near.offset[mixed[~is_loop[mixed]]]
+        offset[new.source == new.target] = near.offset[order[is_loop[order]]]
+        offset[new.source != new.target] = near.offset[order[~is_loop[order]]]
         return CellNeighbours(new, offset, near.num_offsets)
 
     def drawn(level: Level, finer: Level | None) -> Level:

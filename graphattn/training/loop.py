@@ -305,7 +305,7 @@ class Training:
 
 @contextmanager
 def fitting(schedule: Schedule, where: str) -> Iterator[None]:
-    """Work on a batch; memory that does not suffice is an error that says how the run goes on."""
+    """Run a batch; lack of memory is an error with the ways to go on."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

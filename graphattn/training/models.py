@@ -230,6 +230,6 @@ def build(
         return standardized(preset.make(features, out_dim, readout=readout, **arguments))
     except GraphAttnError:
         raise
-    except Exception as error:  # options are what any JSON says
+    except Exception as error:  # options are any JSON
         got = f"{type(error).__name__}: {str(error)[:200]}"
         raise OptionError(f"model_options: {name} takes none such: {got}") from None

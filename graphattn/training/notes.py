@@ -7,7 +7,7 @@ from torch import Tensor, bincount, cat
 from ..shapes import ShapeFolder
 from .evaluation import Evaluation
 from .inputs import rows_of
-from .run import SAID, Run
+from .run import CONTROL_WORDS, Run
 from .scenes import CELLS
 
 _FEW = 20  # labels of a class
@@ -141,12 +141,11 @@ def notes(run: Run, result: Evaluation) -> list[str]:
     for name in result.controls:
         words = run.unfinished_control(name)
         if words:
-            lines.append(f"unfinished control: {words} of {SAID[name]} are trained")
+            lines.append(f"unfinished control: {words} of {CONTROL_WORDS[name]} are trained")
         over = result.over(name)
         if over.is_negative:
-            words = (
-                f"{SAID[name]} scores more than {run.model}, by {over.said.removesuffix(' less')}"
-            )
+            margin = over.in_words.removesuffix(" less")
+            words = f"{CONTROL_WORDS[name]} scores more than {run.model}, by {margin}"
             if name == "forest" and run.model != "best":
                 words += "; --model best answers by the better of a network and a forest"
             lines.append(words)

@@ -140,7 +140,7 @@ class Options(LoopSettings):
             those that have labels. Labels of faces are the property ``label`` of a .ply's faces;
             those of edges (in the order of :func:`graphattn.graphs.mesh_edge_ends`) and of faces
             also ``y`` of a .npz.
-        val: Share of the shapes that decide which epoch is kept.
+        val: Share of the shapes by which an epoch is chosen.
         test: Share of the shapes that are held out.
         control: Models trained beside the model on the same split for as many epochs, and compared
             with it shape by shape: "perceptron" (without edges), "random" (the same model on

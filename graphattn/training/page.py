@@ -18,11 +18,11 @@ from .elements import TOKEN
 from .evaluation import Evaluation
 from .gallery import chosen, gallery, isolated
 from .notes import left_out, scene_of
-from .run import SAID, Run
+from .run import CONTROL_WORDS, Run
 
 
 def save_report(path: Path, run: Run, history: list[dict[str, Any]], result: Evaluation) -> None:
-    """Write the page; without matplotlib it says what to install in the place of pictures."""
+    """Write the page; without matplotlib it names the package to install in place of pictures."""
     try:
         import matplotlib  # noqa: F401 (an extra)
 
@@ -44,24 +44,25 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
     escape = html.escape
     metric = {"accuracy": "of shapes right", "miou": "mean IoU", "r2": "R<sup>2</sup>"}[task.metric]
     name = run.model
-    beside = ""
+    comparison = ""
     if result.choice:
         name += f": {result.choice['name']}"
         words = escape(choice_in_words(result.choice))
-        beside = f"<p>Of the network, the forest and both, {words}.</p>"
+        comparison = f"<p>Of the network, the forest and both, {words}.</p>"
     scores = f"<div><b>{_number(task.metric, result.scores)}</b>{metric}, {escape(name)}</div>"
     for name, one in result.controls.items():
-        scores += f'<div class="other"><b>{_number(task.metric, one.scores)}</b>{SAID[name]}</div>'
+        score = _number(task.metric, one.scores)
+        scores += f'<div class="other"><b>{score}</b>{CONTROL_WORDS[name]}</div>'
     for name in result.controls:
         over = result.over(name)
         unit = f"{over.unit}; {escape(task.per_shape)}"
-        beside += f"<p>The model scores {over.than(SAID[name])} ({unit}).</p>"
+        comparison += f"<p>The model scores {over.than(CONTROL_WORDS[name])} ({unit}).</p>"
     titles = {
         "classify": "Which class is taken for which",
         "segment": "Classes",
         "regress": "Predicted against true",
     }
-    about = {
+    captions = {
         (True, True): ": the truth, the prediction, and where it is wrong",
         (True, False): ": the truth, the prediction, and what it is too large or too small by",
         (False, True): ", in the colour of the predicted class",
@@ -81,13 +82,13 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
         "title": escape(f"{isolated(run.folder.name)}: {len(result.names):,} {part} shapes {verb}"),
         "subtitle": escape(run.said),
         "scores": scores,
-        "beside": beside
+        "beside": comparison
         + "".join(f'<p class="note">{escape(isolated(note))}</p>' for note in result.notes),
         "wide": "1 1 100%" if task.readout == "node" else "0 1 13rem",
         "what": titles[task.name],
         "about": (
             "Those with the largest error "
-            f"first{about[task.readout == 'node', bool(task.classes)]}."
+            f"first{captions[task.readout == 'node', bool(task.classes)]}."
         ),
         "legend": legend,
         "facts": "".join(

@@ -49,11 +49,11 @@ def sampled(shape: Any, size: int) -> Any:
         if "face" in shape:
             corners, share, normal = _on_faces(shape.pos.float(), shape.face, size)
             if len(share):
-                mixed = {
+                interpolated = {
                     name: torch.einsum("nk,nk...->n...", share, x[corners].float())
                     for name, x in floats.items()
                 }
-                return Shape({"y": shape.get("y"), "face_normal": normal} | mixed)
+                return Shape({"y": shape.get("y"), "face_normal": normal} | interpolated)
         if num_points <= size:
             return shape
         keep = torch.randperm(num_points)[:size].sort().values
@@ -77,5 +77,9 @@ def _on_faces(pos: Tensor, face: Tensor, size: int) -> tuple[Tensor, Tensor, Ten
         return face.new_zeros(0, 3), pos.new_zeros(0, 3), pos.new_zeros(0, 3)
     u, v = torch.rand(2, size)
     u, v = torch.where(u + v > 1, torch.stack((1 - u, 1 - v)), torch.stack((u, v)))
-    drawn = torch.multinomial(area, size, replacement=True)
-    return face[:, drawn].T, torch.stack((1 - u - v, u, v), 1), across[drawn] / area[drawn, None]
+    face_ids = torch.multinomial(area, size, replacement=True)
+    return (
+        face[:, face_ids].T,
+        torch.stack((1 - u - v, u, v), 1),
+        across[face_ids] / area[face_ids, None],
+    )

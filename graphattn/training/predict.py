@@ -87,8 +87,8 @@ def predict(
     ranges = load_ranges(trained_run.path)
     for path, name in zip(paths, names, strict=True):
         shape = load(path)
-        answers, odd = _answers(trained_run, model, shape, str(path), ranges, votes)
-        warn_of({str(path): odd} if odd else {})
+        answers, difference = _answers(trained_run, model, shape, str(path), ranges, votes)
+        warn_of({str(path): difference} if difference else {})
         las = path.suffix.lower() in (".las", ".laz")
         target = folder / f"{name}{path.suffix if las else '.ply'}"
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def predict(
         row: dict[str, Any] = {
             "file": str(path),
             "las" if las else "ply": str(target),
-            "unlike": odd,
+            "unlike": difference,
         }
         if trained_run.task.readout == "shape":
             row |= dict(
@@ -170,8 +170,8 @@ def _answers(
         warnings.warn(f"{name}: {words}", stacklevel=3)
     one = _Single(unlabelled, name)
     data = prepared(run.inputs, one, [0], vote=0)
-    odd = unlike(ranges, data, int(data.sizes.argmax()))
-    return votes_of(model, run, one, [0], votes, first=data)[0], odd
+    difference = unlike(ranges, data, int(data.sizes.argmax()))
+    return votes_of(model, run, one, [0], votes, first=data)[0], difference
 
 
 def _float(value: Tensor) -> Tensor:

@@ -35,13 +35,13 @@ def bars() -> Iterator[Update | None]:
 
 
 class Pace:
-    """Estimates of the time left, at the pace since the first question about a piece of work."""
+    """Estimates of the time left, at the pace since the first call for a piece of work."""
 
     def __init__(self) -> None:
         self._began: dict[str, tuple[float, float]] = {}
 
     def left(self, name: str, done: float) -> str:
-        """Minutes and seconds until ``done`` is 1: "12:05 left"; unknown at the first question.
+        """Minutes and seconds until ``done`` is 1: "12:05 left"; unknown at the first call.
 
         Example:
             >>> pace = Pace()

@@ -91,11 +91,15 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
         least, most, narrowest, widest = ranges[name]
         room = 2 * max(most - least, 1e-3 * max(abs(least), abs(most)))
         if name in (_SPACING, _SCAN):
-            far = most > 0 and not least / wider <= middle <= wider * most
+            is_outside = most > 0 and not least / wider <= middle <= wider * most
         else:
-            moved = not least - room <= middle <= most + room
-            far = moved or high - low > 10 * max(widest, room / 2) or 20 * (high - low) < narrowest
-        if far:
+            is_shifted = not least - room <= middle <= most + room
+            is_outside = (
+                is_shifted
+                or high - low > 10 * max(widest, room / 2)
+                or 20 * (high - low) < narrowest
+            )
+        if is_outside:
             if low == high:
                 got = f"{middle:.3g}"
             else:
@@ -104,16 +108,17 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
     return "; ".join(words)
 
 
-def warn_of(odd: dict[str, str]) -> None:
+def warn_of(differences: dict[str, str]) -> None:
     """Warn of files with the words of :func:`unlike`."""
-    for name, words in list(odd.items())[:_MOST]:
+    for name, words in list(differences.items())[:_MOST]:
         warnings.warn(
             f"{name} is unlike the shapes of training, in other units perhaps: {words}",
             stacklevel=3,
         )
-    if len(odd) > _MOST:
+    if len(differences) > _MOST:
         warnings.warn(
-            f"{len(odd) - _MOST:,} more files are unlike the shapes of training", stacklevel=3
+            f"{len(differences) - _MOST:,} more files are unlike the shapes of training",
+            stacklevel=3,
         )
 
 

@@ -38,7 +38,7 @@ CHECKPOINT, MODEL, LOG, REPORT, RESULT = (
 STARTED = (CHECKPOINT, MODEL, RESULT)
 PARTS = ("train", "val", "test")
 #: Controls by name, in words.
-SAID = {
+CONTROL_WORDS = {
     "perceptron": "a perceptron without edges",
     "random": "degree-matched random graphs",
     "forest": "a random forest",
@@ -96,14 +96,14 @@ class Run:
         whole(self.features, "features", 1, below=1 << 20)
         check_sample(self.inputs.sample, self.task.readout)
         for name in self.control:
-            one_of(name, "control", tuple(SAID))
+            one_of(name, "control", tuple(CONTROL_WORDS))
         names = [name for part in self.split.values() for name in part]
         has_parts = set(self.split) == set(PARTS) and self.split["train"]
         if not has_parts or len(set(names)) < len(names):
             raise OptionError(f"split must be different files to {', '.join(PARTS)}, some to train")
-        odd = [name for name in names if name not in self.files]
-        if odd:
-            raise OptionError(f"split must name files of the run, got {odd[0][:80]!r}")
+        unknown = [name for name in names if name not in self.files]
+        if unknown:
+            raise OptionError(f"split must name files of the run, got {unknown[0][:80]!r}")
 
     def shapes(self, folder: PathLike) -> ShapeFolder:
         """A folder whose labels are read as those of the run.
@@ -133,8 +133,8 @@ class Run:
     @property
     def values(self) -> list[int]:
         """The label of each class in the files."""
-        every = range(len(self.task.classes) + len(self.ignore))
-        return [value for value in every if value not in self.ignore][: len(self.task.classes)]
+        numbers = range(len(self.task.classes) + len(self.ignore))
+        return [value for value in numbers if value not in self.ignore][: len(self.task.classes)]
 
     @property
     def key(self) -> str:
@@ -161,7 +161,7 @@ class Run:
             self.path, f"{self.path} is trained by another process; wait for its end"
         ) as has_locks:
             if has_locks:
-                for folder in (self.path, *(self.path / name for name in SAID)):
+                for folder in (self.path, *(self.path / name for name in CONTROL_WORDS)):
                     remove_unfinished(folder)
             yield
 

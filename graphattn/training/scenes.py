@@ -251,10 +251,10 @@ def spacing(pos: Tensor) -> float:
     places = pos.double().numpy()
     # the build takes longer than the search
     tree = cKDTree(places, balanced_tree=False, compact_nodes=False)
-    far = tree.query(places[:: max(1, len(places) // 2000)], 2)[0][:, 1]
-    far = far[(far > 0) & np.isfinite(far)]
-    if len(far):
-        return float(np.median(far))
+    distances = tree.query(places[:: max(1, len(places) // 2000)], 2)[0][:, 1]
+    distances = distances[(distances > 0) & np.isfinite(distances)]
+    if len(distances):
+        return float(np.median(distances))
     return 0.0
 
 

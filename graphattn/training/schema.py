@@ -31,7 +31,7 @@ def written(value: Any, *, indent: int | None = None, sort: bool = False) -> str
 
 
 def typed(value: Any, kind: Any, key: str) -> Any:
-    """A value of JSON as an annotation says: a list as a tuple, an object as a dict or a dataclass.
+    """A value of JSON in the type of an annotation: a list as a tuple, an object as a dataclass.
 
     Raises:
         GraphAttnError: If it is of another type; of a dataclass also what its ``__post_init__``

@@ -68,12 +68,12 @@ class Signals:
         if not self.stepping:
             raise self.error("between steps")
 
-    def watch(self, end: socket.socket, taken: list[int]) -> None:
+    def watch(self, end: socket.socket, handled: list[int]) -> None:
         """End the process at a later signal, or where no step ends; a thread's, as a step may hang.
 
         Args:
             end: Gives a byte for each signal, even while this process waits in a collective.
-            taken: The signals to act on.
+            handled: Numbers of the signals to act on.
         """
         first = 0.0
         with end:
@@ -86,7 +86,7 @@ class Signals:
                 number = end.recv(1)
                 if number == _DONE:
                     return
-                if number[0] not in taken:
+                if number[0] not in handled:
                     continue
                 now = time.monotonic()
                 if not first:
@@ -104,26 +104,26 @@ class Signals:
 @contextmanager
 def signals(run: Path) -> Iterator[Signals]:
     """The signals of a training in this folder, of those without another handler."""
-    taken = Signals(run)
+    state = Signals(run)
     numbers = [int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name)]
     numbers = [number for number in numbers if signal.getsignal(number) in _FREE]
     if threading.current_thread() is not threading.main_thread():
         numbers = []
     if not numbers:
-        yield taken
+        yield state
         return
     start, end = socket.socketpair()
     start.setblocking(False)
-    before = {number: signal.signal(number, taken.handle) for number in numbers}
+    before = {number: signal.signal(number, state.handle) for number in numbers}
     wakeup = signal.set_wakeup_fd(start.fileno(), warn_on_full_buffer=False)
-    threading.Thread(target=taken.watch, args=(end, numbers), daemon=True).start()
+    threading.Thread(target=state.watch, args=(end, numbers), daemon=True).start()
     try:
-        yield taken
+        yield state
     finally:
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
-        start.send(_DONE)  # workers hold copies of the socket, so that closing it says nothing
+        start.send(_DONE)  # workers hold copies of the socket, so that closing it has no effect
         start.close()
 
 

@@ -107,11 +107,11 @@ class Task(ABC):
             torch.bincount(torch.cat(part) + 1, minlength=len(self.classes) + 1)[1:]
             for part in (train, val)
         ]
-        lacking = (counts[0] > 0) & (counts[1] == 0)
-        return [self.classes[at] for at in lacking.nonzero().flatten().tolist()]
+        is_missing = (counts[0] > 0) & (counts[1] == 0)
+        return [self.classes[at] for at in is_missing.nonzero().flatten().tolist()]
 
     @abstractmethod
-    def said(self, scores: dict[str, Any]) -> str:
+    def in_words(self, scores: dict[str, Any]) -> str:
         """The scores in a few words."""
 
 
@@ -176,7 +176,7 @@ class Classify(_Classes):
     def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
         return (torch.cat(predictions) == torch.cat(labels)).float()
 
-    def said(self, scores: dict[str, Any]) -> str:
+    def in_words(self, scores: dict[str, Any]) -> str:
         low, high = scores["interval"]
         counts = (
             f"{scores['right']:,} of {scores['shapes']:,}; 95 % interval {low:.1%} to {high:.1%}"
@@ -205,16 +205,16 @@ class Segment(_Classes):
         union = table.sum(0) + table.sum(1) - table.diagonal()
         right = table.diagonal()
         iou = [float(r) / float(b) if b else None for r, b in zip(right, union, strict=True)]
-        there = [value for value in iou if value is not None]
-        named = dict(zip(self.classes, iou, strict=True))
+        present_iou = [value for value in iou if value is not None]
+        iou_by_class = dict(zip(self.classes, iou, strict=True))
         share = float(right.sum()) / max(1, int(table.sum()))
         label_counts = dict(zip(self.classes, table.sum(1).tolist(), strict=True))
-        mean = sum(there) / max(1, len(there))
+        mean = sum(present_iou) / max(1, len(present_iou))
         return {
             "miou": mean,
             "accuracy": share,
             "points": int(table.sum()),
-            "iou": named,
+            "iou": iou_by_class,
             "labels": label_counts,
         }
 
@@ -230,7 +230,7 @@ class Segment(_Classes):
             return [*lines, f"not there: {', '.join(absent)}"]
         return lines
 
-    def said(self, scores: dict[str, Any]) -> str:
+    def in_words(self, scores: dict[str, Any]) -> str:
         return (
             f"mean IoU {scores['miou']:.3f}, {scores['accuracy']:.1%} of {scores['points']:,} "
             "labels right"
@@ -270,24 +270,24 @@ class Regress(Task):
 
     def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
         spread = float(torch.cat(labels).double().var(correction=0))
-        wrong = [
+        square_errors = [
             (one - y).double().square().mean() for one, y in zip(predictions, labels, strict=True)
         ]
-        return 1 - torch.stack(wrong) / (spread or 1.0)
+        return 1 - torch.stack(square_errors) / (spread or 1.0)
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
-        wrong = (prediction - y).double()
+        errors = (prediction - y).double()
         exact = y.double()
         spread = float((exact - exact.mean()).square().sum())
-        squares = float(wrong.square().sum())
+        squares = float(errors.square().sum())
         return {
             "r2": 1 - squares / spread if spread else 0.0,
-            "rmse": float(wrong.square().mean().sqrt()),
-            "mae": float(wrong.abs().mean()),
+            "rmse": float(errors.square().mean().sqrt()),
+            "mae": float(errors.abs().mean()),
             "values": len(exact),
         }
 
-    def said(self, scores: dict[str, Any]) -> str:
+    def in_words(self, scores: dict[str, Any]) -> str:
         return f"R2 {scores['r2']:.3f}, RMSE {scores['rmse']:.4g}, of {scores['values']:,} values"
 
 

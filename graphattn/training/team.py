@@ -77,13 +77,12 @@ class Team:
             return
         state = model.state_dict().values()
         hashes = [hashed(x.detach().cpu().contiguous().view(-1).view(torch.uint8)) for x in state]
-        every = self.processes.gathered((VERSION, torch.__version__, key, hashes, position))
-        odd = [rank for rank, facts in enumerate(every) if facts != every[0]]
-        if odd:
+        all_facts = self.processes.gathered((VERSION, torch.__version__, key, hashes, position))
+        differing = [rank for rank, facts in enumerate(all_facts) if facts != all_facts[0]]
+        if differing:
             raise ProcessError(
-                f"process {odd[0]} has other files, parameters or versions than process 0; give "
-                "all processes one "
-                "folder of shapes, one folder of the run and one environment"
+                f"process {differing[0]} has other files, parameters or versions than process 0; "
+                "give all processes one folder of shapes, one folder of the run and one environment"
             )
 
     def add_up(self, model: nn.Module, loss: Tensor, mass: Tensor) -> Tensor:
@@ -96,9 +95,9 @@ class Team:
         facts = torch.stack((loss.detach() * mass, mass, is_sent))
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
         dtype = torch.promote_types(facts.dtype, torch.float32)
-        every = torch.cat([x.to(dtype).flatten() for x in (facts, *grads)])
-        every = self.processes.sum(every).to(every.device)
-        (total, mass, is_sent), *parts = every.split([3, *(p.numel() for p in params)])
+        sums = torch.cat([x.to(dtype).flatten() for x in (facts, *grads)])
+        sums = self.processes.sum(sums).to(sums.device)
+        (total, mass, is_sent), *parts = sums.split([3, *(p.numel() for p in params)])
         self.ends = self.ends.to(is_sent) + is_sent
         mass = mass.where(mass > 0, 1)
         for p, grad in zip(params, parts, strict=True):
@@ -136,9 +135,9 @@ def _join(backend: str) -> None:
     number = int(os.environ["WORLD_SIZE"])
     host = os.environ["MASTER_ADDR"]
     port = int(os.environ["MASTER_PORT"])
-    late = threading.Timer(LATE, _say, (f"waiting for process 0 at {host}:{port}",))
-    late.daemon = True
-    late.start()
+    reminder = threading.Timer(LATE, _say, (f"waiting for process 0 at {host}:{port}",))
+    reminder.daemon = True
+    reminder.start()
     try:
         store = dist.TCPStore(
             host,
@@ -148,7 +147,7 @@ def _join(backend: str) -> None:
             multi_tenant=True,
         )
     finally:
-        late.cancel()
+        reminder.cancel()
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     shared = dist.PrefixStore(f"graphattn/{attempt}", store)
     _wait_for_all(shared, rank, number)

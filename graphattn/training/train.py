@@ -170,7 +170,7 @@ def _together(run: Run) -> Iterator[tuple[Team, ExitStack]]:
 
 
 def _callback(tell: Tell | None, on_epoch: Callable[[dict[str, Any]], None] | None) -> Tell:
-    """One function that calls those of the caller."""
+    """A function that calls those of the caller."""
     if tell is not None:
         function(tell, "tell", "progress")
     if on_epoch is not None:

@@ -80,8 +80,8 @@ def test_an_interval_is_students():
     half = t.ppf(0.975, 4) * float(x.std()) / 5**0.5
     assert difference(x) == pytest.approx((0.3, 0.3 - half, 0.3 + half, 5))
     assert difference(torch.ones(3))[1:] == (None, None, 3)
-    assert difference(torch.tensor([0.1, 0.2, 0.3])).said == "+0.200 [-0.048, +0.448] more"
-    assert difference(torch.tensor([-0.1, -0.2, -0.3])).said == "+0.200 [-0.048, +0.448] less"
+    assert difference(torch.tensor([0.1, 0.2, 0.3])).in_words == "+0.200 [-0.048, +0.448] more"
+    assert difference(torch.tensor([-0.1, -0.2, -0.3])).in_words == "+0.200 [-0.048, +0.448] less"
 
 
 def test_a_difference_without_an_interval_says_why():
@@ -91,7 +91,7 @@ def test_a_difference_without_an_interval_says_why():
     assert difference(torch.full((3,), -0.5)).than("it") == "+0.500 less than it"
     assert "all differ by as much" in difference(torch.ones(3)).unit
     assert difference(torch.tensor([0.3])).unit == "1 shape, so no interval"
-    assert difference(torch.tensor([-1.0, 1.0])).said.startswith("+0.000 [")
+    assert difference(torch.tensor([-1.0, 1.0])).in_words.startswith("+0.000 [")
 
 
 @pytest.mark.parametrize(("part", "same"), [("all", "shapes"), ("test", "split")])
@@ -102,7 +102,7 @@ def test_a_control_that_answers_alike_scores_the_same(part, same):
     scores = task.scores(task.predictions(torch.cat(answers)), torch.cat(labels))
     result, other = (Evaluation(task, part, scores, [], None, answers, labels) for _ in range(2))
     result.controls["perceptron"] = other
-    first, second = result.beside.splitlines()
+    first, second = result.controls_in_words.splitlines()
     assert f"a perceptron without edges, on the same {same}: " in first
     assert second.startswith("  the model scores the same, ")
     assert second.endswith("(mean over 6 shapes; all answered alike, so no interval)")
@@ -122,7 +122,7 @@ def test_an_interval_of_shares_stays_within_them():
     assert result.over("perceptron")[:3] == pytest.approx((0.8, 0.047, 0.974), abs=1e-3)
     scores = task.scores(torch.cat(result.predictions), torch.cat(result.labels))
     assert scores["interval"] == pytest.approx(binomtest(9, 10).proportion_ci(method="wilson"))
-    assert "9 of 10; 95 % interval 59.6% to 98.2%" in task.said(scores)
+    assert "9 of 10; 95 % interval 59.6% to 98.2%" in task.in_words(scores)
 
 
 def test_scores_of_shapes_average_to_the_score():

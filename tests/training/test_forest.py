@@ -104,4 +104,4 @@ def test_a_model_that_loses_by_more_than_its_interval_says_so():
         )
         told = notes(run, model)
         assert len([line for line in told if "a random forest scores more" in line]) == least
-    assert Difference(-0.5, -0.6, -0.4, 9).said == "+0.500 [+0.400, +0.600] less"
+    assert Difference(-0.5, -0.6, -0.4, 9).in_words == "+0.500 [+0.400, +0.600] less"

@@ -178,8 +178,8 @@ def read_text(
     byte = np.frombuffer(text + b" ", np.uint8)
     start, ptr = tokens(byte)
     first = [word(text, offset) for offset in start[: ptr[1]][:2].tolist()]
-    named = not any(_NUMBER.fullmatch(item) for item in first)
-    if named != header:
+    has_names = not any(_NUMBER.fullmatch(item) for item in first)
+    if has_names != header:
         if header:
             expected = "a row of names (header=True)"
             fix = "header=False"

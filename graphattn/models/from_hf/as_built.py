@@ -90,11 +90,11 @@ def _refuse_code(name: str, module: nn.Module) -> None:
         attention_function is None or _full_name(attention_function).startswith("transformers.")
     ):
         if attention_function is None:
-            which = ""
+            description = ""
         else:
-            which = f", which is {_full_name(attention_function)}"
+            description = f", which is {_full_name(attention_function)}"
         raise OptionError(
-            f"the model has attn_implementation={attention!r}{which}; expected one of "
+            f"the model has attn_implementation={attention!r}{description}; expected one of "
             f"{', '.join(ATTENTION)}. If its "
             'weights mean the same under one of these: model.set_attn_implementation("eager")'
         )

@@ -244,7 +244,10 @@ def reads_of(layer: AttentionGraph | PerHead, length: int) -> Reads:
     firsts, alls = zip(*(_reads_of(graph, length) for graph in heads), strict=True)
     first = torch.stack(firsts).amin(0)
     every = torch.stack(
-        [alike & (head_first == first) for head_first, alike in zip(firsts, alls, strict=True)]
+        [
+            is_interval & (head_first == first)
+            for head_first, is_interval in zip(firsts, alls, strict=True)
+        ]
     ).all(0)
     return Reads(first.tolist(), every.tolist())
 
@@ -259,8 +262,8 @@ def _reads_of(graph: AttentionGraph, length: int) -> tuple[Tensor, Tensor]:
     end = (every + 1).scatter_reduce(0, runs.row, runs.hi, "amax")[:length]
     first = lowest.flip(0).cummin(0).values.flip(0)
     degree = row_lengths(runs, graph.num_targets)[:length]
-    alike = (degree == node + 1 - first) & (end == node + 1)
-    return first, alike & (not graph.has_repeated_edges)
+    is_interval = (degree == node + 1 - first) & (end == node + 1)
+    return first, is_interval & (not graph.has_repeated_edges)
 
 
 @lru_cache(maxsize=1024)

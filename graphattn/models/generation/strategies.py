@@ -25,8 +25,10 @@ def truncated(logits: Tensor, top_k: int | None = None, top_p: float | None = No
     if top_p is not None and top_p < 1.0:
         values, order = logits.sort(descending=True, stable=True)
         share = values.softmax(-1)
-        late = share.cumsum(-1) - share >= top_p  # the tokens before it suffice
-        logits = logits.masked_fill(torch.zeros_like(late).scatter(-1, order, late), -torch.inf)
+        is_excluded = share.cumsum(-1) - share >= top_p  # the tokens before it suffice
+        logits = logits.masked_fill(
+            torch.zeros_like(is_excluded).scatter(-1, order, is_excluded), -torch.inf
+        )
     return logits
 
 
@@ -107,14 +109,14 @@ def beam_search(
         score, place = total.topk(min(2 * num_beams, n * V))
         parent = place // V
         token = (place % V).to(prompt.dtype)
-        grown = torch.cat((_of(running, parent), token[..., None]), -1)
+        extended = torch.cat((_of(running, parent), token[..., None]), -1)
         ends = torch.full_like(token, step == number, dtype=torch.bool)
         if eos is not None:
             ends = ends | (token == eos)
         final, rank = score.masked_fill(~ends, -torch.inf)[:, :num_beams].max(1)
         value = final / step**length_penalty
         better = value > best_value
-        best[better, : P + step] = _of(grown, rank[:, None])[better, 0]
+        best[better, : P + step] = _of(extended, rank[:, None])[better, 0]
         best[better, P + step :] = fill
         best_value = torch.where(better, value, best_value)
         score, selection = score.masked_fill(ends, -torch.inf).topk(min(num_beams, score.shape[1]))
@@ -126,7 +128,7 @@ def beam_search(
         if bool((score[:, 0] / most**length_penalty <= best_value).all()):
             break
         parent = parent.gather(1, selection)
-        running = _of(grown, selection)
+        running = _of(extended, selection)
         write.reorder((parent + torch.arange(B, device=parent.device)[:, None] * n).flatten())
         new = running[..., -1].reshape(-1, 1)
     if eos is None:
@@ -134,9 +136,9 @@ def beam_search(
     return _cropped(best, P, eos)
 
 
-def _of(sequences: Tensor, chosen: Tensor) -> Tensor:
+def _of(sequences: Tensor, indices: Tensor) -> Tensor:
     """The chosen (B, m) of sequences (B, n, length)."""
-    return sequences.gather(1, chosen[..., None].expand(-1, -1, sequences.shape[-1]))
+    return sequences.gather(1, indices[..., None].expand(-1, -1, sequences.shape[-1]))
 
 
 def _cropped(tokens: Tensor, prompt: int, eos: int) -> Tensor:
