@@ -211,29 +211,33 @@ def _check(path: str | None, out: str | None, json: bool) -> None:
 
 
 def _print_error_rates(seeds: int | None, json: bool) -> None:
-    """Print a table of simulated studies, or its numbers."""
-    from ..study.error_rates import SEEDS, simulated
+    """Print tables of simulated studies, or their numbers."""
+    from ..study import error_rates, error_rates_of_steps
 
-    counts: tuple[int, ...] = SEEDS
+    counts: tuple[int, ...] = error_rates.SEEDS
     if seeds is not None:
         counts = (seeds,)
     with step("simulating studies, some minutes"):
-        rates = simulated(counts)
+        of_scores = error_rates.simulated(counts)
+        of_steps = error_rates_of_steps.simulated(counts)
     if json:
-        document({"command": "study --error-rates", "rates": [vars(one) for one in rates]})
-    else:
-        _print_rates(rates)
+        scores = [vars(rate) for rate in of_scores]
+        steps = [vars(rate) for rate in of_steps]
+        document({"command": "study --error-rates", "rates": scores, "steps": steps})
+        return
+    _print_rates(of_scores, error_rates)
+    say("")
+    _print_rates(of_steps, error_rates_of_steps)
 
 
-def _print_rates(rates: list[Any]) -> None:
+def _print_rates(rates: list[Any], kind: Any) -> None:
     """Print the simulated studies, a narrow table of each case, and the meaning of its columns."""
-    from ..study.error_rates import ABOUT, HEAD, NOTE, STUDIES, cells
-
-    say(ABOUT)
-    for case in dict.fromkeys(one.name for one in rates):
+    say(kind.ABOUT)
+    for case in dict.fromkeys(rate.name for rate in rates):
         say(f"\n{case}")
-        rendered(table([HEAD, *(cells(one) for one in rates if one.name == case)]))
-    say("\n" + "\n".join(wrap(NOTE.format(studies=STUDIES), console().width)))
+        rendered(table([kind.HEAD, *(kind.cells(rate) for rate in rates if rate.name == case)]))
+    note = kind.NOTE.format(studies=kind.STUDIES)
+    say("\n" + "\n".join(wrap(note, console().width)))
 
 
 def _print(result: Any, json: bool, full: bool) -> None:

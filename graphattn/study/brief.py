@@ -3,19 +3,16 @@
 from .fits import CLASSES
 from .markdown import joined
 from .results import Results, Row
-from .sections import pilot_blocks
+from .sections import pilot_blocks, trials_of
 from .statistics import SHARES, interval
 
 _FEW = 24  # rows that are shown
-_STATES = {"capped": "at the step limit"}  # before their loss was reached
 
 
 def brief(results: Results) -> list[str]:
     """Counts of trials, verdicts, and the score of every arm."""
-    counts = ", ".join(
-        f"{count} {_STATES.get(state, state)}" for state, count in results.counts.items()
-    )
-    lines = [f"{results.plan['study']}: trials: {counts}; seeds: {results.plan['seeds']}"]
+    seeds = results.plan["seeds"]
+    lines = [f"{results.plan['study']}: trials: {trials_of(results)}; seeds: {seeds}"]
     if results.is_pilot:
         lines += joined(pilot_blocks(results)).splitlines()
     else:

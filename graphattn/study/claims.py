@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import flag, one_of, real, text, whole
+from ..arguments import flag, one_of, positive, real, text, whole
 from ..errors import OptionError
 from .collapse import share_difference, share_test, typical_pairs
+from .fits import BITS_CURVE, CURVES, SCORE_CURVE
+from .fits import LEVEL as FITS
 from .statistics import (
     EXACT,
     LEVEL,
@@ -22,6 +24,7 @@ from .statistics import (
     mean_interval,
     sign_flip,
 )
+from .steps import Steps
 
 KEPT, BROKEN, NOT_DECIDED, SAME, OPPOSITE = (
     "kept",
@@ -33,8 +36,10 @@ KEPT, BROKEN, NOT_DECIDED, SAME, OPPOSITE = (
 NOT_MEASURED = "not measured"
 NOT_FITTED = "did not fit"
 COLLAPSED = "runs collapsed"
-SCORE, FITTING, SOLVING = "score", "fitting", "solving"
-"""What a claim is about: the score of typical runs, or the share of runs that fit or that solve."""
+SCORE, FITTING, SOLVING, STEPS = "score", "fitting", "solving", "steps"
+"""What a claim is about: the score of typical runs, the share of runs that fit or that solve, or the
+steps until a training curve has a level.
+"""
 #: All that is said of a claim, and when.
 VERDICTS = {
     KEPT: f"p < {LEVEL:g}, and all of the interval is as claimed",
@@ -71,10 +76,16 @@ class Claim:
         budget: Number of the budget of both arms in the comparison; the last one by default.
         worse_positions: Positions of ``worse``, if they differ.
         of: "score"; or "fitting" or "solving", the share of runs that name .95 of their training
-            examples, or of what was held out, rightly, by an exact test.
+            examples, or of what was held out, rightly, by an exact test; or "steps": ``better``
+            takes fewer batches until its training has a level. Runs that never have it count, as
+            slower than all that do.
         worse_comparison: Comparison of ``worse``, if it is another one, of the same metric: two
             depths, models or lengths, paired by seed.
         group: Part of the test that the scores are of, by its name in ``Data(groups=)``.
+        level: Level of a claim of steps: a score at least, a loss or bits at most; of a score that
+            of a fit, .95, by default.
+        curve: What the level is of: "score", the accuracy of training batches (R2 of values);
+            "loss", in nats (of values the squared error in deviations); or "bits".
     """
 
     better: str
@@ -90,6 +101,8 @@ class Claim:
     of: str = SCORE
     worse_comparison: str | None = None
     group: str | None = None
+    level: float | None = None
+    curve: str = SCORE_CURVE
 
     def __post_init__(self) -> None:
         for name in ("better", "worse", "because"):
@@ -105,12 +118,10 @@ class Claim:
             raise OptionError(
                 f"margin must be at least 0 where two are claimed to be equal, got {self.margin}"
             )
-        one_of(self.of, "of", (SCORE, FITTING, SOLVING))
+        one_of(self.of, "of", (SCORE, FITTING, SOLVING, STEPS))
         if self.of != SCORE and (self.equal or self.margin):
-            raise OptionError(
-                f"of {self.of!r} compares shares of runs without a margin; leave out margin and "
-                "equal"
-            )
+            raise OptionError(f"of={self.of!r} takes no margin; leave out margin and equal")
+        self._check_level()
         one_place = self.worse_comparison in (None, self.comparison)
         one_place = one_place and self.worse_positions in (None, self.positions)
         if self.better == self.worse and one_place:
@@ -121,15 +132,57 @@ class Claim:
         if self.group is not None and self.of != SCORE:
             raise OptionError("group is a part of the test: a claim about scores; leave out of")
 
-    def __str__(self) -> str:
-        if self.equal:
-            sign = "="
-            within = f" within {self.margin:g}"
+    def _check_level(self) -> None:
+        """Refuse a level or a curve of another claim than one of steps, and a level that none has."""
+        one_of(self.curve, "curve", CURVES)
+        if self.of != STEPS:
+            if self.level is not None or self.curve != SCORE_CURVE:
+                raise OptionError(
+                    f"level and curve are of a claim of steps, got of={self.of!r}; give "
+                    f"of={STEPS!r}, or leave them out"
+                )
+            return
+        if self.curve == SCORE_CURVE:
+            if self.level is not None and real(self.level, "level") > 1:
+                raise OptionError(
+                    f"level must be a score of 1 at most, got {self.level:g}; or give curve='loss'"
+                )
+        elif self.level is None:
+            raise OptionError(f"level must be given where curve is {self.curve!r}: a number")
         else:
-            sign = ">"
-            within = f" by more than {self.margin:g}" * (self.margin != 0)
+            positive(self.level, "level")
+
+    @property
+    def least(self) -> float:
+        """The level of a claim of steps."""
+        if self.level is None:
+            return FITS
+        return self.level
+
+    def _steps(self) -> str:
+        """A claim of steps in words, without where it is made."""
+        if self.level is None:
+            does = "fits"
+        elif self.curve == SCORE_CURVE:
+            does = f"has a score of {self.level:g}"
+        elif self.curve == BITS_CURVE:
+            does = f"has {self.level:g} bits"
+        else:
+            does = f"has a loss of {self.level:g}"
+        return f"{self.better} {does} in fewer steps than {self.worse}"
+
+    def _words(self) -> str:
+        """The claim in words, without where it is made."""
+        if self.of == STEPS:
+            return self._steps()
         if self.of != SCORE:
-            within = f" in {self.of}"
+            return f"{self.better} > {self.worse} in {self.of}"
+        if self.equal:
+            return f"{self.better} = {self.worse} within {self.margin:g}"
+        within = f" by more than {self.margin:g}" * (self.margin != 0)
+        return f"{self.better} > {self.worse}{within}"
+
+    def __str__(self) -> str:
         where = []
         if self.comparison and self.worse_comparison:
             where.append(f"{self.comparison}, against {self.worse_comparison}")
@@ -146,10 +199,9 @@ class Claim:
             where.append(f"{self.examples:,} examples")
         if self.budget is not None:
             where.append(f"budget {self.budget}")
-        words = f"{self.better} {sign} {self.worse}{within}"
         if where:
-            return f"{words} ({'; '.join(where)})"
-        return words
+            return f"{self._words()} ({'; '.join(where)})"
+        return self._words()
 
     def p(self, differences: Sequence[float]) -> float:
         """p of the sign-flip test against the margin; for equality, against both ends."""
@@ -231,7 +283,8 @@ class Verdict:
 
     Args:
         claim: The claim in words.
-        difference: Difference of better and worse, paired by seed; None without pairs.
+        difference: Difference of better and worse, paired by seed; None without pairs. Of a claim
+            of steps the ratio, worse to better (:class:`graphattn.study.steps.Ratio`).
         effect: Its effect size, :func:`graphattn.study.statistics.effect_size`.
         p: p of the sign-flip test after Holm's correction; None if it could not be below the level.
         verdict: One of :data:`VERDICTS`.
@@ -307,28 +360,28 @@ def judged(
     late: Sequence[str] = (),
     bounds: Sequence[tuple[float, float] | None] = (),
     withdrawn: int = 0,
-    shares: Sequence[Shares | None] = (),
+    counts: Sequence[Shares | Steps | None] = (),
     scores: Sequence[Sequence[Sequence[float]]] = (),
 ) -> list[Verdict]:
     """Verdicts from the paired differences of each claim, one for each seed.
 
     Corrected for all claims made beforehand, those ``withdrawn`` after looking too. Of claims made
     ``late``, and of those whose p could not be below the level, only the sign. ``bounds`` of each
-    difference; ``shares`` of claims about fitting or solving; ``scores`` of both arms of each on
-    the same seeds, by which runs that collapsed are told from others.
+    difference; ``counts`` of claims about fitting, solving or steps; ``scores`` of both arms of
+    each on the same seeds, by which runs that collapsed are told from others.
     """
-    counts = shares or [None] * len(claims)
+    of_runs = counts or [None] * len(claims)
     of_arms = scores or [()] * len(claims)
     found = [Pairs.of(list(one), of) for one, of in zip(pairs, of_arms, strict=True)]
     early = [i for i, claim in enumerate(claims) if str(claim) not in late]
     p = []
     least = []
     for i in early:
-        of_shares = counts[i]
+        count = of_runs[i]
         typical = found[i].typical
-        if of_shares is not None:
-            p.append(of_shares.p)
-            least.append(of_shares.least_p)
+        if count is not None:
+            p.append(count.p)
+            least.append(count.least_p)
         elif typical:
             p.append(claims[i].p(typical))
             least.append(least_p(len(typical)))
@@ -341,24 +394,37 @@ def judged(
     limits = bounds or [None] * len(pairs)
     verdicts = []
     for i, claim in enumerate(claims):
-        of_shares = counts[i]
-        if of_shares is None:
+        count = of_runs[i]
+        if count is None:
             verdicts.append(_judged(claim, found[i], limits[i], tested.get(i)))
         else:
-            verdicts.append(_judged_of_shares(claim, of_shares, tested.get(i)))
+            verdicts.append(_judged_of_runs(claim, count, tested.get(i)))
     return verdicts
 
 
-def _judged_of_shares(claim: Claim, shares: "Shares", p: float | None) -> Verdict:
-    difference = shares.difference
-    verdict = _in_a_word(claim, difference, p)
-    return Verdict(str(claim), difference, None, p, verdict, (str(shares),))
+def _judged_of_runs(claim: Claim, runs: Shares | Steps, p: float | None) -> Verdict:
+    difference = runs.difference
+    if isinstance(runs, Steps):
+        word = _first_in_a_word(runs.lead, p)
+    else:
+        word = _in_a_word(claim, difference, p)
+    return Verdict(str(claim), difference, None, p, word, (str(runs),))
+
+
+def _first_in_a_word(lead: int, p: float | None) -> str:
+    """The verdict of a claim of steps, by its test and by which arm was first."""
+    words = (KEPT, BROKEN)
+    if p is None:
+        words = (SAME, OPPOSITE)
+    elif p >= LEVEL:
+        return NOT_DECIDED
+    return {1: words[0], -1: words[1]}.get(lead, NOT_DECIDED)
 
 
 def _judged(
     claim: Claim, pairs: Pairs, bounds: tuple[float, float] | None, p: float | None
 ) -> Verdict:
-    if not pairs.differences:
+    if claim.of != SCORE or not pairs.differences:
         return Verdict(str(claim), None, None, None, NOT_MEASURED)
     difference = pairs.interval(bounds)
     if not pairs.typical:

@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 from ..convert.files._csv import comma_separated as table_of
+from .claims import FITTING, SOLVING, STEPS
+from .fits import UNKNOWN
 from .results import Results, Row
 from .statistics import Interval
 
@@ -38,6 +40,10 @@ def _values(results: Results, row: Row) -> dict[str, Any]:
     """The numbers of a row, by column."""
     told = row.prediction
     difference, effect = results.beside_all_pairs(row)
+    fit = results.fit(row)
+    fitted = None
+    if UNKNOWN not in fit.classes:
+        fitted = fit.count()
     return {
         "study": results.plan["study"],
         "comparison": row.comparison,
@@ -54,6 +60,9 @@ def _values(results: Results, row: Row) -> dict[str, Any]:
         "ceiling": told["ceiling"],
         **_interval("better_than_all_pairs", difference),
         **_interval("hedges_g", effect),
+        "runs": fit.runs,
+        "fitted": fitted,
+        "steps_to_fit": fit.steps,
         "capped": row.capped,
         "failed": row.failed,
         **{name: told.get(name) for name in _FACTS},
@@ -87,10 +96,19 @@ def _escaped(text: str) -> str:
 def _number(found: Interval | None, digits: int) -> str:
     if found is None:
         return "--"
-    mean = f"{found.value:.{digits}f}"
+    value, low, high = (_as_tex(x, digits) for x in (found.value, found.low, found.high))
     if math.isnan(found.low):
-        return f"${mean}$"
-    return f"${mean}$ [${found.low:.{digits}f}$, ${found.high:.{digits}f}$]"
+        return value
+    return f"{value} [{low}, {high}]"
+
+
+def _as_tex(number: float, digits: int) -> str:
+    """A number in a table; a dash where none is given."""
+    if math.isnan(number):
+        return "--"
+    if math.isinf(number):
+        return r"$\infty$"
+    return f"${number:.{digits}f}$"
 
 
 def latex(results: Results) -> str:
@@ -157,7 +175,13 @@ def _of_claims(results: Results) -> str:
         ]
         lines.append(" & ".join(cells) + r" \\")
     name = _escaped(results.plan["study"])
-    caption = f"{name}: claims made before training; $p$ of a sign-flip test, Holm-corrected."
+    caption = f"{name}: claims made before training; $p$ of a sign-flip test"
+    kinds = {claim.of for claim in results.claims}
+    if STEPS in kinds:
+        caption += ", of steps on ranks (the difference is then the ratio of steps)"
+    if kinds & {FITTING, SOLVING}:
+        caption += ", of shares of runs of Fisher's exact test"
+    caption += ", Holm-corrected."
     head = ["Claim", "Difference", "$g_z$", "$p$", "Verdict"]
     return _table(head, lines, "lllrl", caption, "claims")
 

@@ -4,8 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 from .metrics import FITS
 
@@ -33,6 +34,13 @@ CLASSES = {
     UNKNOWN: "trained before fits were recorded, and the loss that was does not tell",
 }
 TOO_OLD = "trained before fits were recorded"
+SCORE_CURVE = "score"
+LOSS_CURVE = "loss"
+BITS_CURVE = "bits"
+CURVES = (SCORE_CURVE, LOSS_CURVE, BITS_CURVE)
+"""What a training curve is of: accuracy (R2 of values); loss in nats (of values squared error in
+deviations); or that loss in bits.
+"""
 
 
 def fit_metric(record: dict[str, Any]) -> str:
@@ -97,12 +105,64 @@ def _training_nats(record: dict[str, Any]) -> float:
     return math.inf
 
 
-def steps_to_fit(record: dict[str, Any]) -> int | None:
-    """Batches after which a stretch of the training curve had the level; None if it never did."""
-    for step, _, accuracy in record.get("curve", []):
-        if accuracy is not None and accuracy >= LEVEL:
-            return int(step)
+class Stretch(NamedTuple):
+    """Batches between two points of a training curve: the first and the last of them."""
+
+    first: int
+    last: int
+
+
+def reached(
+    record: dict[str, Any], level: float = LEVEL, curve: str = SCORE_CURVE
+) -> Stretch | None:
+    """The first stretch of a run's training that had a level, in the mean or at its end; else None.
+
+    Args:
+        record: The record of its trial.
+        level: Score at least; loss or bits at most.
+        curve: One of :data:`CURVES`.
+    """
+    first = 1
+    points = record.get("curve", [])
+    for step, loss, score in points:
+        if _has(level, curve, score, loss):
+            return Stretch(first, int(step))
+        last = Stretch(first, int(step))
+        first = int(step) + 1
+    if not points:
+        return None
+    score = next((record[f"train_{name}"] for name in FITS if f"train_{name}" in record), None)
+    loss = record.get("loss")
+    if curve == BITS_CURVE and record.get("train_bits") is not None:
+        loss = record["train_bits"] * math.log(2)
+    if _has(level, curve, score, loss):
+        return last
     return None
+
+
+def _has(level: float, curve: str, score: float | None, loss: float | None) -> bool:
+    """True if a point of a curve has a level; a loss is in nats."""
+    if curve == SCORE_CURVE:
+        return score is not None and score >= level
+    if loss is None:
+        return False
+    if curve == BITS_CURVE:
+        return loss <= level * math.log(2)
+    return loss <= level
+
+
+def points_apart(record: dict[str, Any]) -> int:
+    """Batches between two points of a run's training curve."""
+    ends = [0, *(int(point[0]) for point in record["curve"])]
+    return max(b - a for a, b in pairwise(ends))
+
+
+def steps_to_fit(record: dict[str, Any]) -> int | None:
+    """Batches after which training had the level of a fit; None if it never did."""
+    stretch = reached(record)
+    if stretch is None:
+        return None
+    return stretch.last
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ from ..bench.machine import machine
 from ..errors import OptionError
 from .baseline import scores, wanted
 from .checks import check
-from .claims import Claim
+from .claims import STEPS, Claim
 from .comparison import Comparison, Trial, check_name
+from .fits import BITS_CURVE, SCORE_CURVE
+from .metrics import LABELS, VALUES
 from .page import Block
 from .predictions import guess_nats, predicted, reference, warnings_of, with_draws
 from .records import ANEW, FIXED, Records
@@ -100,6 +102,7 @@ class Study:
                         f"claims compare scores of one metric, got {comparison.metric} and "
                         f"{worse.metric} in {claim}"
                     )
+            _check_curve(claim, comparison)
             groups = [*(comparison.data.groups or {}), *(worse.data.groups or {})]
             examples = [budget.examples for budget in comparison.budgets]
             for name, value, choices in (
@@ -115,6 +118,21 @@ class Study:
                     raise OptionError(
                         f"claims: no {name} {value!r}, of {claim}; there are {list(choices)}"
                     )
+
+
+def _check_curve(claim: Claim, comparison: Comparison) -> None:
+    """Refuse steps to a level that training curves of such targets do not have."""
+    if claim.of != STEPS:
+        return
+    kind = comparison.data.kind
+    if kind == LABELS and claim.curve == SCORE_CURVE:
+        raise OptionError(
+            f"claims: curves of labels have no score, got {claim}; give curve='loss' and a level"
+        )
+    if kind == VALUES and claim.curve == BITS_CURVE:
+        raise OptionError(
+            f"claims: curves of numbers have no bits, got {claim}; give curve='loss' and a level"
+        )
 
 
 def planned(

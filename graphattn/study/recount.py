@@ -90,7 +90,11 @@ class Recount:
             said = f"all {total:,} numbers of {files} are those of {source}"
         else:
             places = count_of(len(self.differences), "place")
-            said = f"of {total:,} numbers of {files} {places} differ from {source}"
+            if len(self.differences) == 1:
+                verb = "differs"
+            else:
+                verb = "differ"
+            said = f"{places} of {files} ({total:,} numbers) {verb} from {source}"
         lines = [f"{self.study}: {said}"]
         lines += [str(difference) for difference in self.differences]
         for why in dict.fromkeys(self.unchecked.values()):
@@ -208,10 +212,8 @@ def _compared(
         wanted = text.splitlines()
         if not trials:
             lines = lines[: len(wanted)]  # what follows is the machine's
-        places, prose = _apart_in_lines(lines, wanted)
-        if prose and name not in _PAGES:
-            places.append(("words", f"{len(lines)} lines", f"{len(wanted)} lines"))
-        elif prose:
+        places, prose = _apart_in_lines(lines, wanted, name in _PAGES)
+        if prose:
             unchecked[f"{count_of(prose, 'line')} of prose in {name}"] = (
                 "other words, of another version of graphattn; study report writes them anew"
             )
@@ -256,10 +258,13 @@ def _short(value: Any) -> str:
     return text
 
 
-def _apart_in_lines(lines: list[str], wanted: list[str]) -> tuple[list[tuple[str, str, str]], int]:
+def _apart_in_lines(
+    lines: list[str], wanted: list[str], of_page: bool
+) -> tuple[list[tuple[str, str, str]], int]:
     """Numbers that differ, cells of tables that do in words, and the number of other such lines.
 
-    Lines are aligned by their words: a page may have been written by another version.
+    Lines are aligned by their words: a page may have been written by another version. In other
+    files every line is one of a table.
     """
     places: list[tuple[str, str, str]] = []
     prose = 0
@@ -274,10 +279,11 @@ def _apart_in_lines(lines: list[str], wanted: list[str]) -> tuple[list[tuple[str
             continue
         here = lines[start:end]
         there = wanted[first:last]
-        prose += sum(not _is_cell(line) for line in max(here, there, key=len))
-        cells = [line for line in here if _is_cell(line)]
-        others = [line for line in there if _is_cell(line)]
-        for one, other in zip_longest(cells, others, fillvalue=""):
+        if of_page:
+            prose += sum(not _is_cell(line) for line in max(here, there, key=len))
+            here = [line for line in here if _is_cell(line)]
+            there = [line for line in there if _is_cell(line)]
+        for one, other in zip_longest(here, there, fillvalue=""):
             if one != other:
                 places.append((f"line {start + 1}", *_around_first(one, other)))
     return places, prose

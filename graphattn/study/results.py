@@ -16,6 +16,7 @@ from .claims import (
     NOT_MEASURED,
     SCORE,
     SOLVING,
+    STEPS,
     Claim,
     Pairs,
     Shares,
@@ -24,7 +25,7 @@ from .claims import (
 )
 from .collapse import Groups, groups_of
 from .examples import read_examples, with_test_set
-from .fits import TOO_OLD, Fit, bound_of, fit_of
+from .fits import TOO_OLD, Fit, Stretch, bound_of, fit_of, points_apart, reached
 from .metrics import CLASSES, CONTROL, METRICS
 from .page import Block
 from .records import MOST_SEEDS, Records
@@ -37,6 +38,7 @@ from .statistics import (
     interval,
     iqm_interval,
 )
+from .steps import Runs, Steps
 
 GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
 WITHDRAWN = "other claims withdrawn after looking"
@@ -393,14 +395,14 @@ class Results:
     def verdicts(self) -> list[Verdict]:
         """What became of each claim."""
         rows = [self.rows_of(claim) for claim in self.claims]
-        shares = [self._shares(claim, *pair) for claim, pair in zip(self.claims, rows, strict=True)]
+        counts = [self._counts(claim, *pair) for claim, pair in zip(self.claims, rows, strict=True)]
         verdicts = judged(
             self.claims,
             [self.differences(better, worse) for better, worse in rows],
             self.late,
             [_bounds(better) for better, _ in rows],
             len(self.withdrawn),
-            shares,
+            counts,
             [self._shared(better, worse) for better, worse in rows],
         )
         return [
@@ -408,10 +410,12 @@ class Results:
             for claim, pair, verdict in zip(self.claims, rows, verdicts, strict=True)
         ]
 
-    def _shares(self, claim: Claim, one: Row, other: Row) -> Shares | None:
-        """Runs that fit or solve, of a claim about them whose arms have runs."""
+    def _counts(self, claim: Claim, one: Row, other: Row) -> Shares | Steps | None:
+        """Runs that fit or solve, or steps, of a claim about them whose arms have runs."""
         if claim.of == SCORE:
             return None
+        if claim.of == STEPS:
+            return self._steps(claim, one, other)
         fits = (self.fit(one), self.fit(other))
         if not all(fit.runs for fit in fits):
             return None
@@ -422,9 +426,51 @@ class Results:
             verb = "fitted"
         return Shares(counts[0], fits[0].runs, counts[1], fits[1].runs, verb)
 
+    def _steps(self, claim: Claim, one: Row, other: Row) -> Steps | None:
+        """Steps of the seeds of both arms to the level of a claim; None where curves are missing."""
+        better = self._stretches(one, claim)
+        worse = self._stretches(other, claim)
+        if better is None or worse is None:
+            return None
+        seeds = sorted(better.keys() & worse.keys())
+        if not seeds:
+            return None
+        budget = min(one.steps, other.steps)
+        runs = [
+            Runs.of([of_arm[seed] for seed in seeds]).within(budget) for of_arm in (better, worse)
+        ]
+        every = [record for row in (one, other) for record in self._curves(row)]
+        return Steps(
+            runs[0],
+            runs[1],
+            budget,
+            max(map(points_apart, every)),
+            one.steps != other.steps,
+        )
+
+    def _curves(self, row: Row) -> list[dict[str, Any]]:
+        """Trials of a row that ended without an error, those that diverged too."""
+        return [one for _, one in self.ended.get(_group(vars(row)), []) if one["state"] != "failed"]
+
+    def _stretches(self, row: Row, claim: Claim) -> dict[int, list[Stretch | None]] | None:
+        """By seed the stretch in which each drawing had the level of a claim; None without curves."""
+        found: dict[int, list[Stretch | None]] = {}
+        for trial, record in self.ended.get(_group(vars(row)), []):
+            if record["state"] == "failed":
+                continue
+            if not record.get("curve"):
+                return None
+            stretch = reached(record, claim.least, claim.curve)
+            found.setdefault(trial["seed"], []).append(stretch)
+        return {seed: of_seed for seed, of_seed in found.items() if len(of_seed) == row.draws}
+
     def _qualified(self, claim: Claim, rows: tuple[Row, Row], verdict: Verdict) -> Verdict:
         """A verdict with remarks; none where an arm did not fit."""
         remarks = (*verdict.remarks, *self._remarks(claim, *rows))
+        if claim.of == STEPS and any(
+            not one.get("curve") for row in rows for one in self._curves(row)
+        ):
+            remarks = (*remarks, f"no training curves: {TOO_OLD}")
         measured = all(row.scores for row in rows)
         if claim.of != SCORE or verdict.verdict == NOT_MEASURED or not measured:
             return replace(verdict, remarks=remarks)

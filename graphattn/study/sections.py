@@ -6,7 +6,7 @@ from math import isclose
 from statistics import stdev
 from typing import Any
 
-from .claims import SCORE, VERDICTS
+from .claims import FITTING, SOLVING, STEPS, VERDICTS
 from .collapse import RULE, unseen
 from .controls import DRAWN
 from .examples import TEST_SET
@@ -29,6 +29,22 @@ _TESTS = {
     "by a bootstrap over test examples: half widths add in squares.",
     None: "whether they include the test set was not recorded.",
 }
+AT_LIMIT = "at the step limit"
+"""State of trials that are capped: steps were over before the loss at which training stops."""
+_LIMIT = (
+    f"*{AT_LIMIT[:1].upper()}{AT_LIMIT[1:]}*: the steps of the budget were over before the loss was "
+    "reached at which training stops; the score is the one at that step."
+)
+_OF_STEPS = (
+    "Claims of steps: the batches until training has the level, in the mean of a stretch of its "
+    "curve or on its training examples at the end; a curve has 20 points at most, so that steps are "
+    "known to the batches that the verdict names. Runs that never have the level count, as slower "
+    "than all that do and as alike. p: sign flips of the differences, by seed, of ranks among all "
+    "runs of both arms; the verdict is that of this test. The ratio, worse to better, is Hodges and "
+    "Lehmann's, where half of the runs of each arm have the level; its interval has all ratios that "
+    "the test does not reject, and allows for where in its stretch a run had the level, so that it "
+    "may hold 1 where the test decides."
+)
 _EFFECT = (
     "Hedges' g of the paired differences with its interval by the noncentral t: their mean in "
     "units of their standard deviation from seed to seed (Cohen's d_z, less the bias of few seeds)."
@@ -70,8 +86,7 @@ def page_of(results: Results, cautions: list[str]) -> Page:
 def _opening(results: Results, cautions: list[str]) -> list[Block]:
     """What was run, warnings, and what the study says of itself."""
     counts = results.counts
-    told = ", ".join(f"{count} {state}" for state, count in counts.items())
-    blocks: list[Block] = [f"Trials: {told}; seeds: {results.plan['seeds']}, paired."]
+    blocks: list[Block] = [f"Trials: {trials_of(results)}; seeds: {results.plan['seeds']}, paired."]
     blocks += [f"**Warning:** {verbatim(text)}." for text in cautions]
     missing = counts["planned"] - counts["done"] - counts["failed"]
     if missing:
@@ -131,6 +146,15 @@ def _registration(one: dict[str, Any], before: dict[str, Any] | None) -> str:
     else:
         did = "Changed"
     return f"{did} {one['at']}, with {one['trials_on_disk']} trials on disk: {', '.join(words)}."
+
+
+def trials_of(results: Results) -> str:
+    """Numbers of trials: planned, done, of these at the step limit, and failed."""
+    counts = results.counts
+    done = f"{counts['done']} done"
+    if counts["capped"]:
+        done += f" ({counts['capped']} {AT_LIMIT})"
+    return f"{counts['planned']} planned, {done}, {counts['failed']} failed"
 
 
 def count_of(number: int, what: str) -> str:
@@ -290,6 +314,8 @@ def _measured(results: Results) -> list[Block]:
     ]
     if baselines:
         blocks.append("\n".join(baselines))
+    if results.counts["capped"]:
+        blocks.append(_LIMIT)
     if shown["g_z [95 %]"]:
         blocks.append(f"*g_z*: {_EFFECT}")
     blocks.append(_what_intervals_hold(results))
@@ -337,7 +363,7 @@ def _cells(results: Results, row: Row, score: str) -> dict[str, str]:
     """What is said of a row, by column."""
     difference, effect = results.beside_all_pairs(row)
     laws = {None: "", True: "holds", False: "**above its ceiling**"}
-    counts = (("capped", row.capped), ("failed", row.failed))
+    counts = ((AT_LIMIT, row.capped), ("failed", row.failed))
     return {
         "arm": _named(results, row.comparison, row.arm),
         "positions": row.positions,
@@ -382,7 +408,8 @@ def _fits(results: Results) -> list[Block]:
     note = (
         f"The class of a run is the first that applies: {rules}. An arm did not fit if more of its "
         "runs did not than did; a claim about its score is then not judged. *Steps to fit*: the "
-        "median of the batches after which training batches had that accuracy, of runs that did. "
+        "median of the batches after which training had that accuracy, in the mean of a stretch of "
+        "its curve or at the end, of runs that did. "
         "The curves of loss and accuracy are in trials.jsonl."
     )
     return [Table(head, rows), note]
@@ -531,8 +558,10 @@ def _claims(results: Results) -> list[Block]:
     )
     if results.late:
         note += " *Late*: both arms had been measured when it was claimed."
-    shares = any(claim.of != SCORE for claim in results.claims)
-    if shares:
+    kinds = {claim.of for claim in results.claims}
+    if STEPS in kinds:
+        note += f" {_OF_STEPS}"
+    if kinds & {FITTING, SOLVING}:
         note += (
             " p of fitting and solving: Fisher's exact test of shares of runs; the interval is "
             "Newcombe's."

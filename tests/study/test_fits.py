@@ -132,11 +132,11 @@ def test_a_claim_on_scores_waits_for_both_arms_to_fit(tmp_path):
 
 
 def test_shares_need_no_margin_and_few_seeds_give_no_verdict():
-    with pytest.raises(OptionError, match="leave out margin and equal"):
+    with pytest.raises(OptionError, match="takes no margin; leave out margin and equal"):
         study.Claim("a", "b", margin=0.1, of="fitting")
     claim = study.Claim("a", "b", of="fitting")
     assert str(claim) == "a > b in fitting"
-    found = judged([claim], [[1.0] * 3], shares=[Shares(3, 3, 0, 3)])
+    found = judged([claim], [[1.0] * 3], counts=[Shares(3, 3, 0, 3)])
     assert (found[0].verdict, found[0].p) == ("same sign", None)
 
 

@@ -109,6 +109,9 @@ def test_the_command_line_names_what_differs_and_ends_with_status_1(made, tmp_pa
     result = run(app, ["study", "--check", str(folder)])
     assert result.exit_code == 1
     assert "report.md, line" in result.output
+    assert re.search(
+        r"study: 1 place of .*report\.md.* \([\d,]+ numbers\) differs from its", result.output
+    )
     as_json = run(app, ["study", "--check", str(folder), "--json"])
     assert len(json.loads(as_json.stdout)["differences"]) == 1
 

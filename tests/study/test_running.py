@@ -290,6 +290,10 @@ def test_training_stops_at_its_loss_and_says_when_it_did_not(tmp_path):
     taken = [next(iter(each.records.of_key.values()))["steps_taken"] for each in (easy, hard)]
     assert taken == [1, 3]
     assert [each.counts["capped"] for each in (easy, hard)] == [0, 1]
+    assert "Trials: 1 planned, 1 done (1 at the step limit), 0 failed" in str(hard)
+    assert "| 1 at the step limit |" in str(hard)
+    assert "the steps of the budget were over before the loss was reached" in str(hard)
+    assert "step limit" not in str(easy).lower()
 
 
 def test_every_question_counts_once(tmp_path):
