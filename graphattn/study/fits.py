@@ -8,12 +8,15 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from .metrics import FITS
+from .metrics import CLASSES as OF_CLASSES
+from .metrics import FITS, LABELS, VALUES
 
 LEVEL = 0.95
 """Score from which a run counts as fitted (on its training examples), and as solved (held out):
 accuracy; AP of labels, R2 of values.
 """
+FIT_METRIC = dict(zip((VALUES, LABELS, OF_CLASSES), FITS, strict=True))
+"""The score that says whether a run fitted or solved, by kind of targets."""
 GUESS = 0.95
 """Share of the cross-entropy of a guess above which nothing was learned."""
 CANNOT = "cannot"
@@ -25,7 +28,7 @@ LEARNED = "learned"
 #: The class of a run, and its rule; the first that applies.
 CLASSES = {
     CANNOT: f"a law gives a ceiling below {LEVEL:g}, or colour refinement does and the accuracy on "
-    f"its training examples is {LEVEL:g} of that or more",
+    f"its training examples is {LEVEL:g} of that or more (of R2: less than {1 - LEVEL:.2g} below)",
     SOLVED: f"accuracy of {LEVEL:g} or more on what was held out",
     FITTED: f"accuracy of {LEVEL:g} or more on its training examples, and less on what was held "
     "out",
@@ -69,11 +72,18 @@ def fitted(record: dict[str, Any], guess_nats: float) -> bool | None:
 
 
 def bound_of(record: dict[str, Any], law: float | None, colours: float | None) -> float | None:
-    """The ceiling that kept a run from fitting: a law's, or that of colours if the run is near it."""
+    """The ceiling that kept a run from fitting: a law's, or that of colours if the run is near it.
+
+    That of colours is of its training examples, by the score that says whether it fitted.
+    """
     if law is not None or colours is None:
         return law
-    accuracy = record.get("train_accuracy")
-    if accuracy is not None and LEVEL * colours <= accuracy < LEVEL:
+    by = fit_metric(record)
+    score = record.get(f"train_{by}")
+    near = LEVEL * colours
+    if by == "r2":  # of which a guess has 0
+        near = colours - (1 - LEVEL)
+    if score is not None and near <= score < LEVEL and record[by] < LEVEL:
         return colours
     return None
 

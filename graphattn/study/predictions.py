@@ -13,6 +13,7 @@ from ..analyse.walks import walk
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph
 from .arms import Graphs
+from .ceilings import ceilings
 from .comparison import Comparison
 from .controls import DRAWN, everything, kept_by
 from .costs import operations
@@ -20,7 +21,6 @@ from .data import NOT_ASKED, Data
 from .metrics import CLASSES, LABELS, VALUES
 from .network import Model
 from .own import CustomModel
-from .refinement import ceilings
 
 Layers = tuple[AttentionGraph, ...]
 _SAMPLES = 64  # of which homophily is counted
@@ -34,7 +34,8 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     that may be chosen.
     """
     kind, of = comparison.kinds[name]
-    graphs = comparison.graphs_of(name).possible()
+    of_arm = comparison.graphs_of(name)
+    graphs = of_arm.possible()
     samples = [_of_layers(comparison, layers) for layers in graphs.some()]
     mean = {key: _mean([sample[key] for sample in samples]) for key in samples[0]}
     if isinstance(comparison.model, CustomModel):
@@ -48,9 +49,9 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     elif law and comparison.metric == "accuracy":
         ceiling = _ceiling(comparison, share)
     bag = _is_bag(comparison, graphs)
-    colours: dict[str, float] = {}
-    if kind != "shuffled" and comparison.metric == "accuracy":
-        colours = ceilings(comparison, graphs)
+    colours: dict[str, dict[str, float]] = {"colours": {}}
+    if kind != "shuffled":
+        colours = ceilings(comparison, of_arm)
     return {
         "kind": kind,
         "of": of,
@@ -60,7 +61,7 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
         "ceiling": ceiling,
         "law": law,
         "bag": bag,
-        "colours": colours,
+        **colours,
     }
 
 

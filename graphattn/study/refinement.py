@@ -1,160 +1,253 @@
-"""Ceilings by colour refinement: what no layer can tell apart has one answer."""
+"""Colour refinement: what no layer along a graph can tell apart."""
 
-from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from .arms import Graphs
 from .comparison import Comparison
-from .data import NOT_ASKED
-from .fitting import Reading
-from .metrics import CLASSES
-from .network import Model, Network
-from .own import CustomModel
+from .data import Data
+from .fitting import scaled
+from .network import Network
 
-_VISITS = 1 << 24  # of edges, in all samples of a layer, that are refined
-_AT_ONCE = 1 << 21
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_AT_ONCE = 1 << 21  # edges, in all samples, that are refined together
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_MOST = 24  # a number of sources is divisible by 2 at most so often
 
 
-def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, float]:
-    """The largest share of answers that can be right, by positions, where it is below 1.
+class Refinement:
+    """Colours of what a model of a study reads out along the graphs of an arm.
 
-    Attention along a graph gives nodes of one colour one state: those with the same input (and
-    place, if it is learned) whose sources have the same colours, edge class by edge class, in every
-    layer before. So a node is named at most by the most frequent answer of its colour, and a sample
-    by that of its colours together (readout "mean"). With positions "pairs" an edge's class is that
-    of its pair.
+    Two answers of one colour are one, whatever the weights. At first nodes with the same input, and
+    place if it is learned, have one colour. In every layer those keep one that read the same
+    colours in the same shares: softmax is a mean, and counts no sources. An edge's class, which
+    positions give, is read with its source's colour; with hops or distances on all pairs of nodes
+    this is the refinement of GD-WL. But a bias weighs sources, and is not itself read: where the
+    classes of what a node reads are independent of the colours, as they are where all have one
+    colour, its output is a mean by colours alone. A sample's colour is the distribution of its
+    nodes' (readout "mean"), an edge's that of both of its ends.
 
-    None of edges that are chosen, nor of a user's module, which is given places and may read them,
-    nor of answers about pairs of nodes, or that are no classes.
+    Of exp(b_k), b_k the bias of class k, the weight of colour c is a linear form, the sum of
+    p(k, c) exp(b_k). The ratios of such forms are equal for all b either if p is, or if the forms
+    of each p are multiples of one, so that p(k, c) = q(k) r(c) with equal r. A rotation gives every
+    pair of a class and a colour a score of its own: then the second needs one colour alone.
+
+    Args:
+        comparison: With a :class:`Model`.
+        graphs: Of an arm; no edge is chosen.
+        positions: Of the model.
 
     Source:
-        Weisfeiler and Leman 1968, "The reduction of a graph to canonical form"; Xu et al. 2019,
-        "How Powerful are Graph Neural Networks?" (the bound). Colours are sums of hashes of 64
-        bits, so that two differ with a probability of 1 - 2^-64.
+        Weisfeiler and Leman 1968, "The reduction of a graph to canonical form"; Morris et al. 2019,
+        "Weisfeiler and Leman Go Neural", and Xu et al. 2019, "How Powerful are Graph Neural
+        Networks?" (1-WL bounds messages along edges; what means tell apart); Zhang et al. 2023,
+        "Rethinking the Expressive Power of GNNs via Graph Biconnectivity" (GD-WL; 2-WL, the
+        folklore one, tells apart what it does, and more: no arm of a study comes to that, as none
+        has states of pairs). *What differs:* shares in place of counts, and hashes of 64 bits.
     """
-    if isinstance(comparison.model, CustomModel) or graphs.chooses:
-        return {}
-    if comparison.data.kind != CLASSES or comparison.readout == "edge":
-        return {}
-    found = {}
-    for positions in comparison.positions:
-        share = _share(comparison, graphs, positions)
-        if share < 1:
-            found[positions] = share
-    return found
+
+    def __init__(self, comparison: Comparison, graphs: Graphs, positions: str) -> None:
+        self.comparison = comparison
+        self.positions = positions
+        self.graphs = graphs
+        self.most_edges = max(graph.num_edges for graph in (graphs.layers or graphs.few().each))
+        self.at_once = max(1, _AT_ONCE // max(1, self.most_edges))
+        self.pos = scaled(comparison.data)
+        model: Any = comparison.model
+        with torch.random.fork_rng(devices=[]):
+            self.network = Network(
+                model, comparison.data, comparison.readout, positions, comparison.token
+            )
+
+    def of_answers(self, samples: torch.Tensor) -> np.ndarray:
+        """Colours (S,), or (S, N) of nodes and (S, E) of edges that are asked.
+
+        Samples whose answers are settled before the last layer keep the colours of before it: those
+        with a colour of which all answers are the same.
+        """
+        data = self.comparison.data
+        nodes = first_colours(data, samples, self.positions)
+        result = self._read_out(nodes, samples)
+        unsettled = torch.from_numpy(_unsettled(result, data, samples)).nonzero().squeeze(-1)
+        if len(unsettled) == 0:
+            return result
+        for part in unsettled.split(self.at_once):
+            chosen = samples[part]
+            of_nodes = self._refined(nodes[part.numpy()], chosen)
+            result[part.numpy()] = self._read_out(of_nodes, chosen)
+        return result
+
+    def _refined(self, colours: np.ndarray, chosen: torch.Tensor) -> np.ndarray:
+        """Colours (S, N) after the layers; 0 of padding."""
+        from .refinement_loops import refined  # numba takes half a second
+
+        data = self.comparison.data
+        layers = self.graphs.layers
+        at = torch.arange(data.num_nodes)
+        pos, pairs = (None if x is None else x[chosen] for x in (self.pos, data.pairs))
+        kept = None
+        flat = colours
+        if not layers:  # samples with graphs of their own, side by side in one
+            layers = (_union([self.graphs.each[i] for i in chosen.tolist()]),)
+            kept = torch.from_numpy(_there(data, chosen))
+            at = at.expand(kept.shape)[kept]
+            flat = colours[kept.numpy()][None]
+            if pos is not None:
+                pos = pos[kept]
+        rows = {}
+        for graph in dict.fromkeys(layers):
+            rows[graph] = _rows(graph, self._classes(graph, at, pos, kept, pairs))
+        if len(layers) == 1:
+            layers = layers * self.comparison.model.layers
+        for graph in layers:
+            flat = refined(flat, *rows[graph], self.positions != "rotary")
+        if kept is None:
+            return flat
+        result = np.zeros_like(colours)
+        result[kept.numpy()] = flat[0]
+        return result
+
+    def _classes(self, graph: Any, at: torch.Tensor, *where: Any) -> np.ndarray:
+        """Class of each edge, (E,) or (S, E), as the model's tables or rotations have it."""
+        if self.positions in ("rotary", "alibi"):
+            return (at[graph.target] - at[graph.source]).numpy()
+        if len(self.network.tables):
+            with torch.no_grad():
+                return self.network._values(graph, at, *where).numpy()
+        return np.zeros(len(graph.source), dtype=np.int64)
+
+    def _read_out(self, colours: np.ndarray, samples: torch.Tensor) -> np.ndarray:
+        """Colours of what is read out of nodes (S, N)."""
+        readout = self.comparison.readout
+        if readout == "mean":
+            return _means(colours, _there(self.comparison.data, samples))
+        if readout == "token":
+            return colours[:, self.comparison.token].copy()
+        if readout == "node":
+            return colours.copy()
+        asked: Any = self.comparison.data.asked_edges
+        ends = asked[samples].numpy()
+        target = np.take_along_axis(colours, ends[..., 0], 1)
+        source = np.take_along_axis(colours, ends[..., 1], 1)
+        return mixed(mixed(target) + source)
 
 
-def _share(comparison: Comparison, graphs: Graphs, positions: str) -> float:
-    """The share of answers that are the most frequent ones of their colours."""
-    codes = []
-    answers = []
-    for of_samples, targets in _colours(comparison, graphs, positions):
-        asked = targets != NOT_ASKED
-        codes.append(of_samples[asked])
-        answers.append(targets[asked])
-    answer = np.concatenate(answers)
-    _, colour = np.unique(np.concatenate(codes), return_inverse=True)
-    pairs, counts = np.unique(np.stack((colour, answer)), axis=1, return_counts=True)
-    most = np.zeros(int(colour.max()) + 1, dtype=np.int64)
-    np.maximum.at(most, pairs[0], counts)
-    return float(most.sum() / len(answer))
+@dataclass(frozen=True, eq=False)
+class _Union:
+    """Graphs side by side: edges alone, as a graph of thousands takes time to make."""
+
+    source: torch.Tensor
+    target: torch.Tensor
+    num_targets: int
 
 
-def _colours(
-    comparison: Comparison, graphs: Graphs, positions: str
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Colours of what is read out, and the targets, of some samples at a time."""
-    data = comparison.data
-    assert isinstance(comparison.model, Model)
-    with torch.random.fork_rng(devices=[]):
-        network = Network(comparison.model, data, comparison.readout, positions, comparison.token)
-    read = Reading(data, graphs)
-    edges = max(graph.num_edges for graph in (graphs.layers or graphs.few().each))
-    count = min(len(data), max(1, _VISITS // max(1, edges)))
-    for chosen in torch.arange(count).split(max(1, _AT_ONCE // max(1, edges))):
-        of_nodes = _refined(comparison, network, read, chosen, positions)
-        if comparison.readout == "mean":
-            colours = of_nodes.sum(-1, dtype=np.uint64)
-        elif comparison.readout == "token":
-            colours = of_nodes[:, comparison.token]
-        else:
-            colours = of_nodes
-        yield colours, data.targets[chosen].numpy()
+def _union(graphs: list[Any]) -> _Union:
+    nodes = 0
+    sources = []
+    targets = []
+    for graph in graphs:
+        sources.append(graph.source + nodes)
+        targets.append(graph.target + nodes)
+        nodes += graph.num_targets
+    return _Union(torch.cat(sources), torch.cat(targets), nodes)
 
 
-def _refined(
-    comparison: Comparison, network: Any, read: Reading, chosen: torch.Tensor, positions: str
-) -> np.ndarray:
-    """Colours (samples, nodes) after all layers; 0 of padding."""
-    layers, places, pos, kept, pairs, _ = read.given(chosen)
-    inputs = comparison.data.inputs[chosen].numpy()
-    if inputs.ndim == 2:
-        inputs = inputs[..., None]
-    colours = np.zeros(inputs.shape[:2], dtype=np.uint64)
-    for column in np.moveaxis(inputs, -1, 0):
-        colours = _mixed(colours + _bits(column))
-    if positions == "learned":
-        colours = _mixed(colours + _mixed(places.numpy().astype(np.uint64)))
-    if len(layers) == 1:
-        layers = layers * comparison.model.layers
-    at = places
-    flat = colours
-    if kept is not None:  # samples with graphs of their own, side by side in one
-        at = places.expand(kept.shape)[kept]
-        flat = colours[kept.numpy()][None]
-        pos = _of_kept(pos, kept)
-    for graph in layers:
-        classes = _classes(network, graph, at, pos, kept, pairs, positions)
-        flat = _round(flat, graph, classes)
-    if kept is None:
-        return flat
-    result = np.zeros_like(colours)
-    result[kept.numpy()] = flat[0]
-    return result
+class _Rows(NamedTuple):
+    """The edges of a graph by target, as the compiled loop takes them."""
+
+    source: np.ndarray
+    starts: np.ndarray
+    classes: np.ndarray
+    shares: np.ndarray
 
 
-def _of_kept(values: torch.Tensor | None, kept: torch.Tensor) -> torch.Tensor | None:
-    if values is None:
-        return None
-    return values[kept]
-
-
-def _classes(network: Any, graph: Any, at: torch.Tensor, *rest: Any) -> np.ndarray:
-    """Class of each edge, (E,) or (samples, E), as the model's tables or rotations have it."""
-    *where, positions = rest
-    if positions in ("rotary", "alibi"):
-        return (at[graph.target] - at[graph.source]).numpy()
-    if len(network.tables):
-        with torch.no_grad():
-            return network._values(graph, at, *where).numpy()
-    return np.zeros(graph.num_edges, dtype=np.int64)
-
-
-def _round(colours: np.ndarray, graph: Any, classes: np.ndarray) -> np.ndarray:
-    """Each node's colour with the multiset of its edges' classes and their sources' colours."""
+def _rows(graph: Any, classes: np.ndarray) -> _Rows:
     source = graph.source.numpy()
     target = graph.target.numpy()
-    order = np.argsort(target, kind="stable")
-    of_edges = classes[..., order].astype(np.uint64)
-    messages = _mixed(colours[:, source[order]] + _mixed(of_edges + np.uint64(1)))
-    before = np.zeros((len(colours), 1), dtype=np.uint64)
-    sums = np.concatenate((before, np.cumsum(messages, axis=1, dtype=np.uint64)), axis=1)
-    ends = np.searchsorted(target[order], np.arange(graph.num_targets + 1))
-    return _mixed(_mixed(colours) + sums[:, ends[1:]] - sums[:, ends[:-1]])
+    classes = np.atleast_2d(classes)
+    if np.any(target[1:] < target[:-1]):
+        order = np.argsort(target, kind="stable")
+        source = source[order]
+        classes = classes[:, order]
+    degrees = np.bincount(target, minlength=graph.num_targets)
+    starts = np.concatenate(([0], np.cumsum(degrees)))
+    return _Rows(
+        np.ascontiguousarray(source), starts, np.ascontiguousarray(classes), _shares(degrees)
+    )
 
 
-def _bits(values: np.ndarray) -> np.ndarray:
-    """Numbers as integers of 64 bits, equal where the numbers are."""
+def _shares(counts: np.ndarray) -> np.ndarray:
+    """Factors of sums of so many hashes, after which those of equal distributions are equal.
+
+    A number has an inverse modulo 2^64 if it is odd, so that 2^24 / n, and not 1 / n, is what a sum
+    is multiplied by: its upper 40 bits or more stay apart.
+    """
+    rest = np.maximum(counts, 1).astype(np.uint64)
+    powers = np.full(len(rest), _MOST, dtype=np.uint64)
+    for _ in range(_MOST):
+        even = rest % np.uint64(2) == 0
+        rest = np.where(even, rest // np.uint64(2), rest)
+        powers -= even.astype(np.uint64)
+    inverse = rest
+    for _ in range(6):  # Newton's; right bits double
+        inverse = inverse * (np.uint64(2) - rest * inverse)
+    return inverse << powers
+
+
+def _means(colours: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """The colour of the distribution of each sample's nodes."""
+    shares = _shares(there.sum(-1))
+    first = mixed(colours) * there
+    second = mixed(mixed(colours) + np.uint64(1)) * there
+    sums = [part.sum(-1, dtype=np.uint64) * shares for part in (first, second)]
+    return mixed(mixed(sums[0]) + sums[1])
+
+
+def _there(data: Data, samples: torch.Tensor) -> np.ndarray:
+    """True for nodes that are no padding, (S, N)."""
+    if data.sizes is None:
+        return np.ones((len(samples), data.num_nodes), dtype=bool)
+    return (torch.arange(data.num_nodes) < data.sizes[samples].unsqueeze(-1)).numpy()
+
+
+def first_colours(data: Data, samples: torch.Tensor, positions: str = "none") -> np.ndarray:
+    """Colours of nodes (S, N) by their inputs, and places where they are learned; 0 of padding."""
+    inputs = data.inputs[samples].numpy()
+    colours = codes_of(inputs.reshape(inputs.shape[0] * inputs.shape[1], -1))
+    colours = colours.reshape(inputs.shape[:2])
+    if positions == "learned":
+        colours = mixed(colours + mixed(np.arange(data.num_nodes, dtype=np.uint64)))
+    return colours * _there(data, samples)
+
+
+def _unsettled(colours: np.ndarray, data: Data, samples: torch.Tensor) -> np.ndarray:
+    """True for samples with a colour of which answers differ, (S,)."""
+    asked = data.asked[samples].numpy()
+    targets = codes_of(data.targets[samples].numpy()[asked])
+    _, colour = np.unique(colours[asked], return_inverse=True)
+    least = np.full(len(asked.ravel()), np.iinfo(np.uint64).max, dtype=np.uint64)
+    most = np.zeros_like(least)
+    np.minimum.at(least, colour, targets)
+    np.maximum.at(most, colour, targets)
+    result = np.zeros(asked.shape, dtype=bool)
+    result[asked] = (least < most)[colour]
+    return result.reshape(len(samples), -1).max(1)
+
+
+def codes_of(values: np.ndarray) -> np.ndarray:
+    """A number for each row (R,) or (R, K), equal where the rows are."""
+    from .refinement_loops import of_rows  # as above
+
     if values.dtype.kind == "f":
-        return (values.astype(np.float64) + 0.0).view(np.uint64)  # -0 is 0
-    return values.astype(np.uint64)
+        values = values + values.dtype.type(0)  # -0 is 0
+    bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+    return of_rows(bits.reshape(len(bits), -1))
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
+def mixed(values: np.ndarray) -> np.ndarray:
     """A hash of each number: the finaliser of splitmix64."""
     x = values + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * _FIRST

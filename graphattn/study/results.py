@@ -285,7 +285,7 @@ class Results:
     def fit(self, row: Row) -> Fit:
         """What an arm reached on its training examples, by run."""
         about = self.plan["comparisons"][row.comparison]
-        colours = row.prediction.get("colours", {}).get(row.positions)
+        colours = row.prediction.get("colours_in_training", row.prediction.get("colours", {}))
         runs = []
         for trial, record in self.ended.get(_group(vars(row)), []):
             if not self._has_number(record):
@@ -293,7 +293,7 @@ class Results:
             law = None
             if row.prediction["ceiling"] is not None:
                 law = self._ceiling(row.prediction, trial)
-            runs.append((record, bound_of(record, law, colours)))
+            runs.append((record, bound_of(record, law, colours.get(row.positions))))
         return fit_of(runs, row.metric, about.get("guess_nats", math.inf))
 
     def probes(self, row: Row) -> dict[str, list[float]]:

@@ -12,6 +12,7 @@ from .controls import DRAWN
 from .examples import TEST_SET
 from .fits import CLASSES
 from .markdown import code, verbatim
+from .metrics import METRICS
 from .page import Block, Figure, Page, Section, Table
 from .pilot import budgets, power
 from .records import ANEW, FIXED, PILOT, PILOT_SEEDS, read_plan
@@ -201,32 +202,39 @@ def _predictions(results: Results) -> list[Block]:
                 f"{told['depends_on_least']:g} to {told['depends_on_most']:g} of {told['nodes']:g}",
                 reached,
                 _formatted(told["layers_needed"], "g"),
-                _ceiling(told, about["positions"]),
+                _ceiling(told, about["positions"], about["metric"]),
             ]
         )
     head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
     note = (
         "*Readout reaches*: the share of what an answer may need; with a ceiling by law, of "
         "answers the share whose needs are all reached. *A bag of nodes*: without positions no "
-        "order can be told, whatever is trained. *By colours*: nodes whose inputs, and whose "
-        "sources layer by layer, are alike have one state (colour refinement, 1-WL, with the "
-        "classes that positions give to edges), so that of all samples with the same colours at "
-        "most the most frequent answer is named; of the study's own data, shown where it is less "
-        "than all, and of no module of a user. Of a rewired arm, the first one that is drawn; "
+        "order can be told, whatever is trained. *By colours*: nodes whose inputs are alike, and "
+        "that read alike sources in the same shares, layer by layer, have one state (colour "
+        "refinement, 1-WL, with the classes that positions give to edges; with distances or hops "
+        "on all pairs GD-WL), so that no model scores better than the best function of colours "
+        "does. It is computed from what is held out, or from all samples where each seed draws a "
+        "test of its own, which luck may then exceed; shown where it is no perfect score, and of "
+        "no module of a user. Of a rewired arm, the first one that is drawn; "
         "but where a law gives ceilings, every draw has its own, and their mean stands here, with "
         "the mean of what they reach."
     )
     return [Table(head, rows), note]
 
 
-def _ceiling(told: dict[str, Any], positions: Sequence[str]) -> str:
+def _ceiling(told: dict[str, Any], positions: Sequence[str], metric: str) -> str:
     """The ceilings of an arm, by law and by colours, and that it is a bag of nodes if it is one."""
+    by_colours = "{:.3f} by colours"
+    if METRICS[metric].sign < 0:
+        by_colours = "at least {:.3f} by colours"
+    if told["kind"] in DRAWN:
+        by_colours += ", first drawing"
     words = []
     if told["ceiling"] is not None:
         words.append(f"{told['ceiling']:.3f}")
     colours = told.get("colours", {})
     for of_positions, share in colours.items():
-        words.append(_if_several(f"{share:.3f} by colours", of_positions, positions))
+        words.append(_if_several(by_colours.format(share), of_positions, positions))
     if told["bag"] and "none" in positions:
         words.append(_if_several("a bag of nodes", "none", positions))
     return ", ".join(words) or "-"

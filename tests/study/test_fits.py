@@ -47,11 +47,17 @@ def test_the_class_of_a_run_is_the_first_rule_that_applies(record, ceiling, metr
 
 
 def test_colours_keep_a_run_from_fitting_if_it_is_near_their_ceiling():
-    assert bound_of({"train_accuracy": 0.5}, None, 0.6) is None
-    assert bound_of({"train_accuracy": 0.58}, None, 0.6) == 0.6
-    assert bound_of({"train_accuracy": 0.96}, None, 0.6) is None  # it fits fewer examples
-    assert bound_of({"train_accuracy": 0.5}, 0.7, 0.6) == 0.7
-    assert bound_of({"loss": 0.5}, None, 0.6) is None
+    for score, held, bound in (
+        (0.5, 0.5, None),
+        (0.58, 0.5, 0.6),
+        (0.58, 0.96, None),  # other examples may be told apart
+        (0.96, 0.5, None),  # it fits fewer examples
+    ):
+        assert bound_of({"accuracy": held, "train_accuracy": score}, None, 0.6) == bound
+    assert bound_of({"accuracy": 0.5, "train_accuracy": 0.5}, 0.7, 0.6) == 0.7
+    assert bound_of({"accuracy": 0.5, "loss": 0.5}, None, 0.6) is None
+    assert bound_of({"r2": -0.1, "train_r2": -0.01}, None, 0.0) == 0.0
+    assert bound_of({"r2": -0.1, "train_r2": -0.06}, None, 0.0) is None
 
 
 def test_a_loss_of_a_twentieth_of_ln_2_leaves_19_of_20_right():

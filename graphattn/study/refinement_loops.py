@@ -1,0 +1,86 @@
+"""The compiled loop of colour refinement."""
+
+import numpy as np
+
+from ..compiled import compiled
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_30 = np.uint64(30)
+_27 = np.uint64(27)
+_31 = np.uint64(31)
+
+
+@compiled
+def mixed(x: np.uint64) -> np.uint64:
+    """A hash: the finaliser of splitmix64."""
+    x = x + _STEP
+    x = (x ^ (x >> _30)) * _FIRST
+    x = (x ^ (x >> _27)) * _SECOND
+    return x ^ (x >> _31)
+
+
+@compiled
+def of_rows(values: np.ndarray) -> np.ndarray:
+    """A hash of each row of unsigned integers (R, F)."""
+    result = np.zeros(len(values), np.uint64)
+    for row in range(len(values)):
+        code = np.uint64(0)
+        for value in values[row]:
+            code = mixed(code + np.uint64(value))
+        result[row] = code
+    return result
+
+
+@compiled
+def refined(
+    colours: np.ndarray,
+    source: np.ndarray,
+    starts: np.ndarray,
+    classes: np.ndarray,
+    shares: np.ndarray,
+    additive: bool,
+) -> np.ndarray:
+    """Each node's colour with that of what it reads: sums of hashes, in shares of their number.
+
+    Args:
+        colours: uint64 (S, N), of the nodes of samples.
+        source: int64 (E,), of edges ordered by target.
+        starts: int64 (N + 1,), where the edges of each target start.
+        classes: int64 (S, E), or (1, E) of all samples.
+        shares: uint64 (N,), what a sum over the edges of each target is multiplied by.
+        additive: True if a class adds to a score, whatever the source.
+    """
+    result = np.empty_like(colours)
+    for s in range(len(colours)):
+        own = colours[s]
+        of_edges = classes[min(s, len(classes) - 1)]
+        for t in range(len(shares)):
+            by_class = np.uint64(0)
+            by_colour = np.uint64(0)
+            joint = np.uint64(0)
+            # two sums of each kind, as shares drop bits
+            alone = np.uint64(0)
+            both = np.uint64(0)
+            again = np.uint64(0)
+            same = True
+            for e in range(starts[t], starts[t + 1]):
+                colour = mixed(own[source[e]])
+                of_class = mixed(np.uint64(of_edges[e]))
+                message = mixed(colour + of_class)
+                by_class += of_class
+                by_colour += colour
+                joint += of_class * colour
+                alone += mixed(colour)
+                both += message
+                again += mixed(message)
+                same = same and own[source[e]] == own[source[starts[t]]]
+            if additive:
+                same = np.uint64(starts[t + 1] - starts[t]) * joint == by_class * by_colour
+            if same:
+                what = mixed(by_colour * shares[t]) + alone * shares[t]
+            else:
+                what = mixed(both * shares[t]) + again * shares[t] + _STEP
+            result[s, t] = mixed(mixed(own[t]) + mixed(what))
+    return result
