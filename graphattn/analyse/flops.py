@@ -38,12 +38,12 @@ class Flops:
     def __str__(self) -> str:
         share = self.attention / max(1, self.all_pairs)
         return (
-            f"{_told(self.total)}: attention {_told(self.attention)} ({share:.3%} of all pairs'), "
-            f"projections {_told(self.projections)}, feed-forwards {_told(self.feed_forward)}"
+            f"{_scaled(self.total)}: attention {_scaled(self.attention)} ({share:.3%} of all "
+            f"pairs'), projections {_scaled(self.projections)}, feed-forwards {_scaled(self.feed_forward)}"
         )
 
 
-def _told(count: int) -> str:
+def _scaled(count: int) -> str:
     power = max(i for i in range(len(_PREFIXES)) if count >= 1000**i or i == 0)
     return f"{count / 1000**power:,.4g} {_PREFIXES[power]}FLOP"
 

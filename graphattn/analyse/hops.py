@@ -87,11 +87,11 @@ def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
     budget = whole(budget, "budget", 1, GraphError)
     if graph.num_targets <= 1:
         return Hops(0, True, True)
-    layers, everything = _found(graph, budget)
+    layers, everything = _layers_of(graph, budget)
     return Hops(layers, everything, not everything and _reads_past(graph))
 
 
-def _found(graph: AttentionGraph, budget: int) -> tuple[int, bool]:
+def _layers_of(graph: AttentionGraph, budget: int) -> tuple[int, bool]:
     result = _closed(graph.edges)
     if result is not None:
         return result

@@ -78,7 +78,7 @@ class Call(SimpleNamespace):
         return torch.arange(self.num_nodes) // self.block
 
     @property
-    def own(self) -> AttentionGraph:
+    def own_segment(self) -> AttentionGraph:
         """Each segment reads itself; tokens of none read nothing."""
         return documents(self.segments - self.segments.min()) & _clique(self.segments >= 0)
 
@@ -454,7 +454,7 @@ _TABLE: dict[str, list[Row]] = {
             "all segments taken for one: they read one another",
             lambda c: bidirectional_segments(c.segments.clamp(max=0)),
         ),
-        (1, "the segments alone are read: causal left out", lambda c: c.own),
+        (1, "the segments alone are read: causal left out", lambda c: c.own_segment),
     ],
     "block_diffusion": [
         (

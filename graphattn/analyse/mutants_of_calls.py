@@ -27,7 +27,7 @@ def of_call(part: Node) -> Iterator[Mutant]:
         else:
             words = []
         for text, new in [
-            *_said(name, value, words),
+            *_other_values(name, value, words),
             *_of_tensor(name, value, takes[name].default),
         ]:
             counted = isinstance(new, int | float) and not isinstance(new, bool)
@@ -85,7 +85,7 @@ def where(name: str, new: Any, old: Any) -> str:
     )
 
 
-def _said(name: str, value: Any, words: list[str]) -> Iterator[Variant]:
+def _other_values(name: str, value: Any, words: list[str]) -> Iterator[Variant]:
     # a mask of another size is refused before, but the axes of a grid are taken for each other
     values: list[Any] = []
     if name not in SIZES:

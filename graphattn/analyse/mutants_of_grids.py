@@ -28,8 +28,8 @@ def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
     if len(size) > 1:
         yield _numbered(part, size)
     if part.function == "window_partition" and not values["read_padding"]:
-        cells = _each(values["cell"], size)
-        shift = _each(values["shift"] or 0, size)
+        cells = _per_axis(values["cell"], size)
+        shift = _per_axis(values["shift"] or 0, size)
         axes = [_cells_around(*axis) for axis in zip(size, cells, shift, strict=True)]
         yield (
             "read across the border, from the other end: a cyclic shift without its mask",
@@ -39,7 +39,7 @@ def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
         yield from _of_windows(values, size)
 
 
-def _each(value: Any, size: tuple[int, ...]) -> tuple[Any, ...]:
+def _per_axis(value: Any, size: tuple[int, ...]) -> tuple[Any, ...]:
     if isinstance(value, tuple):
         return value
     return (value,) * len(size)
@@ -56,9 +56,9 @@ def _numbered(part: Expression, size: tuple[int, ...]) -> Change:
 
 
 def _of_windows(values: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change]:
-    named = [_each(values[name], size) for name in ("kernel", "dilation", "causal")]
+    named = [_per_axis(values[name], size) for name in ("kernel", "dilation", "causal")]
     steps = [_steps(*axis) for axis in zip(*named, strict=True)]
-    if set(_each(values["stride"], size)) != {1}:
+    if set(_per_axis(values["stride"], size)) != {1}:
         return
     around = [
         _among([step % length for step in near], length)

@@ -11,7 +11,7 @@ from .forms import is_listable, need_square
 from .walks import too_many
 
 _DENSE = 512  # nodes up to which all eigenvalues are computed
-_KEPT = 20  # vectors that the iteration holds
+_VECTORS = 20  # vectors that the iteration holds
 _FEWEST = 4  # restarts that are worth a try
 _WORK = 1 << 31  # operations that it may take: seconds to tens of seconds
 
@@ -84,7 +84,7 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
     n = graph.num_targets
     degree = graph.in_degree.cpu().clamp(min=1).double().numpy()
     summed = _Summing(graph)
-    once = _KEPT * (4 * _KEPT * n + summed.cost)
+    once = _VECTORS * (4 * _VECTORS * n + summed.cost)
     restarts = _WORK // once
     if restarts < _FEWEST:
         raise GraphError(
@@ -116,7 +116,7 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
             k=2,
             which="LM",
             v0=start,
-            ncv=_KEPT,
+            ncv=_VECTORS,
             maxiter=restarts,
             return_eigenvectors=False,
         )

@@ -64,11 +64,11 @@ class Heads:
         attr = inputs.edge_attr
         weight = inputs.edge_weight
         if bias is not None and bias.shape[-1] == heads:
-            bias = self._own(bias, -1)
+            bias = self._own_heads(bias, -1)
         if attr is not None and weight is None:
-            attr = self._own(attr.unflatten(-1, (heads, -1)), -2).flatten(-2)
+            attr = self._own_heads(attr.unflatten(-1, (heads, -1)), -2).flatten(-2)
         if weight is not None:
-            weight = self._own(weight, 0)
+            weight = self._own_heads(weight, 0)
         local = replace(
             inputs,
             query=self._of_heads(inputs.query, self.targets),
@@ -91,7 +91,7 @@ class Heads:
             -2, self.targets.ordered, of_targets
         )
 
-    def _own(self, x: Tensor, dim: int) -> Tensor:
+    def _own_heads(self, x: Tensor, dim: int) -> Tensor:
         """The part of own heads, along ``dim``."""
         return x.chunk(self.processes.number, dim)[self.processes.rank]
 

@@ -66,7 +66,7 @@ class _Operands:
         self.scale = scale
         self.seed = seed
         self.sizes = f"{heads[0]} heads on {heads[1]}, widths {widths[0]} and {widths[1]}"
-        self._made: dict[tuple[str, tuple[int, ...]], Tensor] = {}  # random numbers, in float64
+        self._random: dict[tuple[str, tuple[int, ...]], Tensor] = {}  # random numbers, in float64
         self.places = {
             "query": Leaf("targets", -3),
             "key": Leaf("sources", -3),
@@ -89,10 +89,10 @@ class _Operands:
         }
         if case.bias:
             shapes["score_bias"] = (self.graph.num_edges, self.heads[0])
-        for name, shape in shapes.items() - self._made.keys():
-            self._made[name, shape] = seeded(name, shape, self.seed).to(self.graph.device)
+        for name, shape in shapes.items() - self._random.keys():
+            self._random[name, shape] = seeded(name, shape, self.seed).to(self.graph.device)
         return {
-            name: self._made[name, shape].to(dtype, copy=True).requires_grad_()
+            name: self._random[name, shape].to(dtype, copy=True).requires_grad_()
             for name, shape in shapes.items()
         }
 

@@ -397,7 +397,7 @@ class AttentionGraph(GraphLike, Operand):
             return replace(self)
         return self.expression
 
-    def _made(
+    def _derived(
         self, edges: Edges, name: str, function: str, *args: Any, **options: Any
     ) -> "AttentionGraph":
         """A graph derived from this one, on the device of the parent that lists its edges."""
@@ -421,7 +421,7 @@ class AttentionGraph(GraphLike, Operand):
             self.need_no_images(sign)
         other.need_no_images(f"{sign} (its second graph)")
         name = f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}"
-        return self._made(make(self.edges, other.edges), name, sign, other)
+        return self._derived(make(self.edges, other.edges), name, sign, other)
 
     def __or__(self, other: object) -> "AttentionGraph":
         """Edges in either graph; a repeated edge never appears."""
@@ -438,7 +438,7 @@ class AttentionGraph(GraphLike, Operand):
     def __invert__(self) -> "AttentionGraph":
         """The pairs that are not edges."""
         self.need_no_images("~")
-        return self._made(algebra.complement(self.edges), f"~{wrapped(self, '~')}", "~")
+        return self._derived(algebra.complement(self.edges), f"~{wrapped(self, '~')}", "~")
 
     def __matmul__(self, other: object) -> "AttentionGraph":
         """Reach in two layers: ``s -> t`` if ``other`` has ``s -> m`` and this graph ``m -> t``.
@@ -454,7 +454,7 @@ class AttentionGraph(GraphLike, Operand):
 
     def reverse(self) -> "AttentionGraph":
         """Every edge reversed: sources become targets. Listed edges keep their order."""
-        return self._made(self.edges.flip(), f"reverse({self.name})", "reverse")
+        return self._derived(self.edges.flip(), f"reverse({self.name})", "reverse")
 
     def k_hop(self, k: int) -> "AttentionGraph":
         """``s -> t`` if ``t`` can be reached from ``s`` along at most ``k`` edges.
@@ -473,7 +473,7 @@ class AttentionGraph(GraphLike, Operand):
             reach = _listed_hops(self._listed().distinct(), k)
         elif k > 1:
             reach = self._hops(k)
-        return self._made(reach, f"{k}-hop({self.name})", "k_hop", k)
+        return self._derived(reach, f"{k}-hop({self.name})", "k_hop", k)
 
     def _hops(self, k: int) -> Edges:
         """The edges of :meth:`k_hop` of a rule, for ``k > 1``."""
@@ -503,7 +503,7 @@ class AttentionGraph(GraphLike, Operand):
         name = f"{wrapped(self, '|')} | self-loops"
         if self.is_rule:
             edges = algebra.union(self.edges, self._loops().edges)
-            return self._made(edges, name, "with_self_loops")
+            return self._derived(edges, name, "with_self_loops")
         node = torch.arange(self.num_nodes, device=self.device)
         present = self.target[self._is_self_loop()]
         missing = torch.ones_like(node, dtype=torch.bool)
@@ -513,7 +513,7 @@ class AttentionGraph(GraphLike, Operand):
         source = torch.cat((self.source, node))
         images = self.images and self.images.extended(len(node))
         edges = listed(target, source, self.num_targets, self.num_sources, images=images)
-        return self._made(edges, name, "with_self_loops")
+        return self._derived(edges, name, "with_self_loops")
 
     def without_self_loops(self) -> "AttentionGraph":
         """The self-loops dropped; listed edges keep their order and copies.
@@ -526,7 +526,7 @@ class AttentionGraph(GraphLike, Operand):
             edges = algebra.difference(self.edges, self._loops().edges)
         else:
             edges = self._listed().keep(~self._is_self_loop())
-        return self._made(edges, name, "without_self_loops")
+        return self._derived(edges, name, "without_self_loops")
 
     def _is_self_loop(self) -> Tensor:
         """bool (E,): True for an edge from a node to itself, and not to another image of it."""
@@ -548,12 +548,14 @@ class AttentionGraph(GraphLike, Operand):
         whole(n + k, "num_nodes + number", 0, GraphError)
         name = f"{wrapped(self, '')}.with_global_tokens({number})"
         if self.is_rule:
-            return self._made(algebra.behind_tokens(self.edges, k), name, "with_global_tokens", k)
+            return self._derived(
+                algebra.behind_tokens(self.edges, k), name, "with_global_tokens", k
+            )
         hub = AttentionGraph(algebra.behind_tokens(band(n, n, 1, 0), k), device=self.device)
         source, target = torch.cat((self.edge_index + k, hub.edge_index), 1).unbind(0)
         images = self.images and self.images.extended(hub.num_edges)
         edges = listed(target, source, n + k, n + k, images=images)
-        return self._made(edges, name, "with_global_tokens", k)
+        return self._derived(edges, name, "with_global_tokens", k)
 
     def subgraph(
         self, nodes: Any = None, *, targets: Any = None, sources: Any = None
@@ -626,7 +628,7 @@ class AttentionGraph(GraphLike, Operand):
         name = f"{function}({self.name})"
         if self.is_rule:
             edges = algebra.pulled_back(self.edges, new_targets, new_sources)
-            return self._made(edges, name, function, **options)
+            return self._derived(edges, name, function, **options)
         new = []
         for chosen, old, size in (
             (new_targets, self.target, self.num_targets),
@@ -642,7 +644,7 @@ class AttentionGraph(GraphLike, Operand):
             repeats = False
         images = self.images and self.images.at(keep)
         edges = listed(new[0][keep], new[1][keep], *sizes, has_repeats=repeats, images=images)
-        return self._made(edges, name, function, **options)
+        return self._derived(edges, name, function, **options)
 
     def _both_sides(
         self, subject: str, nodes: Any, targets: Any, sources: Any

@@ -13,7 +13,7 @@ from .images import Images, checked_images, lexicographic
 from .runs import Runs
 from .sort import Sorted, ascending, countable, counted, placed
 
-MANY = 1 << 22  # edges whose ends are kept in int32: 64 MB of int64
+INT32_FROM = 1 << 22  # edges whose ends are kept in int32: 64 MB of int64
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -21,8 +21,8 @@ class Listed(Edges):
     """A list of edges in the caller's order, with copies; :func:`listed` constructs it.
 
     Attributes:
-        ends: The list (2, E), int64, or int32 of :data:`MANY` edges or more; public properties copy
-            it.
+        ends: The list (2, E), int64, or int32 of :data:`INT32_FROM` edges or more; public properties
+            copy it.
     """
 
     is_listed = True
@@ -77,7 +77,7 @@ class Listed(Edges):
         return self.ends[1].long()
 
     @cached_property
-    def _many(self) -> bool:
+    def _has_tables(self) -> bool:
         """True if tables of all targets cost little beside the edges."""
         return countable(self.ends[1], self.num_targets, self.num_sources)
 
@@ -94,7 +94,7 @@ class Listed(Edges):
         column = self.source
         sizes = (self.num_targets, self.num_sources)
         with torch.inference_mode(False):
-            if not self._many:
+            if not self._has_tables:
                 return placed(self._place, row, column, self.num_targets)
             if bool((row[1:] < row[:-1]).any()):
                 return counted(row, column, *sizes)
@@ -112,19 +112,19 @@ class Listed(Edges):
     @property
     def order(self) -> Tensor:
         """int64 (E,): the indices of the listed edges by target, then by source."""
-        if self._many:
+        if self._has_tables:
             return self.sorted.place.long()
         return self._place
 
     def is_copy(self) -> Tensor:
         """bool (E,), in :attr:`order`: True for an edge equal to the one before it."""
-        if self._many:
+        if self._has_tables:
             which = self.sorted.column
         else:
             which = self.key
         same = torch.zeros_like(which, dtype=torch.bool)
         torch.eq(which[1:], which[:-1], out=same[1:])
-        if self._many:  # an equal source may belong to another target
+        if self._has_tables:  # an equal source may belong to another target
             first = self.sorted.ptr[:-1]
             same[first[first < same.numel()]] = False
         return same
@@ -132,7 +132,7 @@ class Listed(Edges):
     def rows(self, target: Tensor) -> Runs:
         if self.has_repeats:
             key = torch.unique_consecutive(self.key).cpu()
-        elif self._many:  # without their keys, which take as much memory as the sources
+        elif self._has_tables:  # without their keys, which take as much memory as the sources
             ptr, column, _ = self.sorted
             row, within = _runs.spread(ptr[target + 1] - ptr[target])
             return _runs.from_pairs(row, column[ptr[target][row] + within].long())
@@ -203,7 +203,7 @@ def listed(
     """Edges one by one, in the order given, unchecked; a given ``has_repeats`` saves a sort."""
     check_pairs(num_targets, num_sources)
     with torch.inference_mode(False):  # edges made in inference mode are used in training, too
-        if source.numel() >= MANY and max(num_targets, num_sources) <= 2**31:
+        if source.numel() >= INT32_FROM and max(num_targets, num_sources) <= 2**31:
             source = source.int()
             target = target.int()
         ends = torch.stack((source, target))

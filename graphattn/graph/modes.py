@@ -41,7 +41,7 @@ def constant_result(function: Callable[P, T]) -> Callable[P, T]:
     """
 
     @assume_constant
-    def found(graphs: tuple[int, ...], *args: Any, **options: Any) -> T:
+    def constant(graphs: tuple[int, ...], *args: Any, **options: Any) -> T:
         operands = [
             cast(at, py_object).value if at else arg for at, arg in zip(graphs, args, strict=True)
         ]
@@ -52,7 +52,7 @@ def constant_result(function: Callable[P, T]) -> Callable[P, T]:
         if not torch.compiler.is_compiling():
             return function(*args, **options)
         graphs = tuple([id(x) if isinstance(x, Immutable) else 0 for x in args])
-        return found(
+        return constant(
             graphs, *[None if at else x for at, x in zip(graphs, args, strict=True)], **options
         )
 

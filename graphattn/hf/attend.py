@@ -82,7 +82,7 @@ def attend(
     if job.reads_all and not needs_weights and not has_options:
         which = job.spans or job.sources
         return _full(query, _held(key, which), _held(value, which), scaling, dropout), None
-    if job.each:
+    if job.by_row:
         if needs_weights:
             raise OptionError(
                 "output_attentions needs sequences of one length where edges are chosen; call the "
@@ -173,7 +173,7 @@ def _one_by_one(
 ) -> Tensor:
     """(B, T, H, D_v) of separate runs of sequences, with 0 for tokens of none."""
     output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
-    for row, part in job.each:
+    for row, part in job.by_row:
         q, k, v = (x[row : row + 1] for x in (query, key, value))
         if bias is None or len(bias) == 1:
             of_row = bias

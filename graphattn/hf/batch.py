@@ -10,7 +10,7 @@ from torch import Tensor
 from ..errors import GraphError, OptionError
 from ..graph.advice import no_graph
 from .frame import Frame, Piece
-from .given import NEW, is_graph, sized, takes_new
+from .graph_option import NEW, is_graph, sized, takes_new
 from .rows import Graph
 from .ticket import Call, Generation
 from .virtual import behind
@@ -44,7 +44,7 @@ def graphs_of_batch(
         GraphError: If the graphs do not fit, or change the sources of a token in the cache.
     """
     crosses = slot.place.role == "cross"
-    frame = _known(frame, call, virtual, crosses=crosses)
+    frame = _frame_of_inputs(frame, call, virtual, crosses=crosses)
     tokens = _tokens(frame, virtual, crosses=crosses)
     examples = _of_examples(_returned(slot, call, tokens.new), batch)
     may_be_new = takes_new(slot.graph)
@@ -78,10 +78,10 @@ def graphs_of_batch(
             pieces[number] = _of_new_rows(piece)
             before = (0, virtual[1])
         graphs.append(behind(row.graph, *before, is_causal=slot.is_causal))
-    return replace(frame, pieces=tuple(pieces), alike=is_one, kept={}), graphs
+    return replace(frame, pieces=tuple(pieces), alike=is_one, memo={}), graphs
 
 
-def _known(frame: Frame, call: Call, virtual: tuple[int, int], *, crosses: bool) -> Frame:
+def _frame_of_inputs(frame: Frame, call: Call, virtual: tuple[int, int], *, crosses: bool) -> Frame:
     """The frame of the targets that the inputs of the function are of: all, or the new ones alone.
 
     Raises:
@@ -95,7 +95,7 @@ def _known(frame: Frame, call: Call, virtual: tuple[int, int], *, crosses: bool)
             "not prepare (by hand, or for guidance_scale); pass use_cache=False"
         )
     pieces = tuple(piece._replace(targets=piece.targets._replace(node=0)) for piece in frame.pieces)
-    return replace(frame, pieces=pieces, past=0, kept={})
+    return replace(frame, pieces=pieces, past=0, memo={})
 
 
 def _tokens(frame: Frame, virtual: tuple[int, int], *, crosses: bool) -> Tokens:

@@ -10,7 +10,7 @@ classes take as they take the original.
 from functools import cache
 from typing import Any
 
-_OWN = "_graphattn_class"  # of a class of patched configurations: the class before
+_CLASS_BEFORE = "_graphattn_class"  # of a class of patched configurations: the class before
 _NAME = "_attn_implementation_internal"
 _PREFIX = "graphattn"  # of the names of patches in configurations
 _EAGER = ("eager", None)
@@ -19,13 +19,13 @@ _EAGER = ("eager", None)
 def take_weights(config: Any) -> None:
     """Allow ``output_attentions`` in a patched model's configuration, while it names the patch."""
     kind: Any = type(config)
-    if hasattr(kind, "output_attentions") and not hasattr(kind, _OWN):
+    if hasattr(kind, "output_attentions") and not hasattr(kind, _CLASS_BEFORE):
         config.__class__ = _class_of(kind)
 
 
 def give_back(config: Any) -> None:
     """Undo :func:`take_weights`; only a configuration of eager attention keeps the request."""
-    kind = getattr(type(config), _OWN, None)
+    kind = getattr(type(config), _CLASS_BEFORE, None)
     if kind is None:
         return
     config.__class__ = kind
@@ -62,7 +62,7 @@ def _class_of(kind: Any) -> type:
         kind.__name__,
         (kind,),
         {
-            _OWN: kind,
+            _CLASS_BEFORE: kind,
             "output_attentions": property(kind.output_attentions.fget, request),
             "save_pretrained": save_pretrained,
             "__reduce_ex__": reduce,

@@ -75,7 +75,7 @@ class Frame:
     past: int = 0
     dropped: int = 0
     request: dict[str, Any] = field(default_factory=dict)
-    kept: dict[Any, Any] = field(default_factory=dict)
+    memo: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -83,9 +83,9 @@ class Frame:
         return self.pieces, self.alike, self.targets, self.sources
 
     def remember(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key not in self.kept:
-            self.kept[key] = make()
-        return self.kept[key]
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]
 
 
 def all_tokens(T: int, S: int, *, crosses: bool, held: int | None = None) -> Frame:
@@ -144,7 +144,7 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
         for row, (piece, other) in enumerate(zip(ours, theirs, strict=True))
     )
     return replace(
-        mask, pieces=pieces, alike=decoder.alike and mask.alike, past=decoder.past, kept={}
+        mask, pieces=pieces, alike=decoder.alike and mask.alike, past=decoder.past, memo={}
     )
 
 

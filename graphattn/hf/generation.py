@@ -15,7 +15,7 @@ from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, PerHead
 from ..graphs import causal
 from ..models.generation.continuation import first_nodes
-from .given import sized
+from .graph_option import sized
 from .prepared import keep_inputs, leave_cache
 from .ticket import Generation
 from .virtual import virtual_tokens

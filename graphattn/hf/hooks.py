@@ -59,7 +59,7 @@ def begin(
     if hasattr(cache, "get_seq_length") and cache.get_seq_length():
         tokens.starts.update(patch.starts.get(cache, ()))
     if here.generation.makes_positions or (here.tokens and not here.tokens[0][1].has_positions):
-        tokens = tokens.with_made_positions()
+        tokens = tokens.with_generated_positions()
     here.tokens.append((part, tokens))
     if here.part is None or part is here.part or part is patch.model:
         _begin_call(patch, part, {prefix + name: x for name, x in named_inputs.items()}, prefix)
@@ -78,7 +78,7 @@ def _begin_call(patch: Patch, part: nn.Module, arguments: dict[str, Any], prefix
     if wants is None:
         wants = getattr(config, "output_attentions", False)
     generation = here.generation
-    inputs = {name: arguments[name] for name in patch.wanted if name in arguments}
+    inputs = {name: arguments[name] for name in patch.batch_inputs if name in arguments}
     has_all = generation.is_prepared
     if has_all:
         inputs = {name: x for name, x in inputs.items() if name not in BY_TOKEN}

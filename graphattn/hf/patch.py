@@ -16,7 +16,7 @@ from ..errors import OptionError, need_extra
 from . import generation, saving
 from .attend import attend, carries_patch
 from .config import give_back, take_weights
-from .given import by_module, reads_batch
+from .graph_option import by_module, reads_batch
 from .hooks import begin, end
 from .masks import mask_of
 from .modules import attention_modules

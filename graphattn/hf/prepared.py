@@ -43,11 +43,11 @@ def keep_inputs(model: Any, patch: Any, tokens: Tensor, options: dict[str, Any])
     arguments[f"{prefix}input_ids"] = tokens
     if arguments.get(f"{prefix}attention_mask") is None:  # generate drops one without padding
         arguments[f"{prefix}attention_mask"] = tokens.new_ones(len(tokens), total)
-    if "inputs_embeds" in patch.wanted and options.get("inputs_embeds") is not None:
+    if "inputs_embeds" in patch.batch_inputs and options.get("inputs_embeds") is not None:
         arguments["inputs_embeds"] = _embedded(model, generation, tokens, options["inputs_embeds"])
     before = generation.inputs
     inputs = {}
-    for name in patch.wanted:
+    for name in patch.batch_inputs:
         value = arguments.get(name)
         if name in BY_TOKEN and name.startswith(prefix) and value is not None:
             value = _all(name, value, before.get(name), total)

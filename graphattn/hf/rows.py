@@ -49,7 +49,7 @@ class Job:
     missing: Tensor | None = None
     reads_all: bool = False
     spans: tuple[range, ...] = ()
-    each: "tuple[tuple[int, Job], ...]" = ()
+    by_row: "tuple[tuple[int, Job], ...]" = ()
 
 
 def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) -> Job:
@@ -68,7 +68,7 @@ def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) 
             targets = torch.as_tensor(piece.targets.places, device=device)
             sources = torch.as_tensor(piece.sources.places, device=device)
             runs.append((piece.row, Job(part, targets, sources)))
-        return Job(parts[0], range(0), range(0), each=tuple(runs))
+        return Job(parts[0], range(0), range(0), by_row=tuple(runs))
     return Job(joined(parts), *_indices(frame.pieces, device))
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from ..convert import graph_from_dict, graph_to_dict
 from ..errors import LoaderError, need_extra
 from ..graph import Pattern
-from .given import OWN, is_graph
+from .graph_option import OWN_MASKS, is_graph
 
 KEY = "graphattn"  # of the configuration
 
@@ -23,7 +23,7 @@ def to_data(graph: Any) -> Any:
         return {"by": [[key, to_data(value)] for key, value in graph.items()]}
     if isinstance(graph, list | tuple):
         return {"layers": [to_data(value) for value in graph]}
-    if graph == OWN:
+    if graph == OWN_MASKS:
         return graph
     return {"function": getattr(graph, "__name__", type(graph).__name__)}
 
@@ -39,8 +39,8 @@ def from_data(data: Any) -> Any:
     else:
         kind = ""
         value = None
-    if data == OWN:
-        return OWN
+    if data == OWN_MASKS:
+        return OWN_MASKS
     if kind == "graph":
         return graph_from_dict(value)
     if kind == "layers" and isinstance(value, list):

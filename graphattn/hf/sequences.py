@@ -32,8 +32,8 @@ class TokenInputs:
         index: int (B or 1, T), the document of each token.
         lengths: Cumulative lengths of sequences, int (n + 1,), by the name of the input.
         types: int (B or 1, T), token types of sentence pairs.
-        made: True if the caller gave no positions. Those that a model or ``generate`` made may
-            start at any value, and skip or repeat behind padding.
+        is_generated: True if the caller gave no positions. Those that a model or ``generate`` made
+            may start at any value, and skip or repeat behind padding.
         starts: First positions of rows, also of the tokens in the cache.
     """
 
@@ -43,7 +43,7 @@ class TokenInputs:
     index: Tensor | None = None
     lengths: dict[str, Tensor] = field(default_factory=dict)
     types: Tensor | None = None
-    made: bool = False
+    is_generated: bool = False
     starts: set[int] = field(default_factory=set)
     _frames: dict[Any, Frame] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ class TokenInputs:
         """True if the model is called with positions."""
         return self.positions is not None or self.coordinates is not None
 
-    def with_made_positions(self) -> "TokenInputs":
+    def with_generated_positions(self) -> "TokenInputs":
         """The same where a model or ``generate`` made the positions.
 
         Positions that are all equal, with which models turn positions off, are left out.
@@ -60,7 +60,7 @@ class TokenInputs:
         positions = self.positions
         if positions is not None and bool((positions == positions[:1, :1]).all()):
             positions = None
-        return replace(self, positions=positions, made=True)
+        return replace(self, positions=positions, is_generated=True)
 
     def has_same_positions(self, other: "TokenInputs") -> bool:
         """True if another call has the same positions."""
@@ -143,7 +143,7 @@ class TokenInputs:
         self._check_lengths(sequences)
         if sequences == pieces:
             return rows
-        return replace(rows, pieces=tuple(sequences), alike=False, kept={})
+        return replace(rows, pieces=tuple(sequences), alike=False, memo={})
 
     def _starts(self, positions: np.ndarray, piece: Piece, rows: Frame, virtual: int) -> list[int]:
         """Indices of the targets at which a further sequence of a row starts."""
@@ -153,7 +153,7 @@ class TokenInputs:
             return []
         first = int(numbers[0])
         held = piece.targets.node
-        if self.made:
+        if self.is_generated:
             if held > virtual:
                 return []
             return (np.flatnonzero(numbers[1:] == first) + 1).tolist()

@@ -17,17 +17,17 @@ from ..arguments import whole
 from ..errors import GraphError, OptionError
 from .batch import graphs_of_batch
 from .frame import Frame, all_tokens, of_cross
-from .given import OWN, Given, is_graph, sized
+from .graph_option import OWN_MASKS, GraphOption, is_graph, sized
 from .modules import Place, own_code, stacks
 from .own import own_graphs
 from .prepared import follow_beams
 from .rows import Graph, Job, check_written, full_rows, job_of
 from .sequences import TokenInputs
-from .ticket import KEPT, Call, Generation, Ticket, outside_call
+from .ticket import MOST_TICKETS, Call, Generation, Ticket, outside_call
 from .virtual import behind
 from .written import Written
 
-_KEPT = 32  # cached jobs of a patch, with their plans
+_MOST_JOBS = 32  # cached jobs of a patch, with their plans
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Slot:
     """The graph of a patched module; ``graph`` is ``None`` if it stays as it was."""
 
     place: Place
-    graph: Given | None
+    graph: GraphOption | None
     patch: "Patch"
     inputs: tuple[str, ...] = ()
     """The inputs of the model that a function of the batch takes."""
@@ -81,7 +81,7 @@ class Patch:
         self.originals: dict[str, str | None] = {}  # name in configurations now -> name before
         self.running = _Running()
         self.last: dict[Place, list[Graph]] = {}  # graphs of its layers
-        self.tickets: deque[Ticket] = deque(maxlen=KEPT)
+        self.tickets: deque[Ticket] = deque(maxlen=MOST_TICKETS)
         self.places = WeakValueDictionary[int, Ticket]()  # by the address of a live mask
         self.written = WeakKeyDictionary[Any, dict[Any, Written]]()  # by cache
         self.starts = WeakKeyDictionary[Any, set[int]]()  # first positions of rows, by cache
@@ -137,10 +137,10 @@ class Patch:
     @property
     def reads_batch(self) -> bool:
         """True if some graph is a function of the batch, so that each mask must carry its call."""
-        return bool(self.wanted)
+        return bool(self.batch_inputs)
 
     @cached_property
-    def wanted(self) -> set[str]:
+    def batch_inputs(self) -> set[str]:
         """The inputs of the model that functions of the batch take."""
         return {name for slot in self.slots.values() for name in slot.inputs}
 
@@ -152,7 +152,7 @@ class Patch:
     @property
     def has_own_layers(self) -> bool:
         """True if some layer keeps the model's connectivity, which masks must then hold."""
-        return any(slot.graph is None or slot.graph == OWN for slot in self.slots.values())
+        return any(slot.graph is None or slot.graph == OWN_MASKS for slot in self.slots.values())
 
     def implementation(self, config: Any) -> str:
         """The name in a configuration before the patch."""
@@ -220,7 +220,7 @@ class Patch:
         S = key.shape[2]
         device = query.device
         frame = self.frame(slot, ticket or self._beneath(mask, T, S), T, S)
-        if slot.graph == OWN:
+        if slot.graph == OWN_MASKS:
             graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal)
             self._ran(slot, graphs)
             return full_rows(frame, B, graphs, device)
@@ -306,7 +306,7 @@ class Patch:
             result = make()
         with self._lock:
             self._jobs[key] = result
-            while len(self._jobs) > _KEPT:
+            while len(self._jobs) > _MOST_JOBS:
                 self._jobs.popitem(last=False)
         return result
 
@@ -365,8 +365,8 @@ def _check_larger(graph: Any, frame: Frame, tokens: TokenInputs, batch: int) -> 
         )
 
 
-def _shown(graph: Given) -> str:
-    if graph == OWN:
+def _shown(graph: GraphOption) -> str:
+    if graph == OWN_MASKS:
         return "its own masks"
     if is_graph(graph):
         return graph.name

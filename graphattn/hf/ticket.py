@@ -9,8 +9,8 @@ from ..errors import OptionError
 from .frame import Frame, frame_of
 from .sequences import TokenInputs
 
-KEPT = 8  # tickets kept to recognise a mask that was copied to another device
-_WHOLE = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+MOST_TICKETS = 8  # tickets kept to recognise a mask that was copied to another device
+_NO_SKIPS = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ class Ticket:
         """The mask as bool (B, 1, T, S), even if it is trivial."""
         from transformers.masking_utils import sdpa_mask
 
-        mask: Any = sdpa_mask(**{**self.request, **_WHOLE})
+        mask: Any = sdpa_mask(**{**self.request, **_NO_SKIPS})
         return cast(Tensor, mask)
 
     def says_nothing(self, *, own_layers: bool) -> bool:

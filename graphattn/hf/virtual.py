@@ -58,11 +58,13 @@ def behind(graph: Graph, targets: int, sources: int, *, is_causal: bool) -> Grap
 
 def _behind(graph: AttentionGraph, targets: int, sources: int, is_causal: bool) -> AttentionGraph:
     key = ("behind", targets, sources, is_causal)
-    result: AttentionGraph = graph._remember(key, lambda: _made(graph, targets, sources, is_causal))
+    result: AttentionGraph = graph._remember(
+        key, lambda: _with_tokens(graph, targets, sources, is_causal)
+    )
     return result
 
 
-def _made(graph: AttentionGraph, targets: int, sources: int, is_causal: bool) -> AttentionGraph:
+def _with_tokens(graph: AttentionGraph, targets: int, sources: int, is_causal: bool) -> AttentionGraph:
     name = f"{graph.name} behind {sources} virtual tokens"
     if targets == sources and graph.is_square:
         result = graph.with_global_tokens(sources)

@@ -58,7 +58,7 @@ class Packed(NamedTuple):
         return blocks
 
 
-def asked(graph: AttentionGraph) -> frozenset[Key]:
+def derivable(graph: AttentionGraph) -> frozenset[Key]:
     """The keys of those cached derivations of a graph that :func:`derived` can make elsewhere."""
     return frozenset(key for key in graph._memo if key in FACTS or _is_call(key))
 
@@ -130,7 +130,7 @@ class _Packer(pickle.Pickler):
         self.tensors: list[tuple[Tensor, Any]] = []
         self._names: dict[int, Any] = {}
         self._elsewhere: dict[int, str] = {}  # of tensors that are not to lie on the device
-        self._kept: list[Tensor] = []  # so that an id is not used twice
+        self._alive: list[Tensor] = []  # so that an id is not used twice
 
     def persistent_id(self, value: Any) -> Any:
         """The place of a tensor."""
@@ -182,7 +182,7 @@ class _Packer(pickle.Pickler):
         if isinstance(value, Tensor):
             other = value.detach()
             self._elsewhere[id(other)] = place
-            self._kept.append(other)
+            self._alive.append(other)
             return other
         if not isinstance(value, tuple):
             return value

@@ -46,7 +46,7 @@ _LAS = (
     *("wire connector", "bridge", "high noise"),
 )
 _SEAMS = {"uv", *OF_CORNERS.values()}  # of which a file has one or the other
-_KEPT = 1 << 30  # bytes of shapes that stay in memory
+_ROOM = 1 << 30  # bytes of shapes that stay in memory
 
 
 class _Survey(NamedTuple):
@@ -192,7 +192,7 @@ class ShapeFolder(Dataset):
 
     def __getitem__(self, index: int) -> Any:
         number = range(len(self))[index]
-        shape = self._kept.get(number) or self._again(number)
+        shape = self._loaded.get(number) or self._again(number)
         if self.transform is None:
             return shape.clone()
         with seeded(getattr(index, "seed", None)):
@@ -248,8 +248,8 @@ class ShapeFolder(Dataset):
 
     def _read_all(self) -> None:
         """Read every file once."""
-        self._kept: dict[int, Shape] = {}
-        self._room = _KEPT
+        self._loaded: dict[int, Shape] = {}
+        self._room = _ROOM
         self._coarse = False
         self._surveys: list[_Survey] = []
         self._values: list[dict[str, Values]] = []  # of LAS
@@ -326,7 +326,7 @@ class ShapeFolder(Dataset):
         self.labels.append(shape.y)
         size = sum(value.numel() * value.element_size() for value in shape.values())
         if size <= self._room:
-            self._kept[number] = shape
+            self._loaded[number] = shape
             self._room -= size
 
     def _alike(self, item: Item, properties: dict[str, tuple[int, ...]], number: int) -> None:
@@ -522,7 +522,7 @@ class ShapeFolder(Dataset):
         self._floats = self._asked_task == "regress" or any(
             label.dtype.is_floating_point for label in self.labels
         )
-        self._kept = {number: self._typed(shape) for number, shape in self._kept.items()}
+        self._loaded = {number: self._typed(shape) for number, shape in self._loaded.items()}
         if self._floats:
             self.labels = [label.float() for label in self.labels]
             return self._checked_task("regress")

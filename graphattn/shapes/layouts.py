@@ -151,7 +151,7 @@ def _below(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _whole(root: Path, items: list[Item]) -> list[Item] | None:
+def _complete(root: Path, items: list[Item]) -> list[Item] | None:
     """The items, if no other shape lies beside them; texts of another ending may be lists."""
     endings = {item.path.suffix.lower() for item in items} | (READERS.keys() - TEXT)
     left = sorted(
@@ -290,7 +290,7 @@ def classes(root: Path) -> list[Item] | None:
                         Item(path, folder.name, _SPLITS[inner.name.lower()])
                         for path in _files(inner)
                     ]
-    return _whole(root, items)
+    return _complete(root, items)
 
 
 def flat(root: Path) -> list[Item] | None:
@@ -299,7 +299,7 @@ def flat(root: Path) -> list[Item] | None:
     for inner in _folders(root):
         if inner.name.lower() in _SPLITS:
             items += [Item(path, None, _SPLITS[inner.name.lower()]) for path in _files(inner)]
-    return _whole(root, items)
+    return _complete(root, items)
 
 
 LAYOUTS: dict[str, Callable[[Path], list[Item] | None]] = {

@@ -28,7 +28,7 @@ from ..graph import AttentionGraph
 from ..graphs import Hierarchy
 from ..kernels.row_work import cut, keep
 from ..plans.grouped import by_source, by_target
-from ..plans.transfer import Apart, Derived, Key, Packed, asked, derived, pack, unpack
+from ..plans.transfer import Apart, Derived, Key, Packed, derivable, derived, pack, unpack
 from ..pyg import Batch as Joined
 from ..shapes.batches import Draw, without_interrupts
 from .data import Prepared, joined
@@ -149,7 +149,7 @@ class _Orders:
 
     def learn(self, levels: Hierarchy) -> None:
         """Order from now on the plans that this step derived of its graphs."""
-        keys = [asked(graph) for graph in _graphs(levels)]
+        keys = [derivable(graph) for graph in _graphs(levels)]
         if not self.plans:
             self.plans = (frozenset(),) * len(keys)
         self.plans = tuple(old | new for old, new in zip(self.plans, keys, strict=True))

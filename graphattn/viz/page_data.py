@@ -25,7 +25,7 @@ from .style import counted
 
 _MOST_BYTES = 80 << 20  # of edges in the page, before base64
 _PAGE = 600  # pixels of the ball, in which dots are sized
-_WHOLE = 65535  # the top of the scale
+_TOP = 65535  # the top of the scale
 _NO_COLOURS = ("pos", "face", "normal", "edge_index", "edge_attr", "batch", "ptr")
 
 
@@ -222,7 +222,7 @@ def _set(at: Array, nodes: Nodes, turn: Array, smooth: float) -> dict[str, Any]:
     only = len(nodes.colours) == 1
     projected = _PAGE / 2 * (1 + (at @ turn.T)[:, :2])
     return {
-        "at": _packed(np.rint((at.T + 1) / 2 * _WHOLE), "<u2"),
+        "at": _packed(np.rint((at.T + 1) / 2 * _TOP), "<u2"),
         "room": 4 * radius_of(projected, (_PAGE, _PAGE)) / _PAGE,
         "faces": _packed(shade.corner, "<u4"),
         "node": _packed(shade.node, "<u4"),
@@ -266,7 +266,7 @@ def _edges(entry: Between) -> dict[str, Any]:
         parts = None
     else:
         top = max(1.0, float(weight.max(initial=0.0)))
-        parts = np.rint(weight / top * _WHOLE).clip(0, _WHOLE)
+        parts = np.rint(weight / top * _TOP).clip(0, _TOP)
     return {
         **sides,
         "heads": 0 if weight is None else weight.shape[1],

@@ -326,7 +326,7 @@ def test_many_edges_are_kept_in_int32_and_surveyed_without_a_key_of_each(monkeyp
     rows = torch.tensor([7, 2999, 11])
     found = edges.rows(rows)
     assert "key" not in vars(edges)
-    monkeypatch.setattr(type(edges), "_many", False)
+    monkeypatch.setattr(type(edges), "_has_tables", False)
     wanted = edges.rows(rows)
     assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
 
@@ -335,7 +335,7 @@ def test_many_edges_are_kept_in_int32_and_surveyed_without_a_key_of_each(monkeyp
 def test_ends_of_many_edges_are_kept_in_int32(duplicates, monkeypatch):
     edges = torch.tensor([[4, 0, 1, 2, 4], [1, 2, 2, 3, 1]])
     wanted = from_edge_index(edges, 5, 6, duplicates=duplicates)
-    monkeypatch.setattr(listed, "MANY", wanted.num_edges)
+    monkeypatch.setattr(listed, "INT32_FROM", wanted.num_edges)
     with torch.inference_mode():
         graph = from_edge_index(edges, 5, 6, duplicates=duplicates)
         graph.edge_index[0, 0] = graph.target[0] = 0  # copies

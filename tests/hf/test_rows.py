@@ -19,7 +19,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import graphattn as ga
 from graphattn.errors import GraphError, OptionError
 from graphattn.graphs import ancestors, causal, documents, sliding_window
-from graphattn.hf.ticket import KEPT
+from graphattn.hf.ticket import MOST_TICKETS
 
 N = 13
 DECODERS = ["llama", "qwen2", "gpt2", "gemma3_text"]
@@ -463,4 +463,4 @@ def test_a_patch_keeps_the_tickets_of_its_last_masks_alone(llama):
         for _ in range(30):
             logits(llama, tokens()[:, :7], attention_mask=mask)
         gc.collect()
-        assert len(patch.places) == KEPT
+        assert len(patch.places) == MOST_TICKETS

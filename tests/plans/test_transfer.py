@@ -13,7 +13,7 @@ from graphattn.plans.cache import CPU
 from graphattn.plans.compacted import edges_of_rows, tiles_of_sources, tiles_of_targets
 from graphattn.plans.grouped import by_source, by_target, ends
 from graphattn.plans.tiles import tiles
-from graphattn.plans.transfer import ALIGNED, Apart, asked, derived, pack, unpack
+from graphattn.plans.transfer import ALIGNED, Apart, derivable, derived, pack, unpack
 
 PLANS = (
     by_target,
@@ -53,7 +53,7 @@ def test_a_graph_and_its_plans_arrive_as_they_were(name):
     assert there.equals(graph)
     assert there.is_rule == graph.is_rule
     assert there.has_repeated_edges == graph.has_repeated_edges
-    assert set(keys) <= asked(there)
+    assert set(keys) <= derivable(there)
     for plan in PLANS:
         arrived = there._memo[plan, CPU]
         assert type(arrived) is type(plan(graph))
@@ -75,7 +75,7 @@ def test_what_a_step_derived_is_asked_for_by_functions_that_a_pickle_can_name():
     x = torch.randn(67, 12, requires_grad=True)
     for backend in ("edges", "tiles", "dense"):
         ga.nn.GraphAttention(12, 3, backend=backend)(x, graph).sum().backward()
-    keys = asked(graph)
+    keys = derivable(graph)
     assert {key[0] for key in keys if isinstance(key, tuple)} >= {
         by_target,
         by_source,
@@ -83,7 +83,7 @@ def test_what_a_step_derived_is_asked_for_by_functions_that_a_pickle_can_name():
     }
     assert pickle.loads(pickle.dumps(keys)) == keys
     there = unpacked(packed(graph, keys))
-    assert asked(there) >= keys
+    assert derivable(there) >= keys
 
 
 def test_memory_of_their_own_outlives_that_of_the_others():

@@ -172,7 +172,7 @@ def test_a_split_says_what_it_lacks(tmp_path):
 
 @pytest.mark.parametrize("kept", [0, 1 << 20])
 def test_numbers_are_of_one_type_whether_kept_or_read_again(kept, tmp_path, monkeypatch):
-    monkeypatch.setattr("graphattn.shapes.folder._KEPT", kept)
+    monkeypatch.setattr("graphattn.shapes.folder._ROOM", kept)
     for number in range(4):
         y = torch.tensor([number]) if number else torch.rand(1)
         put(tmp_path / f"{number}.npz", Data(pos=torch.randint(0, 9, (7, 3)), y=y))
@@ -312,7 +312,7 @@ def test_no_label_is_no_class(y, said, tmp_path):
 
 
 def test_a_file_that_changes_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("graphattn.shapes.folder._KEPT", 100)
+    monkeypatch.setattr("graphattn.shapes.folder._ROOM", 100)
     labelled(tmp_path)
     folder = ShapeFolder(tmp_path)
     assert len(folder[4].pos) == 7

@@ -57,7 +57,7 @@ class _Writer:
         self.tensors = tensors
         self.keep_device = keep_device
         self.numbers: dict[int, int] = {}
-        self.kept: list[Any] = []  # keeps the objects alive, since an id may be reused
+        self.objects: list[Any] = []  # keeps the objects alive, since an id may be reused
 
     def form(self, value: Any) -> Any:
         """The number of a graph, or the structure of a value of several graphs."""
@@ -93,7 +93,7 @@ class _Writer:
             else:
                 plain = self._graph(graph)
             self.graphs.append(plain)
-            self.kept.append(graph)
+            self.objects.append(graph)
             self.numbers[id(graph)] = len(self.graphs) - 1
         return self.numbers[id(graph)]
 

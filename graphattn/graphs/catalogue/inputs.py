@@ -76,7 +76,7 @@ def _node_types() -> torch.Tensor:
 sphere_faces: torch.Tensor
 karate: AttentionGraph
 node_types: torch.Tensor
-_MADE: dict[str, Callable[[], Any]] = {
+_MAKERS: dict[str, Callable[[], Any]] = {
     "sphere_faces": _sphere_faces,
     "karate": _karate,
     "node_types": _node_types,
@@ -85,9 +85,9 @@ _MADE: dict[str, Callable[[], Any]] = {
 
 def __getattr__(name: str) -> Any:
     """Inputs that need another library are made at first use."""
-    if name not in _MADE:
+    if name not in _MAKERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, _MADE[name]())
+    return globals().setdefault(name, _MAKERS[name]())
 
 
 #: A directed acyclic graph of 24 nodes: t reads t // 2 and t // 3.

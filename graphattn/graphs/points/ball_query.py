@@ -11,7 +11,7 @@ from ...graph.pattern import sizable
 from ..arguments import call, flag, whole
 from .balls import Pairs, within
 from .clouds import clouds, device_of
-from .neighbours import distance, given, graph_of
+from .neighbours import checked_points, distance, graph_of
 from .reach import warn_of_balls
 
 
@@ -65,7 +65,7 @@ def ball_query(
     reach = distance(r)
     most = whole(k, "k", 1)
     pad = flag(pad, "pad")
-    points, targets, query_points, size = given(pos, queries, False)
+    points, targets, query_points, size = checked_points(pos, queries, False)
     edges = []
     taken = 0
     repeats = False

@@ -88,7 +88,7 @@ def knn(
     include_self = flag(include_self, "include_self")
     clamp = flag(clamp, "clamp")
     step = whole(dilation, "dilation", 1)
-    points, targets, query_points, size = given(pos, queries, include_self)
+    points, targets, query_points, size = checked_points(pos, queries, include_self)
     searched = list(clouds(points, targets, batch, queries_batch))
     lattices = checked_cells(cell, pbc, points, searched, batch)
     needed = (k - 1) * step + 1
@@ -225,7 +225,7 @@ def radius(
         most = whole(most, "max_neighbours", 1)
     elif overflow == "nearest":
         raise GraphError('overflow="nearest" needs max_neighbours, got none')
-    points, targets, query_points, size = given(pos, queries, include_self)
+    points, targets, query_points, size = checked_points(pos, queries, include_self)
     searched = list(clouds(points, targets, batch, queries_batch))
     lattices = checked_cells(cell, pbc, points, searched, batch)
     name = call("radius", r=r, max_neighbours=most, overflow=overflow, include_self=include_self)
@@ -291,7 +291,7 @@ def distance(r: object) -> float:
     return number(r, "r", "a finite distance >= 0", lambda reach: 0 <= reach < 1e150)
 
 
-def given(
+def checked_points(
     pos: Tensor | np.ndarray, queries: Tensor | np.ndarray | None, include_self: bool
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[int, int]]:
     """Points, queries if given, the targets, and the sizes (targets, sources); float64."""

@@ -13,7 +13,7 @@ from .parts import Parts
 from .raw import Raw, reads, writes
 from .words import unit
 
-_KEPT = {"TEXCOORD_0": "uv", "COLOR_0": "color", "NORMAL": "normal"}
+_WORDS = {"TEXCOORD_0": "uv", "COLOR_0": "color", "NORMAL": "normal"}
 _PLAIN = (
     "KHR_materials_",
     "KHR_technique",
@@ -148,7 +148,7 @@ def _prepare(blob: Blob, tree: dict[str, Any], size: int) -> list[int]:
             if kinds["POSITION"]["componentType"] != 5126:
                 raise blob.fault("positions of float32", "others", "export it without quantisation")
             attributes |= {
-                f"_{word}": attributes[name] for name, word in _KEPT.items() if name in attributes
+                f"_{word}": attributes[name] for name, word in _WORDS.items() if name in attributes
             }
             if mode == 0:
                 primitive["mode"] = 1  # of which trimesh keeps the attributes
@@ -305,5 +305,5 @@ def write_glb(file: BinaryIO, parts: Parts) -> None:
 
 def _attribute(name: str) -> str:
     """The name in glTF."""
-    words = {word: theirs for theirs, word in _KEPT.items()} | {"pos": "POSITION"}
+    words = {word: theirs for theirs, word in _WORDS.items()} | {"pos": "POSITION"}
     return words.get(name, f"_{'label' if name == 'y' else name}")

@@ -30,7 +30,7 @@ from .polygons import coordinates
 from .raw import Raw, reads, writes
 
 _GEOMETRY = {b"l", b"p", b"curv", b"curv2", b"surf", b"cstype", b"fo"}
-_KNOWN = _GEOMETRY | set(
+_KEYWORDS = _GEOMETRY | set(
     b"vp g o s mg usemtl mtllib usemap maplib deg bmat step parm trim hole scrv sp end con bevel c_interp "
     b"d_interp lod shadow_obj trace_obj ctech stech call csh".split()
 )
@@ -173,7 +173,7 @@ def _skipped(blob: Blob, text: bytes, begin: np.ndarray) -> int:
     count = 0
     for offset in map(int, begin):
         name = word(text, offset)
-        if name not in _KNOWN:
+        if name not in _KEYWORDS:
             raise blob.fault(
                 "v, f or another OBJ statement", show(name), "check the line", offset=offset
             )

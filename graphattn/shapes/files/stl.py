@@ -19,7 +19,7 @@ from .raw import Raw, reads, writes
 # 50 bytes
 _FACET = np.dtype([("normal", "<f4", 3), ("corner", "<f4", (3, 3)), ("attribute", "<u2")])
 _HEAD = 84  # 80 bytes of anything, then the number of facets as uint32
-_WHOLE = re.compile(
+_FACET_TEXT = re.compile(
     rb"\bfacet[ \t]+normal[^\n]*\n\s*outer[ \t]+loop\s*\n"
     rb"(?:\s*vertex(?:[ \t]+[^\s]+){3}[ \t]*\n){3}\s*endloop\s+endfacet\b",
     re.IGNORECASE,
@@ -100,7 +100,7 @@ def _ascii(blob: Blob, nonfinite: bool) -> tuple[np.ndarray, np.ndarray]:
             offset=at,
         )
     facets = _SOLID.sub(_blank, blob.data)
-    odd = re.search(rb"\S[^\n]*", _WHOLE.sub(_blank, facets))
+    odd = re.search(rb"\S[^\n]*", _FACET_TEXT.sub(_blank, facets))
     if odd:
         expected = "facet normal x y z, outer loop, 3 times vertex x y z, endloop, endfacet"
         raise blob.fault(expected, show(odd[0]), "correct the facet", offset=odd.start())

@@ -18,7 +18,7 @@ class Surface(Points):
 
     _covered = _left_out = False  # something drawn was behind, or was not drawn as it is
 
-    def seen(self, at: Array) -> NDArray[np.bool_]:
+    def visible(self, at: Array) -> NDArray[np.bool_]:
         """bool (n,): which points no drawn face hides from the eye.
 
         In the projection planes stay planes: a face hides a point within its triangle that is
@@ -51,7 +51,7 @@ class Surface(Points):
         return left_out + [BEHIND] * self._covered
 
     def edges(self, ax: Any, source: Index, target: Index) -> None:
-        front = self.seen(self.source_at[source]) & self.seen(self.target_at[target])
+        front = self.visible(self.source_at[source]) & self.visible(self.target_at[target])
         self._left_out |= not front.all()
         super().edges(ax, source[front], target[front])
 
@@ -64,8 +64,8 @@ class Surface(Points):
         marker: str,
         share: Array | None = None,
     ) -> None:
-        front = self.seen(self.source_at[sources])
-        solid = front & self.seen(self.target_at[[target]])
+        front = self.visible(self.source_at[sources])
+        solid = front & self.visible(self.target_at[[target]])
         if not solid.all():
             paths = self.paths(sources[~solid], np.full(int((~solid).sum()), target))
             pale = {"linestyles": (0, (3, 2)), "alpha": 0.5}
@@ -75,12 +75,12 @@ class Surface(Points):
         self.mark_target(ax, target, colour, marker)
 
     def field(self, ax: Any, target: int, sources: Index, colours: Any) -> None:
-        front = self.seen(self.source_at[sources])
+        front = self.visible(self.source_at[sources])
         self._hollow(ax, target, sources[~front], _HOLLOW)
         super().field(ax, target, sources[front], colours[front])
 
     def mark_target(self, ax: Any, target: int, colour: Any, marker: str) -> None:
-        if self.seen(self.target_at[[target]])[0]:
+        if self.visible(self.target_at[[target]])[0]:
             super().mark_target(ax, target, colour, marker)
             return
         self._covered = True

@@ -13,7 +13,7 @@ from .modules import Place, stacks
 from .prepared import BY_TOKEN
 from .rows import Graph
 
-OWN = "model"
+OWN_MASKS = "model"
 """In place of a graph: the model's own connectivity, from its masks."""
 
 NEW = "new"
@@ -24,10 +24,10 @@ _HINT = (
     "builder is called first"
 )
 
-Given = AttentionGraph | Pattern | PerHead | Callable[..., Any] | str
+GraphOption = AttentionGraph | Pattern | PerHead | Callable[..., Any] | str
 
 
-def by_module(graph: Any, places: list[Place]) -> dict[Place, Given]:
+def by_module(graph: Any, places: list[Place]) -> dict[Place, GraphOption]:
     """The graph of each module; modules without one are left out.
 
     Raises:
@@ -40,8 +40,8 @@ def by_module(graph: Any, places: list[Place]) -> dict[Place, Given]:
                 "graph must not be an empty dict; name a layer, a role or a part: {0: graph}"
             )
         return _by_name(graph, places)
-    if isinstance(graph, str) and graph == OWN:
-        return dict.fromkeys(places, OWN)
+    if isinstance(graph, str) and graph == OWN_MASKS:
+        return dict.fromkeys(places, OWN_MASKS)
     if len(stacks(places)) > 1:
         names = ", ".join(f"{name!r} ({number} layers)" for name, number in stacks(places).items())
         roles = sorted({place.role for place in places} - {""})
@@ -70,8 +70,8 @@ def by_module(graph: Any, places: list[Place]) -> dict[Place, Given]:
     return {place: checked(layer) for place, layer in zip(places, layers, strict=True)}
 
 
-def _by_name(graphs: Mapping[Any, Any], places: list[Place]) -> dict[Place, Given]:
-    chosen: dict[Place, Given] = {}
+def _by_name(graphs: Mapping[Any, Any], places: list[Place]) -> dict[Place, GraphOption]:
+    chosen: dict[Place, GraphOption] = {}
     for key, value in graphs.items():
         if isinstance(key, int) and not isinstance(key, bool):
             meant = [place for place in places if place.layer == key]
@@ -101,11 +101,11 @@ def is_graph(value: Any) -> TypeGuard[AttentionGraph | Pattern | PerHead]:
     return value.is_fixed or value.is_open
 
 
-def checked(graph: Any) -> Given:
+def checked(graph: Any) -> GraphOption:
     """A graph of a list, or an error for anything else."""
     if isinstance(graph, PerExample):
         raise _of_one_batch(graph)
-    if _is_one(graph) or graph == OWN:
+    if _is_one(graph) or graph == OWN_MASKS:
         return graph
     raise no_graph(
         graph, "each layer's graph must be an AttentionGraph, Pattern, PerHead or function"
