@@ -64,7 +64,9 @@ def _behind(graph: AttentionGraph, targets: int, sources: int, is_causal: bool) 
     return result
 
 
-def _with_tokens(graph: AttentionGraph, targets: int, sources: int, is_causal: bool) -> AttentionGraph:
+def _with_tokens(
+    graph: AttentionGraph, targets: int, sources: int, is_causal: bool
+) -> AttentionGraph:
     name = f"{graph.name} behind {sources} virtual tokens"
     if targets == sources and graph.is_square:
         result = graph.with_global_tokens(sources)
