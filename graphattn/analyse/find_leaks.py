@@ -273,8 +273,8 @@ def left_as_it_was(module: Callable[[Tensor], Tensor]) -> Iterator[None]:
     buffers = [dict(part._buffers) for part in parts]
     copies = [
         (buffer, buffer.clone())
-        for some in buffers
-        for buffer in some.values()
+        for buffers_of_part in buffers
+        for buffer in buffers_of_part.values()
         if buffer is not None
     ]
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()

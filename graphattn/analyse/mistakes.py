@@ -184,9 +184,9 @@ class _Probe:
             torch.randint(size, (_RIGHT,), generator=seeded)
             for size in (mask.num_targets, mask.num_sources)
         ]
-        some = [_some(graph, _WRONG) for graph in wrong]
+        wrong_edges = [_some(graph, _WRONG) for graph in wrong]
         self.target, self.source = torch.cat(
-            (torch.stack(chance), _of_rows(mask, _RIGHT), *some), 1
+            (torch.stack(chance), _of_rows(mask, _RIGHT), *wrong_edges), 1
         )
         self.bits = mask.contains(self.target, self.source)
 

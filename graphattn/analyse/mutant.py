@@ -118,7 +118,7 @@ def quoted(node: Node) -> str:
 class Padding(Expression):
     """The pairs of real tokens of a listed graph, a call that its author did not write."""
 
-    def text(self, held: list[Any] | None = None) -> str:
+    def text(self, operands: list[Any] | None = None) -> str:
         return "padding"
 
     @property

@@ -79,9 +79,9 @@ def _through(graph: AttentionGraph, counts: Tensor) -> Tensor:
         raise too_many(graph, "path_counts")
     reached = torch.nonzero(counts.any(1)).flatten()
     rows = max(1, (MOST_RUNS >> 2) // max(1, graph.edges.runs_per_row * counts.shape[1]))
-    for some in reached.split(rows):
-        runs = graph.edges.rows(some)
-        here = counts[some[runs.row]]
+    for targets in reached.split(rows):
+        runs = graph.edges.rows(targets)
+        here = counts[targets[runs.row]]
         counts_of_sources.index_add_(0, runs.lo, here)
         counts_of_sources.index_add_(0, runs.hi, -here)
     return counts_of_sources.cumsum(0)[:-1]

@@ -110,10 +110,10 @@ def _touched(graph: AttentionGraph, tile: tuple[int, int]) -> tuple[int, float]:
             graph.edges.rows(torch.arange(first, last)), rows, height, S, width
         )
         high = torch.full((rows,), height).minimum(last - first - torch.arange(rows) * height)
-        some = counts > 0
-        touched = touched + int(some.sum())
+        nonempty = counts > 0
+        touched = touched + int(nonempty.sum())
         edges = edges + int(counts.sum())
-        area += int((some * high[:, None] * widths[None, :]).sum())
+        area += int((nonempty * high[:, None] * widths[None, :]).sum())
     if area == 0:
         return touched, 0.0
     return touched, edges / area

@@ -61,17 +61,17 @@ class Processes:
         if self.number == 1:
             return ids, list(splits)
         counts = torch.tensor(splits, device=self.device)
-        theirs = torch.empty_like(counts)
+        received = torch.empty_like(counts)
         self._guarded(
-            lambda: dist.all_to_all_single(theirs, counts, group=self.group), "count rows"
+            lambda: dist.all_to_all_single(received, counts, group=self.group), "count rows"
         )
-        got = torch.empty(int(theirs.sum()), dtype=torch.int64, device=self.device)
-        sizes = theirs.tolist(), list(splits)
+        got = torch.empty(int(received.sum()), dtype=torch.int64, device=self.device)
+        sizes = received.tolist(), list(splits)
         self._guarded(
             lambda: dist.all_to_all_single(got, ids.to(self.device), *sizes, group=self.group),
             "ask for rows",
         )
-        return got.cpu(), theirs.tolist()
+        return got.cpu(), received.tolist()
 
     def rows(self, x: Tensor, received: list[int], sent: list[int]) -> Tensor:
         """All-to-all of rows (n, W), by rank; gradients go back the same way."""

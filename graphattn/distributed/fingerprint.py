@@ -56,9 +56,9 @@ def agree(
                 )
     if isinstance(graph, AttentionGraph) and not graph.edges.is_listed:
         after = (processes.rank + 1) % processes.number
-        theirs = edges_into(graph, torch.nonzero(target_part == after).flatten())
+        next_edges = edges_into(graph, torch.nonzero(target_part == after).flatten())
         hashes = processes.gathered(
-            tuple(hashed(torch.cat(edges[:3])) for edges in (own_edges, theirs))
+            tuple(hashed(torch.cat(edges[:3])) for edges in (own_edges, next_edges))
         )
         for rank in range(processes.number):
             before = (rank - 1) % processes.number

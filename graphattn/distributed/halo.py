@@ -60,9 +60,9 @@ class Halo:
             far[rows_of(own_edges.ptr)[place[own_edges.source] >= num_own]] = True
             targets = [torch.nonzero(part).flatten() for part in (~far, far)]
             self.back = torch.argsort(torch.cat(targets)).to(device)
-            for some, size in zip(targets, (num_own, columns), strict=True):
-                edges = Some.of(own_edges.rows(some), place, size, self.local, self.edges)
-                self.parts.append((some.to(device), edges))
+            for rows, size in zip(targets, (num_own, columns), strict=True):
+                edges = Some.of(own_edges.rows(rows), place, size, self.local, self.edges)
+                self.parts.append((rows.to(device), edges))
 
     def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
         """Attention on own targets."""

@@ -68,9 +68,9 @@ def on_paper(
         owns = lambda process: order[first[process] : first[process] + sizes[process]]  # noqa: E731
     if graph.is_square:
         reads = owns
-        held = sizes
+        sources = sizes
     else:
-        reads, held = _slices(graph.num_sources, processes)
+        reads, sources = _slices(graph.num_sources, processes)
     chosen = torch.arange(processes)
     if sampled:
         chosen = torch.floor((torch.arange(_SAMPLE) + 0.4) * processes / _SAMPLE).long()
@@ -78,8 +78,8 @@ def on_paper(
     nearest = torch.searchsorted((chosen[1:] + chosen[:-1]) / 2, torch.arange(processes).double())
     fields = [*counted[nearest].unbind(1)]
     if counts_queries:
-        fields += _counts_of_queries(graph, owns, held)
-    counts = Counts(sizes, held, *fields)
+        fields += _counts_of_queries(graph, owns, sources)
+    counts = Counts(sizes, sources, *fields)
     plan, refused = choose("auto", counts, rows)
     layout = partition
     if sampled:
@@ -121,10 +121,10 @@ def _slices(nodes: int, processes: int) -> tuple[IdsOf, Tensor]:
     )
 
 
-def _counts_of_queries(graph: AttentionGraph, owns: IdsOf, held: Tensor) -> list[Tensor]:
+def _counts_of_queries(graph: AttentionGraph, owns: IdsOf, sources: Tensor) -> list[Tensor]:
     """Queries sent and answered and edges computed by each process, if sources are slices."""
     S = graph.num_sources
-    P = held.numel()
+    P = sources.numel()
     sent = []
     for process in range(P):
         row, lo, hi = _runs.nonempty(graph.edges.rows(owns(process)))
@@ -133,7 +133,7 @@ def _counts_of_queries(graph: AttentionGraph, owns: IdsOf, held: Tensor) -> list
         ends = (torch.bincount(x, minlength=P + 1) for x in (read.lo, read.hi))
         sent.append((next(ends) - next(ends)).cumsum(0)[:P])
     queries = torch.stack(sent).fill_diagonal_(0)
-    edges = [part.sum() for part in graph.out_degree.cpu().split(held.tolist())]
+    edges = [part.sum() for part in graph.out_degree.cpu().split(sources.tolist())]
     return [queries.sum(1), queries.sum(0), torch.stack(edges)]
 
 

@@ -47,10 +47,10 @@ class Stream:
             there = (processes.rank + step) % processes.number
             chosen = owner == there
             ptr = offsets(torch.bincount(row[chosen], minlength=targets))
-            some = own_edges._replace(
+            part_edges = own_edges._replace(
                 ptr=ptr, source=own_edges.source[chosen], edge=own_edges.edge[chosen]
             )
-            self.steps.append(Some.of(some, place, every.sizes[there], local, edges))
+            self.steps.append(Some.of(part_edges, place, every.sizes[there], local, edges))
         self.two = parts_of(torch.arange(targets).repeat(2), targets, local.device)
 
     def attend(self, run: Run, inputs: Inputs, weights: bool, lse: bool) -> Outputs:

@@ -140,26 +140,26 @@ class Expression:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, held: list[Any] | None = None) -> str:
+    def text(self, operands: list[Any] | None = None) -> str:
         """The calls as source text.
 
         Args:
-            held: A list that takes the tensors, arrays and listed graphs; the text names them
+            operands: A list that takes the tensors, arrays and listed graphs; the text names them
                 ``_0``, ``_1``, ... By default the text shows their shapes and names.
         """
         if self.function == "~":
-            return f"~{_wrapped(self.args[0], '~', held)}"
+            return f"~{_wrapped(self.args[0], '~', operands)}"
         if self.function in SIGNS:
             left, right = self.args
-            first = _wrapped(left, self.function, held, first=True)
-            return f"{first} {self.function} {_wrapped(right, self.function, held)}"
+            first = _wrapped(left, self.function, operands, first=True)
+            return f"{first} {self.function} {_wrapped(right, self.function, operands)}"
         args = self.args
         owner = ""
         if self.function in METHODS:
-            owner = f"{_wrapped(args[0], '.', held)}."
+            owner = f"{_wrapped(args[0], '.', operands)}."
             args = args[1:]
-        inside = [shown(value, held) for value in args]
-        inside += [f"{name}={shown(value, held)}" for name, value in self.options.items()]
+        inside = [shown(value, operands) for value in args]
+        inside += [f"{name}={shown(value, operands)}" for name, value in self.options.items()]
         return f"{owner}{self.function}({', '.join(inside)})"
 
 
@@ -290,13 +290,13 @@ def _graphs_in(value: Any) -> Iterator[Expression | Operand]:
         yield value
 
 
-def _wrapped(value: Any, sign: str, held: list[Any] | None, first: bool = False) -> str:
+def _wrapped(value: Any, sign: str, operands: list[Any] | None, first: bool = False) -> str:
     """An operand of an operator, in parentheses where precedence needs them."""
-    text = shown(value, held)
+    text = shown(value, operands)
     if isinstance(value, Operand):
         value = value.expression
-    is_held = held is not None and text == f"_{len(held) - 1}"
-    if is_held or not isinstance(value, Expression):
+    is_operand = operands is not None and text == f"_{len(operands) - 1}"
+    if is_operand or not isinstance(value, Expression):
         return text
     if value.function not in SIGNS:
         return text
@@ -319,20 +319,20 @@ def _with_edges(value: Any) -> Any:
     return value.build()
 
 
-def shown(value: Any, held: list[Any] | None = None) -> str:
+def shown(value: Any, operands: list[Any] | None = None) -> str:
     """The text of an argument of a call; see :meth:`Expression.text`."""
     if isinstance(value, tuple):
-        inside = ", ".join(shown(item, held) for item in value)
+        inside = ", ".join(shown(item, operands) for item in value)
         if len(value) == 1:
             return f"({inside},)"
         return f"({inside})"
-    if held is not None:
+    if operands is not None:
         value = _with_edges(value)
         if isinstance(value, Tensor | np.ndarray | Operand):
-            held.append(value)
-            return f"_{len(held) - 1}"
+            operands.append(value)
+            return f"_{len(operands) - 1}"
     if isinstance(value, Expression):
-        return value.text(held)
+        return value.text(operands)
     if isinstance(value, Tensor | np.ndarray):
         if value.ndim == 1 and len(value) <= 8:
             return repr(value.tolist())

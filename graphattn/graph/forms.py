@@ -299,8 +299,8 @@ def of_function(
         parts = [_runs.empty()]
         step = max(1, _PAIRS_AT_ONCE // max(1, num_sources))
         for first in range(0, target.numel(), step):
-            some = target[first : first + step]
-            inside = checked_answer(function, some[:, None], torch.arange(num_sources)[None, :])
+            chunk = target[first : first + step]
+            inside = checked_answer(function, chunk[:, None], torch.arange(num_sources)[None, :])
             row, lo, hi = _runs.from_dense(inside)
             parts.append(Runs(row + first, lo, hi))
         return Runs(*map(torch.cat, zip(*parts, strict=True)))

@@ -101,8 +101,8 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 def _palette() -> bytes:
     """256 colours: white, then the shades of some, evenly mixed."""
-    some = torch.tensor(_SHADES[1:], dtype=torch.float64)
-    at = torch.linspace(0, len(some) - 1, 255)
-    low = at.floor().long().clamp(max=len(some) - 2)
-    mixed = torch.lerp(some[low], some[low + 1], (at - low)[:, None].double())
+    shades = torch.tensor(_SHADES[1:], dtype=torch.float64)
+    at = torch.linspace(0, len(shades) - 1, 255)
+    low = at.floor().long().clamp(max=len(shades) - 2)
+    mixed = torch.lerp(shades[low], shades[low + 1], (at - low)[:, None].double())
     return bytes(_SHADES[0]) + mixed.round().to(torch.uint8).numpy().tobytes()

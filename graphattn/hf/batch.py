@@ -99,11 +99,11 @@ def _frame_of_inputs(frame: Frame, call: Call, virtual: tuple[int, int], *, cros
 
 
 def _tokens(frame: Frame, virtual: tuple[int, int], *, crosses: bool) -> Tokens:
-    held = max(frame.past - virtual[0], 0)
+    cached = max(frame.past - virtual[0], 0)
     total = frame.past + frame.targets - virtual[0]
     if crosses:
-        return Tokens(held, total - held, frame.sources - virtual[1])
-    return Tokens(held, total - held, total)
+        return Tokens(cached, total - cached, frame.sources - virtual[1])
+    return Tokens(cached, total - cached, total)
 
 
 def _returned(slot: Any, call: Call, new: int) -> Any:

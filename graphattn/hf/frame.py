@@ -88,21 +88,21 @@ class Frame:
         return self.memo[key]
 
 
-def all_tokens(T: int, S: int, *, crosses: bool, held: int | None = None) -> Frame:
+def all_tokens(T: int, S: int, *, crosses: bool, num_cached: int | None = None) -> Frame:
     """All tokens of all rows; the targets of self-attention are the last of the sources.
 
     Args:
         T: Number of targets.
         S: Number of sources.
         crosses: True of cross-attention.
-        held: Number of tokens before the targets in a cache; the positions after them are
+        num_cached: Number of tokens before the targets in a cache; the positions after them are
             unwritten.
     """
     first = 0
     last = S
-    if held is not None and not crosses:
-        first = held
-        last = held + T
+    if num_cached is not None and not crosses:
+        first = num_cached
+        last = num_cached + T
     elif not crosses:
         first = max(S - T, 0)
     piece = Piece(0, Span(range(T), first), Span(range(last), 0), last)
@@ -138,10 +138,12 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
     if decoder is None or decoder.targets != mask.targets:
         return mask
     rows = max(len(decoder.pieces), len(mask.pieces))
-    ours, theirs = (list(frame.pieces) * (rows if frame.alike else 1) for frame in (decoder, mask))
+    of_decoder, of_mask = (
+        list(frame.pieces) * (rows if frame.alike else 1) for frame in (decoder, mask)
+    )
     pieces = tuple(
         Piece(row, piece.targets, other.sources, other.length)
-        for row, (piece, other) in enumerate(zip(ours, theirs, strict=True))
+        for row, (piece, other) in enumerate(zip(of_decoder, of_mask, strict=True))
     )
     return replace(
         mask, pieces=pieces, alike=decoder.alike and mask.alike, past=decoder.past, memo={}

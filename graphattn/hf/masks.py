@@ -72,11 +72,11 @@ def marked(patch: Patch, mask: Any, cache: Any, *, needed: bool) -> Any:
         if here.call is not None:
             here.call.tickets.insert(0, ticket)
         return mask
-    held = _held(mask, cache)
-    if not needed and held is None:
+    num_cached = _held(mask, cache)
+    if not needed and num_cached is None:
         return mask
     view = mask.view_as(mask)
-    _keep(patch, Ticket({}, view=view, call=here.call, tokens=here.tokens[-1][1], held=held))
+    _keep(patch, Ticket({}, view=view, call=here.call, tokens=here.tokens[-1][1], held=num_cached))
     return view
 
 
@@ -84,10 +84,10 @@ def _held(mask: Tensor, cache: Any) -> int | None:
     """Tokens in a cache of which the mask covers positions that are not written yet."""
     if not hasattr(cache, "get_seq_length"):
         return None
-    held = int(cache.get_seq_length())
-    if mask.shape[-1] <= held + mask.shape[-2]:
+    num_cached = int(cache.get_seq_length())
+    if mask.shape[-1] <= num_cached + mask.shape[-2]:
         return None
-    return held
+    return num_cached
 
 
 def _keep(patch: Patch, ticket: Ticket) -> None:
@@ -110,9 +110,9 @@ def _present(request: dict[str, Any]) -> Tensor:
         return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=request.get("device")).expand(
             rows, 1, T, S
         )
-    held = present[:, dropped : dropped + S]
-    held = torch.nn.functional.pad(held, (0, S - held.shape[1]))
-    return held[:, None, None].expand(rows, 1, T, S)
+    unmasked = present[:, dropped : dropped + S]
+    unmasked = torch.nn.functional.pad(unmasked, (0, S - unmasked.shape[1]))
+    return unmasked[:, None, None].expand(rows, 1, T, S)
 
 
 def ticket_of(patch: Patch, mask: Any) -> Ticket | None:

@@ -64,17 +64,17 @@ def keep_inputs(model: Any, patch: Any, tokens: Tensor, options: dict[str, Any])
 def _number(generation: Generation, tokens: Tensor, options: dict[str, Any], prefix: str) -> int:
     """The number of tokens so far: those in the cache, and those of the call."""
     cache: Any = options.get("past_key_values")
-    held = 0
+    num_cached = 0
     if hasattr(cache, "get_seq_length") and options.get("use_cache", True):
         virtual = generation.virtual.get(prefix.rstrip("_"), 0)
-        held = max(int(cache.get_seq_length()) - virtual, 0)
+        num_cached = max(int(cache.get_seq_length()) - virtual, 0)
     new = options.get("next_sequence_length")
     if new is not None:
-        return held + int(new)
+        return num_cached + int(new)
     embeddings = options.get("inputs_embeds")
     if embeddings is not None and options.get("is_first_iteration") and not prefix:
-        return held + int(embeddings.shape[1])
-    return held + tokens.shape[1]
+        return num_cached + int(embeddings.shape[1])
+    return num_cached + tokens.shape[1]
 
 
 def _all(name: str, value: Tensor, before: Tensor | None, total: int) -> Tensor | None:

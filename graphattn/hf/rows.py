@@ -121,11 +121,11 @@ def check_written(graph: Graph, piece: Piece) -> None:
 def _check_present(graph: AttentionGraph, targets: range, sources: range) -> None:
     """Refuse new targets whose sources a cache has dropped, or are not written yet."""
     reads = graph.edges.rows(torch.arange(targets.start, targets.stop))
-    some = reads.hi > reads.lo
-    if not bool(some.any()):
+    nonempty = reads.hi > reads.lo
+    if not bool(nonempty.any()):
         return
-    first = int(reads.lo[some].min())
-    last = int(reads.hi[some].max()) - 1
+    first = int(reads.lo[nonempty].min())
+    last = int(reads.hi[nonempty].max()) - 1
     if first < sources.start:
         raise GraphError(
             f"token {targets.start} reads token {first}, which the cache has dropped: it holds "

@@ -65,11 +65,11 @@ class TokenInputs:
     def has_same_positions(self, other: "TokenInputs") -> bool:
         """True if another call has the same positions."""
         pairs = [(self.positions, other.positions), (self.coordinates, other.coordinates)]
-        for ours, theirs in pairs:
-            if ours is None or theirs is None:
-                if ours is not theirs:
+        for first, second in pairs:
+            if first is None or second is None:
+                if first is not second:
                     return False
-            elif not torch.equal(ours, theirs):
+            elif not torch.equal(first, second):
                 return False
         return True
 
@@ -152,18 +152,18 @@ class TokenInputs:
         if not len(numbers):
             return []
         first = int(numbers[0])
-        held = piece.targets.node
+        num_cached = piece.targets.node
         if self.is_generated:
-            if held > virtual:
+            if num_cached > virtual:
                 return []
             return (np.flatnonzero(numbers[1:] == first) + 1).tolist()
-        if held > virtual:
-            place = int(rows.request.get("q_offset", held)) + int(places[0])
+        if num_cached > virtual:
+            place = int(rows.request.get("q_offset", num_cached)) + int(places[0])
             # positions may count padding, and start above 0
-            begins = {first - held, first - place} & {0, *self.starts}
+            begins = {first - num_cached, first - place} & {0, *self.starts}
             if not begins:
                 raise OptionError(
-                    f"the cache contradicts position_ids in row {piece.row}: it holds {held} "
+                    f"the cache contradicts position_ids in row {piece.row}: it holds {num_cached} "
                     f"tokens, and the next position is {first}; pass the position after them, "
                     f"{_ROW_GRAPH}"
                 )
@@ -305,11 +305,11 @@ def _starts_of_coordinates(coordinates: np.ndarray, piece: Piece, virtual: int) 
     numbers = coordinates[:, places]
     if not len(places):
         return []
-    held = piece.targets.node > virtual
-    if not held and (numbers == numbers[:1]).all():
+    has_cache = piece.targets.node > virtual
+    if not has_cache and (numbers == numbers[:1]).all():
         return _restarts(numbers[0], numbers[0, 0], places)
     first = numbers[:, :1]
-    if held:
+    if has_cache:
         first = np.zeros_like(first)
     return (np.flatnonzero((numbers == first).all(0)[1:]) + 1).tolist()
 
@@ -339,8 +339,8 @@ def _cut(piece: Piece, starts: list[int], virtual: int) -> list[Piece]:
         return [piece]
     row, targets, sources, _ = piece
     shift = targets.node - sources.node  # the first target among the sources
-    held = Span(sources.places[: shift + starts[0]], sources.node)
-    result = [Piece(row, Span(targets.places[: starts[0]], targets.node), held, held.end)]
+    before = Span(sources.places[: shift + starts[0]], sources.node)
+    result = [Piece(row, Span(targets.places[: starts[0]], targets.node), before, before.end)]
     for first, last in pairwise([*starts, targets.size]):
         read = sources.places[shift + first : shift + last]
         if virtual:

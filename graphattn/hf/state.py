@@ -185,7 +185,7 @@ class Patch:
         if ticket is None:
             frame = all_tokens(T, S, crosses=crosses)
         elif ticket.is_given:
-            frame = all_tokens(T, S, crosses=crosses, held=ticket.held)
+            frame = all_tokens(T, S, crosses=crosses, num_cached=ticket.held)
         else:
             frame = ticket.frame(crosses=crosses)
         if slot.place.role == "decoder":

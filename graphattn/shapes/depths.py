@@ -52,9 +52,9 @@ def values_of(shape: Any) -> dict[str, Values]:
         if name == "color":
             scale = top(bits)  # loaded from 0 to 1
         column = shape[name].numpy().reshape(-1)
-        some = column[:: 1 + len(column) // _SOME].astype(np.float64)
+        sample = column[:: 1 + len(column) // _SOME].astype(np.float64)
         largest = float(column.max())
-        bright = float(np.quantile(some, _BRIGHT))
+        bright = float(np.quantile(sample, _BRIGHT))
         values[name] = Values(round(scale * largest), scale * bright)
     return values
 

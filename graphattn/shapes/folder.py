@@ -333,18 +333,20 @@ class ShapeFolder(Dataset):
         """Refuse a file whose properties differ from another's; only common ones of two endings."""
         first = self._surveys[number].properties
         same = self.items[number].path.suffix.lower() == item.path.suffix.lower()
-        odd = sorted(
+        different = sorted(
             name for name in {*first, *properties} if first.get(name) != properties.get(name)
         )
-        odd = [name for name in odd if name not in _SEAMS]
-        odd = [
-            name for name in odd if same or name == "face" or (name in first and name in properties)
+        different = [name for name in different if name not in _SEAMS]
+        different = [
+            name
+            for name in different
+            if same or name == "face" or (name in first and name in properties)
         ]
-        if odd:
+        if different:
             has = {True: "has", False: "has no"}
             got = (
-                f"{has[odd[0] in properties]} {odd[0]}, which {self.name(number)} "
-                f"{has[odd[0] in first]}"
+                f"{has[different[0] in properties]} {different[0]}, which {self.name(number)} "
+                f"{has[different[0] in first]}"
             )
             raise LoaderError(
                 f"{item.path}: expected the properties of {self.name(number)}, got others: it "

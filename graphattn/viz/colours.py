@@ -91,9 +91,9 @@ def values_of(data: Any, name: str, counts: tuple[int, ...]) -> NDArray[Any]:
     Raises:
         ShapeError: If they are not that.
     """
-    held = table(data, name, "numbers, one for each node", ShapeError).detach().cpu()
+    tensor = table(data, name, "numbers, one for each node", ShapeError).detach().cpu()
     values: NDArray[Any] = (
-        held.float() if held.dtype.itemsize == 2 and held.is_floating_point() else held
+        tensor.float() if tensor.dtype.itemsize == 2 and tensor.is_floating_point() else tensor
     ).numpy()
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]

@@ -30,15 +30,15 @@ def weights_in(value: Any) -> Any:
     if isinstance(value, torch.Tensor | np.ndarray):
         return _of_dense(value)
     if isinstance(value, tuple):
-        held = next((part for part in value if hasattr(part, "alpha")), None)
+        weights = next((part for part in value if hasattr(part, "alpha")), None)
     else:
-        held = value
-    if not (hasattr(held, "alpha") and hasattr(held, "graph")):
+        weights = value
+    if not (hasattr(weights, "alpha") and hasattr(weights, "graph")):
         raise OptionError(
             "weights must be EdgeWeights, a tensor (H, T, S), or what attention or a layer gives "
             f"with return_weights=True; got a {type(value).__name__} without weights{_hint(value)}"
         )
-    return held
+    return weights
 
 
 def _hint(value: Any) -> str:

@@ -69,12 +69,12 @@ def draw_mask(
     else:
         from matplotlib.colors import PowerNorm
 
-        some = np.ma.masked_equal(share, 0)
+        visible = np.ma.masked_equal(share, 0)
         top = share.max() or 1
         # a line one node wide in a cell of 32 is a sixth of the way, not a thirtieth
         scale = PowerNorm(0.5, 0, top)
         shown = ax.imshow(
-            some, cmap=shades(*SHARES), norm=scale, extent=box, interpolation="nearest"
+            visible, cmap=shades(*SHARES), norm=scale, extent=box, interpolation="nearest"
         )
         pad = 0.03
         if targets:

@@ -105,8 +105,8 @@ def radius_of(at: Array, size: tuple[int, int]) -> float:
     if len(at) < 2:
         return _LARGEST
     k = min(_NEIGHBOURS, len(at) - 1)
-    some = at[np.linspace(0, len(at) - 1, min(len(at), 2_000)).astype(np.int64)]
-    area = np.pi * KDTree(at).query(some, k + 1)[0][:, -1] ** 2 / k  # of a point
+    sample = at[np.linspace(0, len(at) - 1, min(len(at), 2_000)).astype(np.int64)]
+    area = np.pi * KDTree(at).query(sample, k + 1)[0][:, -1] ** 2 / k  # of a point
     return float(np.clip(0.42 * np.sqrt(np.quantile(area, 0.75)), _SMALLEST, _LARGEST))
 
 

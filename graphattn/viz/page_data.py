@@ -139,11 +139,11 @@ def colours_in(
         predicted.append(colouring(guess, "prediction", names))
         if truth is not None and truth.ndim == 1:
             predicted.append(error_of(truth, guess))
-    held = [
+    colourings = [
         colouring(values_of(value, name, counts), name, names if name == labels else None)
         for name, value in properties.items()
     ]
-    return held + predicted
+    return colourings + predicted
 
 
 def _requested(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
@@ -319,6 +319,6 @@ def _switch(name: str, shade: str) -> str:
 
 def _packed(array: np.ndarray, dtype: str) -> str:
     """Deflated, the first byte of every number first: that of its size varies little."""
-    held = np.ascontiguousarray(array, dtype=dtype)
-    planes = held.reshape(-1, 1).view(np.uint8).T
+    contiguous = np.ascontiguousarray(array, dtype=dtype)
+    planes = contiguous.reshape(-1, 1).view(np.uint8).T
     return base64.b64encode(zlib.compress(planes.tobytes(), 6)).decode()

@@ -178,11 +178,11 @@ def _truth(shape: Any, color: Any, counts: tuple[int, ...], or_color: bool) -> t
         names.append("color")
     for name in names:
         if hasattr(shape, "keys"):
-            held = getattr(shape, name, None)
+            values = getattr(shape, name, None)
         else:
-            held = None
-        if torch.is_tensor(held) and held.ndim and len(held) in counts and len(held) > 1:
-            return name, held
+            values = None
+        if torch.is_tensor(values) and values.ndim and len(values) in counts and len(values) > 1:
+            return name, values
     return "", None
 
 

@@ -90,10 +90,10 @@ def empty_figure(figure: Any, width: float, height: float) -> "Figure":
         raise GraphError(
             f"figure must be a matplotlib Figure or SubFigure, got {type(figure).__name__}"
         )
-    held = len(list(figure.axes))  # type: ignore[call-overload]
-    if held:
+    num_axes = len(list(figure.axes))  # type: ignore[call-overload]
+    if num_axes:
         raise GraphError(
-            f"figure must be empty, this one has {held} axes; pass one of figure.subfigures()"
+            f"figure must be empty, this one has {num_axes} axes; pass one of figure.subfigures()"
         )
     root = figure.get_figure(root=True)
     if root is not None and root.get_layout_engine() is None:

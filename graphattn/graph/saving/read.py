@@ -205,12 +205,12 @@ class _Reader:
         if not has_keys(plain, {"expression", "held"}):
             raise self.fault("an expression and its values", plain)
         text = plain["expression"]
-        held = plain["held"]
+        values = plain["held"]
         if not is_text(text, LONGEST_TEXT):
             raise self.fault(f"an expression of up to {LONGEST_TEXT:,} characters", text)
-        if not isinstance(held, list):
-            raise self.fault("a list of the expression's values", held)
-        names = {f"_{place}": self._held(one) for place, one in enumerate(held)}
+        if not isinstance(values, list):
+            raise self.fault("a list of the expression's values", values)
+        names = {f"_{place}": self._held(one) for place, one in enumerate(values)}
         expression = self._checked("expression", lambda: _Builders(text, names).read())
         if not isinstance(expression, Expression):
             raise self.fault("an expression of at least one call", text)

@@ -149,11 +149,11 @@ class _Writer:
         """The text, and the values that it names ``_0``, ``_1``, ...; None if it is too long."""
         if expression.num_calls > MOST_CALLS:
             return None
-        held: list[Any] = []
-        text = expression.text(held)
+        values: list[Any] = []
+        text = expression.text(values)
         if len(text) > LONGEST_TEXT:
             return None
-        return {"expression": text, "held": [self._held(value) for value in held]}
+        return {"expression": text, "held": [self._held(value) for value in values]}
 
     def _held(self, value: Any) -> dict[str, Any]:
         if isinstance(value, AttentionGraph):

@@ -89,9 +89,9 @@ def close_to(patterns: Sequence[Named], name: str) -> list[str]:
 def _sharing_words(patterns: Sequence[Named], name: str) -> list[str]:
     """Names that share words with ``name``, also in their other names; first those of rare words."""
     words = {pattern.name: _words(f"{pattern.name} {pattern.also}") for pattern in patterns}
-    held = Counter(word for group in words.values() for word in group)
+    counts = Counter(word for group in words.values() for word in group)
     weights = {
-        full_name: sum(1 / held[word] for word in group & _words(name))
+        full_name: sum(1 / counts[word] for word in group & _words(name))
         for full_name, group in words.items()
     }
     # a word in a tenth of all patterns is no evidence

@@ -159,11 +159,11 @@ def _bytes(result: "AttentionGraph | Hierarchy") -> int:
         graphs = [result]
     else:
         graphs = list(result.graphs())
-    held = 0
+    num_bytes = 0
     if isinstance(result, Hierarchy):
         for level in result.levels:
             tensors = [x for x in vars(level).values() if isinstance(x, Tensor)]
             graphs += [near.graph for near in level.near]
             tensors += [x for near in level.near for x in (near.offset, near.source, near.target)]
-            held += sum(x.numel() * x.element_size() for x in tensors)
-    return held + sum(16 * graph.num_edges + 16 * graph.num_targets for graph in graphs)
+            num_bytes += sum(x.numel() * x.element_size() for x in tensors)
+    return num_bytes + sum(16 * graph.num_edges + 16 * graph.num_targets for graph in graphs)

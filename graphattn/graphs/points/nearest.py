@@ -213,8 +213,8 @@ def _balls(points: Tensor, queries: Tensor, count: int) -> Tensor:
 
 def _first_radius(points: Tensor, queries: Tensor, count: int) -> float:
     """A radius that is somewhat small for most queries, from the exact result for a few of them."""
-    some = torch.linspace(0, queries.shape[0] - 1, _SAMPLES).long().unique().tolist()
-    rows = (squared_distance(points, slice(None), queries, row) for row in some)
+    sample = torch.linspace(0, queries.shape[0] - 1, _SAMPLES).long().unique().tolist()
+    rows = (squared_distance(points, slice(None), queries, row) for row in sample)
     reach = torch.cat([squared.topk(count, largest=False).values[-1:] for squared in rows])
     positive = reach[reach > 0]
     if positive.numel():

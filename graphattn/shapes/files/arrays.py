@@ -104,9 +104,9 @@ def write_npz(file: BinaryIO, parts: Parts) -> None:
     else:
         face = {"face": parts.face}
     arrays = {**parts.points, **face, **parts.faces, **parts.others, **parts.of_shape}
-    odd = [name for name in _FACES[1:] if name in arrays and not face]
-    if odd:
-        parts.refuse("names that do not stand for faces", odd[0], f"rename {odd[0]}")
+    names = [name for name in _FACES[1:] if name in arrays and not face]
+    if names:
+        parts.refuse("names that do not stand for faces", names[0], f"rename {names[0]}")
     with zipfile.ZipFile(file, "w") as archive:  # numpy.savez takes no array called "file"
         for name, values in arrays.items():
             entry = io.BytesIO()

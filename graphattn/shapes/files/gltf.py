@@ -305,5 +305,5 @@ def write_glb(file: BinaryIO, parts: Parts) -> None:
 
 def _attribute(name: str) -> str:
     """The name in glTF."""
-    words = {word: theirs for theirs, word in _WORDS.items()} | {"pos": "POSITION"}
+    words = {word: gltf_name for gltf_name, word in _WORDS.items()} | {"pos": "POSITION"}
     return words.get(name, f"_{'label' if name == 'y' else name}")

@@ -152,10 +152,8 @@ def _plausible(blob: Blob, need: int, packed: bool) -> None:
     else:
         most = len(blob.data)
     if need > most:
-        held = f"{len(blob.data):,} in all"
-        raise blob.fault(
-            f"{need:,} bytes of points, as its header says", held, "get the whole file"
-        )
+        got = f"{len(blob.data):,} in all"
+        raise blob.fault(f"{need:,} bytes of points, as its header says", got, "get the whole file")
 
 
 def add_fields(source: PathLike, target: PathLike, fields: dict[str, np.ndarray]) -> None:

@@ -70,17 +70,17 @@ class Parts:
         ``of_shape`` those of the shape itself.
         """
         if points != ("...",):
-            odd = [name for name in self.points if name not in ("pos", *points)]
+            refused = [name for name in self.points if name not in ("pos", *points)]
         else:
-            odd = []
-        odd += [name for name in self.faces if faces is not None and name not in faces]
+            refused = []
+        refused += [name for name in self.faces if faces is not None and name not in faces]
         if not of_shape:
-            odd += [*self.others, *self.of_shape]
+            refused += [*self.others, *self.of_shape]
         if self.face is not None and not face:
-            odd.append("face")
-        if odd:
+            refused.append("face")
+        if refused:
             self.refuse(
-                f"a shape that {self.path[self.path.rfind('.') :]} can hold", ", ".join(odd)
+                f"a shape that {self.path[self.path.rfind('.') :]} can hold", ", ".join(refused)
             )
 
     def narrow(self, most: int) -> dict[str, np.ndarray]:
@@ -181,7 +181,7 @@ def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
             "each."
         )
     items = {name: value for name, value in data.to_dict().items() if value is not None}
-    odd = [
+    refused = [
         name
         for name, value in items.items()
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided
@@ -198,7 +198,7 @@ def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
         raise LoaderError(
             f"{path}: expected pos of shape (N, 3), N > 0, got {got}. Try: Data(pos=...)."
         )
-    arrays = {name: _array(items[name]) for name in items if name not in odd}
+    arrays = {name: _array(items[name]) for name in items if name not in refused}
     face = arrays.pop("face", None)
     num_faces = None
     if face is not None:
@@ -208,10 +208,10 @@ def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
     for name, values in arrays.items():
         groups[_rows(name, values, len(pos), num_faces)][name] = values
     parts = Parts(path, groups[0], face, groups[1], groups[2], groups[3], lossy)
-    if odd:
+    if refused:
         parts.refuse(
             "dense tensors",
-            f"{odd[0]}, a {type(items[odd[0]]).__name__}",
+            f"{refused[0]}, a {type(items[refused[0]]).__name__}",
             "lossy=True leaves it out",
         )
     return parts

@@ -83,10 +83,10 @@ def typed(
         out = values.astype(kind, order="C")
         if kind.kind not in "iu":
             return out
-        odd = (out != values) | (np.abs(values) >= 2**53)
+        inexact = (out != values) | (np.abs(values) >= 2**53)
     limits = np.iinfo(kind)
     flat = out.reshape(-1)
-    for at in np.flatnonzero(odd).tolist():
+    for at in np.flatnonzero(inexact).tolist():
         offset = int(start.reshape(-1)[at])
         digits = word(blob.data, offset)
         match = re.fullmatch(rb"[+-]?\d{1,20}", digits)

@@ -100,10 +100,10 @@ def _ascii(blob: Blob, nonfinite: bool) -> tuple[np.ndarray, np.ndarray]:
             offset=at,
         )
     facets = _SOLID.sub(_blank, blob.data)
-    odd = re.search(rb"\S[^\n]*", _FACET_TEXT.sub(_blank, facets))
-    if odd:
+    rest = re.search(rb"\S[^\n]*", _FACET_TEXT.sub(_blank, facets))
+    if rest:
         expected = "facet normal x y z, outer loop, 3 times vertex x y z, endloop, endfacet"
-        raise blob.fault(expected, show(odd[0]), "correct the facet", offset=odd.start())
+        raise blob.fault(expected, show(rest[0]), "correct the facet", offset=rest.start())
     table = rows(blob, _WORDS.sub(_blank, facets), nonfinite=nonfinite)
     return coordinates(blob, table), table.start[table.ptr[:-1]]
 

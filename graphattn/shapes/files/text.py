@@ -77,12 +77,12 @@ def _names(blob: Blob, text: bytes, original: bytes) -> tuple[bytes, list[list[s
     words = first[0].removeprefix(b"//").split()  # CloudCompare's comment
     named = {b"x", b"y", b"z"} <= {word.strip(b"\"'").lower() for word in words}
     if named or not any(map(_NUMBER.fullmatch, words)):
-        odd = (
+        suspects = (
             word
             for word in words
             if re.search(rb"\d", word) and not re.match(rb"[\"'A-Za-z_]", word)
         )
-        if not named and any(odd):
+        if not named and any(suspects):
             raise blob.fault(
                 "numbers, or names of columns", show(first[0]), "correct it", offset=first.start()
             )
