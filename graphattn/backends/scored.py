@@ -49,9 +49,7 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     heads = inputs.query.shape[-2]
     wide = inputs.statistics
     target, source, *nodes = _of_nodes(graph, inputs.query.device)
-    dtype = wide
-    if inputs.score is None:
-        dtype = _dtype_of_nodes(inputs)
+    dtype = _dtype_of_nodes(inputs)
     query, key = (flat_batch(x.to(dtype)) for x in (inputs.query, inputs.key))
     bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
     from ..kernels.edge_pairs import edge_products, edge_weights  # registering operators is slow
@@ -77,7 +75,7 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
         if form is None:
             score = _in_blocks(inputs, removed, target, source)
         else:
-            score = _additive(form, query, nodes)
+            score = _additive(form, dtype, query.shape[0], nodes)
     score = inputs.bounded(score, bias, removed)
     lse = None
     if inputs.normalize is None:
@@ -166,19 +164,21 @@ def _features(attr: Tensor, inputs: Inputs) -> _Features:
     return _Features(attr.unsqueeze(2), weight)
 
 
-def _additive(form: AdditiveForm, query: Tensor, nodes: list[Tensor]) -> Tensor:
-    """Scores (B, E, H)."""
+def _additive(form: AdditiveForm, dtype: torch.dtype, batch: int, nodes: list[Tensor]) -> Tensor:
+    """Scores (B, E, H), in float32 or wider; the operands are read in ``dtype``."""
     from ..kernels.edge_additive import edge_additive
 
-    x, y, weight = (a.to(query.dtype) for a in (form.x, form.y, form.weight))
+    # numbers that the score computed in float32 are not rounded
+    dtype = torch.promote_types(dtype, form.x.dtype)
+    x, y, weight = (a.to(dtype) for a in (form.x, form.y, form.weight))
     if form.z is None:
         z = None
     else:
-        z = form.z.to(query.dtype).expand(query.shape[0], *form.z.shape[1:])
+        z = form.z.to(dtype).expand(batch, *form.z.shape[1:])
     total = edge_additive(x, y, z, weight, form.slope, *nodes)
     if form.constant is None:
         return total
-    return total + form.constant.to(query.dtype)
+    return total + form.constant.to(total.dtype)
 
 
 def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def edge_additive(
     """``graphattn::edge_additive``."""
     ptr, index, edge, order = layout[:4]
     (G, K, D), B, E = weight.shape, x.shape[0], edge.numel()
-    out = x.new_empty(B, E, G * K)
+    out = x.new_empty(B, E, G * K, dtype=dtype_of_sums(x))
     operands, align, strides = _operands(x, y, z, weight)
     constants = _of(x, G, K, D, slope, align) | {"GROUP": G // max(1, y.shape[2])}
     for part in _parts(ptr, order) if K else ():
@@ -99,7 +99,7 @@ def _passed(
     for part in work.whole:
         launch(part, out, None)
     if work.hubs is not None:
-        acc = own.new_empty(B, len(work.hubs.owner), H, D)
+        acc = own.new_empty(B, len(work.hubs.owner), H, D, dtype=dtype_of_sums(own))
         launch(work.hubs.pieces, None, acc)
         _merge(work.hubs, acc, None, None, out, T=N)
 

@@ -4,9 +4,9 @@
     e, g, d])
 
 of every edge s -> t, in memory of (E, G K), and of z where it is given. Shapes: ``x`` (B, T, G, D),
-``y`` (B, S, G_kv, D), ``z`` (B, E, G, D) or None, ``weight`` (G, K, D), float32 or float64 alike; f
-is a leaky ReLU of ``slope`` >= 0 or, where that is NaN, tanh. The edges are those of
-:mod:`graphattn.kernels.edge_pairs`.
+``y`` (B, S, G_kv, D), ``z`` (B, E, G, D) or None, ``weight`` (G, K, D), float32 or float64 alike, on
+a GPU also halves, whose scores are float32; f is a leaky ReLU of ``slope`` >= 0 or, where that is
+NaN, tanh. The edges are those of :mod:`graphattn.kernels.edge_pairs`.
 """
 
 import math
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .again import LAYOUT, ends_in_order, gradients_of_definition
-from .arrays import NodeRows, eights, narrow, nodes, results
+from .arrays import NodeRows, dtype_of_sums, eights, narrow, nodes, results
 from .edge_rows import EdgeRows, memory
 from .edge_softmax import gather
 from .modes import on_gpu
@@ -78,7 +78,8 @@ on_gpu(edge_additive, "additive_triton", "edge_additive")
 
 @edge_additive.register_fake
 def _(x, y, z, weight, slope, ptr, index, edge, *rest):
-    return x.new_empty(x.shape[0], edge.shape[0], weight.shape[0] * weight.shape[1])
+    size = (x.shape[0], edge.shape[0], weight.shape[0] * weight.shape[1])
+    return x.new_empty(size, dtype=dtype_of_sums(x))
 
 
 @torch.library.custom_op(
@@ -190,6 +191,10 @@ def plain(
 ) -> Tensor:
     """The same in plain operations, in memory of (E, G, D): differentiable any number of times."""
     target, source = ends_in_order(ptr, index, edge, order)
+    wide = dtype_of_sums(x)
+    x = x.to(wide)
+    y = y.to(wide)
+    weight = weight.to(wide)
     G = weight.shape[0]
     total = gather(x, target, 1) + gather(y, source, 1).repeat_interleave(
         G // max(1, y.shape[2]), 2

@@ -3,7 +3,7 @@
 
 A score is ``sum_d a[g, k, d] f(x[t, g, d] + y[s, g // group, d] + z[e, g, d])``. A program has a
 row's edges, ``BE`` at a time, one group and all of its width ``BD``; f is tanh if ``SMOOTH``, else
-a leaky ReLU of ``slope``. :mod:`.triton_softmax` says how programs, nodes and edges are laid out.
+a leaky ReLU of ``slope``. Halves are widened in registers. :mod:`.triton_softmax` says how programs, nodes and edges are laid out.
 """
 
 import triton
@@ -39,9 +39,9 @@ def _active(
     BD: tl.constexpr,
 ):
     """``f(own + other + z)`` (BE, BD)."""
-    total = own[None, :] + _rows(OTHER, other_at, live, D, BD)
+    total = own[None, :] + _rows(OTHER, other_at, live, D, BD).to(own.dtype)
     if Z is not None:
-        total += _rows(Z, z_at, live, D, BD)
+        total += _rows(Z, z_at, live, D, BD).to(own.dtype)
     if SMOOTH:
         active = _tanh(total).to(total.dtype)
     else:
@@ -73,7 +73,7 @@ def scores(
     node = tl.load(NODE + work).to(tl.int64)
     start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
-    own = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD)
+    own = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD).to(WIDE)
     for i in range(0, count, BE):
         live = i + e < count
         edge = tl.load(EDGE + start + i + e, mask=live, other=0).to(tl.int64)
@@ -109,7 +109,7 @@ def passed_back(
     node = tl.load(NODE + work).to(tl.int64)
     start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
-    own = _row(OWN, (b * own_b + node * own_n + h * own_g) * ALIGN, D, BD)
+    own = _row(OWN, (b * own_b + node * own_n + h * own_g) * ALIGN, D, BD).to(WIDE)
     total = tl.zeros((BD,), WIDE)
     groups: tl.constexpr = H * MEMBERS
     for member in range(0, MEMBERS):
@@ -167,7 +167,7 @@ def to_weights(
         node = tl.load(NODE + work).to(tl.int64)
         start = tl.load(START + work).to(tl.int64)
         count = (tl.load(STOP + work) - start).to(tl.int32)
-        own = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD)
+        own = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD).to(WIDE)
         part = tl.zeros((BK, BD), WIDE)
         for i in range(0, count, BE):
             live = i + e < count

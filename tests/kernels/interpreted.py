@@ -220,24 +220,28 @@ def additive(dtype=torch.float64, slope=float("nan"), features=True, sizes=(2, 2
     )
     given = [torch.randn(shape, generator=draw, dtype=dtype) for shape in shapes]
     given[2] = given[2] if features else None
-    grad = torch.randn(1, SMALL.num_edges, sizes[0] * sizes[1], generator=draw, dtype=dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    grad = torch.randn(1, SMALL.num_edges, sizes[0] * sizes[1], generator=draw, dtype=wide)
     grad[:, SMALL.source == 3] = 0.0
 
-    def results(kernels, wide):
-        x, y, z, weight, passed = (a if a is None else a.to(wide) for a in (*given, grad))
+    def results(kernels, dtype):
+        x, y, z, weight = (a if a is None else a.to(dtype) for a in given)
+        passed = grad.to(torch.promote_types(dtype, wide))
         score = kernels.edge_additive(x, y, z, weight, slope, *layout)
         y = y.index_fill(1, torch.tensor(3), torch.nan)
         return score, *kernels.edge_additive_backward(x, y, z, weight, slope, *layout, passed)
 
     each = (
         results(additive_triton, dtype),
-        results(edge_additive, dtype),
+        results(edge_additive, wide),  # the CPU's operator takes no halves
         results(edge_additive, torch.float64),
     )
     for name, ours, cpu, exact in zip(("scores", "x", "y", "z", "weight"), *each, strict=True):
         assert ours.shape == cpu.shape, name
+        assert ours.dtype == (wide if name == "scores" else dtype), name
         if exact.numel():
-            allowed = bound(dtype, difference(cpu, exact) / size(exact), gradient=True)
+            narrow = wide if name == "scores" else dtype
+            allowed = bound(narrow, difference(cpu, exact) / size(exact), gradient=True)
             shares[name] = difference(ours, exact) / size(exact) / allowed
     return shares
 
@@ -405,6 +409,10 @@ CASES = {
     "all rows in a program": lambda: patched(edges_triton, "ENOUGH", 1, lambda: case(**EVERYTHING, batch=2)),
     "pairs, all rows in a program": lambda: patched(edges_triton, "ENOUGH", 1, lambda: in_pieces(pairs)),
     "additive": additive,
+    "additive in float16": lambda: additive(torch.float16),
+    "additive in float16, hubs in pieces": lambda: in_pieces(
+        lambda: additive(torch.float16, 0.2, False, (1, 3, 13))
+    ),
     "bytes moved": bytes_moved,
     "bytes moved, everything": lambda: bytes_moved(torch.float32, (4, 4), features=3, bias=True, keep=False),
     "bytes moved, halves": lambda: bytes_moved(torch.bfloat16, (4, 4), features=3, bias=True),

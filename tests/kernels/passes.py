@@ -1,7 +1,7 @@
 """Bytes of a training step of attention over edges, on the device that is not there.
 
 ``NO_DEVICE=FOLDER python tests/kernels/passes.py`` prints a line of JSON: what edge features, a
-bias, and a normalisation of one's own add to a step without them, forward and backward, in passes
+bias, a normalisation of one's own and an additive score add to a step without them, forward and backward, in passes
 over the nodes, (N, H, D) halves. Every tensor that a kernel or an operation of torch reads or
 writes counts once: ``kernels``, ``operations`` and, by name, the largest of these.
 """
@@ -20,7 +20,9 @@ from torch.utils._pytree import tree_leaves
 import graphattn as ga
 from graphattn.backends import edges, scored
 from graphattn.backends.request import Request
-from graphattn.kernels import attention_triton, edges_triton
+from graphattn.kernels import additive_triton, attention_triton, edges_triton
+from graphattn.nn.scores import Additive
+from graphattn.nn.scores.base import LayerScore
 
 #: As anemoi's processor (h_to_h): 40,962 nodes, 16 heads of 64, 16 features.
 N, H, D, F, DEGREE = 40_962, 16, 64, 16, 8
@@ -29,6 +31,8 @@ OPERATORS = {
     "graphattn::edge_attention_backward": attention_triton.backward,
     "graphattn::edge_products": edges_triton.edge_products,
     "graphattn::edge_sum": edges_triton.edge_sum,
+    "graphattn::edge_additive": additive_triton.edge_additive,
+    "graphattn::edge_additive_backward": additive_triton.edge_additive_backward,
 }
 run = no_device.run
 moved: Counter[str] = Counter()
@@ -59,9 +63,11 @@ def launched(*given: Any) -> None:
     moved["kernels"] += _bytes([x for x in given if not isinstance(x, dict)])
 
 
-def step(features: bool = False, bias: bool = False, scores: bool = False) -> Counter[str]:
+def step(
+    features: bool = False, bias: bool = False, scores: bool = False, additive: bool = False
+) -> Counter[str]:
     """The bytes of the second forward and backward; with ``scores`` of a normalisation that keeps
-    them.
+    them, with ``additive`` of that score.
     """
     graph = ga.graphs.random_sources(N, DEGREE).to("cuda:0")
     half = {"dtype": torch.float16, "device": "cuda:0"}
@@ -75,10 +81,12 @@ def step(features: bool = False, bias: bool = False, scores: bool = False) -> Co
     leaves = [*nodes, *operands.values()]
     if scores:
         operands["normalize"] = lambda score, target, num_targets: score
+    if additive:
+        operands["score"] = LayerScore(Additive(H, D).to(**half))
     inputs = ga.operands.Inputs(*nodes, 0.125, **operands)
     for _ in range(2):
         moved.clear()
-        if scores:
+        if scores or additive:
             output = scored.scored_run(graph, inputs).output
         else:
             output = edges.edges_run(graph, inputs, Request.of(inputs, False, False)).output
@@ -92,10 +100,11 @@ def main() -> None:
     edges._has_kernels = lambda device: True  # type: ignore[assignment]
     edges_triton._launch = launched
     attention_triton._launch = launched
+    additive_triton._launch = launched
     size = N * H * D * 2
     plain = step()
     told = {}
-    for name in ("features", "bias", "scores"):
+    for name in ("features", "bias", "scores", "additive"):
         more = step(**{name: True})
         more.subtract(plain)
         kernels = more.pop("kernels") / size

@@ -31,6 +31,9 @@ def test_edge_features_cost_eight_passes_over_the_nodes_and_a_bias_and_scores_ha
     assert 0 < bias["kernels"] < 0.6, bias
     scores = told["scores"]  # they were 36.5 passes: nodes became float32 first
     assert scores["kernels"] + scores["operations"] < 1, scores
+    additive = told["additive"]  # they were 51 passes, 36 of them conversions to float32
+    assert additive["kernels"] + additive["operations"] < 5.5, additive
+    assert "aten::_to_copy" not in additive, additive
 
 
 def test_sums_over_a_batch_of_small_graphs_have_few_shares(monkeypatch):
