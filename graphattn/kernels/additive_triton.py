@@ -9,7 +9,8 @@ from torch import Tensor
 
 from . import triton_additive
 from .arrays import dtype_of_sums
-from .edges_triton import HELD, _constants, _launch, _merge, _read, _strides
+from .edges_triton import merge_hubs
+from .launches import HELD, constants_of, contiguous_rows, launch_rows, strides_of
 from .row_work import LONG, Work, schedule
 
 SHARES = 512  # most programs that sum the gradient of weights
@@ -19,8 +20,8 @@ WEIGHTS = 2048  # most numbers of the gradient of weights per program, unless on
 
 def _operands(x: Tensor, y: Tensor, z: Tensor | None, weight: Tensor) -> tuple[Any, ...]:
     """x, y, z and weight for the kernels, a divisor of their strides, and the strides."""
-    nodes = [_read(a) for a in ((x, y) if z is None else (x, y, z))]
-    align, strides = _strides(*nodes)
+    nodes = [contiguous_rows(a) for a in ((x, y) if z is None else (x, y, z))]
+    align, strides = strides_of(*nodes)
     return (
         (*nodes, *(None,) * (z is None), weight.detach().contiguous()),
         align,
@@ -39,7 +40,7 @@ def edge_additive(
     constants = _of(x, G, K, D, slope, align) | {"GROUP": G // max(1, y.shape[2])}
     for part in _parts(ptr, order) if K else ():
         given = (*operands, *part[1:], index, edge, out, E)
-        _launch(triton_additive.scores, part, B, given, (*strides, _number(slope)), constants)
+        launch_rows(triton_additive.scores, part, B, given, (*strides, _number(slope)), constants)
     return out
 
 
@@ -86,7 +87,7 @@ def _passed(
     def launch(work: Work, out: Tensor | None, acc: Tensor | None) -> None:
         given = (*operands, grad, *work[1:], index, edge, out, grad_z, acc, edge.numel(), N)
         rest = (*strides, _number(slope))
-        _launch(
+        launch_rows(
             triton_additive.passed_back,
             work,
             B,
@@ -101,7 +102,7 @@ def _passed(
     if work.hubs is not None:
         acc = own.new_empty(B, len(work.hubs.owner), H, D, dtype=dtype_of_sums(own))
         launch(work.hubs.pieces, None, acc)
-        _merge(work.hubs, acc, None, None, out, T=N)
+        merge_hubs(work.hubs, acc, None, None, out, T=N)
 
 
 def _to_weights(
@@ -138,7 +139,9 @@ def _to_weights(
             rows,
             B,
         )
-        _launch(triton_additive.to_weights, work, B, given, (*strides, _number(slope)), constants)
+        launch_rows(
+            triton_additive.to_weights, work, B, given, (*strides, _number(slope)), constants
+        )
         total += shares.sum((0, 1))
     return total.to(weight.dtype)
 
@@ -155,7 +158,7 @@ def _of(x: Tensor, groups: int, K: int, D: int, slope: float, align: int) -> dic
     A warp has up to 256 numbers of an edge, and two rows of each edge are held at once. For tanh,
     which is computed in float64, a quarter as many edges.
     """
-    constants = _constants(dtype_of_sums(x), 1, D=D)
+    constants = constants_of(dtype_of_sums(x), 1, D=D)
     smooth = math.isnan(slope)
     warps = max(1, min(8, constants["BD"] // 256))
     edges = max(1, min(LONG, HELD * 32 * warps // constants["BD"]))

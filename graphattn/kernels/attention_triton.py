@@ -15,19 +15,8 @@ from torch import Tensor
 from . import triton_features
 from .arrays import dtype_of_sums
 from .edge_call import OPERANDS, shape_if
-from .edges_triton import (
-    BATCHES,
-    GpuCall,
-    Gradients,
-    Projected,
-    _on,
-    _read,
-    _score_gradients,
-    _softmax,
-    _strides,
-    _sums,
-    as_sums,
-)
+from .edges_triton import GpuCall, Gradients, Projected, score_gradients, softmax_pass, sums_pass
+from .launches import BATCHES, as_sums, contiguous_rows, on_device_of, strides_of
 
 PROGRAMS = 512  # of a sum over all nodes, if there are as many
 SHARE = 16  # bytes of nodes over those of the shares of such a sum, at least
@@ -58,7 +47,7 @@ def forward(*arguments: Any) -> tuple[Tensor, ...]:
         _given(queries, call.adds_features_to("key")),
         _given(sums, call.adds_features_to("value")),
     )
-    _softmax(
+    softmax_pass(
         call, output, _given(levels, lse), _given(alpha, weights), _given(kept, keep), of_features
     )
     return output, levels, alpha, kept, queries, sums
@@ -80,7 +69,7 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
     projected = Projected(weight, _given(queries, call.adds_features_to("key")))
     if kept.numel() == 0:
         kept = new((B, E, H), dtype=wide)
-        _softmax(call, None, None, None, kept, projected)
+        softmax_pass(call, None, None, None, kept, projected)
     shares = Shares(grad_weight)
     if call.adds_features_to("value"):
         of_sums = torch.empty_like(sums)
@@ -103,17 +92,15 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
         of_queries,
     )
     outer = (as_sums(grad_alpha, call.query), as_sums(grad_lse, call.query))
-    _score_gradients(
-        call, kept, grad_output, outer, written, share, new_weights, removed, projected
-    )
+    score_gradients(call, kept, grad_output, outer, written, share, new_weights, removed, projected)
     if of_queries is not None:
         project(call.query, None, None, of_queries, shares)
     if new_weights is None:
         new_weights = kept
     groups = call.key.shape[2]
     layout = (call.source_ptr, call.target, call.place, call.source_order)
-    _sums(share, call.query, groups, True, removed, layout, grads[1])
-    _sums(new_weights, grad_output, groups, True, removed, layout, grads[2])
+    sums_pass(share, call.query, groups, True, removed, layout, grads[1])
+    sums_pass(new_weights, grad_output, groups, True, removed, layout, grads[2])
     shares.add_up()
     return *grads, grad_bias, grad_attr, grad_weight
 
@@ -170,13 +157,13 @@ def project(
         project(x, None, None, z, shares)
         return
     F = next(rows.shape[3] for rows in (y, z) if rows is not None)
-    rows = _read(x)
+    rows = contiguous_rows(x)
     if B > 1 and rows.stride(0) == T * rows.stride(1):
         # one graph's nodes: shares of a batch of small ones would be larger than its nodes
         joined = rows.flatten(0, 1).unsqueeze(0)
         project(joined, weight, _joined(y), _joined(z), shares)
         return
-    align, strides = _strides(rows)
+    align, strides = strides_of(rows)
     constants = _constants(x.dtype, D, F)
     tiles = -(-T // constants["BT"])
     each = 1
@@ -191,7 +178,7 @@ def project(
     constants |= {"H": H, "ALIGN": align, "D_BLOCKS": d_blocks, "F_BLOCKS": f_blocks}
     blocks = H * d_blocks * f_blocks
     step = max(1, BATCHES // blocks)
-    with _on(x):
+    with on_device_of(x):
         for first in range(0, B, step):
             grid = (-(-tiles // each), min(step, B - first) * blocks)
             given = (rows, weight, y, z, sums, T, each, first, *strides)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import triton_cells
 from .arrays import dtype_of_sums
-from .edges_triton import _on
+from .launches import on_device_of
 
 ROWS = 64  # targets of a program, or edges at once
 WIDEST = 64  # channels of a block
@@ -34,7 +34,7 @@ def cell_products(
     constants = _constants(x, in_dim, out_dim)
     grid = (-(-num_targets // ROWS), -(-out_dim // constants["BO"]), batch)
     if out.numel():
-        with _on(x):
+        with on_device_of(x):
             triton_cells.products[grid](
                 x.contiguous(),
                 weight.contiguous(),
@@ -61,7 +61,7 @@ def cell_outer(
     out = x.new_empty(shares, offsets, out_dim, in_dim, dtype=dtype_of_sums(x))
     if not out.numel():
         return out.sum(0).to(x.dtype)
-    with _on(x):
+    with on_device_of(x):
         triton_cells.outer[(offsets, blocks, shares)](
             y.contiguous(),
             x.contiguous(),

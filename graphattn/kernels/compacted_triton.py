@@ -11,7 +11,15 @@ from . import triton_compacted
 from .arrays import dtype_of_sums
 from .cells_triton import precision_of
 from .compacted import Call
-from .edges_triton import BATCHES, _on, _read, _strides, as_sums, dropout_of, word_of
+from .launches import (
+    BATCHES,
+    as_sums,
+    contiguous_rows,
+    dropout_of,
+    on_device_of,
+    strides_of,
+    word_of,
+)
 
 COLUMNS = {2: 64, 4: 32, 8: 16}  # columns gathered at once, by the bytes of a number
 SCORES = 1 << 11  # most pairs of rows and columns at once
@@ -34,7 +42,7 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     B, T, H = call.sizes
     output = call.query.new_empty(B, T, H, call.value.shape[-1])
     lse = call.query.new_empty(B, T, H, dtype=call.wide)
-    q, k, v = (_read(x) for x in (call.query, call.key, call.value))
+    q, k, v = (contiguous_rows(x) for x in (call.query, call.key, call.value))
     tiles = _targets(call)
     given = (q, k, v, *tiles.operands, output, lse, T)
     _launch(triton_compacted.of_tiles, call, tiles, H, given, (q, k, v))
@@ -53,7 +61,7 @@ def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     ]
     grad_bias = lse.new_empty(call.shape_of_bias_gradients)
     delta = torch.empty_like(lse)
-    q, k, v, go = (_read(x) for x in (call.query, call.key, call.value, grad_output))
+    q, k, v, go = (contiguous_rows(x) for x in (call.query, call.key, call.value, grad_output))
     nodes = (q, k, v, go)
     targets = _targets(call)
     of_lse = as_sums(grad_lse, call.query)
@@ -100,14 +108,14 @@ def _launch(
     programs = -(-tiles.nodes // tiles.rows) * heads
     if programs * batch == 0:
         return
-    align, strides = _strides(*nodes)
+    align, strides = strides_of(*nodes)
     of_bias: tuple[int, ...] = (0, 0, 0)
     if call.bias is not None:
         B, _, H = call.sizes
         of_bias = call.bias.expand(B, call.bias.shape[1], H).stride()
     numbers = (call.scale, call.softcap, *dropout_of(call.dropout_p))
     constants = _constants(call, tiles.rows) | {"H": heads, "ALIGN": align}
-    with _on(call.query):
+    with on_device_of(call.query):
         for first in range(0, batch, BATCHES):
             grid = (programs, min(BATCHES, batch - first))
             kernel[grid](*given, first, *strides, *of_bias, *numbers, **constants)

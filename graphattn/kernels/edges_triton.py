@@ -3,29 +3,25 @@
 Only the first call on a graph waits for the device (:mod:`.row_work`).
 """
 
-import math
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
 from . import triton_softmax, triton_sums
 from .arrays import dtype_of_sums
 from .edge_call import Call
-from .row_work import LONG, NUMBERS, Hubs, Work, heads_at_once, schedule
-
-BATCHES = 65535  # most programs along the second axis of a grid
-# Numbers of nodes in the registers of a thread, for the edges it has at once; a quarter as many
-# where it has features too. Registers and bytes of examples/benchmarks/offline.py chose these.
-HELD = 32
-# Most rows that a program walks. As many warps as have LONG edges at once, and so few programs on
-# a multiprocessor, leave in its L1 what the next row reads: of kNN-16 along a curve, 0.6 of the
-# sources with 7 programs, none with 16, or where each has one row.
-ROWS = 16
-ENOUGH = 1 << 12  # programs; where rows are fewer, each has one
+from .launches import (
+    constants_of,
+    contiguous_rows,
+    dropout_of,
+    launch_rows,
+    room_for,
+    strides_of,
+    walk_rows,
+    word_of,
+)
+from .row_work import LONG, Hubs, Work, schedule
 
 
 class GpuCall(Call):
@@ -63,23 +59,6 @@ class GpuCall(Call):
         return (bias, attr), (*strides, feature_stride)
 
 
-def dropout_of(dropout_p: float) -> tuple[int, float]:
-    """Below which hash a weight is dropped, and the factor of the others."""
-    factor = 0.0
-    if dropout_p < 1:
-        factor = 1.0 / (1.0 - dropout_p)
-    return math.ceil(dropout_p * 2**53), factor
-
-
-def word_of(query: Tensor, dropout_p: float, seed: Tensor | None) -> Tensor | None:
-    """The seed of dropout, on the device of the queries; None without dropout."""
-    if dropout_p <= 0:
-        return None
-    if seed is None:
-        return query.new_zeros((), dtype=torch.int64)
-    return seed.to(query.device)
-
-
 class Projected(NamedTuple):
     """What edge features are projected by, and the products of it and the nodes."""
 
@@ -88,7 +67,7 @@ class Projected(NamedTuple):
     sums: Tensor | None = None  # (B, T, H, F) by weight, or their gradients, if they join the sums
 
 
-def _softmax(
+def softmax_pass(
     call: GpuCall,
     output: Tensor | None,
     lse: Tensor | None,
@@ -110,12 +89,12 @@ def _softmax(
         DV = 0
     else:
         DV = output.shape[-1]
-    q, k, v = (_read(x) for x in (call.query, call.key, call.value))
+    q, k, v = (contiguous_rows(x) for x in (call.query, call.key, call.value))
     operands, strides = call.edge_operands()
     nodes = (q if products else None, k, None if output is None else v)
     read = (*nodes, *operands, projected.queries, projected.weight, call.word())
-    align, of_nodes = _strides(q, k, v)
-    constants = _constants(wide, H, D=D, DV=DV, F=F) | {
+    align, of_nodes = strides_of(q, k, v)
+    constants = constants_of(wide, H, D=D, DV=DV, F=F) | {
         "GROUP": H // max(1, k.shape[2]),
         "CAPPED": call.softcap > 0,
     }
@@ -123,7 +102,7 @@ def _softmax(
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
         given = (*read, *work[1:], call.source, call.edge, *written, T, E)
         after = (*of_nodes, *strides, *call.numbers())
-        _walk(
+        walk_rows(
             triton_softmax.forward,
             work,
             B,
@@ -138,19 +117,19 @@ def _softmax(
     if work.hubs is None:
         return
     pieces, owner, node, _ = work.hubs
-    acc, attr_acc = (_room(x, q, B, len(owner), H, n) for x, n in ((output, DV), (sums, F)))
+    acc, attr_acc = (room_for(x, q, B, len(owner), H, n) for x, n in ((output, DV), (sums, F)))
     peak, total, hub_peak, hub_total = (
-        _room(q, q, B, n, H) for n in (len(owner),) * 2 + (len(node),) * 2
+        room_for(q, q, B, n, H) for n in (len(owner),) * 2 + (len(node),) * 2
     )
     launch(pieces, (None, None, alpha, kept, None, acc, attr_acc, peak, total), True)
     if sums is not None:
-        _merge(work.hubs, attr_acc, peak, total, sums, T=T)
+        merge_hubs(work.hubs, attr_acc, peak, total, sums, T=T)
     results = (output, lse, hub_peak, hub_total)
-    _merge(work.hubs, acc, peak, total, *results, T=T, rows=sums, weight=projected.weight)
+    merge_hubs(work.hubs, acc, peak, total, *results, T=T, rows=sums, weight=projected.weight)
     if alpha is not None or kept is not None:
         given = (alpha, kept, call.edge, *pieces[2:], owner, hub_peak, hub_total, E)
         constants = {name: constants[name] for name in ("H", "BE", "BH", "num_warps")}
-        _launch(triton_softmax.hub_weights, pieces, B, given, (len(node),), constants)
+        launch_rows(triton_softmax.hub_weights, pieces, B, given, (len(node),), constants)
 
 
 class Gradients(NamedTuple):
@@ -162,7 +141,7 @@ class Gradients(NamedTuple):
     queries: Tensor | None = None  # of the features, (B, T, H, F)
 
 
-def _score_gradients(
+def score_gradients(
     call: GpuCall,
     p: Tensor,
     grad_output: Tensor | None,
@@ -188,22 +167,22 @@ def _score_gradients(
     else:
         D = 0
         DV = 0
-    q, k, v = (_read(x) for x in (call.query, call.key, call.value))
+    q, k, v = (contiguous_rows(x) for x in (call.query, call.key, call.value))
     if grad_output is None:
         go = v
     else:
-        go = _read(grad_output)
+        go = contiguous_rows(grad_output)
     operands, strides = call.edge_operands()
-    constants = _constants(wide, H, D=D, DV=DV, F=F) | {
+    constants = constants_of(wide, H, D=D, DV=DV, F=F) | {
         "GROUP": H // max(1, k.shape[2]),
         "CAPPED": call.softcap > 0,
     }
-    align, of_nodes = _strides(q, k, v, go)
+    align, of_nodes = strides_of(q, k, v, go)
     constants |= {"BY_EDGE": not products, "ALIGN": align}
     blocks = -(-H // constants["BH"])
     of_heads = written.attr
     if blocks > 1:
-        of_heads = _room(written.attr, q, blocks, B, E, F)
+        of_heads = room_for(written.attr, q, blocks, B, E, F)
     nodes = (q, k, v) if products else (None,) * 3
     read = (*nodes, *operands, projected.queries, projected.weight, call.word())
     rest = (p, go if products else None, *side, projected.sums)
@@ -215,20 +194,21 @@ def _score_gradients(
         given = (*read, *work[1:], call.source, call.edge, *rest, *results, *own, T, E)
         after = (hubs, *of_nodes, *strides, B, *call.numbers())
         passes = {"FIRST": first, "SECOND": second}
-        _walk(triton_sums.backward, work, B, given, after, constants | passes)
+        walk_rows(triton_sums.backward, work, B, given, after, constants | passes)
 
     work = schedule(call.ptr, call.order)
     for part in work.whole:
         launch(part, (None,) * 4, 0, True, True)
     if work.hubs is not None:
         pieces, owner, node, _ = work.hubs
-        delta, of_hubs = (_room(q, q, B, n, H) for n in (len(owner), len(node)))
+        delta, of_hubs = (room_for(q, q, B, n, H) for n in (len(owner), len(node)))
         query_acc, attr_acc = (
-            _room(x, q, B, len(owner), H, n) for x, n in ((written.query, D), (written.queries, F))
+            room_for(x, q, B, len(owner), H, n)
+            for x, n in ((written.query, D), (written.queries, F))
         )
         launch(pieces, (None, None, delta, None), len(node), True, False)
         places = torch.arange(len(node), device=q.device)
-        _merge(
+        merge_hubs(
             work.hubs._replace(node=places),
             delta.unsqueeze(-1),
             None,
@@ -238,16 +218,16 @@ def _score_gradients(
         )
         launch(pieces, (query_acc, attr_acc, of_hubs, owner), len(node), False, True)
         if attr_acc is not None:
-            _merge(work.hubs, attr_acc, None, None, written.queries, T=T)
+            merge_hubs(work.hubs, attr_acc, None, None, written.queries, T=T)
         if query_acc is not None:
             of_features = {"rows": written.queries, "weight": projected.weight}
-            _merge(work.hubs, query_acc, None, None, written.query, T=T, **of_features)
+            merge_hubs(work.hubs, query_acc, None, None, written.query, T=T, **of_features)
     if of_heads is not None and of_heads is not written.attr:
         assert written.attr is not None
         written.attr.copy_(of_heads.sum(0))
 
 
-def _merge(
+def merge_hubs(
     hubs: Hubs,
     acc: Tensor | None,
     peak: Tensor | None,
@@ -264,7 +244,7 @@ def _merge(
     """Merge the pieces of hubs into their nodes, and add ``rows`` (B, T, H, F) by ``weight``."""
     like = acc if acc is not None else peak
     assert like is not None
-    constants = _constants(like.dtype, like.shape[2], D=like.shape[3] if acc is not None else 0)
+    constants = constants_of(like.dtype, like.shape[2], D=like.shape[3] if acc is not None else 0)
     constants["F"] = 0 if rows is None else rows.shape[3]
     work = Work(LONG, hubs.node, hubs.first, hubs.first)
     given = (
@@ -282,7 +262,7 @@ def _merge(
         T,
         len(hubs.owner),
     )
-    _launch(triton_softmax.merge, work, like.shape[0], given, (), constants)
+    launch_rows(triton_softmax.merge, work, like.shape[0], given, (), constants)
 
 
 def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor) -> Tensor:
@@ -290,14 +270,14 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
     (ptr, index, edge, order), (B, _, H, D) = layout[:4], x.shape
     wide = dtype_of_sums(x)
     out = x.new_empty(B, edge.numel(), H, dtype=wide)
-    rows = _read(x)
-    others = _read(y)
-    align, strides = _strides(rows, others)
-    constants = _constants(wide, H, D=D) | {"GROUP": H // max(1, y.shape[2]), "ALIGN": align}
+    rows = contiguous_rows(x)
+    others = contiguous_rows(y)
+    align, strides = strides_of(rows, others)
+    constants = constants_of(wide, H, D=D) | {"GROUP": H // max(1, y.shape[2]), "ALIGN": align}
     work = schedule(ptr, order)
     for part in (*work.whole, *(() if work.hubs is None else work.hubs[:1])):
         given = (rows, others, *part[1:], index, edge, out, edge.numel())
-        _walk(triton_sums.edge_products, part, B, given, strides, constants)
+        walk_rows(triton_sums.edge_products, part, B, given, strides, constants)
     return out
 
 
@@ -317,11 +297,11 @@ def edge_sum(
     out = x.new_empty(
         x.shape[0], own[0].numel() - 1, groups if to_sources else weight.shape[2], x.shape[-1]
     )
-    _sums(weight, x, groups, to_sources, removed, own, out)
+    sums_pass(weight, x, groups, to_sources, removed, own, out)
     return out
 
 
-def _sums(
+def sums_pass(
     weight: Tensor,
     x: Tensor,
     groups: int,
@@ -338,14 +318,14 @@ def _sums(
         out.zero_()
         return
     weight = weight.detach().contiguous()
-    rows = _read(x)
+    rows = contiguous_rows(x)
     removed_b = 0
     if removed is not None:
         if len(removed) > 1:
             removed_b = E * heads
         removed = removed.expand(-1, -1, heads).contiguous().view(torch.uint8)
-    align, strides = _strides(rows)
-    constants = _constants(wide, H, D=D) | {
+    align, strides = strides_of(rows)
+    constants = constants_of(wide, H, D=D) | {
         "GROUP": heads // max(1, groups),
         "SUMMED": summed,
         "ALIGN": align,
@@ -353,7 +333,7 @@ def _sums(
 
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
         given = (weight, rows, removed, *work[1:], index, edge, *written, E, N)
-        _walk(
+        walk_rows(
             triton_sums.edge_sums,
             work,
             B,
@@ -368,14 +348,14 @@ def _sums(
     if work.hubs is not None:
         acc = x.new_empty((B, len(work.hubs.owner), H, D), dtype=wide)
         launch(work.hubs.pieces, (None, acc), True)
-        _merge(work.hubs, acc, None, None, out, T=N)
+        merge_hubs(work.hubs, acc, None, None, out, T=N)
 
 
 def edge_weights(score: Tensor, *layout: Tensor) -> tuple[Tensor, Tensor]:
     """``graphattn::edge_weights``: a softmax whose scores are all bias."""
     alpha = torch.empty_like(score, memory_format=torch.contiguous_format)
     lse = score.new_empty(score.shape[0], layout[3].numel(), score.shape[2])
-    _softmax(
+    softmax_pass(
         _of_scores(score, layout, score.detach()),
         None,
         lse,
@@ -395,7 +375,7 @@ def edge_weights_backward(alpha: Tensor, grad: Tensor, grad_lse: Tensor, *layout
     call = _of_scores(alpha, layout, None)
     written = Gradients(bias=result)
     rest = (share, None, None, Projected())
-    _score_gradients(call, alpha.contiguous(), None, side, written, *rest, products=False)
+    score_gradients(call, alpha.contiguous(), None, side, written, *rest, products=False)
     return result
 
 
@@ -431,105 +411,3 @@ def probe(device: torch.device) -> None:
     alpha, _ = edge_weights(torch.zeros(1, 1, 1, device=device), *layout)
     if float(alpha) != 1.0:
         raise RuntimeError(f"one edge got a weight of {float(alpha)}")
-
-
-def as_sums(x: Tensor | None, like: Tensor) -> Tensor | None:
-    """Contiguous, in the dtype of sums over nodes ``like``."""
-    if x is None:
-        return None
-    return x.detach().to(dtype_of_sums(like)).contiguous()
-
-
-def _read(x: Tensor) -> Tensor:
-    """Nodes whose rows are contiguous."""
-    x = x.detach()
-    if x.stride(-1) == 1:
-        return x
-    return x.contiguous()
-
-
-def _strides(*nodes: Tensor) -> tuple[int, tuple[int, ...]]:
-    """A divisor of the strides of nodes, known to the compiler, and the strides in that unit."""
-    strides = [stride for x in nodes for stride in x.stride()[:3]]
-    unit = math.gcd(16, *strides)
-    return unit, tuple(stride // unit for stride in strides)
-
-
-def _room(wanted: Any, like: Tensor, *shape: int) -> Any:
-    """Memory for sums, if their result is requested."""
-    if wanted is None:
-        return None
-    return like.new_empty(shape, dtype=dtype_of_sums(like))
-
-
-def _constants(wide: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
-    """The constants of a compiled kernel: heads, widths, and rows and edges per program."""
-    blocks = {f"B{name}": triton.next_power_of_2(max(1, width)) for name, width in widths.items()}
-    most = max(blocks.values())
-    per_program = heads_at_once(heads, *widths.values(), numbers=NUMBERS)
-    numbers = most * per_program
-    held = HELD
-    most_warps = 8
-    if widths.get("F"):
-        held //= 4
-        most_warps = 4
-    if wide == torch.float64:
-        held //= 4
-    warps = max(1, min(most_warps, numbers * LONG // (32 * HELD)))
-    edges = max(1, min(LONG, held * 32 * warps // numbers))
-    if wide == torch.float64:
-        wide_type = tl.float64
-    else:
-        wide_type = tl.float32
-    return {
-        "H": heads,
-        **widths,
-        **blocks,
-        "BH": per_program,
-        "BE": edges,
-        "WIDE": wide_type,
-        "num_warps": warps,
-    }
-
-
-def _walk(
-    kernel: Any,
-    work: Work,
-    batch: int,
-    given: tuple[Any, ...],
-    rest: tuple[Any, ...],
-    constants: dict[str, Any],
-) -> None:
-    """Programs that each walk neighbouring rows, which along a curve share sources in L1."""
-    rows = work.node.numel()
-    blocks = -(-constants["H"] // constants["BH"])
-    each = max(1, min(ROWS, rows * batch * blocks // ENOUGH))
-    _launch(kernel, work, batch, given, (rows, each, *rest), constants, -(-rows // each))
-
-
-def _launch(
-    kernel: Any,
-    work: Work,
-    batch: int,
-    given: tuple[Any, ...],
-    rest: tuple[Any, ...],
-    constants: dict[str, Any],
-    rows: int | None = None,
-) -> None:
-    """A program for each row and block of heads, for as many batch elements as a grid can have."""
-    if rows is None:
-        rows = work.node.numel()
-    blocks = -(-constants["H"] // constants["BH"])
-    if rows * batch * blocks == 0:
-        return
-    constants = constants | {"BE": min(work.block, constants["BE"])}
-    step = max(1, BATCHES // blocks)
-    with _on(work.node):
-        for first in range(0, batch, step):
-            kernel[(rows, min(step, batch - first) * blocks)](*given, first, *rest, **constants)
-
-
-def _on(x: Tensor) -> AbstractContextManager[Any]:
-    if not x.is_cuda or x.get_device() == torch.cuda.current_device():
-        return nullcontext()
-    return torch.cuda.device(x.device)

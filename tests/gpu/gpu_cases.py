@@ -524,17 +524,17 @@ def _walked(edge_to: str, device: torch.device) -> list[dict[str, Any]]:
     reasons = without_kernels(device)
     if device.type != "cuda" or reasons:
         return [{"backend": "edges", "ok": None, "refused": reasons or ["no CUDA"]}]
-    from graphattn.kernels import edges_triton
+    from graphattn.kernels import launches
 
     expected = results(torch.device("cpu"), torch.float64)
     found = []
-    before = edges_triton.ENOUGH
+    before = launches.ENOUGH
     for enough in (before, 1):
-        edges_triton.ENOUGH = enough
+        launches.ENOUGH = enough
         try:
             found.append(results(device, torch.float16))
         finally:
-            edges_triton.ENOUGH = before
+            launches.ENOUGH = before
     differ = [i for i, (x, y) in enumerate(zip(*found, strict=True)) if not torch.equal(x, y)]
     error = max(
         float((x.cpu().double() - y).abs().max() / y.abs().max())

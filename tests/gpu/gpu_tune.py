@@ -10,7 +10,7 @@ import torch
 
 from graphattn.backends.device import without_kernels
 
-#: HELD and ROWS of ``kernels/edges_triton.py``, or constants of every launch.
+#: HELD and ROWS of ``kernels/launches.py``, or constants of every launch.
 VARIANTS: dict[str, dict[str, int]] = {
     "as it is": {},
     "HELD 16": {"HELD": 16},
@@ -43,21 +43,21 @@ def measured(shape: str, variant: str, device: torch.device) -> dict[str, Any]:
 @contextmanager
 def varied(variant: dict[str, int]) -> Iterator[None]:
     """Kernels launched with other constants."""
-    from graphattn.kernels import edges_triton
+    from graphattn.kernels import edges_triton, launches
 
-    before = edges_triton._constants
-    options = {name: getattr(edges_triton, name) for name in ("HELD", "ROWS")}
+    before = edges_triton.constants_of
+    options = {name: getattr(launches, name) for name in ("HELD", "ROWS")}
     launch = {name: value for name, value in variant.items() if name not in options}
     for name in options:
-        setattr(edges_triton, name, variant.get(name, options[name]))
+        setattr(launches, name, variant.get(name, options[name]))
 
     def constants(*sizes: Any, **widths: int) -> dict[str, Any]:
         return before(*sizes, **widths) | launch
 
-    edges_triton._constants = constants
+    edges_triton.constants_of = constants
     try:
         yield
     finally:
-        edges_triton._constants = before
+        edges_triton.constants_of = before
         for name, value in options.items():
-            setattr(edges_triton, name, value)
+            setattr(launches, name, value)

@@ -31,6 +31,7 @@ from graphattn.kernels import (
     edge_pairs,
     edges_op,
     edges_triton,
+    launches,
     row_work,
 )
 from graphattn.kernels import bytes_moved as bytes_model
@@ -166,9 +167,9 @@ def rows_of_a_program():
 
     def results(each):
         with_rows = lambda: patched(  # noqa: E731
-            edges_triton, "ROWS", each, lambda: found(run, SMALL, given, options, False)
+            launches, "ROWS", each, lambda: found(run, SMALL, given, options, False)
         )
-        return patched(edges_triton, "ENOUGH", 1, with_rows)
+        return patched(launches, "ENOUGH", 1, with_rows)
 
     for cut in (row_work.PIECE, 2):
         one, some = (patched(row_work, "PIECE", cut, lambda n=n: results(n)) for n in (1, 2))
@@ -406,8 +407,8 @@ CASES = {
     "parts": lambda: patched(row_work, "PIECE", 8, parts),
     "pairs, hubs in pieces": lambda: in_pieces(pairs),
     "rows of a program": rows_of_a_program,
-    "all rows in a program": lambda: patched(edges_triton, "ENOUGH", 1, lambda: case(**EVERYTHING, batch=2)),
-    "pairs, all rows in a program": lambda: patched(edges_triton, "ENOUGH", 1, lambda: in_pieces(pairs)),
+    "all rows in a program": lambda: patched(launches, "ENOUGH", 1, lambda: case(**EVERYTHING, batch=2)),
+    "pairs, all rows in a program": lambda: patched(launches, "ENOUGH", 1, lambda: in_pieces(pairs)),
     "additive": additive,
     "additive in float16": lambda: additive(torch.float16),
     "additive in float16, hubs in pieces": lambda: in_pieces(
@@ -417,9 +418,9 @@ CASES = {
     "bytes moved, everything": lambda: bytes_moved(torch.float32, (4, 4), features=3, bias=True, keep=False),
     "bytes moved, halves": lambda: bytes_moved(torch.bfloat16, (4, 4), features=3, bias=True),
     "additive, hubs in pieces": lambda: in_pieces(lambda: additive(torch.float32, 0.2, False, (1, 3, 13))),
-    "edges in blocks": lambda: patched(edges_triton, "HELD", 16, lambda: case(**EVERYTHING)),
+    "edges in blocks": lambda: patched(launches, "HELD", 16, lambda: case(**EVERYTHING)),
     "heads in blocks": lambda: patched(
-        edges_triton, "NUMBERS", 16, lambda: case(heads=(6, 3), features=3, bias=True)
+        launches, "NUMBERS", 16, lambda: case(heads=(6, 3), features=3, bias=True)
     ),
     "float32": lambda: case(dtype=torch.float32, bias=True, drop=0.3),
     "float16": lambda: case(dtype=torch.float16, heads=(6, 3), bias=True, features=2),

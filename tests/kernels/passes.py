@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 import graphattn as ga
 from graphattn.backends import edges, scored
 from graphattn.backends.request import Request
-from graphattn.kernels import additive_triton, attention_triton, edges_triton
+from graphattn.kernels import additive_triton, attention_triton, edges_triton, launches
 from graphattn.nn.scores import Additive
 from graphattn.nn.scores.base import LayerScore
 
@@ -98,9 +98,9 @@ def main() -> None:
     """Print what is added."""
     no_device.run = counted
     edges._has_kernels = lambda device: True  # type: ignore[assignment]
-    edges_triton._launch = launched
+    for module in (launches, edges_triton, additive_triton):
+        module.launch_rows = launched
     attention_triton._launch = launched
-    additive_triton._launch = launched
     size = N * H * D * 2
     plain = step()
     told = {}

@@ -53,8 +53,10 @@ def watched(call):
 def test_the_edge_kernels(monkeypatch):
     edges_triton = pytest.importorskip("graphattn.kernels.edges_triton")
     attention_triton = pytest.importorskip("graphattn.kernels.attention_triton")
-    for module in (edges_triton, attention_triton):
-        monkeypatch.setattr(module, "_launch", lambda *_: None)
+    launches = pytest.importorskip("graphattn.kernels.launches")
+    for module in (launches, edges_triton):
+        monkeypatch.setattr(module, "launch_rows", lambda *_: None)
+    monkeypatch.setattr(attention_triton, "_launch", lambda *_: None)
     monkeypatch.setattr(row_work, "PIECE", 16)
     graph = graphs.random_sources(60, 7) | graphs.global_tokens(60, [3])
     node, layout = torch.randn(1, 60, 4, 8), (*by_target(graph), *by_source(graph))
