@@ -298,16 +298,16 @@ def _later(place: Tensor, runs: Runs) -> Tensor:
     By a wavelet matrix of the places: bit after bit, the highest first, sources are parted by the
     bit, in their order, and a run stays an interval in the part that its target's bit names.
     """
-    own = place[runs.row]
+    target_place = place[runs.row]
     lo = runs.lo
     hi = runs.hi
-    count = torch.zeros_like(own)
+    count = torch.zeros_like(target_place)
     for power in reversed(range(int(place.max()).bit_length())):
         has_bit = (place >> power) & 1 == 1
         before = torch.cat((torch.zeros(1, dtype=torch.int64), torch.cumsum(has_bit, 0)))
         first = before[lo]
         last = before[hi]
-        with_bit = (own >> power) & 1 == 1
+        with_bit = (target_place >> power) & 1 == 1
         count += torch.where(with_bit, 0, last - first)
         without = place.numel() - int(before[-1])  # these come first
         lo = torch.where(with_bit, without + first, lo - first)
