@@ -357,7 +357,7 @@ def test_figures_are_ours_first_and_then_the_closest_peer(tmp_path):
     assert part["complete"]
     names = [row["name"] for row in part["figures"]]
     assert names[0] == "a prepared call"
-    assert part["figures"][-1]["who"] == "SDPA, all pairs"
+    assert part["figures"][-1]["who"].startswith("SDPA")
     for row in part["figures"]:
         assert row["card"] == "CPU"
         assert row["training_ms"] > 0
@@ -365,10 +365,12 @@ def test_figures_are_ours_first_and_then_the_closest_peer(tmp_path):
 
 
 def test_tuning_is_walked_through_without_a_gpu(tmp_path):
+    import gpu_tune
+
     status, said, found = first_run("--device", "cpu", "--part", "tune", folder=tmp_path)
     assert status == 0, said
     rows = found["parts"]["tune"]["rows"]
-    assert len(rows) == 14
+    assert len(rows) == len(gpu_tune.SHAPES) * len(gpu_tune.VARIANTS)
     assert all(row["left_out"] for row in rows)
 
 
