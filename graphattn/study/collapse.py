@@ -8,12 +8,15 @@ import numpy as np
 
 GAP = 0.1
 """Least distance of two groups of scores, in units of the score."""
+WIDTH = 0.01
+"""Least width that a group counts with: scores of few answers are often equal by chance."""
 _RATIOS = {3: 81.0, 4: 10.3, 5: 4.8, 6: 3.1, 7: 2.3, 8: 1.8, 9: 1.5}
 _RATIO = 1.3  # from 10 seeds on
 RULE = (
     f"Runs count as collapsed where the widest gap between their sorted scores is {GAP:g} or more, "
-    "and wider than each of the two groups beside it by a factor that one normal sample in 50 "
-    f"exceeds ({_RATIOS[5]:g} of 5 seeds, {_RATIOS[6]:g} of 6, {_RATIO:g} of 10 and more)."
+    f"and wider than each of the two groups beside it, or than {WIDTH:g}, by a factor that one "
+    f"normal sample in 50 exceeds ({_RATIOS[5]:g} of 5 seeds, {_RATIOS[6]:g} of 6, {_RATIO:g} of "
+    "10 and more)."
 )
 
 
@@ -43,6 +46,7 @@ def groups_of(scores: Sequence[float]) -> Groups | None:
         >>> print(groups_of([0.98, 0.13, 0.99, 0.98, 0.98, 0.99]))
         1 of 6 runs about 0.130, 5 about 0.984
         >>> groups_of([0.98, 0.93, 0.99, 0.98, 0.98, 0.99])
+        >>> groups_of([0.5, 0.5, 0.7])
     """
     x = sorted(scores)
     if len(x) < min(_RATIOS) or not all(map(math.isfinite, x)):
@@ -51,7 +55,7 @@ def groups_of(scores: Sequence[float]) -> Groups | None:
     cut = int(gaps.argmax()) + 1
     low = x[:cut]
     high = x[cut:]
-    widest = max(low[-1] - low[0], high[-1] - high[0])
+    widest = max(low[-1] - low[0], high[-1] - high[0], WIDTH)
     gap = float(gaps[cut - 1])
     if gap < GAP or gap <= _RATIOS.get(len(x), _RATIO) * widest:
         return None

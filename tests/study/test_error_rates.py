@@ -6,7 +6,7 @@ from scipy import stats
 
 from graphattn.errors import OptionError
 from graphattn.study.claims import COLLAPSED, KEPT, NOT_DECIDED, Claim, Pairs, judged
-from graphattn.study.collapse import typical_pairs, typical_runs
+from graphattn.study.collapse import groups_of, typical_pairs, typical_runs
 from graphattn.study.error_rates import CASES, EQUAL_MEANS, HEAD, NOTE, cells, rates, simulated
 from graphattn.study.statistics import (
     MEAN,
@@ -81,6 +81,16 @@ def test_an_interquartile_mean_is_bootstrapped_within_each_arm():
         np.quantile(differences, (0.025, 0.975)), abs=0.003
     )
     assert np.isnan(iqm_interval(one[:9].tolist()).low)
+
+
+def test_equal_scores_of_few_answers_are_no_group_by_themselves():
+    """Normal scores of deviation .1, rounded to 20 answers: two of three seeds are often equal."""
+    assert groups_of([0.5, 0.5, 0.7]) is None
+    assert groups_of([0.13, 0.99, 0.99]) is not None
+    assert groups_of([0.13, 1.0, 1.0, 1.0, 1.0, 1.0]) is not None
+    random = np.random.default_rng(0)
+    scores = np.round((0.5 + 0.1 * random.normal(size=(2_000, 3))) * 20) / 20
+    assert sum(groups_of(each) is not None for each in scores.tolist()) <= 0.02 * 2_000
 
 
 def test_typical_runs_are_those_above_the_gap_if_two_thirds_are():
