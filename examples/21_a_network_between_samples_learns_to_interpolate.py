@@ -125,7 +125,10 @@ class Case:
             ga.graphs.knn(nodes, 6, queries=self.queries),
         ]
         if seed is not None:
-            graphs = [ga.graphs.degree_matched_random(graph, seed=seed) for graph in graphs]
+            graphs = [
+                ga.graphs.degree_matched_random(graph, seed=seed, keep="in-degrees")
+                for graph in graphs
+            ]
         self.down, self.between, self.up = graphs
 
     def corrected(self, model: torch.nn.Module, turn: torch.Tensor) -> torch.Tensor:

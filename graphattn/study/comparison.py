@@ -12,19 +12,21 @@ import torch
 from ..arguments import number as checked_number
 from ..arguments import one_of, positive, real, several, shown, text, whole
 from ..errors import GraphError, OptionError
+from ..graphs.of_graphs.controls import reads_later
 from .answerable import check_data
 from .arms import Graphs, graphs_of
 from .controls import (
     ALL_CONTROLS,
     CONTROLS,
     DRAWN,
+    REWIRED,
     alone,
     everything,
     is_structured,
     permuted,
-    reads_later,
+    reach_matched,
     rewired,
-    swapped,
+    same_in_degrees,
 )
 from .data import Data
 from .metrics import CONTROL, METRICS
@@ -33,6 +35,19 @@ from .own import CustomModel, network_of
 from .records import as_json
 
 EQUAL = ("steps", "operations", "time")
+#: Names of controls of an arm.
+_NAMES = {
+    "rewired": "rewired {}",
+    "in-degrees": "in-degrees of {}",
+    "reach-matched": "reach-matched {}",
+}
+#: What drawings of samples' own graphs keep, in keys of trials.
+_DRAWINGS = {
+    "permuted": "permuted",
+    "rewired": "degrees",
+    "in-degrees": "in-degrees",
+    "reach-matched": "degrees and reach",
+}
 OWN_POSITIONS = "the module's"
 """Positions of :class:`CustomModel`: what its module makes of the places, if anything, is not
 known.
@@ -195,7 +210,7 @@ class Comparison:
                 f"positions must be one or several of {', '.join(POSITIONS)}, got none"
             )
         whole(self.token, "token", 0, below=max(1, self.data.num_nodes))
-        if {"rewired", "swapped"} & {*self.controls} and whole(self.draws, "draws") < 3:
+        if {*REWIRED} & {*self.controls} and whole(self.draws, "draws") < 3:
             raise OptionError(
                 f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}"
             )
@@ -236,6 +251,8 @@ class Comparison:
         #: A hash of the edges of each arm and each control that is drawn once.
         self.edges = {name: graphs.digest() for name, graphs in self.graphs.items()}
         self.costs: dict[str, dict[str, dict[str, float]]] = {}
+        #: Controls that do not exist, with the reason and what there is instead.
+        self.missing: dict[str, str] = {}
         self._add_controls()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -290,10 +307,7 @@ class Comparison:
         for name in structured:
             if "permuted" in self.controls and not causal:
                 self._add_permuted(name)
-            if "rewired" in self.controls:
-                self._name(f"rewired {name}", "rewired", name)
-            if "swapped" in self.controls and self._can_swap(name):
-                self._name(f"swapped {name}", "swapped", name)
+            self._add_rewirings(name)
         if "shuffled" in self.controls:
             name = [*structured, first][0]
             self._name(f"shuffled labels, {name}", "shuffled", name)
@@ -305,10 +319,42 @@ class Comparison:
         else:
             self._name(f"permuted {name}", "permuted", name)
 
-    def _can_swap(self, name: str) -> bool:
-        """True if swaps make another graph; of a star, for one, they do not."""
+    def _add_rewirings(self, name: str) -> None:
+        """Controls of other edges; in-degrees alone where no other graph has both degrees."""
+        kinds = [kind for kind in REWIRED if kind in self.controls]
+        if "rewired" in kinds and not self._is_drawn("rewired", name):
+            kinds.remove("rewired")
+            self.missing[f"rewired {name}"] = (
+                f"none exists: swaps find no other graph with the degrees of {name}; there is a "
+                "control of the same in-degrees instead, which reaches other nodes, and more of "
+                "them"
+            )
+            if "in-degrees" not in kinds:
+                kinds.append("in-degrees")
+        if "reach-matched" in kinds:
+            why = self._why_not_matched(name)
+            if why:
+                kinds.remove("reach-matched")
+                self.missing[f"reach-matched {name}"] = f"none exists: {why}"
+        for kind in kinds:
+            self._name(_NAMES[kind].format(name), kind, name)
+
+    def _why_not_matched(self, name: str) -> str:
+        """The reason why no rewiring of an arm has its reach; nothing if some do."""
+        layers = self.graphs[name].layers
+        if len(set(layers)) > 1:
+            return "layers of the arm differ, and reach is matched of equal layers"
+        try:
+            if self._is_drawn("reach-matched", name):
+                return ""
+        except GraphError as error:
+            return str(error)
+        return f"swaps find no other graph with the degrees and the reach of {name}"
+
+    def _is_drawn(self, kind: str, name: str) -> bool:
+        """True if a drawing is another graph; swaps of a star, for one, are none."""
         before = self.graphs[name].few().digest()
-        draws = (self.drawn("swapped", name, 0, draw, few=True) for draw in range(self.draws))
+        draws = (self.drawn(kind, name, 0, draw, few=True) for draw in range(self.draws))
         return any(graphs.digest() != before for graphs in draws)
 
     def _add(self, name: str, kind: str, of: str, graphs: Graphs) -> None:
@@ -367,9 +413,11 @@ class Comparison:
         if kind == "permuted":
             return permuted(graphs, self.permutations * seed + draw)
         number = self.draws * seed + draw
-        if kind == "swapped":
-            return swapped(graphs, number, self.data.causal)
-        return rewired(graphs, number, self.data.causal)
+        if kind == "in-degrees":
+            return same_in_degrees(graphs, number, self.data.causal)
+        if kind == "reach-matched":
+            return reach_matched(graphs, number, self.model.layers)
+        return rewired(graphs, number)
 
     def read_by(self, name: str) -> str:
         """The name of the graphs that an arm or a control reads."""
@@ -394,7 +442,7 @@ class Comparison:
             number = self.permutations * seed + draw
         else:
             number = self.draws * seed + draw
-        return f"{self.edges[of]} {kind} {number}"
+        return f"{self.edges[of]} {_DRAWINGS[kind]} {number}"
 
     def identity(self) -> str:
         """A hash of all that must be the same when a study goes on."""

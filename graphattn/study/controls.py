@@ -3,17 +3,20 @@
 import numpy as np
 import torch
 
+from ..analyse import receptive_field
 from ..convert import from_edge_index
 from ..errors import ControlError, GraphError
 from ..graph import AttentionGraph
 from ..graphs import causal, degree_matched_random, full, self_loops
-from ..graphs.of_graphs.controls import swapped_causal
+from ..graphs.of_graphs.controls import WITHIN, reads_later
 from .arms import Graphs
 
 CONTROLS = ("self", "full", "rewired", "permuted", "shuffled")
 """Controls by default."""
-ALL_CONTROLS = (*CONTROLS[:3], "swapped", *CONTROLS[3:])
-DRAWN = ("rewired", "swapped", "permuted")
+ALL_CONTROLS = (*CONTROLS[:3], "in-degrees", "reach-matched", *CONTROLS[3:])
+REWIRED = ("rewired", "in-degrees", "reach-matched")
+"""Controls of other edges, ``draws`` of them for each seed."""
+DRAWN = (*REWIRED, "permuted")
 """Controls that are drawn, several for each seed."""
 
 
@@ -49,56 +52,75 @@ def _between(graph: AttentionGraph, is_causal: bool) -> bool:
     return graph._num_loops() < graph.num_edges < all_pairs
 
 
-def rewired(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:
-    """The degree-matched control: as many random sources per target as before; self-loops stay.
-
-    Raises:
-        ControlError: If a degree or a self-loop is another one than in the graph.
-    """
-    if is_causal:
-        rewirings = graphs.map(lambda graph: rewired_causal(graph, seed))
-    else:
-        rewirings = graphs.map(lambda graph: degree_matched_random(graph, seed))
-    originals = graphs.layers + graphs.each
-    for before, after in zip(originals, rewirings.layers + rewirings.each, strict=True):
-        assert_matched(before, after)
-    return rewirings
-
-
-def swapped(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:
-    """The control that keeps in- and out-degrees, symmetry, causality and self-loops.
+def rewired(graphs: Graphs, seed: int) -> Graphs:
+    """The control that keeps both degrees, symmetry, causality and self-loops: Maslov's swaps.
 
     Raises:
         ControlError: If one of them is another than in the graph.
     Source:
         Maslov and Sneppen 2002, "Specificity and stability in topology of protein networks".
     """
+    results = graphs.map(lambda graph: degree_matched_random(graph, seed))
+    _assert_swapped(graphs, results)
+    return results
 
-    def swaps(graph: AttentionGraph) -> AttentionGraph:
-        if is_causal:
-            return swapped_causal(graph, seed)
-        if graph.is_symmetric:
-            return degree_matched_random(graph, seed, keep="symmetric")
-        return degree_matched_random(graph, seed, keep="both")
 
-    results = graphs.map(swaps)
-    originals = graphs.layers + graphs.each
-    for before, after in zip(originals, results.layers + results.each, strict=True):
+def reach_matched(graphs: Graphs, seed: int, layers: int) -> Graphs:
+    """The rewiring whose nodes also depend on as many nodes in ``layers`` layers, within 5 %.
+
+    A sample's own graph of which none is found stays as it is.
+
+    Raises:
+        GraphError: If none is found of a graph that all samples share.
+        ControlError: If the control lost what it is to keep.
+    """
+
+    def matched(graph: AttentionGraph) -> AttentionGraph:
+        try:
+            return degree_matched_random(graph, seed, layers=layers)
+        except GraphError:
+            if graphs.each:
+                return graph
+            raise
+
+    results = graphs.map(matched)
+    _assert_swapped(graphs, results)
+    return results
+
+
+def same_in_degrees(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:
+    """The control that keeps in-degrees and self-loops alone, and causality if it must.
+
+    Raises:
+        ControlError: If a degree or a self-loop is another one than in the graph.
+    """
+    if is_causal:
+        results = graphs.map(lambda graph: rewired_causal(graph, seed))
+    else:
+        results = graphs.map(lambda graph: degree_matched_random(graph, seed, keep="in-degrees"))
+    for before, after in _pairs(graphs, results):
+        assert_matched(before, after)
+    return results
+
+
+def _pairs(graphs: Graphs, results: Graphs) -> list[tuple[AttentionGraph, AttentionGraph]]:
+    before = graphs.layers + graphs.each
+    return list(zip(before, results.layers + results.each, strict=True))
+
+
+def _assert_swapped(graphs: Graphs, results: Graphs) -> None:
+    for before, after in _pairs(graphs, results):
         assert_matched(before, after)
         if not torch.equal(before.out_degree, after.out_degree):
             raise ControlError(f"swaps of {before.name} changed out-degrees")
         if before.is_symmetric and not after.is_symmetric:
             raise ControlError(f"swaps of {before.name} lost symmetry")
-    return results
-
-
-def reads_later(graph: AttentionGraph) -> bool:
-    """Whether some node reads one that comes after it."""
-    return bool((graph.source > graph.target).any())
+        if reads_later(after) and not reads_later(before):
+            raise ControlError(f"swaps of {before.name} read a later node")
 
 
 def rewired_causal(graph: AttentionGraph, seed: int) -> AttentionGraph:
-    """As :func:`graphattn.graphs.degree_matched_random`, drawn from earlier nodes alone.
+    """As ``degree_matched_random(keep="in-degrees")``, drawn from earlier nodes alone.
 
     Raises:
         GraphError: If the graph reads a later node, or repeats an edge.
@@ -142,7 +164,9 @@ def permuted(graphs: Graphs, seed: int = 0) -> Graphs:
     return graphs.map(relabelled)
 
 
-def kept_by(before: AttentionGraph, after: AttentionGraph, is_permuted: bool) -> list[str]:
+def kept_by(
+    before: AttentionGraph, after: AttentionGraph, is_permuted: bool, layers: int
+) -> list[str]:
     """What a control keeps of a graph, in words."""
     if is_permuted:
         return ["all but the places of nodes"]
@@ -153,4 +177,12 @@ def kept_by(before: AttentionGraph, after: AttentionGraph, is_permuted: bool) ->
         words.append("out-degrees")
     if before.is_symmetric and after.is_symmetric:
         words.append("symmetry")
+    wanted = _mean_reach(before, layers)
+    if abs(_mean_reach(after, layers) - wanted) <= WITHIN * wanted:
+        words.append("reach")
     return words
+
+
+def _mean_reach(graph: AttentionGraph, layers: int) -> float:
+    """Nodes that a node depends on, in the mean."""
+    return float(receptive_field([graph] * layers, residual=True).sizes[-1].double().mean())

@@ -22,7 +22,8 @@ _KINDS: dict[str, tuple[str, Any]] = {
     "self": ("s", "-"),
     "rewired": ("v", (0, (5, 1.5))),
     "permuted": ("D", (0, (1, 1.2))),
-    "swapped": ("<", (0, (3, 1.5))),
+    "in-degrees": ("<", (0, (3, 1.5))),
+    "reach-matched": (">", (0, (3, 1, 1, 1))),
     "shuffled": ("x", ":"),
 }
 _DASHES: tuple[Any, ...] = ((0, (4, 2)), (0, (8, 2, 1, 2)), (0, (2, 3)))  # of baselines

@@ -71,7 +71,8 @@ def _keeps(comparison: Comparison, name: str, graphs: Graphs) -> list[str] | Non
     if kind not in DRAWN:
         return None
     pairs = zip(comparison.graphs[of].some(), graphs.some(), strict=True)
-    kept = [kept_by(before[0], after[0], kind == "permuted") for before, after in pairs]
+    layers = comparison.model.layers
+    kept = [kept_by(before[0], after[0], kind == "permuted", layers) for before, after in pairs]
     return [word for word in kept[0] if all(word in words for words in kept)]
 
 
@@ -273,9 +274,13 @@ def reference(comparison: Comparison) -> str | None:
 
 
 def warnings_of(comparison: Comparison, plan: dict[str, dict[str, Any]]) -> list[str]:
-    """Readouts that cannot depend on all that is asked, with the theorem; it may be the point."""
+    """Controls that do not exist, and readouts that cannot depend on all that is asked.
+
+    The latter with the theorem; it may be the point.
+    """
     L = comparison.model.layers
-    return [
+    missing = [f"{comparison.name}, {name}: {why}" for name, why in comparison.missing.items()]
+    return missing + [
         f"{comparison.name}, {name}: after {L} layer{'s' * (L > 1)} its readout depends on "
         f"{arm['reached']:.1%} of what it may need; of the rest the Jacobian is zero, whatever is "
         "trained"

@@ -215,7 +215,7 @@ def _predictions(results: Results) -> list[Block]:
         "on all pairs GD-WL), so that no model scores better than the best function of colours "
         "does. It is computed from what is held out, or from all samples where each seed draws a "
         "test of its own, which luck may then exceed; shown where it is no perfect score, and of "
-        "no module of a user. Of a rewired arm, the first one that is drawn; "
+        "no module of a user. Of a control that is drawn, the first drawing; "
         "but where a law gives ceilings, every draw has its own, and their mean stands here, with "
         "the mean of what they reach."
     )

@@ -52,7 +52,7 @@ def redrawn(shape: Hierarchy, seed: int) -> Hierarchy:
     def other(graph: Any) -> Any:
         if graph is None:
             return None
-        return degree_matched_random(graph, seed=int(draw.integers(1 << 31)))
+        return degree_matched_random(graph, seed=int(draw.integers(1 << 31)), keep="in-degrees")
 
     def around(near: CellNeighbours) -> CellNeighbours:
         old = near.graph

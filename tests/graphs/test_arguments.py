@@ -256,7 +256,7 @@ NETWORK = [
     ),
     (
         lambda: g.degree_matched_random(g.full(3), keep="out"),
-        'keep must be "in", "both" or "symmetric", got \'out\'',
+        'keep must be "degrees" or "in-degrees", got \'out\'',
     ),
     (lambda: g.degree_matched_random(g.full(10**6)), "degree_matched_random .* would take"),
     (lambda: g.degree_matched_random(g.ball_query(FIVE, 9.0, 7)), "graph must not repeat edges"),

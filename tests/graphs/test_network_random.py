@@ -11,7 +11,7 @@ from graphattn import from_edge_index, from_rule, graphs
 from graphattn.convert import to_networkx, to_scipy
 from graphattn.errors import GraphError
 from graphattn.graphs.network.random import laplacian_gap as measured_gap
-from graphattn.graphs.of_graphs.controls import swapped_causal
+from graphattn.graphs.of_graphs import controls
 
 
 def assert_simple(graph):
@@ -112,7 +112,7 @@ def table():
     yield graphs.full(3) - graphs.full(3)
 
 
-@pytest.mark.parametrize("keep", ["in", "both"])
+@pytest.mark.parametrize("keep", ["in-degrees", "degrees"])
 def test_degrees_and_self_loops_are_kept(keep):
     for graph in table():
         for seed in (0, 5):
@@ -120,7 +120,7 @@ def test_degrees_and_self_loops_are_kept(keep):
             assert not control.is_rule
             assert not control.has_repeated_edges
             assert torch.equal(control.in_degree, graph.in_degree)
-            if keep == "both":
+            if keep == "degrees":
                 assert torch.equal(control.out_degree, graph.out_degree)
             if graph.is_square:
                 assert torch.equal(control.mask().diagonal(), graph.mask().diagonal())
@@ -129,31 +129,87 @@ def test_degrees_and_self_loops_are_kept(keep):
             assert torch.equal(order, torch.arange(control.num_edges))
 
 
-def test_symmetric_swaps_keep_degrees_self_loops_and_symmetry():
+def test_swaps_of_a_symmetric_graph_keep_symmetry():
     window = graphs.sliding_window(53, 5, causal=False)
-    for graph in (window, graphs.full(0), graphs.full(5), window - graphs.self_loops(53)):
-        control = graphs.degree_matched_random(graph, 3, keep="symmetric")
+    cells = graphs.documents(torch.arange(53) // 6)
+    for graph in (window, cells, graphs.full(0), graphs.full(5), window - graphs.self_loops(53)):
+        control = graphs.degree_matched_random(graph, 3)
         assert control.is_symmetric
         assert not control.has_repeated_edges
         assert torch.equal(control.in_degree, graph.in_degree)
         assert torch.equal(control.mask().diagonal(), graph.mask().diagonal())
+    assert (graphs.degree_matched_random(cells, 3) & cells).num_edges < 0.4 * cells.num_edges
     ring = graphs.circulant(401, (-2, -1, 1, 2))
-    control = graphs.degree_matched_random(ring, 3, keep="symmetric")
+    control = graphs.degree_matched_random(ring, 3)
     assert (control & ring).num_edges < 50  # 16 are expected of 1604
-    with pytest.raises(GraphError, match="needs a symmetric graph"):
-        graphs.degree_matched_random(graphs.causal(5), keep="symmetric")
 
 
-def test_causal_swaps_keep_both_degrees_and_read_no_later_node():
+def test_swaps_of_a_causal_graph_read_no_later_node():
     """A causal window is the only graph of its degrees: no sum of distances is smaller."""
     window = graphs.sliding_window(53, 5)
-    assert swapped_causal(window, 7).equals(window)
+    assert graphs.degree_matched_random(window, 7).equals(window)
     graph = from_rule(lambda t, s: (t >= s) & ((7 * t + s * s + t * s) % 11 < 4), 53)
-    control = swapped_causal(graph, 7)
+    control = graphs.degree_matched_random(graph, 7)
     assert bool((control.source <= control.target).all())
     assert torch.equal(control.in_degree, graph.in_degree)
     assert torch.equal(control.out_degree, graph.out_degree)
     assert (control & graph).num_edges < 0.7 * graph.num_edges
+
+
+def mean_reach(graph, layers):
+    """Nodes that a node depends on in so many layers, in the mean, by products of the mask."""
+    step = (graph.mask() | torch.eye(graph.num_nodes, dtype=torch.bool)).double()
+    return float((torch.linalg.matrix_power(step, layers) > 0).double().sum(1).mean())
+
+
+POINTS = torch.rand(67, 3, generator=torch.Generator().manual_seed(0))
+CLOSE = {
+    "grid": graphs.grid_neighbourhood((8, 9), 3),
+    "window": graphs.sliding_window(71, 5, causal=False),
+    "kNN": graphs.knn(POINTS, 7),
+    "cells": graphs.documents(torch.arange(65) // 5),
+    "causal": from_rule(lambda t, s: (t >= s) & (t - s < 11) & ((t * t + s) % 3 < 2), 61),
+}
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("name", CLOSE)
+def test_reach_is_kept_with_degrees_where_layers_are_given(name, layers):
+    graph = CLOSE[name]
+    control = graphs.degree_matched_random(graph, 3, layers=layers)
+    wanted = mean_reach(graph, layers)
+    assert mean_reach(control, layers) == pytest.approx(wanted, rel=0.05)
+    assert torch.equal(control.in_degree, graph.in_degree)
+    assert torch.equal(control.out_degree, graph.out_degree)
+    assert torch.equal(control.mask().diagonal(), graph.mask().diagonal())
+    assert control.is_symmetric == graph.is_symmetric
+    assert not control.has_repeated_edges
+    others = graph.num_edges - graph._num_loops()
+    shared = (control & graph).num_edges - graph._num_loops()
+    assert shared < {"causal": 0.9}.get(name, 0.5) * others  # few causal graphs have the degrees
+    assert control.equals(graphs.degree_matched_random(graph, 3, layers=layers))
+    if name == "causal":
+        assert bool((control.source <= control.target).all())
+    elif name != "cells":  # what swaps alone reach
+        free = graphs.degree_matched_random(graph, 3)
+        assert mean_reach(free, layers) > 1.4 * wanted
+
+
+def test_a_null_that_cannot_be_found_is_refused():
+    for alone in (graphs.sliding_window(23, 5), graphs.full(7), graphs.self_loops(7)):
+        with pytest.raises(GraphError, match="no other graph with the degrees of"):
+            graphs.degree_matched_random(alone, layers=2)
+    with pytest.raises(GraphError, match='layers needs keep="degrees"'):
+        graphs.degree_matched_random(graphs.full(7), keep="in-degrees", layers=2)
+    with pytest.raises(GraphError, match="as many sources as targets"):
+        graphs.degree_matched_random(graphs.cross(5, 11), layers=2)
+
+
+def test_reach_that_swaps_do_not_find_is_told(monkeypatch):
+    monkeypatch.setattr(controls, "_TRIES", 0)
+    window = graphs.sliding_window(71, 5, causal=False)
+    with pytest.raises(GraphError, match=r"in 2 layers a node depends on 8\.\d nodes, and on 1\d"):
+        graphs.degree_matched_random(window, layers=2)
 
 
 def test_every_source_is_drawn_alike():
@@ -163,7 +219,8 @@ def test_every_source_is_drawn_alike():
     rows, n, d = 4000, 40, 3
     index = torch.stack((torch.arange(d).repeat(rows), torch.arange(rows).repeat_interleave(d)))
     for width in (n, 5):  # few of many, and many of few
-        control = graphs.degree_matched_random(from_edge_index(index, width, rows), 7)
+        graph = from_edge_index(index, width, rows)
+        control = graphs.degree_matched_random(graph, 7, keep="in-degrees")
         mask = control.mask().double()
         expected = rows * d / width
         assert (mask.sum(0) - expected).abs().max() < 5 * math.sqrt(expected)
@@ -175,9 +232,9 @@ def test_every_source_is_drawn_alike():
 def test_swaps_forget_the_graph():
     """After the swaps an edge of a ring is there no more often than chance has it."""
     graph = graphs.circulant(401, (-1, 1, 2))
-    control = graphs.degree_matched_random(graph, 3, keep="both")
+    control = graphs.degree_matched_random(graph, 3)
     assert (control & graph).num_edges < 30  # 9 are expected of 1203
     assert set(control.out_degree.tolist()) == {3}
-    free = graphs.degree_matched_random(graph, 3)
+    free = graphs.degree_matched_random(graph, 3, keep="in-degrees")
     assert set(free.in_degree.tolist()) == {3}
     assert int(free.out_degree.max()) > 5

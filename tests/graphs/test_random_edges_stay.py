@@ -41,17 +41,22 @@ GOLDEN = {
     "random_regular, seed": (lambda: graphs.random_regular(30, 4, 7), "437252a7ad82bf80"),
     "small_world": (lambda: graphs.small_world(31, 4, 0.2), "9eff1a432c8a1319"),
     "small_world, seed": (lambda: graphs.small_world(31, 4, 0.2, 7), "ec54c6c7a198ad52"),
-    "degree_matched_random": (lambda: graphs.degree_matched_random(WINDOW), "cc75a8f02729ceb4"),
+    "degree_matched_random": (
+        lambda: graphs.degree_matched_random(WINDOW, keep="in-degrees"),
+        "cc75a8f02729ceb4",
+    ),
     "degree_matched_random, seed": (
-        lambda: graphs.degree_matched_random(graphs.causal(23), 7),
+        lambda: graphs.degree_matched_random(graphs.causal(23), 7, keep="in-degrees"),
         "4a17fcea41fdb904",
     ),
-    "degree_matched_random, both": (
-        lambda: graphs.degree_matched_random(WINDOW, 3, keep="both"),
-        "df1a96494f2ed81c",
+    "degree_matched_random, degrees": (
+        lambda: graphs.degree_matched_random(WINDOW, 3),
+        "7c925c47a2fd3b7b",
     ),
     "degree_matched_random, cross": (
-        lambda: graphs.degree_matched_random(graphs.random_sources(31, 3, num_sources=97)),
+        lambda: graphs.degree_matched_random(
+            graphs.random_sources(31, 3, num_sources=97), keep="in-degrees"
+        ),
         "c0eb9007c2f4a178",
     ),
 }

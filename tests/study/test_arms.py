@@ -68,31 +68,67 @@ def test_permutations_are_drawn_for_each_seed_and_keep_reach():
     assert len(trials) == 8
 
 
-def test_swapped_controls_keep_both_degrees_and_symmetry_where_they_exist():
-    star = ga.graphs.global_tokens(N, (0,)) | ga.graphs.self_loops(N)
-    about = compared({"window": WINDOW, "star": star}, controls=("swapped", "rewired"))
-    assert "swapped star" not in about.kinds
-    drawn = [about.drawn("swapped", "window", 0, draw).first for draw in range(3)]
-    assert len({tuple(graph.edge_index.flatten().tolist()) for graph in drawn}) > 1
-    for graph in drawn:
-        assert graph.is_symmetric
-        assert torch.equal(graph.out_degree, WINDOW.out_degree)
-    assert predicted(about, "swapped window")["keeps"] == ["in-degrees", "out-degrees", "symmetry"]
-    assert predicted(about, "rewired window")["keeps"] == ["in-degrees"]
+def test_rewired_controls_keep_both_degrees_symmetry_and_causality():
     mixed = ga.from_rule(lambda t, s: (t >= s) & ((t - s) % 3 != 1), N)
-    arms = {"window": ga.graphs.sliding_window(N, 3), "mixed": mixed}
-    about = compared(arms, tiny_data(causal=True), controls=("swapped",))
-    assert list(about.kinds) == ["window", "mixed", "swapped mixed"]  # no other has its degrees
-    graph = about.drawn("swapped", "mixed", 1, 2).first
-    assert bool((graph.source <= graph.target).all())
+    about = compared({"window": WINDOW, "mixed": mixed}, controls=("rewired", "in-degrees"))
+    for name, graph in (("window", WINDOW), ("mixed", mixed)):
+        drawn = [about.drawn("rewired", name, 0, draw).first for draw in range(3)]
+        assert len({tuple(each.edge_index.flatten().tolist()) for each in drawn}) > 1
+        for each in drawn:
+            assert each.is_symmetric == graph.is_symmetric
+            assert torch.equal(each.in_degree, graph.in_degree)
+            assert torch.equal(each.out_degree, graph.out_degree)
+    assert bool((drawn[0].source <= drawn[0].target).all())
+    keeps = predicted(about, "rewired window")["keeps"]
+    assert keeps[:3] == ["in-degrees", "out-degrees", "symmetry"]
+    assert predicted(about, "in-degrees of window")["keeps"][0] == "in-degrees"
+    assert about.missing == {}
+
+
+def test_a_graph_without_room_to_swap_has_in_degrees_instead_and_the_study_says_so():
+    """No other graph has the degrees of a star, and no other causal one those of a window."""
+    star = ga.graphs.global_tokens(N, (0,)) | ga.graphs.self_loops(N)
+    about = compared({"window": WINDOW, "star": star}, controls=("rewired",))
+    assert list(about.kinds) == ["window", "star", "rewired window", "in-degrees of star"]
+    arms = {"window": ga.graphs.sliding_window(N, 3)}
+    about = compared(arms, tiny_data(causal=True), controls=("rewired", "reach-matched"))
+    assert about.kinds == {
+        "window": ("arm", "window"),
+        "in-degrees of window": ("in-degrees", "window"),
+    }
+    rewired, matched = warnings_of(about, {})
+    assert "rewired window: none exists: " in rewired
+    assert "in-degrees instead" in rewired
+    assert "reach-matched window: none exists: no other graph with the degrees" in matched
+    mixed = [WINDOW, ga.graphs.circulant(N, (0, 1))]
+    about = compared({"mixed": mixed}, controls=("reach-matched",), model=study.Model(layers=2))
+    assert "layers of the arm differ" in about.missing["reach-matched mixed"]
+
+
+def test_a_control_matched_in_reach_depends_on_as_many_nodes():
+    """A window of 5 of 41 nodes: 9 in two layers, and 16 after swaps of its edges."""
+    window = ga.graphs.sliding_window(41, 5, causal=False)
+    tokens = torch.randint(2, (20, 41), generator=torch.Generator().manual_seed(0))
+    data = study.Data(tokens, tokens[:, 0], 5)
+    options = {"controls": ("rewired", "reach-matched"), "model": study.Model(layers=2)}
+    about = study.Comparison("reach", {"window": window}, data, **options)
+    found = {name: predicted(about, name) for name in about.kinds}
+    wanted = found["window"]["depends_on_mean"]
+    assert found["reach-matched window"]["depends_on_mean"] == pytest.approx(wanted, rel=0.05)
+    assert found["rewired window"]["depends_on_mean"] > 1.4 * wanted
+    assert found["reach-matched window"]["keeps"][1:] == ["out-degrees", "symmetry", "reach"]
+    assert found["rewired window"]["keeps"] == ["in-degrees", "out-degrees", "symmetry"]
+    drawn = [about.drawn("reach-matched", "window", 0, draw).first for draw in range(3)]
+    assert all((graph & window).num_edges < 0.5 * window.num_edges for graph in drawn)
 
 
 def test_controls_of_a_causal_study_read_no_later_node():
-    about = compared({"window": ga.graphs.sliding_window(N, 3)}, tiny_data(causal=True))
+    window = ga.graphs.sliding_window(N, 3)
+    about = compared({"window": window}, tiny_data(causal=True), controls=("in-degrees", "full"))
     assert "permuted window" not in about.kinds
-    rewired = about.drawn("rewired", "window", 0, 0).first
-    assert bool((rewired.source <= rewired.target).all())
-    assert torch.equal(rewired.in_degree, ga.graphs.sliding_window(N, 3).in_degree)
+    drawn = about.drawn("in-degrees", "window", 0, 0).first
+    assert bool((drawn.source <= drawn.target).all())
+    assert torch.equal(drawn.in_degree, window.in_degree)
     assert about.graphs["full"].first.num_edges == N * (N + 1) // 2
 
 

@@ -119,13 +119,13 @@ def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path):
         tiny_data(targets=targets, needs=needs, causal=True),
         {"window": ga.graphs.sliding_window(N, 3)},
     )
-    given = {"readout": "node", "controls": ("rewired",), "budgets": [study.Budget(None, 2)]}
+    given = {"readout": "node", "controls": ("in-degrees",), "budgets": [study.Budget(None, 2)]}
     about, found = tiny_comparison(arms, data, **given), tiny_run(tmp_path, arms, data, **given)
-    row, told = found.row("rewired window"), found.row("rewired window").prediction
+    row, told = found.row("in-degrees of window"), found.row("in-degrees of window").prediction
     asked = torch.arange(4, N)
     for seed, draw in itertools.product(range(2), range(3)):
         field = ga.analyse.receptive_field(
-            [about.drawn("rewired", "window", seed, draw).first] * 2, residual=True
+            [about.drawn("in-degrees", "window", seed, draw).first] * 2, residual=True
         ).graphs[-1]
         share = float(field.contains(asked, asked - 4).double().mean())
         assert told["ceilings"][seed][draw] == pytest.approx(share + (1 - share) * data.chance)
@@ -138,8 +138,8 @@ def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path):
     least = flat.index(min(flat))
     one = next(x for x in found.records_of(row) if (x["seed"], x["draw"]) == divmod(least, 3))
     records.Records(tmp_path).append({**one, "accuracy": max(flat)})
-    assert [row.arm for row in report(tmp_path).broken] == ["rewired window"]
-    longer = with_draws(about, "rewired window", told, range(3))["ceilings"]
+    assert [row.arm for row in report(tmp_path).broken] == ["in-degrees of window"]
+    longer = with_draws(about, "in-degrees of window", told, range(3))["ceilings"]
     assert (longer[:2], len(longer)) == (told["ceilings"], 3)
 
 

@@ -158,12 +158,12 @@ NAMED: tuple[Named, ...] = (
     _named(
         "degree-matched random",
         "a control: the in-degrees of a graph, and otherwise chance",
-        "degree_matched_random(karate)",
+        'degree_matched_random(karate, keep="in-degrees")',
     ),
     _named(
         "degree-preserving swaps",
         "a control: both degrees of a graph, and otherwise chance",
-        'degree_matched_random(karate, keep="both")',
+        "degree_matched_random(karate)",
         "Maslov 2002",
     ),
 )

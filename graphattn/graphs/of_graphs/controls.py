@@ -1,6 +1,6 @@
 """Random graphs as controls: a graph's effect beyond its degrees."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,69 +15,207 @@ from ..arguments import call, one_of, whole
 
 _ROUNDS = 10  # rounds of swaps, each of which tries nearly every edge
 _CELLS = 1 << 22
+WITHIN = 0.05
+"""Share by which the mean reach of a graph that is matched in it may differ."""
+_NEAR = 0.04  # annealing ends there
+_STARTS = 3
+_CLOSE = 0.9  # share of swaps tried that may close a triangle
+_TRIES = 400  # swaps tried for each edge in an attempt
+# Pairs: a swap that is so much worse is taken with probability 1/e at first. Where one attempt ends
+# too far away, the next one begins there.
+_HEATS = (1.0, 2.0, 3.0)
 
 
 @builder
 def degree_matched_random(
-    graph: AttentionGraph, seed: int = 0, *, keep: Literal["in", "both", "symmetric"] = "in"
+    graph: AttentionGraph,
+    seed: int = 0,
+    *,
+    keep: Literal["degrees", "in-degrees"] = "degrees",
+    layers: int | None = None,
 ) -> AttentionGraph:
     r"""A random graph with the degrees of another: a control for which edges there are.
 
-    Every target reads as many sources as before, drawn uniformly without repeats. Self-loops of the
-    graph are kept, and none is drawn.
+    Pairs of edges ``a -> b, c -> d`` become ``a -> d, c -> b``, 10 times over, wherever both are
+    new, so that every in-degree, every out-degree and all self-loops stay. A symmetric graph stays
+    symmetric, and one that reads no later node reads none. Such a graph mostly reaches more nodes
+    in a few layers than an ordered one does; ``layers`` asks for one that does not.
 
     Args:
         graph: Any graph that repeats no edge.
         seed: The same seed gives the same graph.
-        keep: ``"in"`` keeps the in-degree of every target. ``"both"`` keeps the out-degree of every
-            source, too: pairs of edges ``a -> b, c -> d`` become ``a -> d, c -> b``, 10 times over,
-            wherever both are new. ``"symmetric"`` does so with edges both ways, and keeps them.
+        keep: ``"in-degrees"`` keeps the in-degree of every target and self-loops alone: as many
+            sources as before are drawn uniformly, of all nodes.
+        layers: Number of layers in which a node shall depend on as many nodes as before, in the
+            mean, within 5 %: further swaps bring 2, 3, ... layers there by simulated annealing.
     Returns:
-        Listed edges by target, then by source. Causality is lost, and symmetry unless it is kept.
+        Listed edges by target, then by source. Where no swap is possible, as in a star, a causal
+        window or all pairs, the same edges.
     Raises:
-        GraphError: If ``graph`` repeats an edge, or is to stay symmetric and is not.
+        GraphError: If ``graph`` repeats an edge; with ``layers``, if it is not square, if no swap
+            is possible, or if no such graph is found.
     Source:
         Maslov and Sneppen 2002, "Specificity and stability in topology of protein networks", for
-        the swaps. Where the shape must stay and only the nodes be mixed:
+        the swaps. In the terms of Orsini et al. 2015, "Quantifying randomness in real networks",
+        they keep the 1K distribution, degrees node by node. With ``layers`` clustering rises with
+        the overlap of neighbourhoods, but neither it nor joint degrees (2K, 2.5K) are fixed.
+        Where the shape must stay and only the nodes be mixed:
         ``graph.relabel(torch.randperm(graph.num_nodes))``.
     Example:
         >>> from graphattn.graphs import sliding_window
         >>> graph = sliding_window(100, 9, causal=False)
         >>> control = degree_matched_random(graph, seed=3)
-        >>> torch.equal(control.in_degree, graph.in_degree), (control & graph).num_edges < 200
+        >>> torch.equal(control.in_degree, graph.in_degree), control.is_symmetric
         (True, True)
+        >>> from graphattn.analyse import receptive_field
+        >>> near = degree_matched_random(graph, seed=3, layers=2)
+        >>> [round(float(receptive_field([g] * 2).sizes[-1].double().mean()))
+        ...  for g in (graph, near, control)]
+        [17, 17, 51]
     """
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph")
     seed = whole(seed, "seed")
-    one_of(keep, "keep", ("in", "both", "symmetric"))
+    one_of(keep, "keep", ("degrees", "in-degrees"))
     graph.need_no_images("degree_matched_random")
     if graph.has_repeated_edges:
         raise GraphError(
             f"graph must not repeat edges, got {graph!r}; drop copies with graph | graph"
         )
+    if layers is not None:
+        layers = whole(layers, "layers", 1)
+        _check_layers(graph, keep)
     refuse_over(
         64 * graph.num_edges,
         f"degree_matched_random of {graph.num_edges:,} edges",
         "take a subgraph",
     )
-    if keep == "symmetric" and not graph.is_symmetric:
-        raise GraphError(f'keep="symmetric" needs a symmetric graph, got {graph!r}; keep="both"')
     random = np.random.default_rng(seed)
-    if keep == "in":
+    options: dict[str, Any] = {"seed": seed}
+    if keep == "in-degrees":
         target, source = _redrawn(graph, random)
-    elif keep == "both":
+        options["keep"] = keep
+    elif layers is None:
         target, source = _swapped(graph, random)
     else:
-        target, source = _swapped_both_ways(graph, random)
-    name = call("degree_matched_random", graph, seed=seed, keep=keep)
-    return _listed(graph, target, source, name)
+        target, source = _matched_in_reach(graph, layers, random)
+        options["layers"] = layers
+    return _listed(graph, target, source, call("degree_matched_random", graph, **options))
 
 
-def swapped_causal(graph: AttentionGraph, seed: int = 0) -> AttentionGraph:
-    """As ``degree_matched_random(keep="both")`` of a graph that reads no later node; nor does it."""
-    target, source = _swapped(graph, np.random.default_rng(seed), is_causal=True)
-    return _listed(graph, target, source, f"swapped_causal({graph.name}, seed={seed})")
+def reads_later(graph: AttentionGraph) -> bool:
+    """Whether some node reads one that comes after it."""
+    return bool((graph.source > graph.target).any())
+
+
+def _check_layers(graph: AttentionGraph, keep: str) -> None:
+    if keep != "degrees":
+        raise GraphError(f'layers needs keep="degrees", got {keep!r}; leave out one of them')
+    if not graph.is_square:
+        raise GraphError(
+            f"layers needs a graph of as many sources as targets, got {graph!r}; leave out layers"
+        )
+    # rows of bits of each layer, several times over
+    refuse_over(
+        graph.num_nodes**2,
+        f"reach of {graph.num_nodes:,} nodes",
+        "take a subgraph, or leave out layers",
+    )
+
+
+def _swapped(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Edges after swaps that keep all that :func:`degree_matched_random` keeps by default."""
+    if graph.is_square and graph.is_symmetric:
+        return _swapped_both_ways(graph, random)
+    return _swapped_one_way(graph, random, graph.is_square and not reads_later(graph))
+
+
+def _matched_in_reach(
+    graph: AttentionGraph, layers: int, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Swapped edges, and further swaps until nodes depend on as many others as before.
+
+    Annealing may end too far away: it begins anew from other swaps, a few times.
+    """
+    from .reach_loops import reach_of, total_of  # numba takes half a second
+
+    N = graph.num_nodes
+    edges = np.sort(graph.target.cpu().numpy() * N + graph.source.cpu().numpy())
+    ptr, sources = _rows(edges // N, edges % N, N)
+    wanted = [total_of(reach_of(ptr, sources, layer)) for layer in range(1, layers + 1)]
+    totals = []
+    for _ in range(_STARTS):
+        target, source = _swapped(graph, random)
+        if np.array_equal(edges, np.sort(target * N + source)):
+            raise GraphError(
+                f"no other graph with the degrees of {graph!r} is found by swaps; take "
+                'keep="in-degrees", or graph.relabel(torch.randperm(graph.num_nodes))'
+            )
+        total, target, source = _annealed(graph, target, source, wanted, random)
+        if not _is_far(total, wanted[-1]):
+            return target, source
+        totals.append(total)
+    nearest = min(totals, key=lambda total: abs(total - wanted[-1]))
+    raise GraphError(
+        f"no graph with the degrees and the reach of {graph!r} is found: in {layers} layers a node "
+        f"depends on {wanted[-1] / N:.1f} nodes, and on {nearest / N:.1f} after swaps; try another "
+        "seed, or graph.relabel(torch.randperm(graph.num_nodes))"
+    )
+
+
+def _annealed(
+    graph: AttentionGraph,
+    target: np.ndarray,
+    source: np.ndarray,
+    wanted: list[int],
+    random: np.random.Generator,
+) -> tuple[int, np.ndarray, np.ndarray]:
+    """Pairs that depend on each other in the last layer, and edges; ``wanted`` pairs by layer."""
+    from .reach_loops import anneal, reach_of, total_of  # numba takes half a second
+
+    N = graph.num_nodes
+    alone = target[target == source]
+    ptr, sources = _rows(target, source, N)
+    reader_ptr, readers = _rows(source, target, N)
+    row = np.repeat(np.arange(N), np.diff(ptr))
+    is_causal = not reads_later(graph)
+    total = wanted[0]
+    steps = [(layer, heat) for layer in range(2, len(wanted) + 1) for heat in _HEATS]
+    for layer, heat in steps:  # a layer that is near enough takes no swap
+        if heat == _HEATS[0] and _is_far(total, wanted[layer - 2]):
+            break
+        total = anneal(
+            ptr,
+            sources,
+            reader_ptr,
+            readers,
+            row,
+            layer,
+            wanted[layer - 1],
+            int(_NEAR * wanted[layer - 1]),
+            _TRIES * len(row),
+            heat,
+            _CLOSE,
+            graph.is_symmetric,
+            is_causal,
+            random,
+        )
+    total = total_of(reach_of(ptr, sources, len(wanted)))
+    return total, np.concatenate((row, alone)), np.concatenate((sources, alone))
+
+
+def _is_far(total: int, wanted: int) -> bool:
+    """True if reach is not matched."""
+    return abs(total - wanted) > WITHIN * wanted
+
+
+def _rows(row: np.ndarray, member: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Members by row, without the row itself: where each row begins, and its members."""
+    others = row != member
+    row = row[others]
+    member = member[others]
+    ptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows))))
+    return ptr, member[np.lexsort((member, row))]
 
 
 def _listed(
@@ -172,8 +310,8 @@ def _key(one: np.ndarray, other: np.ndarray, nodes: int) -> np.ndarray:
     return np.minimum(one, other) * nodes + np.maximum(one, other)
 
 
-def _swapped(
-    graph: AttentionGraph, random: np.random.Generator, is_causal: bool = False
+def _swapped_one_way(
+    graph: AttentionGraph, random: np.random.Generator, is_causal: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     target, source = (side.cpu().numpy() for side in (graph.target, graph.source))
     loop = (target == source) & graph.is_square

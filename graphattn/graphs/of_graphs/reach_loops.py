@@ -1,0 +1,220 @@
+"""Compiled loops of swaps that keep what nodes depend on: reach as rows of bits."""
+
+import numpy as np
+
+from ...compiled import compiled
+
+_BITS = 64
+
+
+@compiled
+def _bit_count(word: np.uint64) -> np.int64:
+    """The number of bits that are set."""
+    x = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@compiled
+def _has(rows: np.ndarray, row: int, column: int) -> bool:
+    """True if a bit is set."""
+    word = rows[row, column // _BITS] >> np.uint64(column % _BITS)
+    return (word & np.uint64(1)) != np.uint64(0)
+
+
+@compiled
+def _flip(rows: np.ndarray, row: int, column: int) -> None:
+    """Set or clear a bit."""
+    rows[row, column // _BITS] ^= np.uint64(1) << np.uint64(column % _BITS)
+
+
+@compiled
+def _row_of(
+    ptr: np.ndarray, source: np.ndarray, reach: np.ndarray, layer: int, t: int, row: np.ndarray
+) -> int:
+    """What node t depends on after a layer, into ``row``; the number of nodes."""
+    count = 0
+    for w in range(reach.shape[2]):
+        word = reach[layer - 1, t, w]
+        for k in range(ptr[t], ptr[t + 1]):
+            word |= reach[layer - 1, source[k], w]
+        row[w] = word
+        count += _bit_count(word)
+    return count
+
+
+@compiled
+def reach_of(ptr: np.ndarray, source: np.ndarray, layers: int) -> np.ndarray:
+    """uint64 (layers + 1, N, words): the nodes that every node depends on after each layer."""
+    nodes = len(ptr) - 1
+    reach = np.zeros((layers + 1, nodes, (nodes + _BITS - 1) // _BITS), np.uint64)
+    for t in range(nodes):
+        _flip(reach[0], t, t)
+    for layer in range(1, layers + 1):
+        for t in range(nodes):
+            _row_of(ptr, source, reach, layer, t, reach[layer, t])
+    return reach
+
+
+@compiled
+def total_of(reach: np.ndarray) -> int:
+    """The number of pairs after the last layer."""
+    total = 0
+    for t in range(reach.shape[1]):
+        for w in range(reach.shape[2]):
+            total += _bit_count(reach[-1, t, w])
+    return total
+
+
+@compiled
+def _replace(source: np.ndarray, first: int, last: int, old: int, new: int) -> None:
+    """One entry of a row by another."""
+    for k in range(first, last):
+        if source[k] == old:
+            source[k] = new
+            return
+
+
+@compiled
+def _edge(target: np.ndarray, source: np.ndarray, random: np.random.Generator) -> tuple[int, int]:
+    """Target and source of any edge."""
+    k = random.integers(0, len(source))
+    return target[k], source[k]
+
+
+@compiled
+def _member(ptr: np.ndarray, member: np.ndarray, row: int, random: np.random.Generator) -> int:
+    """Any member of a row that has some."""
+    return member[ptr[row] + random.integers(0, ptr[row + 1] - ptr[row])]
+
+
+@compiled
+def anneal(
+    ptr: np.ndarray,
+    source: np.ndarray,
+    reader_ptr: np.ndarray,
+    reader: np.ndarray,
+    target: np.ndarray,
+    layers: int,
+    wanted: int,
+    enough: int,
+    tries: int,
+    heat: float,
+    near: float,
+    symmetric: bool,
+    causal: bool,
+    random: np.random.Generator,
+) -> int:
+    """Swap until nodes depend on ``wanted`` pairs, up to ``enough``; the number of pairs.
+
+    A swap that brings their number nearer is taken, another with a probability that falls with its
+    distance and with time (simulated annealing). ``ptr``, ``source`` and ``reader_ptr``, ``reader``
+    are the graph without self-loops by target and by source, and are changed in place; ``target``
+    is that of each entry of ``source``.
+    """
+    nodes = len(ptr) - 1
+    reach = reach_of(ptr, source, layers)
+    words = reach.shape[2]
+    total = total_of(reach)
+    direct = reach[1]  # a node and its sources
+    rows = np.empty(nodes, np.int64)
+    marked = np.zeros(nodes, np.bool_)
+    log_at = np.empty((layers * nodes, 2), np.int64)
+    log = np.empty((layers * nodes, words), np.uint64)
+    row = np.empty(words, np.uint64)
+    due = np.empty(nodes, np.int64)
+    number = 0
+    while number < tries and abs(total - wanted) > enough:
+        temperature = heat * (1 - number / tries)
+        number += 1
+        a, b = _edge(target, source, random)
+        c, d = _edge(target, source, random)
+        if random.random() < near:
+            # d is a source of a source of a, so that the swap may close a triangle
+            k = _member(ptr, source, a, random)
+            if ptr[k] == ptr[k + 1]:
+                continue
+            d = _member(ptr, source, k, random)
+            c = _member(reader_ptr, reader, d, random)
+        if a in (c, d) or b in (c, d):
+            continue
+        if _has(direct, a, d) or _has(direct, c, b):
+            continue
+        if causal and (d > a or b > c):
+            continue
+        # a <- d, c <- b in place of a <- b, c <- d
+        _replace(source, ptr[a], ptr[a + 1], b, d)
+        _replace(source, ptr[c], ptr[c + 1], d, b)
+        _replace(reader, reader_ptr[b], reader_ptr[b + 1], a, c)
+        _replace(reader, reader_ptr[d], reader_ptr[d + 1], c, a)
+        if symmetric:
+            _replace(source, ptr[b], ptr[b + 1], a, c)
+            _replace(source, ptr[d], ptr[d + 1], c, a)
+            _replace(reader, reader_ptr[a], reader_ptr[a + 1], b, d)
+            _replace(reader, reader_ptr[c], reader_ptr[c + 1], d, b)
+        touched = (a, c, b, d)
+        of_swap = 2
+        if symmetric:
+            of_swap = 4
+        kept = 0
+        before = total
+        count = 0  # rows that the layer below changed
+        for layer in range(1, layers + 1):
+            # rows of the swap, and readers of what changed
+            many = 0
+            for k in range(of_swap):
+                t = touched[k]
+                if not marked[t]:
+                    marked[t] = True
+                    due[many] = t
+                    many += 1
+            for i in range(count):
+                s = rows[i]
+                if not marked[s]:
+                    marked[s] = True
+                    due[many] = s
+                    many += 1
+                for k in range(reader_ptr[s], reader_ptr[s + 1]):
+                    t = reader[k]
+                    if not marked[t]:
+                        marked[t] = True
+                        due[many] = t
+                        many += 1
+            count = 0
+            for i in range(many):
+                t = due[i]
+                marked[t] = False
+                size = _row_of(ptr, source, reach, layer, t, row)
+                same = True
+                old = 0
+                for w in range(words):
+                    same &= row[w] == reach[layer, t, w]
+                    old += _bit_count(reach[layer, t, w])
+                if same:
+                    continue
+                log_at[kept, 0] = layer
+                log_at[kept, 1] = t
+                log[kept] = reach[layer, t]
+                kept += 1
+                reach[layer, t] = row
+                rows[count] = t
+                count += 1
+                if layer == layers:
+                    total += size - old
+        worse = abs(total - wanted) - abs(before - wanted)
+        if worse <= 0 or random.random() < np.exp(-worse / max(temperature, 1e-9)):
+            continue
+        total = before
+        for i in range(kept):
+            reach[log_at[i, 0], log_at[i, 1]] = log[i]
+        _replace(source, ptr[a], ptr[a + 1], d, b)
+        _replace(source, ptr[c], ptr[c + 1], b, d)
+        _replace(reader, reader_ptr[b], reader_ptr[b + 1], c, a)
+        _replace(reader, reader_ptr[d], reader_ptr[d + 1], a, c)
+        if symmetric:
+            _replace(source, ptr[b], ptr[b + 1], c, a)
+            _replace(source, ptr[d], ptr[d + 1], a, c)
+            _replace(reader, reader_ptr[a], reader_ptr[a + 1], d, b)
+            _replace(reader, reader_ptr[c], reader_ptr[c + 1], b, d)
+    return total
