@@ -9,7 +9,7 @@ sequences and 256 held out. Chance is about 1/8.
 
 *Arms.* Causal windows of 4 and 12; a window of 4 with the first two tokens as sinks (Xiao et al.
 2023); a window of 4 with two summary tokens of every block of 8. Self, all earlier tokens (full)
-and rewirings by themselves.
+and random graphs of the same in-degrees by themselves.
 
 *Model and training.* Two layers of width 32, 4 heads, relative positions that start with deviation
 1; Adam 3e-3, tables .1, 1,500 batches of 32, until the loss is below .05.
@@ -81,7 +81,7 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         training=Training(3e-3, 0.1, "constant", 20, 32, weight_decay=0.0, stop=0.05),
         budgets=[Budget(None, 300 if quick else 1500)],
         positions=("relative",),
-        controls=("self", "full", "rewired", "shuffled"),
+        controls=("self", "full", "in-degrees", "shuffled"),
     )
     claims = [
         Claim("full", "window 4", margin=0.2, because="pairs stand beyond its reach"),

@@ -10,15 +10,15 @@ noise of 2 % of its radius, in coordinates of its root mean square radius. 1,600
 out, drawn anew by each seed. Chance is 1/7.
 
 *Arms.* Each point reads itself and its 8 nearest (kNN 9), or its 16 nearest (kNN 17). Self, full
-and rewirings (as many points at random) by themselves.
+and as many points at random (in-degrees of kNN) by themselves.
 
 *Model and training.* Two layers of width 32, 4 heads, the mean of the points; AdamW, one cycle up
 to 5e-3 (tables .05), 500 batches of 32. The features are the coordinates; positions "none", or
 "distance": a table over buckets of an eighth of the radius for each layer and head, which turning
 the cloud does not change.
 
-*Predicted before training.* With distances: kNN 9 > full > full without distances, and kNN 9 > its
-rewiring, of which distances tell who is near as well, and which seldom reads a near one. Baselines:
+*Predicted before training.* With distances: kNN 9 > full > full without distances, and kNN 9 > as
+many at random, of which distances tell who is near as well, and which are seldom near. Baselines:
 a forest on sorted distances from the centre, and one on the histogram of all distances.
 
 *What cannot be said.* Anything about what attention on points can learn: every arm is below a
@@ -105,12 +105,12 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         training=Training(rate=5e-3, table_rate=5e-2, batch=32),
         budgets=[Budget(None, 20 if quick else 500)],
         positions=("distance",) if quick else ("none", "distance"),
-        controls=("full",) if quick else ("self", "full", "rewired", "shuffled"),
+        controls=("full",) if quick else ("self", "full", "in-degrees", "shuffled"),
     )
     claims = [
         Claim("full", "full", "distance", because="distances do not turn", worse_positions="none"),
         Claim("kNN 9", "full", "distance", because="near points show the surface"),
-        Claim("kNN 9", "rewired kNN 9", "distance", because="near points show the surface"),
+        Claim("kNN 9", "in-degrees of kNN 9", "distance", because="near points show the surface"),
     ]
     if quick:
         return Study("points", [comparison], seeds=1)

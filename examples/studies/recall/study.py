@@ -10,7 +10,7 @@ seeds. Chance is 1/8.
 
 *Arms.* Windows, one comparison for each depth and distance: :math:`d` at the boundary
 :math:`L (w - 1)`, one beyond it, and inside. Controls for :math:`L = 2, d = 4`: self, all earlier
-tokens (full), rewirings that read as many earlier tokens, shuffled labels.
+tokens (full), as many earlier tokens at random (in-degrees of a window), shuffled labels.
 
 *Model and training.* Width 32, 8 heads, feed-forward 64, a table of relative positions for each
 layer and head that starts with deviation 1 (with .02 training stalls); Adam 3e-3, tables .3,
@@ -81,7 +81,7 @@ def comparisons(quick: bool, names: list[str] | None) -> Iterator[Comparison]:
             training=Training(3e-3, 0.3, "constant", 20, BATCH, weight_decay=0.0, stop=0.05),
             budgets=[Budget(None, STEPS)],
             positions=("relative",),
-            controls=("self", "full", "rewired", "shuffled") if (L, d) == (2, 4) else (),
+            controls=("self", "full", "in-degrees", "shuffled") if (L, d) == (2, 4) else (),
         )
 
 
