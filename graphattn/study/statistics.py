@@ -37,7 +37,15 @@ class Interval:
 
     A percentile bootstrap of 5 seeds covers 84 %, this one 95 %. Near a bound that shares cannot
     pass, as of accuracies of mean .95 and deviation .05, it covers 93 %, and a plain t interval 89
-    %.
+    %. Of skewed scores of an arm it covers less: exponential ones (skewness 2) in 89 % with 3 to 8
+    seeds, 90 % with 10 and 91 % with 16. Claims are judged on paired differences, which are
+    symmetric where arms are alike, and covered in 95 %.
+
+    Corrections were measured and left out: Johnson's modified t (1978, "Modified t Tests and
+    Confidence Intervals for Asymmetrical Populations") covers those in 88 to 90 %, too; Willink's
+    interval (2005, "A Confidence Interval and Test for the Mean of an Asymmetric Distribution") in
+    93 % from 5 seeds on, but normal scores of 3 seeds in 93 %, and of 10 or fewer one interval in
+    20 is twice as wide; the bootstrap-t is hundreds of times as wide with 3 seeds, 3 times with 5.
 
     Args:
         value: The estimate.
