@@ -54,7 +54,8 @@ def study(
         Optional[bool],
         typer.Option(
             "--baseline/--no-baseline",
-            help="A linear model and a forest on the same splits; by default of small tables.",
+            help="A linear model (logistic, ridge) and a forest on the same splits; by default of "
+            "small tables.",
         ),
     ] = None,
     error_rates: Annotated[

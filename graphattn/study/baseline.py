@@ -4,37 +4,53 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ..errors import OptionError, need_extra
 from .comparison import Comparison
 from .data import Data
-from .metrics import CLASSES
+from .metrics import CLASSES, LABELS, METRICS, VALUES, macro_f1, of_labels, of_values
+from .statistics import SHARES, Interval, interval
 
-METHODS = ("logistic regression", "forest")
+FOREST = "forest"
+LINEAR = {
+    CLASSES: "logistic regression",
+    LABELS: "logistic regression",
+    VALUES: "ridge regression",
+}
+"""Linear methods by kind of targets."""
 _LARGEST = 1_000_000  # numbers of a training set, by default
 _WIDEST = 4_096  # columns of tokens by place
 _TREES = 200
 _ITERATIONS = 1_000
+_PENALTIES = np.logspace(-3, 4, 15)  # of ridge regression, of which leaving one out takes the best
+
+
+def methods(data: Data) -> tuple[str, str]:
+    """Names of the methods for a kind of targets."""
+    return LINEAR[data.kind], FOREST
 
 
 def wanted(comparison: Comparison, asked: bool | None) -> bool:
     """True if plain methods are to run: where they are asked for, or on small vectors and tables.
 
     Raises:
-        OptionError: If they are asked for, and the samples have no answer of their own.
+        OptionError: If they are asked for, and the samples have no answer of their own, or the
+            score is bits: a forest is certain of what it has not seen.
         MissingExtraError: If scikit-learn is not installed.
     """
     data = comparison.data
-    of_samples = comparison.readout in ("mean", "token") and data.kind == CLASSES
+    fits = comparison.readout in ("mean", "token") and comparison.metric != "bits"
     if not asked:
         numbers = data.inputs[0].numel() * len(data)
-        is_table = data.inputs.is_floating_point() and data.sizes is None and of_samples
+        is_table = data.inputs.is_floating_point() and data.sizes is None
         small = numbers <= _LARGEST and find_spec("sklearn") is not None
-        return asked is None and is_table and small and comparison.metric == "accuracy"
-    if not of_samples or comparison.metric != "accuracy":
+        return asked is None and is_table and small and fits
+    if not fits:
         raise OptionError(
-            f"baseline of {comparison.name} needs a class of each sample and the metric accuracy, "
-            f"got readout {comparison.readout!r} and {comparison.metric}; baseline=False"
+            f"baseline of {comparison.name} needs targets of each sample and a metric other than "
+            f"bits, got readout {comparison.readout!r} and {comparison.metric}; baseline=False"
         )
     if find_spec("sklearn") is None:
         raise need_extra("scikit-learn", "study")
@@ -42,17 +58,26 @@ def wanted(comparison: Comparison, asked: bool | None) -> bool:
 
 
 def scores(comparison: Comparison, seeds: range) -> dict[str, dict[str, float]]:
-    """Accuracy by method and seed, trained on the examples of the last budget."""
+    """The study's score by method and seed, trained on the examples of the last budget."""
     data = comparison.data
     features = features_of(data)
-    labels = data.targets.numpy()
-    found: dict[str, dict[str, float]] = {name: {} for name in METHODS}
+    targets = data.targets.numpy()
+    found: dict[str, dict[str, float]] = {name: {} for name in methods(data)}
     for seed in seeds:
         split = data.split(seed, comparison.budgets[-1].examples)
         train, test = (part.numpy() for part in split)
-        for name in METHODS:
-            found[name][str(seed)] = _score(_method(name, seed), features, labels, train, test)
+        for name in found:
+            guesses = _guesses(name, seed, features[train], targets[train], features[test])
+            found[name][str(seed)] = _score(comparison.metric, guesses, data.targets[test])
     return found
+
+
+def interval_of(metric: str, by_seed: dict[str, float]) -> Interval | None:
+    """Of the scores of a method; a share's stays within 0 and 1."""
+    bounds = None
+    if METRICS[metric].is_share:
+        bounds = SHARES
+    return interval([*by_seed.values()], bounds)
 
 
 def features_of(data: Data) -> np.ndarray:
@@ -78,24 +103,67 @@ def features_of(data: Data) -> np.ndarray:
     return np.concatenate((counts, places.reshape(len(inputs), -1)), axis=1)
 
 
-def _method(name: str, seed: int) -> Any:
-    if name == "forest":
+def _guesses(
+    name: str, seed: int, features: np.ndarray, targets: np.ndarray, asked: np.ndarray
+) -> np.ndarray:
+    """Classes (M,) or numbers (M, K) of what is asked; of labels probabilities less 1/2, (M, K)."""
+    if targets.ndim == 1 and len(np.unique(targets)) == 1:
+        return np.full(len(asked), targets[0])
+    if targets.ndim == 1:
+        return _classifier(name, seed, features, targets).predict(asked)
+    if targets.dtype != bool:
+        numbers = targets
+        if targets.shape[1] == 1:
+            numbers = targets[:, 0]
+        guesses: np.ndarray = _regression(name, seed).fit(features, numbers).predict(asked)
+        return guesses.reshape(len(asked), -1)
+    columns = []
+    for column in targets.T:
+        if column.all() or not column.any():
+            columns.append(np.full(len(asked), column[0] - 0.5))
+        else:
+            method = _classifier(name, seed, features, column)
+            columns.append(method.predict_proba(asked)[:, 1] - 0.5)
+    return np.stack(columns, axis=1)
+
+
+def _classifier(name: str, seed: int, features: np.ndarray, classes: np.ndarray) -> Any:
+    """A method that has been fitted."""
+    if name == FOREST:
         from sklearn.ensemble import RandomForestClassifier
 
-        return RandomForestClassifier(_TREES, random_state=seed % (1 << 32))
+        forest = RandomForestClassifier(_TREES, random_state=seed % (1 << 32))
+        return forest.fit(features, classes)
     from sklearn.linear_model import LogisticRegression
+
+    return _scaled(LogisticRegression(max_iter=_ITERATIONS)).fit(features, classes)
+
+
+def _regression(name: str, seed: int) -> Any:
+    if name == FOREST:
+        from sklearn.ensemble import RandomForestRegressor
+
+        return RandomForestRegressor(_TREES, random_state=seed % (1 << 32))
+    from sklearn.linear_model import RidgeCV
+
+    return _scaled(RidgeCV(alphas=_PENALTIES, alpha_per_target=True))
+
+
+def _scaled(method: Any) -> Any:
+    """A method on features in their deviations."""
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=_ITERATIONS))
+    return make_pipeline(StandardScaler(), method)
 
 
-def _score(
-    method: Any, features: np.ndarray, labels: np.ndarray, train: np.ndarray, test: np.ndarray
-) -> float:
-    """Accuracy on what was held out; of a training set of one class, the share of that class."""
-    classes = np.unique(labels[train])
-    if len(classes) == 1:
-        return float(np.mean(labels[test] == classes[0]))
-    method.fit(features[train], labels[train])
-    return float(method.score(features[test], labels[test]))
+def _score(metric: str, guesses: np.ndarray, targets: Tensor) -> float:
+    """The score by which the arms are compared."""
+    found = torch.from_numpy(guesses)
+    if targets.is_floating_point():
+        return of_values(found, targets, torch.ones(targets.shape[1]))[metric]
+    if targets.dtype == torch.bool:
+        return of_labels(found, targets)[metric]
+    if metric == "macro_f1":
+        return macro_f1(found, targets)
+    return float((found == targets).double().mean())

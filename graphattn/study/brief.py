@@ -1,10 +1,10 @@
 """A study in a few lines for a terminal: the verdicts, then scores."""
 
+from .baseline import interval_of
 from .fits import CLASSES
 from .markdown import joined
 from .results import Results, Row
 from .sections import pilot_blocks, trials_of
-from .statistics import SHARES, interval
 
 _FEW = 24  # rows that are shown
 
@@ -27,8 +27,8 @@ def brief(results: Results) -> list[str]:
         lines.append(line)
     for name, about in results.plan["comparisons"].items():
         for method, by_seed in about.get("plain", {}).items():
-            score = interval([*by_seed.values()], SHARES)
-            lines.append(f"{name}, {method}, same splits: accuracy {score}")
+            score = interval_of(about["metric"], by_seed)
+            lines.append(f"{name}, {method}, same splits: {about['metric']} {score}")
     more = len(results.rows) - _FEW
     if more > 0:
         lines.append(f"and {more} more rows")

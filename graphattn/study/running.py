@@ -93,8 +93,8 @@ def run(
             "pairs": one or several), ``controls``, ``draws`` of a rewiring and ``permutations`` for
             each seed (1: one for all seeds), ``token``, ``metric``; ``processes`` (0: in this one;
             by default one for each core, if they can import the model), ``significance``;
-            ``baseline`` (a linear model and a forest on the same splits: by default of small
-            vectors and tables).
+            ``baseline`` (logistic regression, or of numbers ridge regression, and a forest on the same
+            splits: by default of small vectors and tables).
     Raises:
         OptionError: If the readout does not fit, significance is claimed from few seeds, or ``out``
             holds another study.

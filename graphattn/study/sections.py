@@ -6,6 +6,7 @@ from math import isclose
 from statistics import stdev
 from typing import Any
 
+from .baseline import interval_of
 from .claims import FITTING, SOLVING, STEPS, VERDICTS
 from .collapse import RULE, unseen
 from .controls import DRAWN
@@ -17,7 +18,7 @@ from .page import Block, Figure, Page, Section, Table
 from .pilot import budgets, power
 from .records import ANEW, FIXED, PILOT, PILOT_SEEDS, read_plan
 from .results import Results, Row
-from .statistics import EXACT, SHARES, Interval, interval
+from .statistics import EXACT, Interval
 
 _WARNINGS = 6  # of readouts out of reach, that are shown
 _CHECKS = 6  # that are shown
@@ -316,7 +317,7 @@ def _measured(results: Results) -> list[Block]:
     ]
     baselines += [
         f"* {_named(results, comparison, name)} on the same data, splits and seeds: "
-        f"{interval([*by_seed.values()], SHARES)}"
+        f"{interval_of(about['metric'], by_seed)}"
         for comparison, about in results.plan["comparisons"].items()
         for name, by_seed in about.get("plain", {}).items()
     ]

@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics import average_precision_score, f1_score, mean_absolute_error, r2_score
 from sklearn.preprocessing import StandardScaler
 from tiny_study import HELD, SAMPLES, N, tiny_comparison, tiny_data, tiny_run
 
 import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
-from graphattn.study.baseline import METHODS, features_of, scores, wanted
+from graphattn.study.baseline import features_of, methods, scores, wanted
 from graphattn.study.brief import brief
 
 WINDOW = {"window": ga.graphs.sliding_window(N, 3, causal=False)}
@@ -27,7 +28,7 @@ def table():
 def test_methods_are_trained_and_tested_on_the_splits_of_the_trials():
     about = tiny_comparison(WINDOW, table(), budgets=study.Budget(31, 3))
     found = scores(about, range(3, 5))
-    assert list(found) == list(METHODS)
+    assert tuple(found) == methods(about.data) == ("logistic regression", "forest")
     x = about.data.inputs.flatten(1).numpy()
     y = about.data.targets.numpy()
     for seed in (3, 4):
@@ -40,6 +41,65 @@ def test_methods_are_trained_and_tested_on_the_splits_of_the_trials():
         assert found["logistic regression"][str(seed)] == score
 
 
+def test_numbers_have_ridge_regression_and_a_forest_in_the_study_s_score():
+    random = torch.Generator().manual_seed(1)
+    weights = torch.randn(2 * N, 2, generator=random)
+    x = table().inputs
+    noise = torch.randn(SAMPLES, 2, generator=random)
+    targets = 7 + 100 * (x.flatten(1) @ weights + noise)
+    for metric in ("r2", "mae"):
+        about = tiny_comparison(WINDOW, tiny_data(inputs=x, targets=targets), metric=metric)
+        assert wanted(about, None)
+        found = scores(about, range(2))
+        assert tuple(found) == methods(about.data) == ("ridge regression", "forest")
+        train, test = (part.numpy() for part in about.data.split(1, None))
+        x_train, x_test, y_train, y_test = (
+            part
+            for all_ in (x.flatten(1).numpy(), targets.numpy())
+            for part in (all_[train], all_[test])
+        )
+        scaler = StandardScaler().fit(x_train)
+        line = RidgeCV(np.logspace(-3, 4, 15), alpha_per_target=True)
+        guesses = line.fit(scaler.transform(x_train), y_train).predict(scaler.transform(x_test))
+        forest = RandomForestRegressor(200, random_state=1).fit(x_train, y_train)
+        of = {"r2": r2_score, "mae": mean_absolute_error}[metric]
+        assert found["ridge regression"]["1"] == pytest.approx(of(y_test, guesses))
+        assert found["forest"]["1"] == pytest.approx(of(y_test, forest.predict(x_test)))
+    assert found["ridge regression"]["1"] < 150 < found["forest"]["1"]
+
+
+def test_labels_have_a_regression_each_and_one_that_never_held_is_never_guessed():
+    x = table().inputs
+    labels = torch.stack((x[:, 0, 0] > 0, x[:, 1, 0] > 0.7, torch.zeros(SAMPLES) > 0), 1)
+    data = tiny_data(inputs=x, targets=labels)
+    found = {
+        metric: scores(tiny_comparison(WINDOW, data, metric=metric), range(1))
+        for metric in ("ap", "macro_f1", "accuracy")
+    }
+    train, test = (part.numpy() for part in data.split(0, None))
+    y = labels.numpy()
+    features = x.flatten(1).numpy()
+    scaler = StandardScaler().fit(features[train])
+    guesses = np.zeros((len(test), 3))
+    for k in range(2):
+        line = LogisticRegression(max_iter=1000).fit(scaler.transform(features[train]), y[train, k])
+        guesses[:, k] = line.predict_proba(scaler.transform(features[test]))[:, 1]
+    ap = average_precision_score(y[test, :2], guesses[:, :2], average="macro")
+    f1 = f1_score(y[test], guesses > 0.5, average="macro", zero_division=0)
+    right = np.mean(y[test] == (guesses > 0.5))
+    for metric, score in (("ap", ap), ("macro_f1", f1), ("accuracy", right)):
+        assert found[metric]["logistic regression"]["0"] == pytest.approx(score)
+        assert found[metric]["forest"]["0"] > 0.5
+
+
+def test_a_training_set_of_one_class_has_that_for_a_guess():
+    data = table()
+    data.targets[:] = 0
+    data.targets[-1] = 1
+    found = scores(tiny_comparison(WINDOW, data, budgets=study.Budget(11, 3)), range(2))
+    assert min(found["forest"].values()) >= 1 - 1 / HELD
+
+
 def test_small_tables_have_baselines_by_default_and_others_on_demand():
     tokens = tiny_comparison(WINDOW, tiny_data())
     assert wanted(tiny_comparison(WINDOW, table()), None)
@@ -48,8 +108,10 @@ def test_small_tables_have_baselines_by_default_and_others_on_demand():
     assert wanted(tokens, True)
     of_nodes = tiny_data(targets=torch.randint(3, (SAMPLES, N)))
     asked = tiny_comparison(WINDOW, of_nodes, readout="node")
-    with pytest.raises(OptionError, match=r"baseline of c needs a class of each sample .* 'node'"):
+    with pytest.raises(OptionError, match=r"baseline of c needs targets of each sample .* 'node'"):
         wanted(asked, True)
+    with pytest.raises(OptionError, match=r"baseline of c needs .* other than bits, got"):
+        wanted(tiny_comparison(WINDOW, table(), metric="bits"), True)
 
 
 def test_tokens_are_counted_and_told_by_place_without_their_padding():
