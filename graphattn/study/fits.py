@@ -25,12 +25,13 @@ FITTED = "fitted, did not generalise"
 SOLVED = "solved"
 UNKNOWN = "fit unknown"
 LEARNED = "learned"
+_SCORE = "accuracy (of numbers R2, of labels AP)"
 #: The class of a run, and its rule; the first that applies.
 CLASSES = {
-    CANNOT: f"a law gives a ceiling below {LEVEL:g}, or colour refinement does and the accuracy on "
-    f"its training examples is {LEVEL:g} of that or more (of R2: less than {1 - LEVEL:.2g} below)",
-    SOLVED: f"accuracy of {LEVEL:g} or more on what was held out",
-    FITTED: f"accuracy of {LEVEL:g} or more on its training examples, and less on what was held "
+    CANNOT: f"a law gives a ceiling below {LEVEL:g}, or colour refinement does and the score on its "
+    f"training examples is {LEVEL:g} of that or more (of R2: less than {1 - LEVEL:.2g} below)",
+    SOLVED: f"{_SCORE} of {LEVEL:g} or more on what was held out",
+    FITTED: f"{_SCORE} of {LEVEL:g} or more on its training examples, and less on what was held "
     "out",
     UNFIT: f"less on its training examples; of bits, {GUESS:g} or more of the loss of a guess",
     LEARNED: "of bits, less than that: no level is known from which it fits",

@@ -11,9 +11,10 @@ from .claims import FITTING, SOLVING, STEPS, VERDICTS
 from .collapse import RULE, unseen
 from .controls import DRAWN
 from .examples import TEST_SET
-from .fits import CLASSES
+from .fits import CLASSES, FIT_METRIC
 from .markdown import code, verbatim
-from .metrics import METRICS
+from .metrics import CLASSES as OF_CLASSES
+from .metrics import METRICS, VALUES
 from .page import Block, Figure, Page, Section, Table
 from .pilot import budgets, power
 from .records import ANEW, FIXED, PILOT, PILOT_SEEDS, read_plan
@@ -411,8 +412,8 @@ def _fits(results: Results) -> list[Block]:
         )
     if not rows:
         return []
-    head = ["arm", "positions", "examples", "steps", "accuracy in training"]
-    head += ["last loss, nats (a guess)", "steps to fit", "runs"]
+    head = ["arm", "positions", "examples", "steps", *_of_fit(results)]
+    head += ["steps to fit", "runs"]
     rules = "; ".join(f"*{word}*: {rule}" for word, rule in CLASSES.items())
     note = (
         f"The class of a run is the first that applies: {rules}. An arm did not fit if more of its "
@@ -422,6 +423,18 @@ def _fits(results: Results) -> list[Block]:
         "The curves of loss and accuracy are in trials.jsonl."
     )
     return [Table(head, rows), note]
+
+
+def _of_fit(results: Results) -> list[str]:
+    """Heads of the columns of the score that says whether runs fitted, and of the loss."""
+    kinds = {about.get("kind", OF_CLASSES) for about in results.plan["comparisons"].values()}
+    score = " or ".join(sorted(FIT_METRIC[kind] for kind in kinds))
+    loss = "nats"
+    if kinds == {VALUES}:
+        loss = "squared error in deviations"
+    elif VALUES in kinds:
+        loss = "nats or squared error in deviations"
+    return [f"{score} in training", f"last loss, {loss} (a guess)"]
 
 
 def _or_dash(found: Interval | None) -> str:

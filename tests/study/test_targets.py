@@ -258,3 +258,4 @@ def test_shuffled_numbers_are_no_better_than_their_mean(tmp_path):
     assert (shuffled.metric, shuffled.holds) == ("r2", True)
     assert shuffled.interval.value < report.row("window").interval.value
     assert report.fit(report.row("window")).runs == 3
+    assert "| r2 in training | last loss, squared error in deviations (a guess) |" in str(report)
