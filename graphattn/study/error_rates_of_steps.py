@@ -128,7 +128,7 @@ def _verdict(steps: Steps) -> Verdict:
 def _logrank(better: np.ndarray, worse: np.ndarray) -> float:
     """1 if the log-rank test finds the better arm first, -1 if the other, else 0."""
     arms = [
-        CensoredData(arm[arm <= _BUDGET], right=np.full(np.sum(arm > _BUDGET), float(_BUDGET)))
+        CensoredData(arm[arm <= _BUDGET], right=np.minimum(arm[arm > _BUDGET], _BUDGET))
         for arm in (better, worse)
     ]
     if min(better.min(), worse.min()) > _BUDGET:

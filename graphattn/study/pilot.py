@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from statistics import fmean, variance
 
-from .claims import Claim
+from .claims import SCORE, Claim
 from .metrics import METRICS
 from .results import Results, Row
 from .statistics import SHARES, seeds_needed
@@ -131,8 +131,9 @@ def _at_last(results: Results, claim: Claim) -> Claim:
 
 
 def _differences(results: Results) -> dict[str, list[list[float]]]:
-    """Paired differences by comparison: of claims; where there are none, of arms and all pairs."""
-    pairs = [results.rows_of(_at_last(results, claim)) for claim in results.claims]
+    """Paired differences by comparison: of claims on scores; without any, of arms and all pairs."""
+    of_scores = [claim for claim in results.claims if claim.of == SCORE]
+    pairs = [results.rows_of(_at_last(results, claim)) for claim in of_scores]
     if not pairs:
         pairs = [
             (row, other)

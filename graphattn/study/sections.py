@@ -7,7 +7,7 @@ from statistics import stdev
 from typing import Any
 
 from .baseline import interval_of
-from .claims import FITTING, SOLVING, STEPS, VERDICTS
+from .claims import FITTING, SCORE, SOLVING, STEPS, VERDICTS
 from .collapse import RULE, unseen
 from .controls import DRAWN
 from .examples import TEST_SET
@@ -38,12 +38,26 @@ _LIMIT = (
     f"*{AT_LIMIT[:1].upper()}{AT_LIMIT[1:]}*: the steps of the budget were over before the loss was "
     "reached at which training stops; the score is the one at that step."
 )
+_OF_SCORES = (
+    f"Claims on scores: p is of sign flips of the differences less the margin, exact up to {EXACT} "
+    "seeds; of equality, of both ends of the margin."
+)
+_OF_SHARES = (
+    "Claims of fitting and solving: p is of Fisher's exact test of shares of runs; the interval is "
+    "Newcombe's."
+)
+_OF_TYPICAL = (
+    "A claim on scores is then one on typical runs, pairs of runs that did not collapse, if two "
+    "thirds of the runs of each arm did not; beside it stand the shares of runs that solved "
+    "(Fisher's exact test) and the difference of interquartile means of all runs (a bootstrap "
+    "within each arm, from 10 runs on; Agarwal et al. 2021)."
+)
 _OF_STEPS = (
     "Claims of steps: the batches until training has the level, in the mean of a stretch of its "
     "curve or on its training examples at the end; a curve has 20 points at most, so that steps are "
     "known to the batches that the verdict names. Runs that never have the level count, as slower "
     "than all that do and as alike. p: sign flips of the differences, by seed, of ranks among all "
-    "runs of both arms; the verdict is that of this test. The ratio, worse to better, is Hodges and "
+    "runs of both arms; the verdict is by this test alone. The ratio, worse to better, is Hodges and "
     "Lehmann's, where half of the runs of each arm have the level; its interval has all ratios that "
     "the test does not reject, and allows for where in its stretch a run had the level, so that it "
     "may hold 1 where the test decides."
@@ -414,15 +428,15 @@ def _fits(results: Results) -> list[Block]:
         return []
     head = ["arm", "positions", "examples", "steps", *_of_fit(results)]
     head += ["steps to fit", "runs"]
-    rules = "; ".join(f"*{word}*: {rule}" for word, rule in CLASSES.items())
+    rules = [f"* *{word}*: {rule}" for word, rule in CLASSES.items()]
     note = (
-        f"The class of a run is the first that applies: {rules}. An arm did not fit if more of its "
-        "runs did not than did; a claim about its score is then not judged. *Steps to fit*: the "
-        "median of the batches after which training had that accuracy, in the mean of a stretch of "
-        "its curve or at the end, of runs that did. "
-        "The curves of loss and accuracy are in trials.jsonl."
+        "An arm did not fit if more of its runs did not than did; a claim about its score is then "
+        "not judged. *Steps to fit*: the median of the batches after which training had that "
+        "accuracy, in the mean of a stretch of its curve or at the end, of runs that did. The "
+        "curves of loss and accuracy are in trials.jsonl."
     )
-    return [Table(head, rows), note]
+    first = "The class of a run is the first that applies:"
+    return [Table(head, rows), first, "\n".join(rules), note]
 
 
 def _of_fit(results: Results) -> list[str]:
@@ -571,34 +585,33 @@ def _claims(results: Results) -> list[Block]:
                 verbatim(", ".join((verdict.verdict, *verdict.remarks))),
             ]
         )
-    used = {verdict.verdict for verdict in results.verdicts}
-    words = "; ".join(f"*{word}*: {meaning}" for word, meaning in VERDICTS.items() if word in used)
-    note = (
-        f"{words}. p: sign-flip test of the differences less the margin, exact up to {EXACT} seeds, "
-        "after Holm's correction for all claims made beforehand; of equality, of both ends of the "
-        f"margin. Intervals are not corrected. *g_z*: {_EFFECT}"
-    )
-    if results.late:
-        note += " *Late*: both arms had been measured when it was claimed."
-    kinds = {claim.of for claim in results.claims}
-    if STEPS in kinds:
-        note += f" {_OF_STEPS}"
-    if kinds & {FITTING, SOLVING}:
-        note += (
-            " p of fitting and solving: Fisher's exact test of shares of runs; the interval is "
-            "Newcombe's."
-        )
-    seeds = results.plan["seeds"]
-    note += (
-        f" {RULE} A claim on scores is then one on typical runs, pairs of runs that did not "
-        "collapse, if two thirds of the runs of each arm did not; beside it stand the shares of "
-        "runs that solved (Fisher's exact test) and the difference of interquartile means of all "
-        "runs (a bootstrap within each arm, from 10 runs on; Agarwal et al. 2021). Where none of "
-        f"{seeds} runs collapsed, up to {unseen(seeds):.0%} may (95 %): no verdict is one on "
-        "means. `graphattn study --error-rates` prints how often such verdicts err."
-    )
     head = ["claim", "because", "seeds", "difference [95 %]", "g_z [95 %]", "p", "verdict"]
-    return [Table(head, rows), note]
+    return [Table(head, rows), "\n".join(f"* {note}" for note in _notes_of_claims(results))]
+
+
+def _notes_of_claims(results: Results) -> list[str]:
+    """What the words and numbers of verdicts mean, of those that are on the page."""
+    kinds = {claim.of for claim in results.claims}
+    used = {verdict.verdict for verdict in results.verdicts}
+    notes = [f"*{word}*: {meaning}." for word, meaning in VERDICTS.items() if word in used]
+    notes.append("p is after Holm's correction for all claims made beforehand; intervals are not.")
+    if SCORE in kinds:
+        notes += [_OF_SCORES, f"*g_z*: {_EFFECT}"]
+    if kinds & {FITTING, SOLVING}:
+        notes.append(_OF_SHARES)
+    if STEPS in kinds:
+        notes.append(_OF_STEPS)
+    if results.late:
+        notes.append("*Late*: both arms had been measured when it was claimed.")
+    if SCORE in kinds:
+        seeds = results.plan["seeds"]
+        notes += [
+            f"{RULE} {_OF_TYPICAL}",
+            f"Where none of {seeds} runs collapsed, up to {unseen(seeds):.0%} may (95 %): no "
+            "verdict is one on means. `graphattn study --error-rates` prints how often such "
+            "verdicts err.",
+        ]
+    return notes
 
 
 def _drawn(results: Results) -> list[Block]:
