@@ -32,8 +32,9 @@ class Refinement:
 
     Of exp(b_k), b_k the bias of class k, the weight of colour c is a linear form, the sum of
     p(k, c) exp(b_k). The ratios of such forms are equal for all b either if p is, or if the forms
-    of each p are multiples of one, so that p(k, c) = q(k) r(c) with equal r. A rotation gives every
-    pair of a class and a colour a score of its own: then the second needs one colour alone.
+    of each p are multiples of one, so that p(k, c) = q(k) r(c) with equal r. The scores of a
+    rotation are no such sums; but no two sources stand at one offset, so that only sources of one
+    colour have independent classes.
 
     Args:
         comparison: With a :class:`Model`.
@@ -103,7 +104,7 @@ class Refinement:
         if len(layers) == 1:
             layers = layers * self.comparison.model.layers
         for graph in layers:
-            flat = refined(flat, *rows[graph], self.positions != "rotary")
+            flat = refined(flat, *rows[graph])
         if kept is None:
             return flat
         result = np.zeros_like(colours)

@@ -40,7 +40,6 @@ def refined(
     starts: np.ndarray,
     classes: np.ndarray,
     shares: np.ndarray,
-    additive: bool,
 ) -> np.ndarray:
     """Each node's colour with that of what it reads: sums of hashes, in shares of their number.
 
@@ -50,7 +49,6 @@ def refined(
         starts: int64 (N + 1,), where the edges of each target start.
         classes: int64 (S, E), or (1, E) of all samples.
         shares: uint64 (N,), what a sum over the edges of each target is multiplied by.
-        additive: True if a class adds to a score, whatever the source.
     """
     result = np.empty_like(colours)
     for s in range(len(colours)):
@@ -64,7 +62,6 @@ def refined(
             alone = np.uint64(0)
             both = np.uint64(0)
             again = np.uint64(0)
-            same = True
             for e in range(starts[t], starts[t + 1]):
                 colour = mixed(own[source[e]])
                 of_class = mixed(np.uint64(of_edges[e]))
@@ -75,10 +72,8 @@ def refined(
                 alone += mixed(colour)
                 both += message
                 again += mixed(message)
-                same = same and own[source[e]] == own[source[starts[t]]]
-            if additive:
-                same = np.uint64(starts[t + 1] - starts[t]) * joint == by_class * by_colour
-            if same:
+            count = np.uint64(starts[t + 1] - starts[t])
+            if count * joint == by_class * by_colour:  # classes are independent of colours
                 what = mixed(by_colour * shares[t]) + alone * shares[t]
             else:
                 what = mixed(both * shares[t]) + again * shares[t] + _STEP

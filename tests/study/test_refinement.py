@@ -176,6 +176,20 @@ def test_circular_skip_links_are_told_apart_by_hops_from_a_node_that_differs():
     assert float((outputs[0] - outputs[1]).abs().max()) > 1e-4
 
 
+def test_classes_that_are_independent_of_colours_are_not_read():
+    """Of two tokens, classes of pairs that are equal, and the others; and that go with a token."""
+    inputs = torch.tensor([[0, 1]] * 4)
+    pairs = torch.tensor([[[0, 0]] * 2, [[1, 1]] * 2, [[0, 1]] * 2, [[1, 0]] * 2])
+    given = {"inputs": inputs, "arm": ga.graphs.full(2), "pairs": pairs}
+    about = compared([ga.graphs.full(2)], [0, 1, 2, 3], "pairs", **given)
+    colours = Refinement(about, about.graphs["own"], "pairs").of_answers(torch.arange(4))
+    assert len(set(colours.tolist())) == 3
+    assert colours[0] == colours[1]
+    outputs = untrained(about, "pairs")
+    assert float((outputs[0] - outputs[1]).abs().max()) < 1e-12
+    assert float((outputs[0] - outputs[2]).abs().max()) > 1e-4
+
+
 def shares(colours):
     """How often each occurs, by their common divisor."""
     counts = Counter(colours)
