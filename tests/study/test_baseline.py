@@ -12,6 +12,7 @@ from tiny_study import HELD, SAMPLES, N, tiny_comparison, tiny_data, tiny_run
 import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
+from graphattn.study import baseline
 from graphattn.study.baseline import features_of, methods, scores, wanted
 from graphattn.study.brief import brief
 
@@ -68,7 +69,8 @@ def test_numbers_have_ridge_regression_and_a_forest_in_the_study_s_score():
     assert found["ridge regression"]["1"] < 150 < found["forest"]["1"]
 
 
-def test_labels_have_a_regression_each_and_one_that_never_held_is_never_guessed():
+def test_labels_have_a_regression_each_and_one_that_never_held_is_never_guessed(monkeypatch):
+    monkeypatch.setattr(baseline, "_TREES", 20)
     x = table().inputs
     labels = torch.stack((x[:, 0, 0] > 0, x[:, 1, 0] > 0.7, torch.zeros(SAMPLES) > 0), 1)
     data = tiny_data(inputs=x, targets=labels)
@@ -92,7 +94,8 @@ def test_labels_have_a_regression_each_and_one_that_never_held_is_never_guessed(
         assert found[metric]["forest"]["0"] > 0.5
 
 
-def test_a_training_set_of_one_class_has_that_for_a_guess():
+def test_a_training_set_of_one_class_has_that_for_a_guess(monkeypatch):
+    monkeypatch.setattr(baseline, "_TREES", 20)
     data = table()
     data.targets[:] = 0
     data.targets[-1] = 1
