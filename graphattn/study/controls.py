@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ..analyse import receptive_field
+from ..analyse.receptive_field import receptive_field
 from ..convert import from_edge_index
 from ..errors import ControlError, GraphError
 from ..graph import AttentionGraph
