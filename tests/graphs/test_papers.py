@@ -17,6 +17,7 @@ NAMESAKES = {
     ("Huang", "2016"),  # stochastic depth
     ("Wu", "2025"),  # Sonata
     ("Zhang", "2003"),  # ground in laser scans
+    ("Zhang", "2023"),  # GD-WL
     ("Zhou", "2024"),  # Transfusion
 }
 
