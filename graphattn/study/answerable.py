@@ -76,10 +76,7 @@ def _check_questions(data: Data) -> None:
                 f"targets of padding must be -100, sample {bad} asks nodes beyond its "
                 f"{int(data.sizes[bad])}, which have no logits"
             )
-    if data.of_nodes:
-        asks = asked.flatten(1).any(1)
-    else:
-        asks = asked
+    asks = asked.view(len(data), -1).any(1)
     if not bool(asks.all()):
         bad = int((~asks).nonzero()[0])
         raise ShapeError(

@@ -3,6 +3,7 @@ of the test.
 """
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -118,6 +119,28 @@ def test_edges_answer_by_both_of_their_ends():
         tiny_comparison({"window": WINDOW}, data, readout="edge", controls=(), positions=("none",))
     )
     assert max(value for value in checks.values() if value is not True) <= BOUND
+
+
+@pytest.mark.parametrize("of_values", [False, True])
+def test_edges_that_are_not_asked_decide_nothing(of_values):
+    random = torch.Generator().manual_seed(5)
+    tokens = torch.randint(3, (SAMPLES, N), generator=random)
+    edges = torch.randint(N, (SAMPLES, 3, 2), generator=random)
+    padding = torch.randint(3, (SAMPLES, 1), generator=random) < torch.arange(3)
+    if of_values:
+        targets = torch.randn(SAMPLES, 3, 1, generator=random)
+        targets[padding] = math.nan
+    else:
+        targets = torch.randint(2, (SAMPLES, 3), generator=random).masked_fill(padding, -100)
+    others = edges.masked_fill(padding.unsqueeze(-1), 0)
+    assert not torch.equal(edges, others)
+    one = trained(Data(tokens, targets, HELD, asked_edges=edges), steps=5)
+    other = trained(Data(tokens, targets, HELD, asked_edges=others), steps=5)
+    assert (one["loss"], one["curve"]) == (other["loss"], other["curve"])
+    nothing = targets.clone()
+    nothing[7] = targets[padding][0]
+    with pytest.raises(ShapeError, match="ask something of every sample, sample 7"):
+        trained(Data(tokens, nothing, HELD, asked_edges=edges), steps=5)
 
 
 def test_readouts_metrics_and_targets_must_fit():
