@@ -220,7 +220,8 @@ def first_colours(data: Data, samples: torch.Tensor, positions: str = "none") ->
     colours = codes_of(inputs.reshape(inputs.shape[0] * inputs.shape[1], -1))
     colours = colours.reshape(inputs.shape[:2])
     if positions == "learned":
-        colours = mixed(colours + mixed(np.arange(data.num_nodes, dtype=np.uint64)))
+        # a token has the hash of its number, too: token 1 at place 0 is not token 0 at place 1
+        colours = mixed(mixed(colours) + mixed(np.arange(data.num_nodes, dtype=np.uint64)))
     return colours * _there(data, samples)
 
 

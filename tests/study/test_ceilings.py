@@ -16,6 +16,7 @@ from graphattn.study.comparison import Trial
 from graphattn.study.fits import CANNOT, FIT_METRIC
 from graphattn.study.metrics import METRICS
 from graphattn.study.predictions import predicted
+from graphattn.study.refinement import first_colours
 from graphattn.study.trial import train
 
 COLOURS, ANSWERS = 4, 11
@@ -199,3 +200,14 @@ def test_an_arm_whose_nodes_are_all_alike_cannot_fit(tmp_path):
         row = found.row("skips")
         assert found.fit(row).classes == {CANNOT: 2}
         assert words in str(found)
+
+
+def test_a_token_at_a_learned_place_is_not_that_place_of_the_other_token():
+    tokens = torch.randint(4, (60, 4), generator=torch.Generator().manual_seed(7))
+    alone = {"self": ga.graphs.self_loops(4)}
+    data = Data(tokens, tokens, torch.arange(60) < 20)
+    options = {"readout": "node", "controls": (), "budgets": Budget(None, 3)}
+    about = tiny_comparison(alone, data, positions="learned", **options)
+    assert ceilings(about, about.graphs["self"]) == {"colours": {}, "colours_in_training": {}}
+    pairs = {tuple(pair) for row in tokens.tolist() for pair in enumerate(row)}
+    assert len(np.unique(first_colours(data, torch.arange(60), "learned"))) == len(pairs) == 16
