@@ -212,6 +212,17 @@ def test_reach_that_swaps_do_not_find_is_told(monkeypatch):
         graphs.degree_matched_random(window, layers=2)
 
 
+def test_a_search_for_reach_ends_after_so_many_words(monkeypatch):
+    window = graphs.sliding_window(71, 5, causal=False)
+    monkeypatch.setattr(controls, "_WORDS", 3_000)
+    with pytest.raises(GraphError, match=r"in 2 layers a node depends on 8\.\d nodes, and on 1\d"):
+        graphs.degree_matched_random(window, layers=2)
+    edges = [side.numpy() for side in (window.target, window.source)]
+    random = np.random.default_rng(0)
+    left = controls._annealed(window, *edges, [1, 1], 3_000, random)[1]
+    assert -300 < left < 300  # what one swap reads
+
+
 def test_every_source_is_drawn_alike():
     """Each free pair of a row of degree d out of n is an edge with probability d / n; and so is
     each pair of pairs.

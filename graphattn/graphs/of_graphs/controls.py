@@ -21,6 +21,7 @@ _NEAR = 0.04  # annealing ends there
 _STARTS = 3
 _CLOSE = 0.9  # share of swaps tried that may close a triangle
 _TRIES = 400  # swaps tried for each edge in an attempt
+_WORDS = 2_000_000_000  # 64 bits each, that all attempts may read: 10 s
 # Pairs: a swap that is so much worse is taken with probability 1/e at first. Where one attempt ends
 # too far away, the next one begins there.
 _HEATS = (1.0, 2.0, 3.0)
@@ -144,6 +145,7 @@ def _matched_in_reach(
     ptr, sources = _rows(edges // N, edges % N, N)
     wanted = [total_of(reach_of(ptr, sources, layer)) for layer in range(1, layers + 1)]
     totals = []
+    left = _WORDS
     for _ in range(_STARTS):
         target, source = _swapped(graph, random)
         if np.array_equal(edges, np.sort(target * N + source)):
@@ -151,7 +153,7 @@ def _matched_in_reach(
                 f"no other graph with the degrees of {graph!r} is found by swaps; take "
                 'keep="in-degrees", or graph.relabel(torch.randperm(graph.num_nodes))'
             )
-        total, target, source = _annealed(graph, target, source, wanted, random)
+        total, left, target, source = _annealed(graph, target, source, wanted, left, random)
         if not _is_far(total, wanted[-1]):
             return target, source
         totals.append(total)
@@ -168,9 +170,13 @@ def _annealed(
     target: np.ndarray,
     source: np.ndarray,
     wanted: list[int],
+    left: int,
     random: np.random.Generator,
-) -> tuple[int, np.ndarray, np.ndarray]:
-    """Pairs that depend on each other in the last layer, and edges; ``wanted`` pairs by layer."""
+) -> tuple[int, int, np.ndarray, np.ndarray]:
+    """Pairs that depend on each other in the last layer, words that are left, and edges.
+
+    ``wanted`` pairs by layer; an attempt may read half of the words that are ``left`` before it.
+    """
     from .reach_loops import anneal, reach_of, total_of  # numba takes half a second
 
     N = graph.num_nodes
@@ -184,7 +190,7 @@ def _annealed(
     for layer, heat in steps:  # a layer that is near enough takes no swap
         if heat == _HEATS[0] and _is_far(total, wanted[layer - 2]):
             break
-        total = anneal(
+        total, read = anneal(
             ptr,
             sources,
             reader_ptr,
@@ -194,14 +200,16 @@ def _annealed(
             wanted[layer - 1],
             int(_NEAR * wanted[layer - 1]),
             _TRIES * len(row),
+            1 + left // 2,
             heat,
             _CLOSE,
             graph.is_symmetric,
             is_causal,
             random,
         )
+        left -= read
     total = total_of(reach_of(ptr, sources, len(wanted)))
-    return total, np.concatenate((row, alone)), np.concatenate((sources, alone))
+    return total, left, np.concatenate((row, alone)), np.concatenate((sources, alone))
 
 
 def _is_far(total: int, wanted: int) -> bool:

@@ -100,18 +100,20 @@ def anneal(
     wanted: int,
     enough: int,
     tries: int,
+    most: int,
     heat: float,
     near: float,
     symmetric: bool,
     causal: bool,
     random: np.random.Generator,
-) -> int:
-    """Swap until nodes depend on ``wanted`` pairs, up to ``enough``; the number of pairs.
+) -> tuple[int, int]:
+    """Swap until nodes depend on ``wanted`` pairs, up to ``enough``; the number of pairs, and of words.
 
     A swap that brings their number nearer is taken, another with a probability that falls with its
     distance and with time (simulated annealing). ``ptr``, ``source`` and ``reader_ptr``, ``reader``
     are the graph without self-loops by target and by source, and are changed in place; ``target``
-    is that of each entry of ``source``.
+    is that of each entry of ``source``. It cools with the ``tries`` made, or with the words of bits
+    read of the ``most`` that may be, whichever are sooner over: then it ends.
     """
     nodes = len(ptr) - 1
     reach = reach_of(ptr, source, layers)
@@ -125,8 +127,9 @@ def anneal(
     row = np.empty(words, np.uint64)
     due = np.empty(nodes, np.int64)
     number = 0
-    while number < tries and abs(total - wanted) > enough:
-        temperature = heat * (1 - number / tries)
+    read = 0
+    while number < tries and read < most and abs(total - wanted) > enough:
+        temperature = heat * (1 - max(number / tries, read / most))
         number += 1
         a, b = _edge(target, source, random)
         c, d = _edge(target, source, random)
@@ -186,6 +189,7 @@ def anneal(
                 t = due[i]
                 marked[t] = False
                 size = _row_of(ptr, source, reach, layer, t, row)
+                read += words * (1 + ptr[t + 1] - ptr[t])
                 same = True
                 old = 0
                 for w in range(words):
@@ -217,4 +221,4 @@ def anneal(
             _replace(source, ptr[d], ptr[d + 1], a, c)
             _replace(reader, reader_ptr[a], reader_ptr[a + 1], d, b)
             _replace(reader, reader_ptr[c], reader_ptr[c + 1], b, d)
-    return total
+    return total, read
