@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import OptionError
 from ..nn import GraphAttention, Rotary, normalizers
-from ..nn.normalizers import DenseNormalizer, asked_by, known
+from ..nn.normalizers import DenseNormalizer, entry_of, optional_arguments
 from ..nn.scores import Score
 from .pieces import Piece
 from .subject import DenseScore, Problem
@@ -98,7 +98,7 @@ class LayerTwin(DenseGraphAttention):
     @property
     def _knows_normalize(self) -> bool:
         """Likewise the normalisation; softmax is that of the dense twin itself."""
-        return self._is_softmax or known(self.normalize) is not None
+        return self._is_softmax or entry_of(self.normalize) is not None
 
     @property
     def _is_softmax(self) -> bool:
@@ -196,7 +196,7 @@ class LayerTwin(DenseGraphAttention):
             if self.score is None or self.softcap is not None:
                 return False
             return self.score.positive and without_bias
-        entry = known(self.normalize)
+        entry = entry_of(self.normalize)
         return entry is not None and entry.smooth
 
     def _normed_and_turned(
@@ -239,7 +239,7 @@ class LayerTwin(DenseGraphAttention):
     ) -> DenseNormalizer | None:
         if self._is_softmax:
             return None
-        entry = known(self.normalize)
+        entry = entry_of(self.normalize)
         if entry is None:
             named = self._named_operands(piece, numbers.sources, edge_attr)
             function = checked("normalisation", self.normalize)
@@ -252,7 +252,7 @@ class LayerTwin(DenseGraphAttention):
         self, piece: Piece, sources: Tensor, edge_attr: Tensor | None
     ) -> NamedOperands:
         """Operands that a custom normalisation takes by name, for the edges of a row."""
-        names = asked_by(self.normalize)
+        names = optional_arguments(self.normalize)
 
         def operands(row: int, column: Tensor) -> dict[str, Tensor | None]:
             columns = sources

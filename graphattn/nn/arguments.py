@@ -27,22 +27,22 @@ def made_with(make: Callable[..., T], **sizes: Any) -> T:
     return make(**{name: size for name, size in sizes.items() if name in takes})
 
 
-def check_names(given: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
+def check_names(options: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
     """Refuse options that none of the constructors accepts; the error lists the valid ones."""
-    taken = [
+    parameters = [
         p
         for make in makers
         for p in signature(make).parameters.values()
         if p.kind != Parameter.VAR_KEYWORD
     ]
-    known = {p.name for p in taken} - {"self"}
-    for name in given:
-        if name not in known:
+    names = {p.name for p in parameters} - {"self"}
+    for name in options:
+        if name not in names:
             near = "".join(
-                f"; did you mean {close!r}" for close in get_close_matches(name, known, 1)
+                f"; did you mean {close!r}" for close in get_close_matches(name, names, 1)
             )
             raise OptionError(
-                f"there is no option {name!r}{near}; pass one of {', '.join(sorted(known))}"
+                f"there is no option {name!r}{near}; pass one of {', '.join(sorted(names))}"
             )
 
 
@@ -73,7 +73,7 @@ def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:
         )
 
 
-def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
+def check_kind(layer: nn.Module, name: str, features: Tensor) -> None:
     """Refuse features on another device than the projection that reads them, or of a dtype that
     autocast cannot cast.
 
@@ -82,32 +82,33 @@ def check_kind(layer: nn.Module, name: str, given: Tensor) -> None:
     weight = getattr(layer, "weight", None)
     if not isinstance(weight, Tensor):
         weight = next(layer.parameters(), None)  # None if a quantised layer replaced it
-    if weight is None or (given.dtype == weight.dtype and given.device == weight.device):
+    if weight is None or (features.dtype == weight.dtype and features.device == weight.device):
         return
-    if given.device != weight.device and weight.device.type != "meta":
+    if features.device != weight.device and weight.device.type != "meta":
         raise ShapeError(
-            f"{name} is on {given.device} and the layer's parameters on {weight.device}; move one "
+            f"{name} is on {features.device} and the layer's parameters on {weight.device}; move one "
             "of them"
         )
-    if given.dtype == weight.dtype:
+    if features.dtype == weight.dtype:
         return
     joined = all(
-        dtype.is_floating_point and dtype != torch.float64 for dtype in (given.dtype, weight.dtype)
+        dtype.is_floating_point and dtype != torch.float64
+        for dtype in (features.dtype, weight.dtype)
     )
-    if joined and torch.is_autocast_enabled(given.device.type):
+    if joined and torch.is_autocast_enabled(features.device.type):
         return
-    if given.is_floating_point():
-        other = f", or convert the layer with layer.to({given.dtype})"
+    if features.is_floating_point():
+        other = f", or convert the layer with layer.to({features.dtype})"
     else:
         other = ""
     raise ShapeError(
-        f"{name} is {given.dtype}, and the layer's parameters are {weight.dtype}; pass "
+        f"{name} is {features.dtype}, and the layer's parameters are {weight.dtype}; pass "
         f"{name}.to({weight.dtype}){other}"
     )
 
 
 def check_input(
-    name: str, given: Any, width: int, reader: nn.Module, nodes: str | None = "N"
+    name: str, features: Any, width: int, reader: nn.Module, nodes: str | None = "N"
 ) -> None:
     """Refuse anything but features (..., nodes, width) of the dtype and device of the first
     parameters that read them.
@@ -115,12 +116,12 @@ def check_input(
     ``nodes=None`` is for modules that read each node separately, (..., width). A norm in float32
     also reads halves.
     """
-    check_features(name, given, nodes, width)
+    check_features(name, features, nodes, width)
     if not (
         isinstance(reader, nn.LayerNorm | nn.RMSNorm)
-        and given.dtype in (torch.float16, torch.bfloat16)
+        and features.dtype in (torch.float16, torch.bfloat16)
     ):
-        check_kind(reader, name, given)
+        check_kind(reader, name, features)
 
 
 def graph_of(graph: Any, x: Tensor, sources: Any) -> Any:
@@ -158,11 +159,11 @@ def _refuse_sizes(graph: Any, x: Tensor, sources: Any, cached: int) -> Never:
         wrong = ("context", key, S, "sources")
         if key.shape[-2] == S:
             wrong = ("context", sources.value, S, "sources")
-    name, given, size, side = wrong
+    name, features, size, side = wrong
     raise ShapeError(
-        f"{name} has {given.shape[-2]} nodes (shape {tuple(given.shape)}), but the graph has "
+        f"{name} has {features.shape[-2]} nodes (shape {tuple(features.shape)}), but the graph has "
         f"{size} {side}; features are (..., nodes, width), and x as a pair is (sources, targets)"
-        f"{of_other_size(graph, given.shape[-2])}"
+        f"{of_other_size(graph, features.shape[-2])}"
     )
 
 
@@ -210,15 +211,15 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
         )
     sizes = f"{num_sources} sources and {num_targets} targets"
     if hasattr(edge_index, "sparse_size"):
-        own = edge_index.sparse_size()
+        sparse_size = edge_index.sparse_size()
     else:
-        own = (None, None)
+        sparse_size = (None, None)
     if any(
-        mine not in (None, given)
-        for mine, given in zip(own, (num_sources, num_targets), strict=True)
+        stated not in (None, actual)
+        for stated, actual in zip(sparse_size, (num_sources, num_targets), strict=True)
     ):
         raise GraphError(
-            f"graph is an EdgeIndex of sparse_size {own}, but the features have {sizes}"
+            f"graph is an EdgeIndex of sparse_size {sparse_size}, but the features have {sizes}"
         )
     try:
         return from_edge_index(edge_index, num_sources=num_sources, num_targets=num_targets)
@@ -226,40 +227,42 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
         raise GraphIndexError(f"{error} The features given to the layer have {sizes}.") from None
 
 
-def check_features(name: str, given: Any, nodes: str | None, width: int) -> None:
+def check_features(name: str, features: Any, nodes: str | None, width: int) -> None:
     """Refuse anything but a dense tensor (..., nodes, width), or (..., width) for no ``nodes``."""
-    dense = isinstance(given, Tensor) and given.layout == torch.strided and not given.is_nested
-    if dense and given.dim() > (nodes is not None) and given.shape[-1] == width:
+    dense = (
+        isinstance(features, Tensor) and features.layout == torch.strided and not features.is_nested
+    )
+    if dense and features.dim() > (nodes is not None) and features.shape[-1] == width:
         return
-    _refuse_features(name, given, nodes, width, dense)
+    _refuse_features(name, features, nodes, width, dense)
 
 
-def _refuse_features(name: str, given: Any, nodes: str | None, width: int, dense: bool) -> Never:
+def _refuse_features(name: str, features: Any, nodes: str | None, width: int, dense: bool) -> Never:
     """The ShapeError for what is no dense tensor (..., nodes, width)."""
     shape = f"(..., {nodes}, {width})"
     if nodes is None:
         shape = f"(..., {width})"
-    if isinstance(given, Tensor) and not dense:
-        what = str(given.layout)
+    if isinstance(features, Tensor) and not dense:
+        layout = str(features.layout)
         way = f"pass {name}.to_dense()"
-        if given.is_nested:
-            what = "a nested one"
+        if features.is_nested:
+            layout = "a nested one"
             way = "for graphs of several sizes use disjoint_union, and concatenate their nodes"
-        raise ShapeError(f"{name} must be a strided tensor {shape}, got {what}; {way}")
-    got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-    if hasattr(given, "edge_index"):
+        raise ShapeError(f"{name} must be a strided tensor {shape}, got {layout}; {way}")
+    got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+    if hasattr(features, "edge_index"):
         hint = "; pass data.x, and data.edge_index as the graph"
-    elif (name, nodes) == ("x", "T") and dense and given.shape[-1:] in ((2,), (3,)):
-        hint = f"; coordinates go in as positions=, with edge_dim={given.shape[-1]}"
+    elif (name, nodes) == ("x", "T") and dense and features.shape[-1:] in ((2,), (3,)):
+        hint = f"; coordinates go in as positions=, with edge_dim={features.shape[-1]}"
     else:
         hint = ""
     raise ShapeError(f"{name} must have shape {shape}, got {got}{hint}")
 
 
-def pair_of(name: str, given: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:
+def pair_of(name: str, pair: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:
     """The two tensors of a pair."""
-    if len(given) != 2:
+    if len(pair) != 2:
         raise ShapeError(
-            f"{name} must be a tensor or a pair {of}, got a {type(given).__name__} of {len(given)}"
+            f"{name} must be a tensor or a pair {of}, got a {type(pair).__name__} of {len(pair)}"
         )
-    return given[0], given[1]
+    return pair[0], pair[1]

@@ -90,13 +90,15 @@ class TransformerBlock(nn.Module):
         self.embed_dim = embed_dim
         self.norm_first = norm_first
 
-        def attend(**given: Any) -> GraphAttention:
-            return GraphAttention(embed_dim, num_heads, bias=bias, dropout=dropout, **given)
+        def attend(**arguments: Any) -> GraphAttention:
+            return GraphAttention(embed_dim, num_heads, bias=bias, dropout=dropout, **arguments)
 
         self.attention = attend(**options)
         self.attention_norm = make_norm(norm, embed_dim, eps, bias)
-        own = copies({name: x for name, x in options.items() if name not in ("rotary", "edge_dim")})
-        self.cross_attention = attend(**own) if cross else None
+        cross_options = copies(
+            {name: x for name, x in options.items() if name not in ("rotary", "edge_dim")}
+        )
+        self.cross_attention = attend(**cross_options) if cross else None
         self.cross_norm = make_norm(norm, embed_dim, eps, bias) if cross else None
         replaced = ""
         if hidden is not None:
@@ -121,8 +123,8 @@ class TransformerBlock(nn.Module):
         if norms:
             self.end_norm = nn.ModuleDict(norms)
 
-    def _added(self, x: Tensor, norm: nn.Module, made: Any, name: str) -> Tensor:
-        output = made(norm(x) if self.norm_first else x)
+    def _added(self, x: Tensor, norm: nn.Module, sublayer: Any, name: str) -> Tensor:
+        output = sublayer(norm(x) if self.norm_first else x)
         if name == "feed_forward" and output.shape != x.shape:
             raise ShapeError(
                 f"feed_forward must return {tuple(x.shape)}, the shape of x; got "
@@ -209,8 +211,8 @@ class TransformerBlock(nn.Module):
             if self.cross_attention is not None and self.cross_norm is not None:
                 read = self.cross_attention
                 to = EVERY if memory_graph is None else memory_graph
-                given: dict[str, Any] = {"context": memory, "score_bias": memory_bias}
-                x = self._added(x, self.cross_norm, lambda y: read(y, to, **given), "cross")
+                arguments: dict[str, Any] = {"context": memory, "score_bias": memory_bias}
+                x = self._added(x, self.cross_norm, lambda y: read(y, to, **arguments), "cross")
             return self._added(x, self.feed_forward_norm, self.feed_forward, "feed_forward")
 
     @classmethod

@@ -137,23 +137,23 @@ class KeyValueCache:
         # autograd and compilers need constant storage
         if torch.is_grad_enabled() or not can_read_values(key):
             return torch.cat((self.key, key), -3), torch.cat((self.value, value), -3)
-        held = self.key.shape[-3]
+        cached_tokens = self.key.shape[-3]
         more = key.shape[-3]
         room = self._room
         if room is None or not room.continues(self.key, self.value, more):
             keys, values = (
-                x.new_empty(*x.shape[:-3], 2 * (held + more), *x.shape[-2:])
+                x.new_empty(*x.shape[:-3], 2 * (cached_tokens + more), *x.shape[-2:])
                 for x in (self.key, self.value)
             )
-            keys.narrow(-3, 0, held).copy_(self.key)
-            values.narrow(-3, 0, held).copy_(self.value)
-            room = _Room(keys, values, held, (self.key, self.value))
+            keys.narrow(-3, 0, cached_tokens).copy_(self.key)
+            values.narrow(-3, 0, cached_tokens).copy_(self.value)
+            room = _Room(keys, values, cached_tokens, (self.key, self.value))
         room.key.narrow(-3, room.end, more).copy_(key)
         room.value.narrow(-3, room.end, more).copy_(value)
-        first = room.end - held
+        first = room.end - cached_tokens
         end = room.end + more
-        key = room.key.narrow(-3, first, held + more)
-        value = room.value.narrow(-3, first, held + more)
+        key = room.key.narrow(-3, first, cached_tokens + more)
+        value = room.value.narrow(-3, first, cached_tokens + more)
         self._room = _Room(room.key, room.value, end, (key, value))
         return key, value
 

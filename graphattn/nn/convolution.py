@@ -48,20 +48,20 @@ def from_conv(make: Callable[..., Any], conv: Any, size: Any, causal: bool) -> t
 
 def _of_heads(conv: Any) -> Tensor:
     """The kernel (C_out, heads * C_in): what each head writes, with zeros between groups."""
-    # (C_out / G, heads, C_in / G) each
+    # (C_out / G, heads, C_in / G) for each group
     blocks = conv.weight.detach().flatten(2).transpose(1, 2).chunk(conv.groups)
-    each = [
+    kernels = [
         torch.block_diag(*(block[:, head] for block in blocks))
         for head in range(blocks[0].shape[1])
     ]
-    return torch.cat(each, 1)
+    return torch.cat(kernels, 1)
 
 
 def _places(conv: Any, lengths: tuple[int, ...], causal: bool) -> list[list[Tensor]]:
     """The source of every target (n,) for each axis and place of its kernel; -1 for padding."""
     if causal:
         _check_causal(conv)
-    found = []
+    places = []
     for axis, length in enumerate(lengths):
         dilation = conv.dilation[axis]
         stride = conv.stride[axis]
@@ -78,8 +78,8 @@ def _places(conv: Any, lengths: tuple[int, ...], causal: bool) -> list[list[Tens
             )
         starts = torch.arange(0, last, stride) - before
         shifts = range(0, reach + 1, dilation)
-        found.append([_padded(starts + shift, length, conv.padding_mode) for shift in shifts])
-    return found
+        places.append([_padded(starts + shift, length, conv.padding_mode) for shift in shifts])
+    return places
 
 
 def _check_causal(conv: Any) -> None:

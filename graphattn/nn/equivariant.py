@@ -167,7 +167,7 @@ class EquivariantAttention(MessagePassing):
         index: Tensor,
         size_i: Optional[int],
     ) -> Tensor:
-        """What a source sends over an edge, (E, C + V d): scalars, then vectors."""
+        """Messages of edges, (E, C + V d): scalars, then vectors."""
         heads = self.num_heads
         number = self.num_vectors
         bias = edge_term[:, :heads]

@@ -141,12 +141,12 @@ class MixtureOfExperts(nn.Module):
         first.
         """
         check_input("x", x, self.embed_dim, self.router)
-        wide = torch.promote_types(x.dtype, torch.float32)
+        dtype = torch.promote_types(x.dtype, torch.float32)
         score = self.router(x)
         best = torch.topk(score, self.top_k, dim=-1)
         if self.top_k > 1:
-            return torch.softmax(best.values, -1, wide), best.indices
-        return torch.softmax(score, -1, wide).gather(-1, best.indices), best.indices
+            return torch.softmax(best.values, -1, dtype), best.indices
+        return torch.softmax(score, -1, dtype).gather(-1, best.indices), best.indices
 
     def graph(self, x: Tensor) -> AttentionGraph:
         """The graph from experts to tokens x (N, C)."""
@@ -164,7 +164,7 @@ class MixtureOfExperts(nn.Module):
         check_input("x", x, self.embed_dim, self.router, None)
         flat = x.reshape(-1, x.shape[-1])
         alpha, expert = self._chosen(flat)
-        made = flat.new_zeros(expert.numel(), x.shape[-1])  # outputs of every edge
+        outputs = flat.new_zeros(expert.numel(), x.shape[-1])  # outputs of every edge
         for number, module in enumerate(self.experts):
             edge = torch.nonzero(expert.flatten() == number).flatten()
             read = flat[edge // self.top_k]
@@ -173,9 +173,9 @@ class MixtureOfExperts(nn.Module):
                 raise ShapeError(
                     f"experts[{number}] must return {tuple(read.shape)}, got {tuple(output.shape)}"
                 )
-            made = made.index_copy(0, edge, output.to(x.dtype))
+            outputs = outputs.index_copy(0, edge, output.to(x.dtype))
         return (
-            (made.unflatten(0, expert.shape) * alpha.to(x.dtype).unsqueeze(-1))
+            (outputs.unflatten(0, expert.shape) * alpha.to(x.dtype).unsqueeze(-1))
             .sum(-2)
             .view(x.shape)
         )

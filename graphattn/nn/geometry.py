@@ -63,7 +63,7 @@ def relative_positions(
 
 
 def _shifts(graph: GraphLike, images: Images, cell: Tensor | None, vectors: Tensor) -> Tensor:
-    """What lattice vectors add to the source of each edge, (E, d), as ``vectors`` (..., E, d)."""
+    """Lattice vectors added to the source of each edge, (E, d), as ``vectors`` (..., E, d)."""
     axes = images.cells.shape[-1]
     if vectors.shape[-1] != axes:
         raise ShapeError(f"pos must have {axes} axes, as the graph's cell, got {vectors.shape[-1]}")
@@ -172,7 +172,7 @@ def edge_geometry(
     if ends:
         d, *ends = (_by_axis(x) for x in (d, *ends))
     distance = length_of(d)
-    made: dict[str, Callable[[], Tensor]] = {
+    formulas: dict[str, Callable[[], Tensor]] = {
         "offset": lambda: d,
         "distance": lambda: distance,
         "direction": lambda: d / distance.masked_fill(distance == 0, 1.0),
@@ -185,7 +185,7 @@ def edge_geometry(
             graph, pos, queries, normals if queries is None else queries_normals, d, cell
         ),
     }
-    return torch.cat([made[word]() for word in features], -1)
+    return torch.cat([formulas[word]() for word in features], -1)
 
 
 def local_frames(
@@ -277,9 +277,9 @@ def _ends(
     if of_targets is None:
         of_targets = of_sources
         target = source
-    both = (of_sources, of_targets)
+    sides = (of_sources, of_targets)
     names = (source, target)
-    for name, x, size in zip(names, both, (graph.num_sources, graph.num_targets), strict=True):
+    for name, x, size in zip(names, sides, (graph.num_sources, graph.num_targets), strict=True):
         floats(x, name, "(..., points, axes)", 2)
         if x.shape[-2] != size:
             hint = ""
@@ -289,13 +289,13 @@ def _ends(
                 f"{name} must have {size} rows, as the graph has nodes there, got "
                 f"{tuple(x.shape)}{hint}"
             )
-    if both[0].shape[-1] != both[1].shape[-1] or both[0].device != both[1].device:
-        got = ", ".join(f"{tuple(x.shape)} on {x.device}" for x in both)
+    if sides[0].shape[-1] != sides[1].shape[-1] or sides[0].device != sides[1].device:
+        got = ", ".join(f"{tuple(x.shape)} on {x.device}" for x in sides)
         raise ShapeError(
             f"{names[0]} and {names[1]} must have the same axes on one device, got {got}"
         )
-    device = both[0].device
-    source_rows, target_rows = graph.ends(*both)
+    device = sides[0].device
+    source_rows, target_rows = graph.ends(*sides)
     at_sources = rows_of(source_rows, sources(graph, device))
     return at_sources, rows_of(target_rows, targets(graph, device))
 

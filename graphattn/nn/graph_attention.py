@@ -36,7 +36,7 @@ from .cache import KeyValueCache
 from .convolution import from_conv
 from .geometry import relative_positions
 from .linear_attention import linear
-from .normalizers import Normalizer, SinkSoftmax, asked_by, make_normalizer
+from .normalizers import Normalizer, SinkSoftmax, make_normalizer, optional_arguments
 from .positions import pair_of_positions
 from .root_weight import RootWeight
 from .rotary import Rotary, check_rotary
@@ -178,7 +178,7 @@ class GraphAttention(EdgeAttention):
         self.score = make_score(score, self.num_heads, self.head_dim, score_edge_dim)
         self.edge_proj = self._edge_projection()
         self.normalize = make_normalizer(normalize, self.num_heads)
-        self._asks = asked_by(self.normalize)
+        self._asks = optional_arguments(self.normalize)
         if qk_norm is None:
             self.q_norm = None
             self.k_norm = None
@@ -548,9 +548,9 @@ class GraphAttention(EdgeAttention):
         of_sources = None
         if self.rotary is not None:
             of_sources = pair_of_positions(positions)[1]
-        held = KeyValueCache()
-        held.keep(*sources.projected(self, of_sources, sources.key, sources.value), self)
-        return held
+        cache = KeyValueCache()
+        cache.keep(*sources.projected(self, of_sources, sources.key, sources.value), self)
+        return cache
 
     def _query(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """Queries (..., T, H, D), rotated."""

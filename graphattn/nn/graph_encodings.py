@@ -191,10 +191,10 @@ def _data(graph: AttentionGraph, both_ways: bool = False) -> Data:
         raise no_graph(graph, "graph must be an AttentionGraph")
     if not graph.is_square or graph.has_repeated_edges:
         if graph.is_square:
-            what = "repeats edges; drop them with graph | graph"
+            fault = "repeats edges; drop them with graph | graph"
         else:
-            what = "is not square"
-        raise GraphError(f"graph must be square, without repeated edges, but {graph.name} {what}")
+            fault = "is not square"
+        raise GraphError(f"graph must be square, without repeated edges, but {graph.name} {fault}")
     if both_ways:
         edges = graph | graph.reverse()
     else:

@@ -116,10 +116,10 @@ class FeatureScore(Score):
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
-        named = self._named
-        if named is None:
+        entry = self._named
+        if entry is None:
             return False
-        return named.smooth
+        return entry.smooth
 
     @property
     def positive(self) -> bool:  # type: ignore[override]
@@ -155,15 +155,17 @@ class PositiveFeatures(nn.Module):
             f"{num_features:,} features of width {head_dim:,}",
             "use fewer",
         )
-        made = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         rows = []
         left = num_features
         while left > 0:
-            turn, upper = torch.linalg.qr(torch.randn(head_dim, head_dim, generator=made))
+            turn, upper = torch.linalg.qr(torch.randn(head_dim, head_dim, generator=generator))
             # signs make the rotation uniform (Mezzadri 2007)
             rows.append((turn * upper.diagonal().sign())[:left])
             left -= head_dim
-        lengths = torch.randn(num_features, head_dim, generator=made).norm(dim=-1, keepdim=True)
+        lengths = torch.randn(num_features, head_dim, generator=generator).norm(
+            dim=-1, keepdim=True
+        )
         self.register_buffer("projection", torch.cat(rows) * lengths)  # (m, D)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -221,11 +223,11 @@ def _chunks(graph: AttentionGraph) -> tuple[Tensor, list[Chunk]] | None:
     first = 0
     begin = 0
     # one past the last target that reads the same
-    same = torch.searchsorted(end, end, right=True).tolist()
+    alike_end = torch.searchsorted(end, end, right=True).tolist()
     while first < T:
-        last = max(min(first + _CHUNK, T), same[first])
+        last = max(min(first + _CHUNK, T), alike_end[first])
         stop = int(end[last - 1])
-        chunks.append(Chunk(last - first, stop - begin, same[first] >= last))
+        chunks.append(Chunk(last - first, stop - begin, alike_end[first] >= last))
         first = last
         begin = stop
     return end, chunks
@@ -279,12 +281,12 @@ def _linear(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
     plan = chunks_of(graph)
     if plan is None:
         return None
-    wide = inputs.statistics
+    dtype = inputs.statistics
     heads = inputs.key.shape[-2]
     with without_autocast(inputs.query.device.type):
-        query = (inputs.query.to(wide) * inputs.scale).unflatten(-2, (heads, -1))
-        key = inputs.key.to(wide)
-        value = inputs.value.to(wide)
+        query = (inputs.query.to(dtype) * inputs.scale).unflatten(-2, (heads, -1))
+        key = inputs.key.to(dtype)
+        value = inputs.value.to(dtype)
         # the last column sums the weights
         value = torch.cat((value, torch.ones_like(value[..., :1])), -1)
         output = _summed(query, key, value, *plan)
@@ -313,11 +315,11 @@ def _summed(query: Tensor, key: Tensor, value: Tensor, end: Tensor, chunks: list
             grown = state
         part = torch.einsum("...thgd,...hde->...thge", q, grown if chunk.alike else state)
         if not chunk.alike:
-            own = (
+            mask = (
                 torch.arange(source, source + chunk.num_sources)
                 < end[target : target + chunk.num_targets, None]
             )
-            score = torch.einsum("...thgd,...shd->...hgts", q, k).where(own.to(q.device), 0.0)
+            score = torch.einsum("...thgd,...shd->...hgts", q, k).where(mask.to(q.device), 0.0)
             part = part + torch.einsum("...hgts,...she->...thge", score, v)
         parts.append(part)
         state = grown

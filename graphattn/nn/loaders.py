@@ -36,21 +36,21 @@ def _parameter(value: Tensor, like: Tensor) -> nn.Parameter:
     return nn.Parameter(value.detach().clone(), requires_grad=like.requires_grad)
 
 
-def refuse_other(given: Any, *kinds: type[nn.Module]) -> None:
+def refuse_other(module: Any, *kinds: type[nn.Module]) -> None:
     """Refuse anything but these modules of torch; subclasses, too, since they may compute something
     else.
     """
-    if type(given) not in kinds or "forward" in vars(given):
-        wanted = " or ".join(f"nn.{kind.__name__}" for kind in kinds)
-        if isinstance(given, kinds):
-            own = ", whose forward is its own"
+    if type(module) not in kinds or "forward" in vars(module):
+        names = " or ".join(f"nn.{kind.__name__}" for kind in kinds)
+        if isinstance(module, kinds):
+            reason = ", whose forward is its own"
         else:
-            own = ""
-        if isinstance(given, type):
-            got = f"the class {given.__name__}"
+            reason = ""
+        if isinstance(module, type):
+            got = f"the class {module.__name__}"
         else:
-            got = type(given).__name__
-        raise OptionError(f"expected an {wanted}, got {got}{own}")
+            got = type(module).__name__
+        raise OptionError(f"expected an {names}, got {got}{reason}")
 
 
 def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
@@ -74,17 +74,19 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
         bias=mha.in_proj_bias is not None,
         dropout=mha.dropout,
     )
-    whole = mha.in_proj_weight
+    packed = mha.in_proj_weight
     bias = mha.in_proj_bias
     weights: Any = (
         (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
-        if whole is None
-        else whole.chunk(3)
+        if packed is None
+        else packed.chunk(3)
     )
     biases: Any = (None,) * 3 if bias is None else bias.chunk(3)
-    for name, weight, own in zip(("q_proj", "k_proj", "v_proj"), weights, biases, strict=True):
-        setattr(layer, name, linear(weight, own, whole))
-        if own is not None:
+    for name, weight, proj_bias in zip(
+        ("q_proj", "k_proj", "v_proj"), weights, biases, strict=True
+    ):
+        setattr(layer, name, linear(weight, proj_bias, packed))
+        if proj_bias is not None:
             getattr(layer, name).bias.requires_grad_(bias.requires_grad)
     layer.out_proj = linear(mha.out_proj.weight, mha.out_proj.bias)
     return layer.train(mha.training)
@@ -157,11 +159,11 @@ def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
     }
     if type(conv) not in loaders:
         if isinstance(conv, tuple(loaders)):
-            own = ", which may compute something else"
+            reason = ", which may compute something else"
         else:
-            own = ""
+            reason = ""
         names = ", ".join(kind.__name__ for kind in loaders)
-        raise OptionError(f"expected a {names}, got {type(conv).__name__}{own}")
+        raise OptionError(f"expected a {names}, got {type(conv).__name__}{reason}")
     if conv.flow != "source_to_target" or conv.aggr not in ("add", "sum"):
         raise OptionError(
             f'expected flow="source_to_target" and aggr="add", got {conv.flow!r} and '
@@ -255,18 +257,18 @@ def _points(make: Callable[..., Any], conv: Any) -> Any:
             raise OptionError(
                 f"conv.{name} must be a module, got a {type(getattr(conv, name)).__name__}"
             )
-    wide = conv.out_channels
+    channels = conv.out_channels
     pos = conv.pos_nn
     sizes = [
         getattr(part, "in_channels", getattr(part, "in_features", None)) for part in pos.modules()
     ]
     axes = next((size for size in sizes if isinstance(size, int)), 3)
-    score = Subtraction(wide, 1, edge_dim=axes)
+    score = Subtraction(channels, 1, edge_dim=axes)
     source = conv.lin_src.in_channels
     target = conv.lin_dst.in_channels
     layer = make(
-        wide,
-        wide,
+        channels,
+        channels,
         qdim=target,
         kdim=source,
         vdim=source,

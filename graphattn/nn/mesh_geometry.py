@@ -61,17 +61,17 @@ def mesh_edge_geometry(
     mesh, corner = checked_triangles(pos, faces)
     edge, ends = (x.to(pos.device) for x in mesh.edges())
     if not len(ends):
-        made = pos.new_zeros(0, 3)
+        features = pos.new_zeros(0, 3)
     else:
-        here = gather(pos, ends[:, 0], 0)
-        there = gather(pos, ends[:, 1], 0)
+        start = gather(pos, ends[:, 0], 0)
+        end = gather(pos, ends[:, 1], 0)
         cotangent = scatter_sum(_cotangents(corner).flatten(), edge, len(ends), 0) / 2
-        made = torch.cat(
-            (length_of(there - here), _dihedral(mesh, corner, edge, ends), cotangent[:, None]), 1
+        features = torch.cat(
+            (length_of(end - start), _dihedral(mesh, corner, edge, ends), cotangent[:, None]), 1
         )
     if graph is None:
-        return made
-    return _along(graph, made, ends, len(pos))
+        return features
+    return _along(graph, features, ends, len(pos))
 
 
 def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.0) -> Tensor:
@@ -134,8 +134,10 @@ def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.
     piece = connected_components(adjacent != 0)[1]
     result = np.full(N, np.inf)
     for number in np.unique(piece[ids.numpy()]):
-        own = piece == number
-        result[own] = distance[own] - distance[ids.numpy()[piece[ids.numpy()] == number]].mean()
+        in_piece = piece == number
+        result[in_piece] = (
+            distance[in_piece] - distance[ids.numpy()[piece[ids.numpy()] == number]].mean()
+        )
     result[ids.numpy()] = 0.0
     return torch.from_numpy(np.maximum(result, 0.0)).to(pos)
 
@@ -177,19 +179,19 @@ def _dihedral(mesh: Faces, corner: Tensor, edge: Tensor, ends: Tensor) -> Tensor
     count = torch.bincount(edge, minlength=len(ends))
     order = torch.argsort(edge, stable=True)
     first = torch.cumsum(count, 0) - count
-    two = torch.nonzero(count == 2).flatten()
+    interior = torch.nonzero(count == 2).flatten()
     # corners, three to a face
-    one = order[first[two]]
-    other = order[first[two] + 1]
+    left = order[first[interior]]
+    right = order[first[interior] + 1]
     tail = mesh.vertex.to(edge.device)
     # faces of opposite orientation
-    turned = torch.where(tail[one] == tail[other], -1.0, 1.0).to(corner)[:, None]
-    n = normal[one // 3]
-    m = normal[other // 3] * turned
-    apex = corner[other // 3, (other + 2) % 3]
-    rises = ((apex - corner[one // 3, one % 3]) * n).sum(-1, keepdim=True)
+    turned = torch.where(tail[left] == tail[right], -1.0, 1.0).to(corner)[:, None]
+    n = normal[left // 3]
+    m = normal[right // 3] * turned
+    apex = corner[right // 3, (right + 2) % 3]
+    rises = ((apex - corner[left // 3, left % 3]) * n).sum(-1, keepdim=True)
     angle = angle_between(n, m) * torch.where(rises > 0, -1.0, 1.0).to(corner)
-    return corner.new_zeros(len(ends), 1).index_copy(0, two, angle)
+    return corner.new_zeros(len(ends), 1).index_copy(0, interior, angle)
 
 
 def _along(graph: AttentionGraph | EdgeTensors, values: Tensor, ends: Tensor, size: int) -> Tensor:
@@ -199,14 +201,14 @@ def _along(graph: AttentionGraph | EdgeTensors, values: Tensor, ends: Tensor, si
     need_graph(graph, "mesh_edge_geometry")
     source, target = graph.edge_index.to(values.device)
     key = ends[:, 0] * size + ends[:, 1]
-    wanted = torch.minimum(source, target) * size + torch.maximum(source, target)
-    row = torch.searchsorted(key, wanted).clamp(max=max(0, len(key) - 1))
+    edge_key = torch.minimum(source, target) * size + torch.maximum(source, target)
+    row = torch.searchsorted(key, edge_key).clamp(max=max(0, len(key) - 1))
     loop = source == target
     if len(key):
-        known = key[row] == wanted
+        on_mesh = key[row] == edge_key
     else:
-        known = loop & False
-    wrong = torch.nonzero(~known & ~loop).flatten()
+        on_mesh = loop & False
+    wrong = torch.nonzero(~on_mesh & ~loop).flatten()
     if wrong.numel():
         s = int(source[wrong[0]])
         t = int(target[wrong[0]])

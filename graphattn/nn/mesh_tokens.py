@@ -78,16 +78,18 @@ def mesh_elements(
         (corner.roll(-1, 1)[:, i] - corner[:, i], corner.roll(1, 1)[:, i] - corner[:, i])
         for i in range(3)
     ]
-    angle = torch.cat([angle_between(one, other) for one, other in sides], 1)
+    angle = torch.cat(
+        [angle_between(next_side, previous_side) for next_side, previous_side in sides], 1
+    )
     area = length_of(across) / 2
     if elements == "vertices":
-        made = _of_vertices(pos, faces, vertex, angle, area)
+        features = _of_vertices(pos, faces, vertex, angle, area)
         place = pos
         normals = mesh_normals(pos, faces)
         first = torch.arange(len(pos), device=pos.device)
         graph = mesh_vertices(faces, len(pos), hops, self_loops=True)
     elif elements == "faces":
-        made = torch.cat((area, angle.sort(1).values), 1)
+        features = torch.cat((area, angle.sort(1).values), 1)
         place = corner.mean(1)
         normals = torch.nn.functional.normalize(across, dim=-1)
         first = vertex[:, 0]
@@ -96,7 +98,7 @@ def mesh_elements(
         ends = mesh_edge_ends(faces).to(pos.device)
         edge = mesh.edges()[0].to(pos.device)
         place = pos[ends].mean(1)
-        made = _of_edges(pos, faces, edge, angle, area, corner, len(ends))
+        features = _of_edges(pos, faces, edge, angle, area, corner, len(ends))
         normals = torch.nn.functional.normalize(mesh_normals(pos, faces)[ends].sum(1), dim=-1)
         first = ends[:, 0]
         graph = mesh_edges(faces, hops, self_loops=True)
@@ -106,19 +108,19 @@ def mesh_elements(
         if bool((number.diff() < 0).any()):
             raise GraphError("faces must be sorted by mesh, as the vertices are")
     count = count_of_clouds(batch)
-    return made, Hierarchy((Level(place, number, (graph,), normals=normals),), count)
+    return features, Hierarchy((Level(place, number, (graph,), normals=normals),), count)
 
 
 def _of_vertices(pos: Tensor, faces: Tensor, vertex: Tensor, angle: Tensor, area: Tensor) -> Tensor:
-    own = vertex.flatten()
-    around = scatter_sum((area / 3).expand(-1, 3).reshape(-1, 1), own, len(pos), 0)
-    defect = 2 * torch.pi - scatter_sum(angle.reshape(-1, 1), own, len(pos), 0)
+    corner_vertex = vertex.flatten()
+    vertex_area = scatter_sum((area / 3).expand(-1, 3).reshape(-1, 1), corner_vertex, len(pos), 0)
+    defect = 2 * torch.pi - scatter_sum(angle.reshape(-1, 1), corner_vertex, len(pos), 0)
     graph = mesh_vertices(faces, len(pos)).edge_index.to(pos.device)
     length = length_of(gather(pos, graph[0], 0) - gather(pos, graph[1], 0))
     degree = torch.bincount(graph[1], minlength=len(pos)).clamp(min=1)[:, None]
     mean = scatter_sum(length, graph[1], len(pos), 0) / degree
     most = pos.new_zeros(len(pos), 1).scatter_reduce(0, graph[1:].t(), length, "amax")
-    return torch.cat((around, defect, mean, most), 1)
+    return torch.cat((vertex_area, defect, mean, most), 1)
 
 
 def _of_edges(

@@ -77,49 +77,49 @@ def find_nonfinite(
     graph = graph.union()
     sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))
     result = []
-    for what, x, readers in (*sides, ("value", value, graph.out_degree)):
+    for name, x, readers in (*sides, ("value", value, graph.out_degree)):
         if not _all_finite(x):
-            result += _named(what, ~torch.isfinite(x), x, -3, readers)
+            result += _entries(name, ~torch.isfinite(x), x, -3, readers)
     bias = inputs.score_bias
     if bias is not None:
         wrong = torch.isnan(bias) | (bias == torch.inf)
-        result += _named("score_bias", wrong, bias, -2, None, graph)
+        result += _entries("score_bias", wrong, bias, -2, None, graph)
     if result:
         return result
     return _overflowing(inputs, graph)
 
 
 def _all_finite(x: Tensor) -> bool:
-    wide = None
+    dtype = None
     if x.element_size() < 4:
-        wide = torch.float32
-    if bool(torch.isfinite(x.sum(dtype=wide))):
+        dtype = torch.float32
+    if bool(torch.isfinite(x.sum(dtype=dtype))):
         return True
     return bool(torch.isfinite(x).all())
 
 
 def _overflowing(inputs: Inputs, graph: AttentionGraph) -> list[Nonfinite]:
     """Edges whose score is not finite although all of its inputs are."""
-    wide = inputs.statistics
+    dtype = inputs.statistics
     group = inputs.query.shape[-2] // max(1, inputs.key.shape[-2])
     result = []
     edges = graph._listed()
     for first in range(0, graph.num_edges, _EDGES_AT_ONCE):
         target, source = (x[first : first + _EDGES_AT_ONCE] for x in (edges.target, edges.source))
-        query = inputs.query[..., target, :, :].to(wide)
-        key = inputs.key[..., source, :, :].to(wide)
+        query = inputs.query[..., target, :, :].to(dtype)
+        key = inputs.key[..., source, :, :].to(dtype)
         score = (query * key.repeat_interleave(group, -2)).sum(-1) * inputs.scale
         if inputs.softcap is not None:
             score = inputs.softcap * torch.tanh(score / inputs.softcap)
         if inputs.score_bias is not None:
-            bias = inputs.score_bias[..., first : first + _EDGES_AT_ONCE, :].to(wide)
+            bias = inputs.score_bias[..., first : first + _EDGES_AT_ONCE, :].to(dtype)
             score = (score + bias).masked_fill(bias == -torch.inf, 0.0)
-        result += _named("score", ~torch.isfinite(score), score, -2, None, graph, first)
+        result += _entries("score", ~torch.isfinite(score), score, -2, None, graph, first)
     return result
 
 
-def _named(
-    what: str,
+def _entries(
+    name: str,
     wrong: Tensor,
     x: Tensor,
     axis: int,
@@ -141,5 +141,5 @@ def _named(
             spoils = 1
         else:
             spoils = int(readers[place])
-        result.append(Nonfinite(what, number, ends, float(numbers[0]), numbers.numel(), spoils))
+        result.append(Nonfinite(name, number, ends, float(numbers[0]), numbers.numel(), spoils))
     return result

@@ -79,24 +79,27 @@ def interpolate(
     """
     _check(x, graph, "interpolate")
     squared = relative_positions(graph, pos, queries).double().square().sum(-1)
-    there = squared == 0
+    coincident = squared == 0
     target = targets(graph, pos.device)
-    taken = (
-        there.new_zeros(graph.num_ends, dtype=torch.int64).index_add(0, target, there.long()) > 0
+    has_coincident = (
+        coincident.new_zeros(graph.num_ends, dtype=torch.int64).index_add(
+            0, target, coincident.long()
+        )
+        > 0
     )
-    bias = -squared.masked_fill(there, 1.0).log()
-    bias = bias.masked_fill(taken[target] & ~there, -torch.inf).to(x.dtype)
+    bias = -squared.masked_fill(coincident, 1.0).log()
+    bias = bias.masked_fill(has_coincident[target] & ~coincident, -torch.inf).to(x.dtype)
     blank = x.new_zeros(*x.shape[:-2], graph.num_targets, 1, 1)
-    made: Any = attention(
+    output: Any = attention(
         blank, x.new_zeros(*x.shape[:-1], 1, 1), x.unsqueeze(-2), graph, score_bias=bias
     )
-    made = made.squeeze(-2)
-    return made
+    output = output.squeeze(-2)
+    return output
 
 
-def _check(x: Tensor, graph: AttentionGraph | EdgeTensors, what: str) -> None:
+def _check(x: Tensor, graph: AttentionGraph | EdgeTensors, subject: str) -> None:
     if not isinstance(graph, EdgeTensors):
-        need_graph(graph, what)
+        need_graph(graph, subject)
     if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
         raise ShapeError(
             f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}"

@@ -104,7 +104,7 @@ class SinusoidalPosition(nn.Module):
                 CPU: if one is NaN or infinite).
         """
         _check_features(x, self.dim)
-        at = given(positions, x, x.shape[-2])
+        at = checked_positions(positions, x, x.shape[-2])
         angle = angles(at, frequencies(self.dim, self.base, x))  # (..., N, C / 2)
         waves = (angle.sin(), angle.cos())
         if self.layout == "half":
@@ -124,10 +124,10 @@ def frequencies(dim: int, base: float, x: Tensor) -> Tensor:
     float32 only.
     """
     if x.device.type == "mps":
-        wide = torch.float32
+        dtype = torch.float32
     else:
-        wide = torch.float64
-    exponent = torch.arange(0, dim, 2, device=x.device, dtype=wide) / dim
+        dtype = torch.float64
+    exponent = torch.arange(0, dim, 2, device=x.device, dtype=dtype) / dim
     return 1.0 / base**exponent
 
 
@@ -136,7 +136,7 @@ def angles(positions: Tensor, frequency: Tensor) -> Tensor:
     return positions.to(frequency.dtype).unsqueeze(-1) * frequency
 
 
-def given(positions: Tensor | None, x: Tensor, num_nodes: int) -> Tensor:
+def checked_positions(positions: Tensor | None, x: Tensor, num_nodes: int) -> Tensor:
     """The positions, checked; 0, 1, ..., N - 1 by default."""
     if positions is None:
         return torch.arange(num_nodes, device=x.device)
@@ -165,13 +165,13 @@ def check_positions(
 
     NaN and infinity are refused on the CPU only, since the check would synchronise another device.
     """
-    wanted = (num_nodes,) if num_axes is None else (num_nodes, num_axes)
-    if not isinstance(positions, Tensor) or tuple(positions.shape[-len(wanted) :]) != wanted:
+    sizes = (num_nodes,) if num_axes is None else (num_nodes, num_axes)
+    if not isinstance(positions, Tensor) or tuple(positions.shape[-len(sizes) :]) != sizes:
         if isinstance(positions, Tensor):
             got = tuple(positions.shape)
         else:
             got = type(positions).__name__
-        shape = ", ".join(map(str, wanted))
+        shape = ", ".join(map(str, sizes))
         raise ShapeError(
             f"positions must be a tensor (..., {shape}), one for each of {num_nodes} nodes; got "
             f"{got}"

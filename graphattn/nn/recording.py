@@ -48,14 +48,14 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
             f"model must have a GraphAttention, got a {type(model).__name__} without one"
         )
     weights: dict[str, EdgeWeights] = {}
-    here = local()
+    thread = local()
     hooks = []
-    here.requested = {}  # True if the caller of a layer requests its weights
+    thread.requested = {}  # True if the caller of a layer requests its weights
     for name, layer in layers.items():
         hooks.append(
-            layer.register_forward_pre_hook(partial(_request, here, name), with_kwargs=True)
+            layer.register_forward_pre_hook(partial(_request, thread, name), with_kwargs=True)
         )
-        hooks.append(layer.register_forward_hook(partial(_keep, here, weights, name)))
+        hooks.append(layer.register_forward_hook(partial(_keep, thread, weights, name)))
     try:
         yield weights
     finally:
@@ -64,26 +64,26 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
 
 
 def _request(
-    here: local, name: str, layer: nn.Module, args: Any, given: dict[str, Any]
+    thread: local, name: str, layer: nn.Module, args: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]] | None:
-    if not hasattr(here, "requested"):  # another thread
+    if not hasattr(thread, "requested"):  # another thread
         return None
-    here.requested[name] = given.get("return_weights", False)
-    return args, {**given, "return_weights": True}
+    thread.requested[name] = kwargs.get("return_weights", False)
+    return args, {**kwargs, "return_weights": True}
 
 
 def _keep(
-    here: local,
+    thread: local,
     weights: dict[str, EdgeWeights],
     name: str,
     layer: nn.Module,
     args: Any,
     output: Any,
 ) -> Any:
-    if not hasattr(here, "requested"):
+    if not hasattr(thread, "requested"):
         return None
     weights.pop(name, None)
     weights[name] = output[1]
-    if here.requested[name]:
+    if thread.requested[name]:
         return output
     return output[0]

@@ -29,11 +29,11 @@ class RootWeight(nn.Module):
     def forward(self, output: Tensor, x: Tensor) -> Tensor:
         """Join ``output`` (..., T, C) and the targets' features (..., T, C_in)."""
         # context or a bias may have a batch that x lacks
-        output, own = torch.broadcast_tensors(output, self.root(x))
+        output, root = torch.broadcast_tensors(output, self.root(x))
         if self.gate is None:
-            return output + own
-        beta = torch.sigmoid(self.gate(torch.cat((output, own, output - own), -1)))
-        return beta * own + (1 - beta) * output
+            return output + root
+        beta = torch.sigmoid(self.gate(torch.cat((output, root, output - root), -1)))
+        return beta * root + (1 - beta) * output
 
 
 class OutputBias(nn.Module):

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from ..arguments import floats, positive, real, width
 from ..errors import OptionError, ShapeError
 from ..graphs.arguments import axes
-from .positions import angles, check_positions, even, frequencies, frequency_base, given, pairing
+from .positions import (
+    angles,
+    check_positions,
+    checked_positions,
+    even,
+    frequencies,
+    frequency_base,
+    pairing,
+)
 
 
 class RotaryScaling:
@@ -74,8 +82,8 @@ class Llama3Scaling(RotaryScaling):
 
     def __call__(self, frequency: Tensor, base: float) -> Tensor:
         turns = self.length * frequency / (2 * math.pi)
-        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
-        return (1 - kept) * frequency / self.factor + kept * frequency
+        smooth = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return (1 - smooth) * frequency / self.factor + smooth * frequency
 
 
 class Rotary(nn.Module):
@@ -159,11 +167,11 @@ class Rotary(nn.Module):
                 f"x must have shape (..., nodes, heads, {self.head_dim}), got {tuple(x.shape)}"
             )
         turn = self._turn(x, positions).unsqueeze(-2)
-        wide = torch.promote_types(x.dtype, torch.float32)
+        dtype = torch.promote_types(x.dtype, torch.float32)
         # (..., N, 1, d / 2)
-        cos = turn.cos().to(wide)
-        sin = turn.sin().to(wide)
-        moved = x[..., : self.rotary_dim].to(wide)
+        cos = turn.cos().to(dtype)
+        sin = turn.sin().to(dtype)
+        moved = x[..., : self.rotary_dim].to(dtype)
         rest = x[..., self.rotary_dim :]
         half = self.layout == "half"
         if half:
@@ -182,7 +190,7 @@ class Rotary(nn.Module):
         if self.scaling is not None:
             frequency = self.scaling(frequency, self.base)
         if self.num_axes == 1:
-            return angles(given(positions, x, x.shape[-3]), frequency)
+            return angles(checked_positions(positions, x, x.shape[-3]), frequency)
         if positions is None:
             raise ShapeError(
                 f"positions (..., N, {self.num_axes}) are needed; for a grid pass "

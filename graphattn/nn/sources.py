@@ -42,17 +42,17 @@ class Sources:
         x, self.key, self.value = cast_once(x, layer.q_proj, layer.k_proj, layer.v_proj)
         return x
 
-    def positions(self, graph: Any, given: Tensor | Pair | None, num_targets: int) -> Pair:
+    def positions(self, graph: Any, positions: Tensor | Pair | None, num_targets: int) -> Pair:
         """Positions of targets and of sources for rotations; None where they count from 0.
 
         Raises:
             OptionError: If one tensor is given for targets and other sources.
         """
-        if given is None:
-            given = graph.positions
-        elif self.name != "x" and isinstance(given, Tensor):
+        if positions is None:
+            positions = graph.positions
+        elif self.name != "x" and isinstance(positions, Tensor):
             raise OptionError("positions with a context must be a pair (of targets, of sources)")
-        return pair_of_positions(given)
+        return pair_of_positions(positions)
 
     def projected(self, layer: Any, positions: Tensor | None, key: Tensor, value: Tensor) -> Pair:
         """Keys and values of all sources, from features that have arrived."""
@@ -81,18 +81,18 @@ class Cached(Sources):
         self.past = cache.length
         self.cached = cache.length - cache.dropped
 
-    def positions(self, graph: Any, given: Tensor | Pair | None, num_targets: int) -> Pair:
+    def positions(self, graph: Any, positions: Tensor | Pair | None, num_targets: int) -> Pair:
         """Those of new nodes, which come last."""
-        if given is None and graph.positions is not None:
+        if positions is None and graph.positions is not None:
             if self.cached < self.past:
                 raise OptionError(
                     "positions must be passed to a shard whose cache has dropped tokens"
                 )
-            given = graph.positions[1][self.past :]
-        elif given is None and self.past:
+            positions = graph.positions[1][self.past :]
+        elif positions is None and self.past:
             device = self.key.device
-            given = torch.arange(self.past, self.past + num_targets, device=device)
-        return pair_of_positions(given)
+            positions = torch.arange(self.past, self.past + num_targets, device=device)
+        return pair_of_positions(positions)
 
     def projected(self, layer: Any, positions: Tensor | None, key: Tensor, value: Tensor) -> Pair:
         """Keys and values of cached and new nodes."""
@@ -114,15 +114,15 @@ class Held(Sources):
         self.held = cache.of(layer)
         super().__init__(self.held[0].flatten(-2), self.held[1].flatten(-2))
 
-    def positions(self, graph: Any, given: Tensor | Pair | None, num_targets: int) -> Pair:
+    def positions(self, graph: Any, positions: Tensor | Pair | None, num_targets: int) -> Pair:
         """Those of targets; held keys are rotated."""
-        if isinstance(given, tuple | list):
+        if isinstance(positions, tuple | list):
             raise OptionError(
                 "held keys already have rotary embeddings: pass positions of the targets alone"
             )
-        if given is None:
-            given = graph.positions
-        return pair_of_positions(given)
+        if positions is None:
+            positions = graph.positions
+        return pair_of_positions(positions)
 
     def projected(self, layer: Any, positions: Tensor | None, key: Tensor, value: Tensor) -> Pair:
         """The held ones."""

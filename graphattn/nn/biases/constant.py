@@ -21,20 +21,20 @@ from ..positions import pair_of_positions
 _ByGraph = WeakKeyDictionary[AttentionGraph, dict[Any, Tensor]]
 
 
-_WANTED = "a bias needs an AttentionGraph or PerHead (for a Pattern, pattern(num_nodes))"
+_EXPECTED = "a bias needs an AttentionGraph or PerHead (for a Pattern, pattern(num_nodes))"
 
 
 def need_edges(graph: Any) -> None:
     """Refuse anything without edges."""
     if not isinstance(graph, GraphLike) or graph.is_open:
-        raise no_graph(graph, _WANTED)
+        raise no_graph(graph, _EXPECTED)
 
 
 def need_graph(graph: Any) -> None:
     """Refuse anything but a graph, or the share of one."""
     need_edges(graph)
     if not graph.is_constant and graph.positions is None:
-        raise no_graph(graph, _WANTED)
+        raise no_graph(graph, _EXPECTED)
 
 
 def of_edges(
@@ -107,17 +107,17 @@ def offsets(
     need_graph(graph)
     of_targets, of_sources = pair_of_positions(positions)
     sides = (("targets", of_targets, graph.num_targets), ("sources", of_sources, graph.num_sources))
-    for side, given, size in sides:
-        if not _are_integers(given, size):
-            if isinstance(given, Tensor):
-                got = f"{tuple(given.shape)} {given.dtype}"
+    for side, side_positions, size in sides:
+        if not _are_integers(side_positions, size):
+            if isinstance(side_positions, Tensor):
+                got = f"{tuple(side_positions.shape)} {side_positions.dtype}"
             else:
-                got = type(given).__name__
+                got = type(side_positions).__name__
             raise ShapeError(
                 f"positions of {side} must be integers (..., {size}), got {got}; for separate "
                 "targets and sources pass a pair (targets, sources)"
             )
-        if given.is_meta and device.type != "meta":
+        if side_positions.is_meta and device.type != "meta":
             raise ShapeError(
                 f"positions of {side} are on meta, whose tensors hold no numbers; move them to "
                 f"{device}"

@@ -126,10 +126,10 @@ class ContextualTable(nn.Module):
         """
         rows = self._rows(graph, pos, queries)
         for name, x, size in (("query", query, graph.num_targets), ("key", key, graph.num_sources)):
-            wanted = (size, *self.query.shape[2:])
-            if floats(x, name, f"(..., {size}, heads, head_dim)", 3).shape[-3:] != wanted:
+            shape = (size, *self.query.shape[2:])
+            if floats(x, name, f"(..., {size}, heads, head_dim)", 3).shape[-3:] != shape:
                 raise ShapeError(
-                    f"{name} must have shape (..., {', '.join(map(str, wanted))}), got "
+                    f"{name} must have shape (..., {', '.join(map(str, shape))}), got "
                     f"{tuple(x.shape)}"
                 )
         ends = graph.ends(key.flatten(-2), query.flatten(-2))
@@ -157,22 +157,24 @@ class ContextualTable(nn.Module):
                 f"{tuple(alpha.shape)}"
             )
         index = targets(graph, rows.device).unsqueeze(-1) * len(table) + rows
-        given = alpha.repeat_interleave(rows.shape[-1], -2)
+        weights = alpha.repeat_interleave(rows.shape[-1], -2)
         size = graph.num_ends
-        total = sums_of(given, index.flatten(), size * len(table)).unflatten(-2, (size, len(table)))
+        total = sums_of(weights, index.flatten(), size * len(table)).unflatten(
+            -2, (size, len(table))
+        )
         total = graph.of_own(total, -3)
         return torch.einsum("...nrh,rhd->...nhd", total, table.to(alpha.dtype))
 
     def _rows(self, graph: GraphLike, pos: Tensor, queries: Tensor | None) -> Tensor:
         """The row of each edge for each axis, int64 (E, axes)."""
-        axes, wide = self.query.shape[:2]
-        away = _offsets(graph, pos.detach() if isinstance(pos, Tensor) else pos, queries, axes)
-        if away.dim() != 2:
+        axes, bins = self.query.shape[:2]
+        offsets = _offsets(graph, pos.detach() if isinstance(pos, Tensor) else pos, queries, axes)
+        if offsets.dim() != 2:
             raise ShapeError(
                 f"pos must have shape (points, {axes}) for a table, got {tuple(pos.shape)}"
             )
-        index = (away / self.step).floor().clamp(-self.reach, self.reach - 1).long() + self.reach
-        return index + wide * torch.arange(axes, device=index.device)
+        index = (offsets / self.step).floor().clamp(-self.reach, self.reach - 1).long() + self.reach
+        return index + bins * torch.arange(axes, device=index.device)
 
     def _looked_up(self, table: Tensor, x: Tensor, node: Tensor, rows: Tensor) -> Tensor:
         table = table.flatten(0, 1).to(x.dtype)
@@ -181,10 +183,10 @@ class ContextualTable(nn.Module):
         return rows_of(product, index.flatten()).unflatten(-2, rows.shape).sum(-2)
 
     def extra_repr(self) -> str:
-        axes, wide, heads, head_dim = self.query.shape
+        axes, bins, heads, head_dim = self.query.shape
         values = self.value is not None
         return (
-            f"{heads}, {head_dim}, reach={wide // 2}, step={self.step}, axes={axes}, "
+            f"{heads}, {head_dim}, reach={bins // 2}, step={self.step}, axes={axes}, "
             f"values={values}"
         )
 

@@ -69,7 +69,7 @@ class ShortestPathBias(nn.Module):
         Raises:
             GraphError: If a graph is not square, or their nodes differ.
         """
-        length = self._kept(graph, along)
+        length = self._cached_lengths(graph, along)
         rows = torch.where(length < 0, self.max_distance + 1, length.clamp(max=self.max_distance))
         return self.table.rows(rows)
 
@@ -77,9 +77,9 @@ class ShortestPathBias(nn.Module):
         """The length of the shortest path for each edge of ``graph``, int64 (E,); -1 without a
         path; a copy.
         """
-        return self._kept(graph, along).clone()
+        return self._cached_lengths(graph, along).clone()
 
-    def _kept(self, graph: GraphLike, along: AttentionGraph) -> Tensor:
+    def _cached_lengths(self, graph: GraphLike, along: AttentionGraph) -> Tensor:
         need_graph(along, "along")
         return of_edges(graph, _lengths, along, device=self.table.weight.device)
 
@@ -123,7 +123,7 @@ def _between(matrix: Any, source: Tensor, target: Tensor) -> Tensor:
     for first in range(0, num_nodes, _AT_ONCE):
         last = min(first + _AT_ONCE, num_nodes)
         low, high = torch.searchsorted(source, torch.tensor([first, last])).tolist()
-        some = edge[low:high]
+        chunk_edges = edge[low:high]
         far = target[edge[low:high]]
         left = int(start[first])
         right = int(stop[last - 1])
@@ -135,5 +135,5 @@ def _between(matrix: Any, source: Tensor, target: Tensor) -> Tensor:
             dijkstra(matrix[left:right, left:right], unweighted=True, indices=rows)
         )
         length = distance[source[low:high][inside] - first, far[inside] - left]
-        steps[some[inside]] = torch.where(length.isinf(), -1.0, length).to(torch.int64)
+        steps[chunk_edges[inside]] = torch.where(length.isinf(), -1.0, length).to(torch.int64)
     return steps

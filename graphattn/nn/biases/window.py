@@ -137,13 +137,13 @@ class SwinV2Bias(nn.Module):
     def coordinates(self) -> Tensor:
         """The network's input for each relative position, (prod(2 M - 1), axes)."""
         like = next(self.mlp.parameters())
-        wide = torch.promote_types(like.dtype, torch.float32)
+        dtype = torch.promote_types(like.dtype, torch.float32)
         along = []
         for side, trained in zip(self.window, self.pretrained_window, strict=True):
-            away = torch.arange(1 - side, side, device=like.device, dtype=wide) * (
+            offset = torch.arange(1 - side, side, device=like.device, dtype=dtype) * (
                 8 / max(1, trained - 1)
             )
-            along.append(away.sign() * torch.log2(1 + away.abs()) / 3)
+            along.append(offset.sign() * torch.log2(1 + offset.abs()) / 3)
         return torch.stack(torch.meshgrid(*along, indexing="ij"), -1).flatten(0, -2).to(like.dtype)
 
     def extra_repr(self) -> str:
@@ -187,14 +187,14 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
     t = graph.target
     s = graph.source
     for axis in reversed(range(len(size))):
-        away = t % size[axis] - s % sources[axis]
+        offset = t % size[axis] - s % sources[axis]
         most = window[axis] - 1
-        if bool((away.abs() > most).any()):
+        if bool((offset.abs() > most).any()):
             raise GraphError(
                 f"window must be above the length of every edge, got window={window[axis]} on "
-                f"axis {axis} and an edge of {int(away.abs().max())} steps"
+                f"axis {axis} and an edge of {int(offset.abs().max())} steps"
             )
-        index += (away + most) * stride
+        index += (offset + most) * stride
         t = t // size[axis]
         s = s // sources[axis]
         stride = stride * (2 * most + 1)

@@ -4,8 +4,8 @@
 from .base import NORMALIZERS as NORMALIZERS
 from .base import DenseNormalizer as DenseNormalizer
 from .base import Normalizer as Normalizer
-from .base import asked_by as asked_by
-from .base import known as known
+from .base import optional_arguments as optional_arguments
+from .base import entry_of as entry_of
 from .base import make_normalizer as make_normalizer
 from .softmax import SinkSoftmax as SinkSoftmax
 from .softmax import softmax as softmax

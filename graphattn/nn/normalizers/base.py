@@ -20,12 +20,12 @@ weights (..., E, H).
 """
 
 DenseNormalizer = Callable[[Tensor, Tensor], Tensor]
-"""``dense(score, there)`` of scores (..., H, T, S) gives weights (..., H, T, S), 0 where ``there``
+"""``dense(score, mask)`` of scores (..., H, T, S) gives weights (..., H, T, S), 0 where ``mask``
 (bool) is False.
 """
 
 #: Optional arguments of a normalisation: sources, int64 (E,), and edge features (..., E, F).
-ASKED = ("source", "edge_attr")
+OPTIONAL = ("source", "edge_attr")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,7 +59,7 @@ def named(
     return register
 
 
-def known(normalize: Any) -> Named | None:
+def entry_of(normalize: Any) -> Named | None:
     """The entry of a normalisation; ``None`` for a custom one."""
     return next(
         (
@@ -92,7 +92,7 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
     else:
         run = normalize
     function(
-        partial(run, **dict.fromkeys(asked_by(normalize))),
+        partial(run, **dict.fromkeys(optional_arguments(normalize))),
         "normalize",
         "score, target, num_targets",
     )
@@ -106,7 +106,7 @@ def _built(entry: Named, num_heads: int) -> Normalizer:
     return entry.of
 
 
-def asked_by(normalize: Any) -> tuple[str, ...]:
+def optional_arguments(normalize: Any) -> tuple[str, ...]:
     """Optional arguments that a normalisation accepts."""
     call = normalize
     if isinstance(normalize, nn.Module):
@@ -115,4 +115,4 @@ def asked_by(normalize: Any) -> tuple[str, ...]:
         takes = inspect.signature(call).parameters
     except (TypeError, ValueError):  # softmax, or a function of C
         return ()
-    return tuple(name for name in ASKED if name in takes)
+    return tuple(name for name in OPTIONAL if name in takes)

@@ -29,13 +29,13 @@ class Sigmoid(nn.Module):
     def forward(self, score: Tensor, target: Tensor, num_targets: int) -> Tensor:
         if self.bias is not None:
             return torch.sigmoid(score + self.bias)
-        there = (score != -torch.inf).to(score.dtype)  # a bias of -inf removes an edge
-        degree = scatter_sum(there, target, num_targets, -2).clamp(min=1.0)
+        present = (score != -torch.inf).to(score.dtype)  # a bias of -inf removes an edge
+        degree = scatter_sum(present, target, num_targets, -2).clamp(min=1.0)
         return torch.sigmoid(score - gather(degree.log(), target, -2))
 
-    def dense(self, score: Tensor, there: Tensor) -> Tensor:
-        score = score.masked_fill(~there, 0.0)
+    def dense(self, score: Tensor, mask: Tensor) -> Tensor:
+        score = score.masked_fill(~mask, 0.0)
         if self.bias is not None:
-            return torch.sigmoid(score + self.bias) * there
-        count = there.sum(-1, keepdim=True).clamp(min=1).to(score.dtype)
-        return torch.sigmoid(score - count.log()) * there
+            return torch.sigmoid(score + self.bias) * mask
+        count = mask.sum(-1, keepdim=True).clamp(min=1).to(score.dtype)
+        return torch.sigmoid(score - count.log()) * mask

@@ -41,8 +41,8 @@ class SinkSoftmax(nn.Module):
         """
         return torch.sigmoid(lse - self.logit.to(lse.dtype))
 
-    def dense(self, score: Tensor, there: Tensor) -> Tensor:
+    def dense(self, score: Tensor, mask: Tensor) -> Tensor:
         more = self.logit[:, None, None].expand(*score.shape[:-1], 1)
-        return torch.softmax(torch.cat((score.masked_fill(~there, -torch.inf), more), -1), -1)[
+        return torch.softmax(torch.cat((score.masked_fill(~mask, -torch.inf), more), -1), -1)[
             ..., :-1
         ]

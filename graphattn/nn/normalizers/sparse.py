@@ -7,12 +7,12 @@ from ...kernels.edge_softmax import gather, scatter_sum
 from .base import named
 
 
-def _dense_hard(score: Tensor, there: Tensor) -> Tensor:
+def _dense_hard(score: Tensor, mask: Tensor) -> Tensor:
     """1 at the largest score of a row, 0 elsewhere."""
     if score.shape[-1] == 0:
         return score
-    largest = score.detach().masked_fill(~there, -torch.inf).argmax(-1, keepdim=True)
-    return torch.zeros_like(score).scatter(-1, largest, 1.0) * there
+    largest = score.detach().masked_fill(~mask, -torch.inf).argmax(-1, keepdim=True)
+    return torch.zeros_like(score).scatter(-1, largest, 1.0) * mask
 
 
 @named("hard", _dense_hard)
@@ -36,7 +36,7 @@ def hard(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
         return chosen.masked_fill(peak.isnan().gather(dim, owner), torch.nan)
 
 
-def _dense_sparsemax(score: Tensor, there: Tensor) -> Tensor:
+def _dense_sparsemax(score: Tensor, mask: Tensor) -> Tensor:
     """The nearest point of the simplex, ``max(0, score - tau)``; tau by Michelot's algorithm
     (1986).
 
@@ -45,10 +45,10 @@ def _dense_sparsemax(score: Tensor, there: Tensor) -> Tensor:
     if score.shape[-1] == 0:
         return score
     peak = (
-        score.detach().masked_fill(~there, -torch.inf).amax(-1, keepdim=True).nan_to_num(neginf=0.0)
+        score.detach().masked_fill(~mask, -torch.inf).amax(-1, keepdim=True).nan_to_num(neginf=0.0)
     )
-    score = (score - peak).masked_fill(~there, 0.0)
-    support = there
+    score = (score - peak).masked_fill(~mask, 0.0)
+    support = mask
     while True:
         tau = ((score * support).sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True).clamp(
             min=1
@@ -71,9 +71,9 @@ def sparsemax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     """
     with torch.no_grad():
         support = _support(score, target, num_targets)
-    kept = torch.where(support, score, 0.0)
+    support_scores = torch.where(support, score, 0.0)
     size = scatter_sum(support.to(score.dtype), target, num_targets, -2).clamp(min=1.0)
-    tau = (scatter_sum(kept, target, num_targets, -2) - 1.0) / size
+    tau = (scatter_sum(support_scores, target, num_targets, -2) - 1.0) / size
     return torch.where(support, score - gather(tau, target, -2), 0.0).clamp(min=0.0)
 
 

@@ -8,9 +8,9 @@ from ...kernels.edge_softmax import gather, scatter_sum
 from .base import named
 
 
-def _dense_none(score: Tensor, there: Tensor) -> Tensor:
+def _dense_none(score: Tensor, mask: Tensor) -> Tensor:
     """The scores themselves."""
-    return score.masked_fill(~there, 0.0)
+    return score.masked_fill(~mask, 0.0)
 
 
 @on_rows("none")
@@ -20,9 +20,9 @@ def none(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     return score.masked_fill(score == -torch.inf, 0.0)
 
 
-def _dense_by_sum(score: Tensor, there: Tensor) -> Tensor:
+def _dense_by_sum(score: Tensor, mask: Tensor) -> Tensor:
     """Scores over their sum; all 0 if that is 0 (Katharopoulos et al. 2020, equation 4)."""
-    score = score.masked_fill(~there, 0.0)
+    score = score.masked_fill(~mask, 0.0)
     total = score.sum(-1, keepdim=True)
     return score / total.masked_fill(total == 0, 1.0)
 

@@ -133,12 +133,12 @@ def make_score(
         return score
     sizes = {"num_heads": num_heads, "head_dim": head_dim, "edge_dim": edge_dim}
     for name, size in sizes.items():
-        wanted = getattr(score, name)
-        if None in (wanted, size):
+        expected = getattr(score, name)
+        if None in (expected, size):
             continue
-        if wanted != size:
+        if expected != size:
             raise OptionError(
-                f"the score {type(score).__name__} has {name}={wanted}, but the layer {name}={size}"
+                f"the score {type(score).__name__} has {name}={expected}, but the layer {name}={size}"
             )
     return score
 

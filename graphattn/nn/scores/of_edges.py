@@ -47,12 +47,12 @@ def _leaky_slope(activation: Callable[[Tensor], Tensor]) -> float | None:
     return None
 
 
-def _edge_linear(edge_dim: int | None, wide: int) -> tuple[int | None, nn.Linear | None]:
+def _edge_linear(edge_dim: int | None, out_features: int) -> tuple[int | None, nn.Linear | None]:
     """The width of edge features and their projection; ``None`` twice without features."""
     if edge_dim is None:
         return None, None
     size = width(edge_dim, "edge_dim")
-    return size, nn.Linear(size, wide, bias=False)
+    return size, nn.Linear(size, out_features, bias=False)
 
 
 def _rectified(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -243,8 +243,8 @@ class MLPScore(Score):
         parts = [query, key]
         if self.edge_dim:
             edge_attr = _present(edge_attr, self.edge_dim)
-            wide = edge_attr.unsqueeze(-2).expand(*edge_attr.shape[:-1], query.shape[-2], -1)
-            parts.append(wide.expand(*query.shape[:-1], -1).to(query.dtype))
+            features = edge_attr.unsqueeze(-2).expand(*edge_attr.shape[:-1], query.shape[-2], -1)
+            parts.append(features.expand(*query.shape[:-1], -1).to(query.dtype))
         return self.out(torch.relu(self.hidden(torch.cat(parts, -1)))).squeeze(-1)
 
     def as_additive(
@@ -353,19 +353,19 @@ class Subtraction(Score):
         super().__init__()
         self.num_heads = width(num_heads, "num_heads")
         self.head_dim = width(head_dim, "head_dim")
-        wide = self.num_heads * self.head_dim
+        channels = self.num_heads * self.head_dim
         if hidden is None:
-            hidden = wide
+            hidden = channels
         else:
             hidden = width(hidden, "hidden")
         self.gamma = nn.Sequential(
-            nn.Linear(wide, hidden), nn.ReLU(), nn.Linear(hidden, self.num_heads)
+            nn.Linear(channels, hidden), nn.ReLU(), nn.Linear(hidden, self.num_heads)
         )
-        self.edge_dim = wide
+        self.edge_dim = channels
         if edge_dim is not None:
             self.edge_dim = width(edge_dim, "edge_dim")
             self.delta = nn.Sequential(
-                nn.Linear(self.edge_dim, wide), nn.ReLU(), nn.Linear(wide, wide)
+                nn.Linear(self.edge_dim, channels), nn.ReLU(), nn.Linear(channels, channels)
             )
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
@@ -406,10 +406,10 @@ class Subtraction(Score):
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
         # (..., T, S, H * D)
-        apart = query.flatten(-2).unsqueeze(-2) - key.flatten(-2).unsqueeze(-3)
+        difference = query.flatten(-2).unsqueeze(-2) - key.flatten(-2).unsqueeze(-3)
         if edge_attr is not None:
-            apart = apart + edge_attr
-        return _dense_perceptron(self.gamma, apart).movedim(-1, -3)
+            difference = difference + edge_attr
+        return _dense_perceptron(self.gamma, difference).movedim(-1, -3)
 
     def dense_delta(self, edge_attr: Tensor) -> Tensor:
         return _dense_perceptron(self.delta, edge_attr)

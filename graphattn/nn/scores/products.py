@@ -95,11 +95,11 @@ def _unit(x: Tensor) -> Tensor:
     In float32 or wider, since half precision lacks the range. The gradient of a NaN would be NaN
     also for a source that no target reads.
     """
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    is_spoiled = ~wide.isfinite().all(-1, keepdim=True)
-    wide = wide.masked_fill(is_spoiled, 0.0)
-    length = wide.norm(dim=-1, keepdim=True)
-    unit = wide / length.clamp(min=1e-12).masked_fill(length == 0, torch.inf)
+    upcast = x.to(torch.promote_types(x.dtype, torch.float32))
+    is_spoiled = ~upcast.isfinite().all(-1, keepdim=True)
+    upcast = upcast.masked_fill(is_spoiled, 0.0)
+    length = upcast.norm(dim=-1, keepdim=True)
+    unit = upcast / length.clamp(min=1e-12).masked_fill(length == 0, torch.inf)
     return unit.masked_fill(is_spoiled, torch.nan)
 
 
