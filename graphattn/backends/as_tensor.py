@@ -136,9 +136,9 @@ class AsTensor:
             if type(part) not in (int, slice):
                 break
             front.append(part)
-        kept = [slice(None) for part in front if isinstance(part, slice)]
+        remaining_axes = [slice(None) for part in front if isinstance(part, slice)]
         pairs = self._pairs(self.alpha.transpose(-2, -1)[tuple(front)])
-        return pairs[(*kept, *parts[len(front) :])]
+        return pairs[(*remaining_axes, *parts[len(front) :])]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.dense().numpy(), dtype=dtype)

@@ -4,7 +4,7 @@ from typing import Any
 
 from ..graph import AttentionGraph
 from ..operands import HALF, Inputs, Outputs
-from .rates import kept
+from .rates import measured_rates
 from .request import Request
 
 #: Every backend by name, in the order of registration.
@@ -120,7 +120,7 @@ class Backend:
             rates |= self.cuda
         else:
             device = "cpu"
-        return {**rates, **kept(device).get(self.name, {})}
+        return {**rates, **measured_rates(device).get(self.name, {})}
 
     def built_in(self) -> dict[str, float]:
         """The rates of the class itself."""

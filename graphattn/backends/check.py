@@ -273,10 +273,10 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
     try:
         return torch.broadcast_shapes(*leads)
     except RuntimeError:
-        shown = ", ".join(str(tuple(lead)) for lead in leads)
+        shapes = ", ".join(str(tuple(lead)) for lead in leads)
         raise ShapeError(
             "the leading dimensions of query, key, value (and of score_bias and edge_attr) do "
-            f"not broadcast: {shown}"
+            f"not broadcast: {shapes}"
         ) from None
 
 

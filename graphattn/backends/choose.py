@@ -1,7 +1,7 @@
 """The choice of a backend and its reasons.
 
-``attention`` asks no more backends than it must, by lower bounds of their costs; ``explain`` asks all,
-and chooses the same.
+``attention`` costs as few backends as possible, by lower bounds of their costs; ``explain`` costs
+all, and chooses the same.
 """
 
 import math
@@ -155,7 +155,7 @@ def _in_words(request: Request) -> str:
 
 
 def _source_of_rates() -> str:
-    """Where the times on a CPU come from, and the threads that they are for."""
+    """The origin of the times on a CPU, and the threads that they are for."""
     source = "built in; graphattn doctor --calibrate measures those of this machine"
     if measured():
         source = "measured on this machine"
@@ -285,11 +285,11 @@ def explain_choice(graph: AttentionGraph, request: Request) -> Explanation:
 def out_of_memory(graph: AttentionGraph, request: Request, name: str) -> str:
     """The message for a call that ran out of memory: its need, and calls that need less."""
     rows = {c.name: c.bytes_needed for c in candidates(graph, request) if c.runs}
-    held = rows.get(name, 0)
+    needed = rows.get(name, 0)
     less = [
         f"backend={other!r} ({_in_units(size, _SIZES)})"
         for other, size in sorted(rows.items(), key=lambda row: row[1])
-        if size < held
+        if size < needed
     ]
     sizes = (
         f"a batch of {request.batch}, {request.heads} heads of {request.head_dim} and "
@@ -302,7 +302,7 @@ def out_of_memory(graph: AttentionGraph, request: Request, name: str) -> str:
         "torch.no_grad() to infer",
     ]
     return (
-        f"graphattn: on {name!r} a forward pass holds about {_in_units(held, _SIZES)} beside its "
+        f"graphattn: on {name!r} a forward pass holds about {_in_units(needed, _SIZES)} beside its "
         f"inputs: {sizes} in {request.dtype}, on {graph!r}. Try: {', '.join(ways)}, or "
         "torch.utils.checkpoint to train."
     )

@@ -130,8 +130,8 @@ class DenseBackend(Backend):
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         pairs = graph.num_targets * graph.num_sources
-        wide = torch.finfo(request.statistics).bits // 8
-        scores = request.batch * request.heads * pairs * wide
+        itemsize = torch.finfo(request.statistics).bits // 8
+        scores = request.batch * request.heads * pairs * itemsize
         # the numbers of score matrices are measured
         if request.softcap or request.weights or request.lse:
             return 7 * scores
@@ -140,9 +140,9 @@ class DenseBackend(Backend):
         if kind(graph) != "mask":
             return 0
         # SDPA converts the mask to numbers; in float64, twice
-        if wide == 8:
+        if itemsize == 8:
             return pairs * 16
-        return pairs * (1 + wide)
+        return pairs * (1 + itemsize)
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """All pairs of nodes."""

@@ -24,17 +24,17 @@ def check_device(
         OptionError: If it is neither a CPU nor an available CUDA device.
     """
     try:
-        where = torch.device(device)
+        parsed = torch.device(device)
     except RuntimeError:
-        where = torch.device("meta")
-    if where.type not in ("cpu", "cuda"):
+        parsed = torch.device("meta")
+    if parsed.type not in ("cpu", "cuda"):
         raise OptionError(f"device must be cpu, cuda, cuda:1 or the like, got {device!r}")
-    if where.type == "cpu":
-        return str(where)
+    if parsed.type == "cpu":
+        return str(parsed)
     count = 0
     if torch.cuda.is_available():
         count = torch.cuda.device_count()
-    index = where.index
+    index = parsed.index
     if index is None:
         index = 0
     if index >= count:
@@ -45,7 +45,7 @@ def check_device(
             f"device is {device!r}, but torch {torch.__version__} finds {number} CUDA devices; "
             f"{otherwise}"
         )
-    return str(where)
+    return str(parsed)
 
 
 def ran_out_of_memory(error: Exception) -> bool:
@@ -67,13 +67,13 @@ def free_bytes(device: torch.device) -> int:
             free = _UNKNOWN
     except OSError:
         free = _UNKNOWN
-    for most, held in (
+    for limit_file, usage_file in (
         ("memory.max", "memory.current"),  # control groups, version 2 and 1
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
     ):
         try:
-            limit = int((_GROUPS / most).read_text())
-            used = int((_GROUPS / held).read_text())
+            limit = int((_GROUPS / limit_file).read_text())
+            used = int((_GROUPS / usage_file).read_text())
             free = min(free, max(0, limit - used))
         except (OSError, ValueError):  # no such group, or "max"
             continue

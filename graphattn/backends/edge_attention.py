@@ -67,18 +67,18 @@ class EdgeAttention(MessagePassing):
     def attend(self, edge_index: Tensor, size: tuple[int, int], inputs: Inputs) -> Outputs:
         """Output, alpha and lse of checked inputs; statistics are float32 or wider."""
         dtype = inputs.query.dtype
-        wide = inputs.statistics
+        statistics = inputs.statistics
         # of this call, since several threads may use a layer
         result = SimpleNamespace(alpha=None, lse=None, messages=None)
         with without_autocast(inputs.query.device.type):
             output = self.propagate(
                 edge_index,
-                query=inputs.query.to(wide),
-                key=inputs.key.to(wide),
-                value=inputs.value.to(wide),
-                score_bias=_optional(inputs.score_bias, wide),
-                edge_term=_edge_term(inputs, wide),
-                edge_attr=_optional(inputs.edge_attr, wide),
+                query=inputs.query.to(statistics),
+                key=inputs.key.to(statistics),
+                value=inputs.value.to(statistics),
+                score_bias=_optional(inputs.score_bias, statistics),
+                edge_term=_edge_term(inputs, statistics),
+                edge_attr=_optional(inputs.edge_attr, statistics),
                 inputs=inputs,
                 result=result,
                 size=size,
@@ -159,11 +159,11 @@ class EdgeAttention(MessagePassing):
             # An edge with a bias of -inf is removed: not even a NaN in its source passes. A custom
             # score may read the keys of other heads, which still have the edge.
             absent = (score_bias == -torch.inf).expand(*score_bias.shape[:-1], heads)
-            lost = absent.unsqueeze(-1)
-            value = value.masked_fill(lost, 0.0)
+            absent_edges = absent.unsqueeze(-1)
+            value = value.masked_fill(absent_edges, 0.0)
             if inputs.score is not None:
-                lost = lost.all(-2, keepdim=True)
-            key = key.masked_fill(lost, 0.0)
+                absent_edges = absent_edges.all(-2, keepdim=True)
+            key = key.masked_fill(absent_edges, 0.0)
         if inputs.score is None:
             score = (query_i * key).sum(-1) * inputs.scale  # (..., E, H)
         else:
@@ -198,20 +198,20 @@ class EdgeAttention(MessagePassing):
         return gather(src, index, self.node_dim)
 
 
-def _optional(x: Tensor | None, wide: torch.dtype) -> Tensor | None:
+def _optional(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """An optional tensor in the dtype of statistics."""
     if x is None:
         return None
-    return x.to(wide)
+    return x.to(dtype)
 
 
-def _edge_term(inputs: Inputs, wide: torch.dtype) -> Tensor | None:
+def _edge_term(inputs: Inputs, dtype: torch.dtype) -> Tensor | None:
     """The term of edge features in key and value, (..., E, H_kv or H, D)."""
     if inputs.edge_attr is None:
         return None
     if inputs.score is not None and inputs.edge_to == "key":
         return None
-    attr = inputs.edge_attr.to(wide)
+    attr = inputs.edge_attr.to(dtype)
     if inputs.edge_weight is None:
         return attr.unflatten(-1, inputs.query.shape[-2:])
-    return torch.einsum("...ef,hdf->...ehd", attr, inputs.edge_weight.to(wide))
+    return torch.einsum("...ef,hdf->...ehd", attr, inputs.edge_weight.to(dtype))

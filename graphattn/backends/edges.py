@@ -66,7 +66,7 @@ class EdgesBackend(Backend):
                 "alone, and autocast to bfloat16 half of the first"
             )
         if request.device.type == "cuda":
-            # imported late: it is told of a GPU alone
+            # imported late: only a GPU needs it
             from .tiles_compacted import notes_of_others
 
             remarks += notes_of_others(graph, request)
@@ -87,7 +87,7 @@ class EdgesBackend(Backend):
         ]
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
-        wide = torch.finfo(request.statistics).bits // 8
+        itemsize = torch.finfo(request.statistics).bits // 8
         numbers = 0
         if request.is_custom:
             numbers = 4 * request.heads * graph.num_edges
@@ -95,7 +95,7 @@ class EdgesBackend(Backend):
             nodes = max(graph.num_targets, graph.num_sources)
             block = min(graph.num_edges, max(BLOCK, PER_NODE * nodes))
             numbers += 4 * request.heads * request.head_dim * block
-        return 8 * graph.num_edges + 8 * graph.num_targets + request.batch * numbers * wide
+        return 8 * graph.num_edges + 8 * graph.num_targets + request.batch * numbers * itemsize
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """Edges; those of short rows, and those with a custom score or normalisation, count more.
@@ -153,10 +153,20 @@ def sizes(request: Request, edges: int, targets: int, sources: int) -> Sizes:
     Edge features count as a tenth of a head.
     """
     nodes = (request.heads, request.kv_heads, request.head_dim, request.value_dim)
-    number, wide = (torch.finfo(x).bits // 8 for x in (request.dtype, request.statistics))
+    itemsize, statistics_itemsize = (
+        torch.finfo(x).bits // 8 for x in (request.dtype, request.statistics)
+    )
     features = max(1, request.head_dim // 10) * request.edge_features
     return Sizes(
-        request.batch, targets, sources, edges, *nodes, number, wide, features, request.score_bias
+        request.batch,
+        targets,
+        sources,
+        edges,
+        *nodes,
+        itemsize,
+        statistics_itemsize,
+        features,
+        request.score_bias,
     )
 
 
@@ -217,18 +227,18 @@ def _operands(inputs: Inputs, request: Request) -> _Operands:
     query = flat_batch(inputs.query)
     key = flat_batch(inputs.key)
     value = flat_batch(inputs.value)
-    wide = request.statistics
+    statistics = request.statistics
     on_gpu = query.device.type != "cpu"
-    bias = flat_batch_of_edges(inputs.score_bias, lead, wide, halves=on_gpu)
-    attr = flat_batch_of_edges(inputs.edge_attr, lead, wide, halves=on_gpu)
+    bias = flat_batch_of_edges(inputs.score_bias, lead, statistics, halves=on_gpu)
+    attr = flat_batch_of_edges(inputs.edge_attr, lead, statistics, halves=on_gpu)
     if attr is not None and not on_gpu:
-        query = query.to(wide)
-        key = key.to(wide)
-        value = value.to(wide)
+        query = query.to(statistics)
+        key = key.to(statistics)
+        value = value.to(statistics)
     weight = inputs.edge_weight
     if weight is not None and request.heads != request.kv_heads:
         group = request.heads // max(1, request.kv_heads)
-        weight = weight.to(wide).repeat_interleave(group, 0)
+        weight = weight.to(statistics).repeat_interleave(group, 0)
     return _Operands(query, key, value, bias, attr, weight)
 
 
@@ -251,13 +261,13 @@ def _sums(
 
     device = operands.query.device
     # dropout hashes the number of an edge, which is also its row in tensors of edges
-    named = request.dropout and not (request.weights or request.has_edge_tensors)
+    needs_names = request.dropout and not (request.weights or request.has_edge_tensors)
     if _is_in_functorch() or not _has_kernels(device):
-        layout = _layout(graph, device, False, named)
+        layout = _layout(graph, device, False, needs_names)
         arguments: tuple[Any, ...] = (*operands, *layout[:4], *options)
         return _Sums(*plain(*arguments))
     tracked = are_tracked(*operands)
-    layout = _layout(graph, device, tracked, named)
+    layout = _layout(graph, device, tracked, needs_names)
     results = attend(*operands, *layout, *options, request.weights, request.lse, tracked=tracked)
     return _Sums(*results[:3])
 
@@ -271,12 +281,12 @@ _NO_SOURCES = (None,) * 4  # the edges by source of a call without gradients
 
 
 def _layout(
-    graph: AttentionGraph | EdgeTensors, device: torch.device, tracked: bool, named: bool
+    graph: AttentionGraph | EdgeTensors, device: torch.device, tracked: bool, needs_names: bool
 ) -> tuple[Tensor | None, ...]:
     if not isinstance(graph, EdgeTensors):
         return constant_layout(graph, device, tracked)
     ptr, index, edge, order = graph._by_target
-    if named and graph.names is not None:
+    if needs_names and graph.names is not None:
         edge = graph.names
     if tracked:
         return ptr, index, edge, order, *graph._by_source

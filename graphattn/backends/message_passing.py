@@ -25,9 +25,9 @@ class MessagePassingBackend(Backend):
         return edges_too_many(graph)
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
-        wide = torch.finfo(request.statistics).bits // 8
+        itemsize = torch.finfo(request.statistics).bits // 8
         per_edge = request.heads * (2 * request.head_dim + 2 * request.value_dim + 4)
-        return 16 * graph.num_edges + request.batch * graph.num_edges * per_edge * wide
+        return 16 * graph.num_edges + request.batch * graph.num_edges * per_edge * itemsize
 
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """Edges."""

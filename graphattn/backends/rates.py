@@ -65,10 +65,10 @@ def machine(device: str = "cpu") -> dict[str, str | int | None]:
     return {"gpu": gpu, "torch": torch.__version__, "cuda": torch.version.cuda}
 
 
-def kept(device: str = "cpu") -> Rates:
+def measured_rates(device: str = "cpu") -> Rates:
     """The rates measured on this machine; empty if there are none."""
     folders = map(os.environ.get, ("GRAPHATTN_CACHE", "XDG_CACHE_HOME", "HOME"))
-    rates = _kept(torch.get_num_threads(), device, *folders)
+    rates = _read_rates(torch.get_num_threads(), device, *folders)
     if not any(_tried.values()):
         return rates
     return {name: {**rates.get(name, {}), **_tried.get(name, {})} for name in {*rates, *_tried}}
@@ -89,7 +89,7 @@ def tried(backend: str, kind: str, ns: float = 1e-30) -> Iterator[None]:
 
 def measured(device: str = "cpu") -> bool:
     """True if backends use rates measured on this machine."""
-    return bool(kept(device))
+    return bool(measured_rates(device))
 
 
 def revision() -> tuple[Hashable, ...]:
@@ -98,7 +98,7 @@ def revision() -> tuple[Hashable, ...]:
 
 
 @functools.lru_cache(maxsize=8)
-def _kept(threads: int, device: str, *folders: str | None) -> Rates:
+def _read_rates(threads: int, device: str, *folders: str | None) -> Rates:
     try:
         content = json.loads(path(device).read_text(encoding="utf-8"))
         values = {
@@ -114,18 +114,18 @@ def _kept(threads: int, device: str, *folders: str | None) -> Rates:
 
 def keep(rates: Rates, date: str, device: str = "cpu") -> Path:
     """Write the rates of this machine, or of its first GPU, and use them from now on."""
-    where = path(device)
+    file = path(device)
     text = json.dumps({"machine": machine(device), "date": date, "rates": rates}, indent=1)
-    partial = where.with_suffix(f".{os.getpid()}")
+    partial = file.with_suffix(f".{os.getpid()}")
     try:
-        where.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(where)
+        partial.replace(file)
     except OSError as error:
         raise OptionError(
-            f"cannot write {where}: {error.strerror or error}; set GRAPHATTN_CACHE to a folder "
+            f"cannot write {file}: {error.strerror or error}; set GRAPHATTN_CACHE to a folder "
             "that can be written to"
         ) from error
-    _kept.cache_clear()
+    _read_rates.cache_clear()
     _changes.append(date)
-    return where
+    return file

@@ -146,16 +146,16 @@ def with_lead(x: Tensor, lead: torch.Size) -> Tensor:
 
 
 def flat_batch_of_edges(
-    x: Tensor | None, lead: torch.Size, wide: torch.dtype, *, halves: bool = False
+    x: Tensor | None, lead: torch.Size, dtype: torch.dtype, *, halves: bool = False
 ) -> Tensor | None:
     """(..., E, F) as (1 or B, E, F): the leading dimensions as one, of size 1 if shared.
 
-    In the dtype ``wide``, but for ``halves`` if they may stay.
+    In ``dtype``, but for ``halves`` if they may stay.
     """
     if x is None:
         return None
     if not (halves and x.dtype in HALF):
-        x = x.to(wide)
+        x = x.to(dtype)
     if math.prod(x.shape[:-2]) == 1:
         return x.reshape(1, *x.shape[-2:])
     return x.expand(*lead, *x.shape[-2:]).reshape(math.prod(lead), *x.shape[-2:])

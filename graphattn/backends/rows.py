@@ -18,20 +18,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=type)
 
 
-def _sigmoid(module: Any, score: Tensor, there: Tensor) -> Tensor:
+def _sigmoid(module: Any, score: Tensor, mask: Tensor) -> Tensor:
     if module.bias is None:
-        level = there.sum(-1, keepdim=True).to(score.dtype).clamp(1.0).log()
+        level = mask.sum(-1, keepdim=True).to(score.dtype).clamp(1.0).log()
     else:
         level = -module.bias
-    return torch.sigmoid(score - level).masked_fill(~there, 0.0)
+    return torch.sigmoid(score - level).masked_fill(~mask, 0.0)
 
 
-def _none(score: Tensor, there: Tensor) -> Tensor:
-    return score.masked_fill(~there, 0.0)
+def _none(score: Tensor, mask: Tensor) -> Tensor:
+    return score.masked_fill(~mask, 0.0)
 
 
-def _sum(score: Tensor, there: Tensor) -> Tensor:
-    weight = _none(score, there)
+def _sum(score: Tensor, mask: Tensor) -> Tensor:
+    weight = _none(score, mask)
     total = weight.sum(-1, keepdim=True)
     return weight / torch.where(total == 0, 1.0, total)
 
@@ -39,7 +39,7 @@ def _sum(score: Tensor, there: Tensor) -> Tensor:
 #: Functions of rows by the layer's names of normalisations; a module is passed first.
 ROWS: dict[str, Callable[..., Tensor]] = {"sigmoid": _sigmoid, "none": _none, "sum": _sum}
 WORK = 0.55  # measured: share of the work of a product whose softmax is written out
-_known: list[tuple[Any, Callable[..., Tensor]]] = []
+_registry: list[tuple[Any, Callable[..., Tensor]]] = []
 
 #: Scores that are products, by the layer's names.
 PRODUCTS = ("scaled_dot", "dot", "cosine", "general")
@@ -76,7 +76,7 @@ def on_rows(name: str) -> Callable[[F], F]:
     """Register a function or a class of modules as the normalisation of a name in ROWS."""
 
     def register(normalize: F) -> F:
-        _known.append((normalize, ROWS[name]))
+        _registry.append((normalize, ROWS[name]))
         return normalize
 
     return register
@@ -89,7 +89,7 @@ def of_rows(normalize: Any) -> Weigh | None:
     """
     if normalize is None:
         return None
-    for registered, weigh in _known:
+    for registered, weigh in _registry:
         if registered is normalize:
             return weigh
         if registered is type(normalize) and not is_changed(normalize):

@@ -47,11 +47,13 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     """Output, weights and, for softmax, lse."""
     lead = inputs.query.shape[:-3]
     heads = inputs.query.shape[-2]
-    wide = inputs.statistics
+    statistics = inputs.statistics
     target, source, *nodes = _of_nodes(graph, inputs.query.device)
     dtype = _dtype_of_nodes(inputs)
     query, key = (flat_batch(x.to(dtype)) for x in (inputs.query, inputs.key))
-    bias, attr = (flat_batch_of_edges(x, lead, wide) for x in (inputs.score_bias, inputs.edge_attr))
+    bias, attr = (
+        flat_batch_of_edges(x, lead, statistics) for x in (inputs.score_bias, inputs.edge_attr)
+    )
     from ..kernels.edge_pairs import edge_products, edge_weights  # registering operators is slow
 
     if bias is None:
@@ -63,7 +65,7 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
         if attr is not None and inputs.edge_to != "value":
             features = _features(attr, inputs)
             edges = _of_edges(graph, inputs.query.device)
-            turned = features.turned(query.to(wide))
+            turned = features.turned(query.to(statistics))
             score = score + edge_products(turned, features.rows, removed, *edges)
         score = score * inputs.scale
     else:
@@ -121,12 +123,12 @@ def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[T
 
     def total(weights: Tensor) -> Tensor:
         with without_autocast(weights.device.type):
-            kept = torch.nn.functional.dropout(weights, inputs.dropout_p)
-            kept = kept.reshape(value.shape[0], *weights.shape[-2:])
-            output = edge_sum(kept, value, value.shape[2], False, removed, *nodes)
+            alpha = torch.nn.functional.dropout(weights, inputs.dropout_p)
+            alpha = alpha.reshape(value.shape[0], *weights.shape[-2:])
+            output = edge_sum(alpha, value, value.shape[2], False, removed, *nodes)
             if features is not None:
                 rows = features.rows
-                summed = edge_sum(kept, rows, rows.shape[2], False, removed, *edges)
+                summed = edge_sum(alpha, rows, rows.shape[2], False, removed, *edges)
                 output = output + features.projected(summed)
             return with_lead(output, lead).to(inputs.query.dtype)
 
@@ -183,24 +185,24 @@ def _additive(form: AdditiveForm, dtype: torch.dtype, batch: int, nodes: list[Te
 
 def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: Tensor) -> Tensor:
     """Scores (B, E, H) of any function; the backward computes several blocks of edges again."""
-    wide = inputs.statistics
+    statistics = inputs.statistics
     lead = inputs.query.shape[:-3]
-    query = inputs.query.to(wide)
-    key = inputs.key.to(wide)
+    query = inputs.query.to(statistics)
+    key = inputs.key.to(statistics)
     if inputs.edge_attr is None or inputs.edge_to == "value":
         attr = None
     else:
-        attr = inputs.edge_attr.to(wide)
+        attr = inputs.edge_attr.to(statistics)
     # A score may read the keys of other heads: an edge is dropped only if all heads lack it.
     if removed is None:
-        lost = None
+        absent_edges = None
     else:
-        lost = removed.all(-1)[..., None, None]
-    if lost is not None:
-        if lost.shape[0] == 1:
-            lost = lost[0]
+        absent_edges = removed.all(-1)[..., None, None]
+    if absent_edges is not None:
+        if absent_edges.shape[0] == 1:
+            absent_edges = absent_edges[0]
         else:
-            lost = lost.reshape(*lead, *lost.shape[1:])
+            absent_edges = absent_edges.reshape(*lead, *absent_edges.shape[1:])
     size = max(BLOCK, PER_NODE * max(query.shape[-3], key.shape[-3]))
 
     def block(query: Tensor, key: Tensor, attr: Tensor | None, start: int) -> Tensor:
@@ -208,8 +210,8 @@ def _in_blocks(inputs: Inputs, removed: Tensor | None, target: Tensor, source: T
         of_target = gather(query, target[edges], -3)
         of_source = gather(key, source[edges], -3)
         of_source = of_source.repeat_interleave(query.shape[-2] // max(1, key.shape[-2]), -2)
-        if lost is not None:
-            of_source = of_source.masked_fill(lost[..., edges, :, :], 0.0)
+        if absent_edges is not None:
+            of_source = of_source.masked_fill(absent_edges[..., edges, :, :], 0.0)
         if attr is not None:
             attr = attr[..., edges, :]
         assert inputs.score is not None
@@ -262,5 +264,5 @@ def _edges_layout(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, 
 
 def _as_sources(targets: tuple[Tensor, ...], target: Tensor) -> tuple[Tensor, ...]:
     ptr, _, edge, order = targets
-    every = torch.arange(edge.numel() + 1, device=edge.device)
-    return ptr, edge, edge, order, every, target, every[:-1], every[:-1]
+    edge_ptr = torch.arange(edge.numel() + 1, device=edge.device)
+    return ptr, edge, edge, order, edge_ptr, target, edge_ptr[:-1], edge_ptr[:-1]

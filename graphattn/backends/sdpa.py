@@ -81,10 +81,10 @@ def unfused_weights(
 ) -> tuple[Tensor, Tensor]:
     """The weights and lse of :func:`unfused_attention`."""
     if query.dtype in HALF:
-        wide = torch.float32
+        dtype = torch.float32
     else:
-        wide = query.dtype
-    score = (query.to(wide) @ key.to(wide).transpose(-2, -1)) * scale
+        dtype = query.dtype
+    score = (query.to(dtype) @ key.to(dtype).transpose(-2, -1)) * scale
     if softcap is not None:
         score = softcap * torch.tanh(score / softcap)
     if weigh is None:
@@ -149,8 +149,8 @@ def _allowed(score: Tensor, mask: Mask) -> Tensor | None:
 def _edges(score: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
     """The scores with their bias, and the mask of edges."""
     if mask.bias is not None:
-        there = mask.bias != -torch.inf
-        return score + mask.bias.masked_fill(~there, 0.0), there
+        present = mask.bias != -torch.inf
+        return score + mask.bias.masked_fill(~present, 0.0), present
     allowed = _allowed(score, mask)
     if allowed is None:
         allowed = score.new_ones(score.shape[-2:], dtype=torch.bool)
@@ -257,9 +257,9 @@ def sdpa_drops_nonfinite_rows(query: Tensor, num_sources: int, mask: Mask) -> bo
         return False
     if num_sources * query.element_size() >= _REGISTER and query.dtype not in HALF:
         return False
-    wide = torch.promote_types(query.dtype, torch.float32)
+    dtype = torch.promote_types(query.dtype, torch.float32)
     # an overflow of the sum costs time only
-    return not math.isfinite(float(query.detach().sum(dtype=wide)))
+    return not math.isfinite(float(query.detach().sum(dtype=dtype)))
 
 
 def _in_four_dimensions(

@@ -86,9 +86,9 @@ class _Fused(torch.autograd.Function):
         # gradient of lse to it: 1 in d_output, -d_lse in output, 0 in query, key and value.
         width = max(query.shape[-1], value.shape[-1])
         d_output, d_lse = grads
-        one = torch.ones_like(d_lse)
+        ones = torch.ones_like(d_lse)
         results = _backward(
-            torch.cat((_wider(d_output, width), one), -1),
+            torch.cat((_wider(d_output, width), ones), -1),
             *(_wider(x, width + 1) for x in (query, key, value)),
             torch.cat((_wider(output, width), -d_lse), -1),
             *(lse, 0.0, ctx.causal),

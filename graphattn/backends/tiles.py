@@ -30,12 +30,12 @@ MOST_TARGETS = 1 << 21  # planning them takes seconds
 
 def tiles_bytes(pairs: float, columns: float, request: Request) -> int:
     """Bytes that tiles of so many pairs and columns hold in the forward pass."""
-    wide = torch.finfo(request.statistics).bits // 8
+    itemsize = torch.finfo(request.statistics).bits // 8
     if is_unfused(request):
-        held = 4 * request.batch * request.heads * wide
+        bytes_per_pair = 4 * request.batch * request.heads * itemsize
     else:
-        held = (1 + wide) * request.batch
-    return int(columns * request.floats_per_pair * wide + pairs * held)
+        bytes_per_pair = (1 + itemsize) * request.batch
+    return int(columns * request.floats_per_pair * itemsize + pairs * bytes_per_pair)
 
 
 class TilesBackend(Backend):
@@ -204,16 +204,16 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -
         return _compacted().compacted_run(graph, inputs, lse)
     if way in ("flex", "varlen") and not plain_operations_only():
 
-        def again(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-            same = replace(inputs, query=query, key=key, value=value)
-            outputs = gathered_run(graph, same, False, lse)
+        def definition(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+            call_inputs = replace(inputs, query=query, key=key, value=value)
+            outputs = gathered_run(graph, call_inputs, False, lse)
             if outputs.lse is None:
                 return (outputs.output,)
             return (outputs.output, outputs.lse)
 
         if way == "varlen":
-            return varlen_run(graph, inputs, again)
-        return flex_run(graph, inputs, lse, again)
+            return varlen_run(graph, inputs, definition)
+        return flex_run(graph, inputs, lse, definition)
     return gathered_run(graph, inputs, weights, lse)
 
 
@@ -283,9 +283,9 @@ def _empty_outputs(inputs: Inputs) -> Outputs:
     operands = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
     zero = sum(x.flatten()[:0].sum() for x in operands if x is not None)
     shape = inputs.query.shape[:-1]
-    wide = inputs.statistics
-    alpha = inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=wide) + zero
-    lse = inputs.query.new_full(shape, -torch.inf, dtype=wide)
+    statistics = inputs.statistics
+    alpha = inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=statistics) + zero
+    lse = inputs.query.new_full(shape, -torch.inf, dtype=statistics)
 
     def total(weights: Tensor) -> Tensor:
         output = inputs.query.new_zeros(*shape, inputs.value.shape[-1]) + zero + weights.sum()
@@ -396,8 +396,8 @@ def _attended(part: _Blocks, inputs: Inputs, lse: bool) -> tuple[Tensor, Tensor 
 
 def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tensor:
     """Rows of all buckets as rows of targets (B, T, ...), ``nothing`` for an isolated target."""
-    every = [plan.output.node.numel()]
-    (result,) = take(torch.cat([x for x in parts if x is not None], 1), every, plan.output)
+    sizes = [plan.output.node.numel()]
+    (result,) = take(torch.cat([x for x in parts if x is not None], 1), sizes, plan.output)
     if plan.isolated is None:
         return result
     return result.masked_fill(plan.isolated[:, None, None], nothing)

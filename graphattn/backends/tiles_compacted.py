@@ -98,8 +98,8 @@ def work(graph: AttentionGraph) -> float:
 
 def bytes_needed(graph: AttentionGraph, request: Request) -> int:
     """Approximate bytes of the lse and of the tables of columns."""
-    wide = torch.finfo(request.statistics).bits // 8
-    lse = request.batch * graph.num_targets * request.heads * wide
+    itemsize = torch.finfo(request.statistics).bits // 8
+    lse = request.batch * graph.num_targets * request.heads * itemsize
     return lse + 12 * reuse(graph).columns
 
 

@@ -83,9 +83,9 @@ def flex_bytes(graph: AttentionGraph) -> int:
 
 
 def flex_run(
-    graph: AttentionGraph, inputs: Inputs, lse: bool, again: Callable[..., tuple[Tensor, ...]]
+    graph: AttentionGraph, inputs: Inputs, lse: bool, definition: Callable[..., tuple[Tensor, ...]]
 ) -> Outputs:
-    """Attention on a graph; ``again`` computes it by operations differentiable any number of times."""
+    """Attention on a graph; ``definition`` is the same in plain operations."""
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     plan, tables = block_tables(graph, query.device)
     mask = block_mask(plan, tables)
@@ -93,7 +93,7 @@ def flex_run(
     def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
         return _run(plan, mask, inputs, lse, query, key, value)
 
-    output, log_sum = twice_differentiable(run, again, query, key, value, contiguous=True)
+    output, log_sum = twice_differentiable(run, definition, query, key, value, contiguous=True)
     shape = inputs.query.shape[:-1]
     output = output.reshape(*shape, value.shape[-1])
     if not lse:
@@ -129,11 +129,11 @@ def block_mask(plan: BlockLists, tables: tuple[Any, ...]) -> Any:
     """
     from torch.nn.attention.flex_attention import BlockMask
 
-    which = plan.which
+    bitmap = plan.which
     bits = plan.bits
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        word = bits[which[q_idx // SIDE, kv_idx // SIDE], q_idx % SIDE, kv_idx % SIDE // WORD]
+        word = bits[bitmap[q_idx // SIDE, kv_idx // SIDE], q_idx % SIDE, kv_idx % SIDE // WORD]
         return ((word >> (kv_idx % WORD)) & 1) == 1
 
     make: Any = BlockMask  # mypy does not count starred arguments

@@ -77,9 +77,9 @@ def _varlen_attn() -> Any:
 
 
 def varlen_run(
-    graph: AttentionGraph, inputs: Inputs, again: Callable[..., tuple[Tensor, ...]]
+    graph: AttentionGraph, inputs: Inputs, definition: Callable[..., tuple[Tensor, ...]]
 ) -> Outputs:
-    """Attention on a graph; ``again`` computes it by operations differentiable any number of times."""
+    """Attention on a graph; ``definition`` is the same in plain operations."""
     query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     plan = sequences(graph, query.device)
     attend = _varlen_attn()
@@ -87,9 +87,9 @@ def varlen_run(
     batch, nodes = query.shape[:2]
     ends = plan.ends
     shape = (*inputs.query.shape[:-1], value.shape[-1])
-    # compiled code knows the batch only here
+    # a compiled program has the size of the batch only here
     if not 0 < batch * (len(ends) - 1) <= _MOST or batch * nodes >= 1 << 31:
-        return Outputs(again(query, key, value)[0].reshape(shape))
+        return Outputs(definition(query, key, value)[0].reshape(shape))
     if batch != 1:
         first = torch.arange(batch, dtype=torch.int32, device=ends.device).unsqueeze(1) * nodes
         ends = torch.cat(((ends[:-1] + first).flatten(), ends.new_full((1,), batch * nodes)))
@@ -103,7 +103,7 @@ def varlen_run(
         )
         return output.view_as(query), query.new_empty(0, 0, 0)
 
-    output, _ = twice_differentiable(run, again, query, key, value, contiguous=True)
+    output, _ = twice_differentiable(run, definition, query, key, value, contiguous=True)
     return Outputs(output.reshape(shape))
 
 

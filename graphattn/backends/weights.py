@@ -185,8 +185,8 @@ class EdgeWeights(AsTensor):
         )
         T = self.graph.num_targets
         target = self.graph.target.to(self.alpha.device)
-        there = self.present().T
-        alpha = torch.where(there, self.alpha.transpose(-2, -1), -torch.inf)  # (..., H, E)
+        present = self.present().T
+        alpha = torch.where(present, self.alpha.transpose(-2, -1), -torch.inf)  # (..., H, E)
         strongest = torch.argsort(alpha, dim=-1, descending=True, stable=True)
         # by target, then strength
         order = strongest.gather(-1, torch.argsort(target[strongest], dim=-1, stable=True))
@@ -194,7 +194,7 @@ class EdgeWeights(AsTensor):
         degree = torch.bincount(target, minlength=T)
         first = degree.cumsum(0) - degree
         rank = torch.arange(target.numel(), device=target.device) - first[owner]
-        is_kept = (rank < k) & there.expand_as(order).gather(-1, order)
+        is_kept = (rank < k) & present.expand_as(order).gather(-1, order)
         trash = T * k  # slot of edges beyond the k-th, cut off below
         place = torch.where(is_kept, owner * k + rank, trash)
         shape = (*alpha.shape[:-1], trash + 1)
@@ -240,9 +240,9 @@ class EdgeWeights(AsTensor):
 def _present(graph: Any, num_heads: int) -> Tensor:
     """bool (E, H): True where a head has an edge of the union of a graph."""
     union = graph.union()
-    there = torch.ones(union.num_edges, num_heads, dtype=torch.bool, device=union.device)
+    present = torch.ones(union.num_edges, num_heads, dtype=torch.bool, device=union.device)
     if len(graph.of_heads) > 1:
-        for _, own, first, last in graph.groups(num_heads):
-            has = own.contains(union.target, union.source)
-            there[:, first:last] = has.to(there.device).unsqueeze(-1)
-    return there
+        for _, head_graph, first, last in graph.groups(num_heads):
+            has = head_graph.contains(union.target, union.source)
+            present[:, first:last] = has.to(present.device).unsqueeze(-1)
+    return present

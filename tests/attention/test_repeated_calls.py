@@ -105,7 +105,7 @@ def test_a_choice_is_made_anew_for_new_rates(tmp_path, monkeypatch):
         assert choose(graph, request) == "dense" != before
     finally:
         monkeypatch.undo()
-        rates._kept.cache_clear()
+        rates._read_rates.cache_clear()
         rates._changes.append("undone")
     assert choose(graph, request) == before
 

@@ -20,7 +20,7 @@ def _with_triton(monkeypatch):
 
 
 def measured(monkeypatch, ns):
-    monkeypatch.setattr(rates, "_kept", lambda *about: {"tiles": {"compacted": ns}})
+    monkeypatch.setattr(rates, "_read_rates", lambda *about: {"tiles": {"compacted": ns}})
 
 
 def test_it_is_taken_where_it_was_measured_to_be_quick_and_nowhere_else(monkeypatch):

@@ -114,7 +114,7 @@ def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
     monkeypatch.setattr(device, "_triton_refuses", lambda device: ())
     backend, window = BACKENDS["tiles"], graphs.sliding_window(8192, 513)
     assert backend.way(window, CUDA) == "flex"
-    monkeypatch.setattr(rates, "_kept", lambda *about: {"tiles": {"varlen": 1e-5}})
+    monkeypatch.setattr(rates, "_read_rates", lambda *about: {"tiles": {"varlen": 1e-5}})
     assert backend.way(window, CUDA) == backend.work(window, CUDA)[0] == "varlen"
     assert "it runs FlashAttention of sequences" in str(explain_choice(window, CUDA))
     assert backend.bytes_needed(window, CUDA) == 4 * 8192 * 8
