@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.modes import constant_result, plain_operations_only, without_autocast
-from ..kernels.bytes_moved import Sizes, forward, kept
+from ..kernels.bytes_moved import Sizes, bytes_kept, forward
 from ..kernels.modes import is_transformed
 from ..operands import Inputs, Outputs, are_tracked
 from ..plans.cache import cached
@@ -56,7 +56,7 @@ class EdgesBackend(Backend):
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         call = sizes(request, graph.num_edges, graph.num_targets, graph.num_sources)
-        of_nodes, of_edges = kept(call, request.softcap)
+        of_nodes, of_edges = bytes_kept(call, request.softcap)
         remarks = []
         if of_nodes + of_edges >= LARGE:
             remarks.append(

@@ -40,9 +40,9 @@ class _Additive(RowsKernel):
     def ask_for_rows(self, x: Nodes, j: Value, heads: Value) -> None:
         """Ask for the node at the other end of an edge that comes soon."""
         soon = (j + AHEAD).least(self.edges - 1)
-        there = x.row(self.b, self.other[soon])
+        row = x.row(self.b, self.other[soon])
         with self.code.loop(0, heads * self.width * self.kinds.sums.itemsize, LINE) as i:
-            there.after_bytes(i).ask()
+            row.after_bytes(i).ask()
 
     def vectors(self, terms: list[Row]) -> Iterator[tuple[Value, int, Value, Value]]:
         """``for i, lanes, f, slope in self.vectors(terms):`` vectors of f and its slope at the sum
@@ -63,7 +63,7 @@ class _Additive(RowsKernel):
                     yield i, lanes, y, (y > 0.0).where(1.0, slope)
 
     def place_of(self, edge: Value, g: Value) -> Value:
-        """Where the numbers of an edge and a group begin, counted in (B, E, G)."""
+        """The first place of an edge and a group, counted in (B, E, G)."""
         return (self.b * self.edges + edge) * self.heads + g
 
 
@@ -108,8 +108,8 @@ class Scores(_Additive):
 
 
 class _PassedBack(_Additive):
-    """What ``grad`` (B, E, G, K) passes to the nodes of the rows, added in float64, a piece of
-    edges at a time.
+    """The gradients of the nodes of the rows from ``grad`` (B, E, G, K), added in float64, a piece
+    of edges at a time.
     """
 
     grad: Sums
@@ -152,15 +152,15 @@ class _PassedBack(_Additive):
         raise NotImplementedError
 
     def after_piece(self, edges: Value) -> None:
-        """What else is done after a piece of edges."""
+        """Code after a piece of edges; none by default."""
 
     def any_of(self, grad: Array) -> Value:
         """True if an edge gets a gradient; one that does not passes nothing, not even a NaN."""
         code = self.code
-        found = code.variable(0)
+        any_gradient = code.variable(0)
         with code.loop(0, self.scores) as k:
-            found.value = (grad[k] != 0.0).where(1, found.value)
-        return found.value == 1
+            any_gradient.value = (grad[k] != 0.0).where(1, any_gradient.value)
+        return any_gradient.value == 1
 
     def pass_back(
         self, terms: list[Row], g: Value, grad: Array, total: Array
@@ -182,8 +182,8 @@ class _PassedBack(_Additive):
 
 
 class ToTargets(_PassedBack):
-    """What targets get; edges (B, E, G, D), if ``grad_edges`` is given; and the weight, added to
-    ``grad_weight`` in float64.
+    """The gradients of targets; of edges (B, E, G, D), if ``grad_edges`` is given; and of the
+    weight, added to ``grad_weight`` in float64.
     """
 
     grad_edges: Sums
@@ -246,7 +246,7 @@ class ToTargets(_PassedBack):
 
 
 class ToSources(_PassedBack):
-    """What the sources get; the rows are by source."""
+    """The gradients of sources; the rows are by source."""
 
     def heads_of_nodes(self) -> Value:
         """Those of y."""

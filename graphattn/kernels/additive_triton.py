@@ -39,8 +39,10 @@ def edge_additive(
     operands, align, strides = _operands(x, y, z, weight)
     constants = _of(x, G, K, D, slope, align) | {"GROUP": G // max(1, y.shape[2])}
     for part in _parts(ptr, order) if K else ():
-        given = (*operands, *part[1:], index, edge, out, E)
-        launch_rows(triton_additive.scores, part, B, given, (*strides, _number(slope)), constants)
+        arguments = (*operands, *part[1:], index, edge, out, E)
+        launch_rows(
+            triton_additive.scores, part, B, arguments, (*strides, _number(slope)), constants
+        )
     return out
 
 
@@ -67,7 +69,7 @@ def edge_additive_backward(
 
 
 def _passed(
-    own: Tensor,
+    nodes: Tensor,
     other: Tensor,
     z: Tensor | None,
     weight: Tensor,
@@ -80,27 +82,27 @@ def _passed(
     grad_z: Tensor | None,
 ) -> None:
     """The gradient of one end of the edges, and of the edges."""
-    (ptr, index, edge, order), (B, N, H, D), K = layout, own.shape, weight.shape[1]
-    operands, align, strides = _operands(own, other, z, weight)
-    constants = _of(own, H, K, D, slope, align) | {"MEMBERS": members, "GROUP": group}
+    (ptr, index, edge, order), (B, N, H, D), K = layout, nodes.shape, weight.shape[1]
+    operands, align, strides = _operands(nodes, other, z, weight)
+    constants = _of(nodes, H, K, D, slope, align) | {"MEMBERS": members, "GROUP": group}
 
     def launch(work: Work, out: Tensor | None, acc: Tensor | None) -> None:
-        given = (*operands, grad, *work[1:], index, edge, out, grad_z, acc, edge.numel(), N)
+        arguments = (*operands, grad, *work[1:], index, edge, out, grad_z, acc, edge.numel(), N)
         rest = (*strides, _number(slope))
         launch_rows(
             triton_additive.passed_back,
             work,
             B,
-            given,
+            arguments,
             rest,
             constants | {"PIECE": acc is not None},
         )
 
     work = schedule(ptr, order)
-    for part in work.whole:
+    for part in work.whole_rows:
         launch(part, out, None)
     if work.hubs is not None:
-        acc = own.new_empty(B, len(work.hubs.owner), H, D, dtype=dtype_of_sums(own))
+        acc = nodes.new_empty(B, len(work.hubs.owner), H, D, dtype=dtype_of_sums(nodes))
         launch(work.hubs.pieces, None, acc)
         merge_hubs(work.hubs, acc, None, None, out, T=N)
 
@@ -119,15 +121,15 @@ def _to_weights(
     operands, align, strides = _operands(x, y, z, weight)
     most = max(16, min(SHARES, ROOM // max(1, B * weight.numel())))
     constants = _of(x, G, K, D, slope, align) | {"GROUP": G // max(1, y.shape[2])}
-    each = min(triton.next_power_of_2(K), max(1, WEIGHTS // constants["BD"]))
-    constants |= {"BK": each, "BLOCKS": -(-K // each), "H": G * -(-K // each)}
-    constants["BE"] = max(1, constants["BE"] // each)
+    per_block = min(triton.next_power_of_2(K), max(1, WEIGHTS // constants["BD"]))
+    constants |= {"BK": per_block, "BLOCKS": -(-K // per_block), "H": G * -(-K // per_block)}
+    constants["BE"] = max(1, constants["BE"] // per_block)
     total = weight.new_zeros(weight.shape, dtype=torch.float64)
     for part in _parts(ptr, order):
         rows = part.node.numel()
         shares = total.new_empty(min(most, rows), B, *weight.shape)
         work = part._replace(node=part.node[: len(shares)])  # as many programs; each finds its rows
-        given = (
+        arguments = (
             *operands[:3],
             grad,
             part.node,
@@ -140,7 +142,7 @@ def _to_weights(
             B,
         )
         launch_rows(
-            triton_additive.to_weights, work, B, given, (*strides, _number(slope)), constants
+            triton_additive.to_weights, work, B, arguments, (*strides, _number(slope)), constants
         )
         total += shares.sum((0, 1))
     return total.to(weight.dtype)
@@ -149,7 +151,7 @@ def _to_weights(
 def _parts(ptr: Tensor, order: Tensor) -> tuple[Work, ...]:
     """All rows, those of hubs in pieces."""
     work = schedule(ptr, order)
-    return (*work.whole, *(() if work.hubs is None else work.hubs[:1]))
+    return (*work.whole_rows, *(() if work.hubs is None else work.hubs[:1]))
 
 
 def _of(x: Tensor, groups: int, K: int, D: int, slope: float, align: int) -> dict[str, Any]:

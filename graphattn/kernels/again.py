@@ -29,11 +29,11 @@ def gradients_of_definition(
         # Separate views: one operand may have been computed from another.
         inner = [x if x is None else x.view_as(x) for x in operands]
         results = definition(*inner, *rest)
-    wanted = [x for x in inner if x is not None and x.requires_grad]
-    given = [(x, g) for x, g in zip(results, grads, strict=False) if g is not None]
-    outputs, grad_outputs = zip(*given, strict=True)
+    inputs = [x for x in inner if x is not None and x.requires_grad]
+    pairs = [(x, g) for x, g in zip(results, grads, strict=False) if g is not None]
+    outputs, grad_outputs = zip(*pairs, strict=True)
     computed = torch.autograd.grad(
-        outputs, wanted, grad_outputs, create_graph=create_graph, materialize_grads=True
+        outputs, inputs, grad_outputs, create_graph=create_graph, materialize_grads=True
     )
     return _where((x is not None and x.requires_grad for x in inner), computed)
 
@@ -88,7 +88,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
         contiguous: bool,
         *operands: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        ctx.given = run, definition, contiguous
+        ctx.options = run, definition, contiguous
         ctx.set_materialize_grads(False)
         if not random and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
             # A checkpoint recomputes its block for each graph that unpacks it: trace the run in the
@@ -104,7 +104,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         # once: a checkpoint allows one access
-        run, definition, contiguous = ctx.given
+        run, definition, contiguous = ctx.options
         needed = ctx.needs_input_grad[4:]
         saved = ctx.saved_tensors
         operands, inner, outputs = (
@@ -115,17 +115,17 @@ class _TwiceDifferentiable(torch.autograd.Function):
                 return *(None,) * 4, *gradients_of_definition(definition, operands, (), grads)
             if not outputs:
                 inner, outputs = _traced(run, operands, needed)
-            given = [
+            pairs = [
                 (x, g)
                 for x, g in zip(outputs, grads, strict=True)
                 if g is not None and x.requires_grad
             ]
-            grad_outputs = [g for _, g in given]
+            grad_outputs = [g for _, g in pairs]
             if contiguous:
                 grad_outputs = [g.contiguous() for g in grad_outputs]
             computed = torch.autograd.grad(
-                [x for x, _ in given],
-                [x for x, wanted in zip(inner, needed, strict=True) if wanted],
+                [x for x, _ in pairs],
+                [x for x, is_needed in zip(inner, needed, strict=True) if is_needed],
                 grad_outputs,
                 retain_graph=torch._C._autograd._get_current_graph_task_keep_graph(),
                 materialize_grads=True,

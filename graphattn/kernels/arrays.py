@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SMALLEST = 1 << 20  # bytes; smaller pieces come from the heap, which keeps its pages
-KEPT = 256 << 20  # bytes kept at most, and so the largest piece that is kept
+CACHED = 256 << 20  # bytes cached at most, and so the largest piece that is cached
 
 _free: dict[
     int, np.ndarray
@@ -27,14 +27,14 @@ def room(dtype: np.dtype, *shape: int) -> Tensor:
     array that outlives the tensor must come from ``tensor.numpy()``, which keeps a reference.
     """
     size = math.prod(shape) * dtype.itemsize
-    if not SMALLEST <= size <= KEPT:
+    if not SMALLEST <= size <= CACHED:
         return torch.from_numpy(np.empty(shape, dtype))
     owner = _taken(size)
     if owner is None:
         owner = np.empty(size, np.uint8)
-    held = owner[:size].view(dtype).reshape(shape)
-    weakref.finalize(held, _give_back, owner).atexit = False
-    return torch.from_numpy(held)  # keeps a reference to ``held``
+    view = owner[:size].view(dtype).reshape(shape)
+    weakref.finalize(view, _give_back, owner).atexit = False
+    return torch.from_numpy(view)  # keeps a reference to ``view``
 
 
 def _taken(size: int) -> np.ndarray | None:
@@ -50,7 +50,7 @@ def _give_back(owner: np.ndarray) -> None:
     """Cache a piece, and free the oldest if the cache is full."""
     _free[id(owner)] = owner
     pieces = list(_free.items())
-    excess = sum(piece.nbytes for _, piece in pieces) - KEPT
+    excess = sum(piece.nbytes for _, piece in pieces) - CACHED
     for key, piece in pieces:
         if excess <= 0:
             return
@@ -64,8 +64,8 @@ def dtype_of_sums(x: Tensor) -> torch.dtype:
 
 
 class Kinds(NamedTuple):
-    """What machine code is compiled for: dtypes of sums, of indices and of nodes, and the width of
-    a row of nodes in groups of eight.
+    """The key of machine code: dtypes of sums, of indices and of nodes, and the width of a row of
+    nodes in groups of eight.
     """
 
     sums: torch.dtype

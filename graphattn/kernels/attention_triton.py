@@ -30,35 +30,40 @@ def forward(*arguments: Any) -> tuple[Tensor, ...]:
     call = GpuCall(*arguments[:OPERANDS])
     weights, lse = arguments[OPERANDS:]
     B, T, E, H = call.sizes
-    wide = call.wide
+    dtype = call.sum_dtype
     keep = call.keeps_weights
     new = call.query.new_empty
     output = new((B, T, H, call.value.shape[-1]))
-    levels = new(shape_if(lse, B, T, H), dtype=wide)
-    alpha = new(shape_if(weights, B, E, H), dtype=wide)
-    kept = new(shape_if(keep, B, E, H), dtype=wide)
-    queries = new(call.shape_of_features("key"), dtype=wide)
-    sums = new(call.shape_of_features("value"), dtype=wide)
+    levels = new(shape_if(lse, B, T, H), dtype=dtype)
+    alpha = new(shape_if(weights, B, E, H), dtype=dtype)
+    kept_weights = new(shape_if(keep, B, E, H), dtype=dtype)
+    queries = new(call.shape_of_features("key"), dtype=dtype)
+    sums = new(call.shape_of_features("value"), dtype=dtype)
     weight = _weight(call)
     if call.adds_features_to("key"):
         project(call.query, weight, queries, None, None)
     of_features = Projected(
         weight,
-        _given(queries, call.adds_features_to("key")),
-        _given(sums, call.adds_features_to("value")),
+        _or_none(queries, call.adds_features_to("key")),
+        _or_none(sums, call.adds_features_to("value")),
     )
     softmax_pass(
-        call, output, _given(levels, lse), _given(alpha, weights), _given(kept, keep), of_features
+        call,
+        output,
+        _or_none(levels, lse),
+        _or_none(alpha, weights),
+        _or_none(kept_weights, keep),
+        of_features,
     )
-    return output, levels, alpha, kept, queries, sums
+    return output, levels, alpha, kept_weights, queries, sums
 
 
 def backward(*arguments: Any) -> tuple[Tensor, ...]:
     """``graphattn::edge_attention_backward``."""
     call = GpuCall(*arguments[:OPERANDS])
-    kept, queries, sums, grad_output, grad_lse, grad_alpha = arguments[OPERANDS:]
+    kept_weights, queries, sums, grad_output, grad_lse, grad_alpha = arguments[OPERANDS:]
     B, _, E, H = call.sizes
-    wide = call.wide
+    dtype = call.sum_dtype
     new = call.query.new_empty
     grads = [
         torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -66,19 +71,19 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
     ]
     grad_bias, grad_attr, grad_weight = call.new_gradients_of_edges()
     weight = _weight(call)
-    projected = Projected(weight, _given(queries, call.adds_features_to("key")))
-    if kept.numel() == 0:
-        kept = new((B, E, H), dtype=wide)
-        softmax_pass(call, None, None, None, kept, projected)
+    projected = Projected(weight, _or_none(queries, call.adds_features_to("key")))
+    if kept_weights.numel() == 0:
+        kept_weights = new((B, E, H), dtype=dtype)
+        softmax_pass(call, None, None, None, kept_weights, projected)
     shares = Shares(grad_weight)
     if call.adds_features_to("value"):
         of_sums = torch.empty_like(sums)
         project(grad_output, weight, of_sums, sums, shares)
         projected = projected._replace(sums=of_sums)
-    share = new((B, E, H), dtype=wide)
+    share = new((B, E, H), dtype=dtype)
     new_weights = None
     if call.dropout_p > 0:
-        new_weights = new((B, E, H), dtype=wide)
+        new_weights = new((B, E, H), dtype=dtype)
     of_queries = None
     if projected.queries is not None:
         of_queries = torch.empty_like(queries)
@@ -87,16 +92,18 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
         removed = new((B, E, H), dtype=torch.bool)
     written = Gradients(
         grads[0],
-        _given(grad_bias, call.bias is not None),
-        _given(grad_attr, call.attr is not None),
+        _or_none(grad_bias, call.bias is not None),
+        _or_none(grad_attr, call.attr is not None),
         of_queries,
     )
     outer = (as_sums(grad_alpha, call.query), as_sums(grad_lse, call.query))
-    score_gradients(call, kept, grad_output, outer, written, share, new_weights, removed, projected)
+    score_gradients(
+        call, kept_weights, grad_output, outer, written, share, new_weights, removed, projected
+    )
     if of_queries is not None:
         project(call.query, None, None, of_queries, shares)
     if new_weights is None:
-        new_weights = kept
+        new_weights = kept_weights
     groups = call.key.shape[2]
     layout = (call.source_ptr, call.target, call.place, call.source_order)
     sums_pass(share, call.query, groups, True, removed, layout, grads[1])
@@ -105,8 +112,8 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
     return *grads, grad_bias, grad_attr, grad_weight
 
 
-def _given(x: Tensor, wanted: bool) -> Tensor | None:
-    if wanted:
+def _or_none(x: Tensor, is_present: bool) -> Tensor | None:
+    if is_present:
         return x
     return None
 
@@ -125,9 +132,9 @@ class Shares:
         self.grad = grad
         self.parts: list[Tensor] = []
 
-    def new(self, programs: int, wide: torch.dtype) -> Tensor:
+    def new(self, programs: int, dtype: torch.dtype) -> Tensor:
         """Memory for the shares of so many programs."""
-        part = self.grad.new_empty((programs, *self.grad.shape), dtype=wide)
+        part = self.grad.new_empty((programs, *self.grad.shape), dtype=dtype)
         self.parts.append(part)
         return part
 
@@ -166,11 +173,11 @@ def project(
     align, strides = strides_of(rows)
     constants = _constants(x.dtype, D, F)
     tiles = -(-T // constants["BT"])
-    each = 1
+    tiles_per_program = 1
     sums = None
     if shares is not None:
-        each = -(-tiles // _programs(x, F))
-        sums = shares.new(B * -(-tiles // each), dtype_of_sums(x))
+        tiles_per_program = -(-tiles // _programs(x, F))
+        sums = shares.new(B * -(-tiles // tiles_per_program), dtype_of_sums(x))
     d_blocks = 1
     if y is None:
         d_blocks = -(-D // constants["BD"])
@@ -180,9 +187,9 @@ def project(
     step = max(1, BATCHES // blocks)
     with on_device_of(x):
         for first in range(0, B, step):
-            grid = (-(-tiles // each), min(step, B - first) * blocks)
-            given = (rows, weight, y, z, sums, T, each, first, *strides)
-            _launch(grid, given, constants)
+            grid = (-(-tiles // tiles_per_program), min(step, B - first) * blocks)
+            arguments = (rows, weight, y, z, sums, T, tiles_per_program, first, *strides)
+            _launch(grid, arguments, constants)
 
 
 def _joined(x: Tensor | None) -> Tensor | None:
@@ -202,16 +209,16 @@ def _programs(x: Tensor, F: int) -> int:
     return min(max(4, most), max(1, PROGRAMS // (B * H)))
 
 
-def _launch(grid: tuple[int, int], given: tuple[Any, ...], constants: dict[str, Any]) -> None:
-    triton_features.project[grid](*given, **constants)
+def _launch(grid: tuple[int, int], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+    triton_features.project[grid](*arguments, **constants)
 
 
 def _constants(dtype: torch.dtype, D: int, F: int) -> dict[str, Any]:
     """The constants of a compiled projection; its products need 16 of each axis."""
-    wide: Any = tl.float32
+    sum_type: Any = tl.float32
     precision = "tf32x3"
     if dtype == torch.float64:
-        wide = tl.float64
+        sum_type = tl.float64
         precision = "ieee"
     return {
         "D": D,
@@ -219,7 +226,7 @@ def _constants(dtype: torch.dtype, D: int, F: int) -> dict[str, Any]:
         "BT": NODES[dtype.itemsize],
         "BD": min(max(16, triton.next_power_of_2(D)), MOST),
         "BF": min(max(16, triton.next_power_of_2(F)), FEATURES),
-        "WIDE": wide,
+        "WIDE": sum_type,
         "PRECISION": precision,
         "num_warps": 4,
         "num_stages": 2,

@@ -13,7 +13,7 @@ INDEX, POINTER = 4, 8  # bytes of the index of a node or an edge, and of the sta
 
 
 class Sizes(NamedTuple):
-    """The sizes of a call; ``number`` and ``wide`` are bytes per number of nodes and of sums."""
+    """Sizes of a call; ``number`` and ``sum_itemsize`` are bytes per number of nodes and of sums."""
 
     batch: int
     targets: int
@@ -24,7 +24,7 @@ class Sizes(NamedTuple):
     head_dim: int
     value_dim: int
     number: int
-    wide: int
+    sum_itemsize: int
     features: int = 0
     bias: bool = False
 
@@ -41,8 +41,8 @@ class Moved(NamedTuple):
     stored: float
 
 
-def forward(sizes: Sizes, *, lse: bool = False, kept: bool = False) -> Moved:
-    """The softmax over each row and the weighted sum; ``kept`` weights overwrite the scores.
+def forward(sizes: Sizes, *, lse: bool = False, keeps_weights: bool = False) -> Moved:
+    """The softmax over each row and the weighted sum; weights, if kept, overwrite the scores.
 
     Edge features join scores and sums: a first kernel reads the query and writes its projection,
     and the sums of features are read again by the program that wrote them.
@@ -51,13 +51,13 @@ def forward(sizes: Sizes, *, lse: bool = False, kept: bool = False) -> Moved:
     T = sizes.targets
     E = sizes.edges
     H = sizes.heads
-    w = sizes.wide
+    w = sizes.sum_itemsize
     F = sizes.features
     blocks, read = _blocks(H, sizes.group, sizes.head_dim, sizes.value_dim, F)
     loaded = blocks * (T * _row() + E * 2 * INDEX) + T * H * sizes.head_dim * sizes.number
     loaded += E * read * (sizes.head_dim + sizes.value_dim) * sizes.number
-    loaded += E * H * sizes.number * sizes.bias + E * H * w * kept
-    stored = T * H * (sizes.value_dim * sizes.number + w * lse) + 2 * E * H * w * kept
+    loaded += E * H * sizes.number * sizes.bias + E * H * w * keeps_weights
+    stored = T * H * (sizes.value_dim * sizes.number + w * lse) + 2 * E * H * w * keeps_weights
     if F:
         loaded += E * blocks * F * sizes.number + T * H * (
             sizes.head_dim * sizes.number + 2 * F * w
@@ -72,14 +72,14 @@ def _row() -> int:
 
 def _blocks(heads: int, group: int, *widths: int) -> tuple[int, int]:
     """Programs that share a row, and the heads of keys that they read together."""
-    each = heads_at_once(heads, *widths)
-    starts = range(0, heads, each)
+    per_program = heads_at_once(heads, *widths)
+    starts = range(0, heads, per_program)
     return len(starts), sum(
-        len({h // group for h in range(at, min(at + each, heads))}) for at in starts
+        len({h // group for h in range(at, min(at + per_program, heads))}) for at in starts
     )
 
 
-def kept(sizes: Sizes, softcap: bool) -> tuple[int, int]:
+def bytes_kept(sizes: Sizes, softcap: bool) -> tuple[int, int]:
     """Bytes that a forward keeps for its backward: of query, key and value, and of weights.
 
     Weights larger than these and another query are recomputed, and so are those behind the slope of
@@ -88,7 +88,7 @@ def kept(sizes: Sizes, softcap: bool) -> tuple[int, int]:
     query = sizes.batch * sizes.targets * sizes.heads * sizes.head_dim * sizes.number
     row = sizes.kv_heads * (sizes.head_dim + sizes.value_dim)
     nodes = query + sizes.batch * sizes.sources * row * sizes.number
-    weights = sizes.batch * sizes.edges * sizes.heads * sizes.wide
+    weights = sizes.batch * sizes.edges * sizes.heads * sizes.sum_itemsize
     if softcap or weights > nodes + query:
         return nodes, 0
     return nodes, weights

@@ -14,7 +14,7 @@ from .launches import on_device_of
 ROWS = 64  # targets of a program, or edges at once
 WIDEST = 64  # channels of a block
 SHARES = 16  # most programs that sum the outer products of an offset
-EACH = 1 << 11  # least edges of a share, in the mean
+EDGES_PER_SHARE = 1 << 11  # least edges of a share, in the mean
 
 
 def cell_products(
@@ -57,7 +57,7 @@ def cell_outer(
     offsets = table.shape[0]
     constants = _constants(x, in_dim, out_dim)
     blocks = -(-out_dim // constants["BO"]) * -(-in_dim // constants["BC"])
-    shares = max(1, min(SHARES, source.numel() // (offsets * EACH)))
+    shares = max(1, min(SHARES, source.numel() // (offsets * EDGES_PER_SHARE)))
     out = x.new_empty(shares, offsets, out_dim, in_dim, dtype=dtype_of_sums(x))
     if not out.numel():
         return out.sum(0).to(x.dtype)
@@ -80,15 +80,15 @@ def cell_outer(
 
 def _constants(x: Tensor, in_dim: int, out_dim: int) -> dict[str, Any]:
     """Sizes of blocks, and how products are summed."""
-    wide = tl.float32
+    sum_type = tl.float32
     if x.dtype == torch.float64:
-        wide = tl.float64
+        sum_type = tl.float64
     return {
         "C": in_dim,
         "O": out_dim,
         "BC": min(WIDEST, max(16, triton.next_power_of_2(in_dim))),
         "BO": min(WIDEST, max(16, triton.next_power_of_2(out_dim))),
-        "WIDE": wide,
+        "WIDE": sum_type,
         "PRECISION": precision_of(x),
     }
 

@@ -74,10 +74,10 @@ class Value:
     Python's.
     """
 
-    def __init__(self, code: "Code", given: Any) -> None:
+    def __init__(self, code: "Code", llvm_value: Any) -> None:
         self.code = code
         self.builder = code.builder
-        self.ir = given
+        self.ir = llvm_value
 
     @property
     def lanes(self) -> int:
@@ -110,10 +110,10 @@ class Value:
         if self.lanes == lanes:
             return self
         vector = ir.VectorType(self.ir.type, lanes)
-        one = self.builder.insert_element(
+        first_lane = self.builder.insert_element(
             ir.Constant(vector, ir.Undefined), self.ir, ir.Constant(LANE, 0)
         )
-        return Value(self.code, one).pick([0] * lanes)
+        return Value(self.code, first_lane).pick([0] * lanes)
 
     def pick(self, lanes: list[int], other: "Value | None" = None) -> "Value":
         """Some lanes of a vector, or of two, side by side."""
@@ -231,7 +231,7 @@ class Variable:
 
     @property
     def value(self) -> Value:
-        """What was assigned last."""
+        """The last assigned value."""
         return Value(self.code, self.code.builder.load(self.place, typ=self.place.allocated_type))
 
     @value.setter
@@ -258,11 +258,11 @@ class Array:
         return Value(self.code, self.builder.icmp_unsigned("!=", self.address, _POINTER(None)))
 
     def after(self, count: Any) -> Self:
-        """What follows so many entries."""
+        """The array from so many entries on."""
         return type(self)(self.code, self._at(count), self.dtype)
 
     def after_bytes(self, count: Any) -> Self:
-        """What follows so many bytes."""
+        """The array from so many bytes on."""
         place = self.builder.gep(self.address, [self.code.integer(count).ir], source_etype=BYTE)
         return type(self)(self.code, place, self.dtype)
 
@@ -369,7 +369,7 @@ class Code:
 
     @contextmanager
     def repeat(self, condition: Callable[[], Value]) -> Iterator[None]:
-        """What is built inside runs as long as a condition is true."""
+        """A loop: the code built inside runs as long as a condition is true."""
         b = self.builder
         test, body, end = (self._block() for _ in range(3))
         b.branch(test)
@@ -382,7 +382,7 @@ class Code:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """What is built inside runs if a condition is true."""
+        """A branch: the code built inside runs if a condition is true."""
         with self.builder.if_then(condition.ir):
             yield
 
@@ -391,8 +391,8 @@ class Code:
         """``with code.branch(x) as (yes, no):`` what is built ``with yes`` runs if a condition is
         true, else what is built ``with no``.
         """
-        with self.builder.if_else(condition.ir) as both:
-            yield both
+        with self.builder.if_else(condition.ir) as blocks:
+            yield blocks
 
     def vectors(self, n: Any, *lanes: int) -> Iterator[tuple[Value, int]]:
         """``for i, lanes in code.vectors(n, 8, 1):`` what is built inside runs for ``n`` entries,
@@ -405,16 +405,16 @@ class Code:
                 yield i, count
             start = stop
 
-    def intrinsic(self, name: str, *given: Value) -> Value:
+    def intrinsic(self, name: str, *operands: Value) -> Value:
         """One of LLVM's own functions of numbers."""
-        kind = given[0].ir.type
-        suffix = _NAMES[given[0].element]
+        kind = operands[0].ir.type
+        suffix = _NAMES[operands[0].element]
         if isinstance(kind, ir.VectorType):
             suffix = f"v{kind.count}{suffix}"
         function = self._declared(
-            f"llvm.{name}.{suffix}", ir.FunctionType(kind, [kind] * len(given))
+            f"llvm.{name}.{suffix}", ir.FunctionType(kind, [kind] * len(operands))
         )
-        return Value(self, self.builder.call(function, [x.ir for x in given]))
+        return Value(self, self.builder.call(function, [x.ir for x in operands]))
 
     def prefetch(self, address: Any) -> None:
         """Ask for the line of an address."""
@@ -423,12 +423,12 @@ class Code:
         self.builder.call(self._declared("llvm.prefetch.p0", kind), [address, *options])
 
     def _declared(self, name: str, kind: Any) -> Any:
-        known = self.function.module.globals
-        return known.get(name) or ir.Function(self.function.module, kind, name)
+        symbols = self.function.module.globals
+        return symbols.get(name) or ir.Function(self.function.module, kind, name)
 
-    def call(self, address: Value, *given: Value | Array) -> None:
+    def call(self, address: Value, *arguments: Value | Array) -> None:
         """Call a function by its address."""
-        operands = [x.address if isinstance(x, Array) else x.ir for x in given]
+        operands = [x.address if isinstance(x, Array) else x.ir for x in arguments]
         kind = ir.FunctionType(ir.VoidType(), [x.type for x in operands])
         pointer = self.builder.inttoptr(address.ir, kind.as_pointer())
         self.builder.call(pointer, operands)

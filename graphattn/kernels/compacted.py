@@ -2,9 +2,9 @@
 
 Shapes, for one flattened batch axis: query (B, T, H, D), key (B, S, H_kv, D), value (B, S, H_kv,
 D_v), of one float dtype; lse is float32 for halves. Tiles of targets: ``rows``, ``ptr``,
-``column`` and ``bits`` of :class:`graphattn.plans.compacted.Compacted`; tiles of sources, wanted by
-the backward alone: ``source_rows``, ``source_ptr``, ``target`` and ``source_bits``. A call with a
-bias (1 or B, E, 1 or H) or dropout asks which edge a bit is: ``start`` int64 (T + 1,) and ``edge``
+``column`` and ``bits`` of :class:`graphattn.plans.compacted.Compacted`; tiles of sources, for the
+backward alone: ``source_rows``, ``source_ptr``, ``target`` and ``source_bits``. A call with a bias
+(1 or B, E, 1 or H) or dropout looks up the edge of each bit: ``start`` int64 (T + 1,) and ``edge``
 (E,), the edges by target in the caller's order, and by source ``source_start`` and ``source_edge``.
 """
 
@@ -57,7 +57,7 @@ class Call(NamedTuple):
         return B, T, H
 
     @property
-    def wide(self) -> torch.dtype:
+    def sum_dtype(self) -> torch.dtype:
         """The dtype of sums, lse and bias."""
         return dtype_of_sums(self.query)
 
@@ -88,19 +88,20 @@ class _Edges(NamedTuple):
     value: Tensor
     score: Tensor
     slope: Tensor | float
-    kept: Tensor | float  # dropout factors
+    factors: Tensor | float  # of dropout
 
     @classmethod
     def of(cls, call: Call) -> "_Edges":
-        """Of the tiles of targets."""
+        """The edges of the tiles of targets."""
         target, source = ends(call.rows, call.ptr, call.column, call.bits)
         order = (target * max(1, call.key.shape[1]) + source).argsort()
         target = target[order]
         source = source[order]
         group = call.query.shape[2] // max(1, call.key.shape[2])
-        query = call.query[:, target].to(call.wide)
+        query = call.query[:, target].to(call.sum_dtype)
         key, value = (
-            x[:, source].to(call.wide).repeat_interleave(group, 2) for x in (call.key, call.value)
+            x[:, source].to(call.sum_dtype).repeat_interleave(group, 2)
+            for x in (call.key, call.value)
         )
         score = (query * key).sum(-1) * call.scale
         slope: Tensor | float = 1.0
@@ -108,13 +109,13 @@ class _Edges(NamedTuple):
             share = torch.tanh(score / call.softcap)
             score = call.softcap * share
             slope = 1 - share * share
-        kept: Tensor | float = 1.0
+        factors: Tensor | float = 1.0
         if call.edge is not None:
-            kept = dropout_factors(score, call.edge.long(), call.dropout_p, call.seed)
+            factors = dropout_factors(score, call.edge.long(), call.dropout_p, call.seed)
         if call.bias is not None:
             assert call.edge is not None
             score = score + call.bias[:, call.edge.long()]
-        return cls(target, source, query, key, value, score, slope, kept)
+        return cls(target, source, query, key, value, score, slope, factors)
 
 
 def plain(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -123,7 +124,7 @@ def plain(*arguments: Any) -> tuple[Tensor, Tensor]:
     edges = _Edges.of(call)
     _, T, _ = call.sizes
     weight, lse = edge_softmax(edges.score, edges.target, T)
-    weight = weight * edges.kept
+    weight = weight * edges.factors
     output = scatter_sum(weight.unsqueeze(-1) * edges.value, edges.target, T, 1)
     return output.to(call.query.dtype), lse
 
@@ -156,10 +157,10 @@ def compacted_attention_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tenso
     edges = _Edges.of(call)
     _, T, H = call.sizes
     _, S, groups, _ = call.key.shape
-    outer = grad_output[:, edges.target].to(call.wide)
+    outer = grad_output[:, edges.target].to(call.sum_dtype)
     removed = edges.score == -torch.inf
     weight = torch.exp(edges.score - lse[:, edges.target]).masked_fill(removed, 0.0)
-    grad = (outer * edges.value).sum(-1) * edges.kept
+    grad = (outer * edges.value).sum(-1) * edges.factors
     delta = scatter_sum(weight * grad, edges.target, T, 1)
     if grad_lse is not None:
         delta = delta - grad_lse
@@ -170,7 +171,7 @@ def compacted_attention_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tenso
         of_bias = of_bias.index_copy(1, call.edge.long(), grad)
     grad = (grad * edges.slope * call.scale).unsqueeze(-1)
     of_query = scatter_sum(grad * edges.key, edges.target, T, 1)
-    weight = (weight * edges.kept).unsqueeze(-1)
+    weight = (weight * edges.factors).unsqueeze(-1)
     of_sources = (
         scatter_sum(x, edges.source, S, 1).unflatten(2, (groups, H // max(1, groups))).sum(3)
         for x in (grad * edges.query, weight * outer)
@@ -187,7 +188,7 @@ _backward_on_gpu = on_gpu(compacted_attention_backward, "compacted_triton", "bac
 def _(*arguments):
     call = Call(*arguments)
     output = call.query.new_empty(*call.sizes, call.value.shape[-1])
-    return output, call.query.new_empty(call.sizes, dtype=call.wide)
+    return output, call.query.new_empty(call.sizes, dtype=call.sum_dtype)
 
 
 @compacted_attention_backward.register_fake
@@ -197,7 +198,7 @@ def _(*arguments):
         torch.empty_like(x, memory_format=torch.contiguous_format)
         for x in (call.query, call.key, call.value)
     )
-    return *grads, call.query.new_empty(call.shape_of_bias_gradients, dtype=call.wide)
+    return *grads, call.query.new_empty(call.shape_of_bias_gradients, dtype=call.sum_dtype)
 
 
 _NUMBERS = ("rows", "source_rows", "scale", "softcap", "dropout_p")
@@ -226,12 +227,12 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     run: Any = compacted_attention_backward
     if _is_direct(call.query, grad_output):
         run = _backward_on_gpu
-    *found, of_bias = run(*call, output, lse, grad_output, grad_lse)
+    *of_nodes, of_bias = run(*call, output, lse, grad_output, grad_lse)
     if call.bias is None:
         of_bias = None
     else:
         of_bias = of_bias.sum_to_size(call.bias.shape)
-    return *found, of_bias, *absent
+    return *of_nodes, of_bias, *absent
 
 
 compacted_attention.register_autograd(_backward, setup_context=_keep)
@@ -253,13 +254,13 @@ def _is_direct(query: Tensor, *others: Tensor | None) -> bool:
 def attend(*arguments: Any, tracked: bool) -> tuple[Tensor, Tensor]:
     """``compacted_attention``; on a GPU without torch's dispatcher if no mode is active."""
     nodes = arguments[:4]
-    found: tuple[Tensor, Tensor]
+    outputs: tuple[Tensor, Tensor]
     if plain_operations_only():
-        found = plain(*arguments)
+        outputs = plain(*arguments)
     elif not _is_direct(*nodes):
-        found = compacted_attention(*arguments)
+        outputs = compacted_attention(*arguments)
     elif tracked:
-        found = _Attention.apply(*arguments)
+        outputs = _Attention.apply(*arguments)
     else:
-        found = _forward_on_gpu(*arguments)
-    return found
+        outputs = _forward_on_gpu(*arguments)
+    return outputs

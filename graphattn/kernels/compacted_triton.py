@@ -23,7 +23,8 @@ from .launches import (
 
 COLUMNS = {2: 64, 4: 32, 8: 16}  # columns gathered at once, by the bytes of a number
 SCORES = 1 << 11  # most pairs of rows and columns at once
-EACH = 1 << 9  # most numbers of rows, or of scores, for a warp; a quarter of numbers over two bytes
+# most numbers of rows, or of scores, for a warp; a quarter of numbers over two bytes
+NUMBERS_PER_WARP = 1 << 9
 MOST_WARPS = 8
 NUMBERS = 1 << 12  # most numbers of them, unless 16 columns have more
 
@@ -41,11 +42,11 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     call = Call(*arguments)
     B, T, H = call.sizes
     output = call.query.new_empty(B, T, H, call.value.shape[-1])
-    lse = call.query.new_empty(B, T, H, dtype=call.wide)
+    lse = call.query.new_empty(B, T, H, dtype=call.sum_dtype)
     q, k, v = (contiguous_rows(x) for x in (call.query, call.key, call.value))
     tiles = _targets(call)
-    given = (q, k, v, *tiles.operands, output, lse, T)
-    _launch(triton_compacted.of_tiles, call, tiles, H, given, (q, k, v))
+    kernel_operands = (q, k, v, *tiles.operands, output, lse, T)
+    _launch(triton_compacted.of_tiles, call, tiles, H, kernel_operands, (q, k, v))
     return output, lse
 
 
@@ -69,14 +70,14 @@ def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     if call.bias is None:
         of_bias = None
     results = (output, lse, go, of_lse, grads[0], of_bias, delta)
-    given = (q, k, v, *targets.operands, *results, T, grad_bias.shape[1])
-    _launch(triton_compacted.of_targets, call, targets, H, given, nodes)
+    kernel_operands = (q, k, v, *targets.operands, *results, T, grad_bias.shape[1])
+    _launch(triton_compacted.of_targets, call, targets, H, kernel_operands, nodes)
     tables = (call.source_ptr, call.target, call.source_bits)
     sources = _Tiles(
         S, call.source_rows, (*tables, *_of_edges(call, call.source_start, call.source_edge))
     )
-    given = (q, k, v, *sources.operands, lse, go, delta, *grads[1:], T, S)
-    _launch(triton_compacted.of_sources, call, sources, groups, given, nodes)
+    kernel_operands = (q, k, v, *sources.operands, lse, go, delta, *grads[1:], T, S)
+    _launch(triton_compacted.of_sources, call, sources, groups, kernel_operands, nodes)
     return grads[0], grads[1], grads[2], grad_bias
 
 
@@ -100,7 +101,7 @@ def _launch(
     call: Call,
     tiles: _Tiles,
     heads: int,
-    given: tuple[Any, ...],
+    arguments: tuple[Any, ...],
     nodes: tuple[Tensor, ...],
 ) -> None:
     """A program for each tile and head, for as many batch elements as a grid can have."""
@@ -118,7 +119,7 @@ def _launch(
     with on_device_of(call.query):
         for first in range(0, batch, BATCHES):
             grid = (programs, min(BATCHES, batch - first))
-            kernel[grid](*given, first, *strides, *of_bias, *numbers, **constants)
+            kernel[grid](*arguments, first, *strides, *of_bias, *numbers, **constants)
 
 
 def _constants(call: Call, rows: int) -> dict[str, Any]:
@@ -135,9 +136,9 @@ def _constants(call: Call, rows: int) -> dict[str, Any]:
     if call.edge is not None or call.softcap > 0:
         columns = 16
     columns = max(16, columns)
-    wide = tl.float32
+    sum_type = tl.float32
     if dtype_of_sums(call.query) == torch.float64:
-        wide = tl.float64
+        sum_type = tl.float64
     return {
         "GROUP": call.query.shape[2] // max(1, call.key.shape[2]),
         "D": head_dim,
@@ -147,7 +148,7 @@ def _constants(call: Call, rows: int) -> dict[str, Any]:
         "BC": columns,
         "BD": key_block,
         "BDV": value_block,
-        "WIDE": wide,
+        "WIDE": sum_type,
         "PRECISION": precision_of(call.query),
         "num_warps": _warps(call, rows, max(columns, key_block, value_block)),
         "num_stages": 2,
@@ -156,7 +157,7 @@ def _constants(call: Call, rows: int) -> dict[str, Any]:
 
 def _warps(call: Call, rows: int, width: int) -> int:
     """Warps of a program: more for wide rows, and for wide numbers, whose products take registers."""
-    warps = max(1, rows * width // EACH)
+    warps = max(1, rows * width // NUMBERS_PER_WARP)
     if call.query.element_size() > 2:
         warps *= 4
     return min(MOST_WARPS, warps)

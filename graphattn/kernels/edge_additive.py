@@ -120,8 +120,8 @@ def edge_additive_backward(
         written = {"grad_nodes": nodes(grad_x), "grad_edges": grad_z}
 
         def targets(lo: int, hi: int, space: Tensor) -> None:
-            own = {**operands, **written, "grad_weight": of_weight[bounds.index(lo)]}
-            native(ToTargets, kinds).bind(**own).run(lo, hi, space)
+            chunk_operands = {**operands, **written, "grad_weight": of_weight[bounds.index(lo)]}
+            native(ToTargets, kinds).bind(**chunk_operands).run(lo, hi, space)
 
         size = of_nodes + G * K * width * x.itemsize
         share(bounds, work, targets, partial(memory, size))
@@ -167,7 +167,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if torch.is_grad_enabled():  # a second derivative is needed: the same in plain operations
         rest = ctx.slope, ptr, index, edge, order
         return *gradients_of_definition(
-            lambda *given: (plain(*given),), operands, rest, (grad,)
+            lambda *arguments: (plain(*arguments),), operands, rest, (grad,)
         ), *absent
     gx, gy, gz, gw = edge_additive_backward(*operands, ctx.slope, *layout, grad)
     if operands[2] is None:
@@ -191,10 +191,10 @@ def plain(
 ) -> Tensor:
     """The same in plain operations, in memory of (E, G, D): differentiable any number of times."""
     target, source = ends_in_order(ptr, index, edge, order)
-    wide = dtype_of_sums(x)
-    x = x.to(wide)
-    y = y.to(wide)
-    weight = weight.to(wide)
+    dtype = dtype_of_sums(x)
+    x = x.to(dtype)
+    y = y.to(dtype)
+    weight = weight.to(dtype)
     G = weight.shape[0]
     total = gather(x, target, 1) + gather(y, source, 1).repeat_interleave(
         G // max(1, y.shape[2]), 2

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .arrays import dtype_of_sums
-from .bytes_moved import Sizes, kept
+from .bytes_moved import Sizes, bytes_kept
 
 OPERANDS = 19  # fields of a Call
 
@@ -41,7 +41,7 @@ class Call(NamedTuple):
         return B, T, self.edge.shape[0], H
 
     @property
-    def wide(self) -> torch.dtype:
+    def sum_dtype(self) -> torch.dtype:
         """The dtype of sums, and of whatever is not of nodes."""
         return dtype_of_sums(self.query)
 
@@ -59,7 +59,7 @@ class Call(NamedTuple):
     def dtype_of_gradient(self, operand: Tensor | None, *shape: int) -> torch.dtype:
         """That of an operand of edges, or if it was broadcast, that of the sums still to come."""
         if operand is None or tuple(operand.shape) != shape:
-            return self.wide
+            return self.sum_dtype
         return operand.dtype
 
     def new_gradients_of_edges(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,7 +68,7 @@ class Call(NamedTuple):
         new = self.query.new_empty
         of_bias = shape_if(self.bias is not None, B, E, H)
         of_attr: tuple[int, ...] = (0, 0, 0)
-        of_weight = new(of_attr, dtype=self.wide)
+        of_weight = new(of_attr, dtype=self.sum_dtype)
         if self.attr is not None and self.attr_weight is not None:
             of_attr = (B, E, self.attr.shape[2])
             of_weight = torch.empty_like(self.attr_weight, memory_format=torch.contiguous_format)
@@ -87,14 +87,14 @@ class Call(NamedTuple):
         _, S, kv_heads, head_dim = self.key.shape
         number = self.query.element_size()
         sizes = Sizes(
-            B, T, S, E, H, kv_heads, head_dim, self.value.shape[-1], number, self.wide.itemsize
+            B, T, S, E, H, kv_heads, head_dim, self.value.shape[-1], number, self.sum_dtype.itemsize
         )
-        _, weights = kept(sizes, self.softcap != 0)
+        _, weights = bytes_kept(sizes, self.softcap != 0)
         return weights > 0
 
 
-def shape_if(wanted: bool, *shape: int) -> tuple[int, ...]:
+def shape_if(is_present: bool, *shape: int) -> tuple[int, ...]:
     """The shape of a result, or one without entries."""
-    if wanted:
+    if is_present:
         return shape
     return (0,) * len(shape)

@@ -19,8 +19,8 @@ def _einsum(equation: str, *operands: Tensor) -> Tensor:
 
 def feature_queries(x: Tensor, weight: Tensor) -> Tensor:
     """Nodes (B, T, H, D) as queries of features, (B, T, H, F)."""
-    wide = dtype_of_sums(x)
-    return _einsum("bthd,hdf->bthf", x.to(wide), weight.to(wide)).contiguous()
+    dtype = dtype_of_sums(x)
+    return _einsum("bthd,hdf->bthf", x.to(dtype), weight.to(dtype)).contiguous()
 
 
 def projected(sums: Tensor, weight: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def projected(sums: Tensor, weight: Tensor) -> Tensor:
 def queries_of(call: Call) -> Tensor:
     """The queries of a call's features, 0 if they do not join the scores; no entries without any."""
     if call.attr_weight is None:
-        return call.query.new_empty((0, 0, 0, 0), dtype=call.wide)
+        return call.query.new_empty((0, 0, 0, 0), dtype=call.sum_dtype)
     if call.adds_features_to("key"):
         return feature_queries(call.query.detach(), call.attr_weight.detach())
     return _zeros(call)
@@ -41,7 +41,7 @@ def _zeros(call: Call) -> Tensor:
     """(B, T, H, F), of a call with edge features."""
     assert call.attr_weight is not None
     B, T, _, H = call.sizes
-    return call.query.new_zeros((B, T, H, call.attr_weight.shape[2]), dtype=call.wide)
+    return call.query.new_zeros((B, T, H, call.attr_weight.shape[2]), dtype=call.sum_dtype)
 
 
 def joined(call: Call, queries: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,7 +62,7 @@ def add_projected(call: Call, sums: Tensor, output: Tensor) -> None:
 def gradients_of_sums(call: Call, grad_output: Tensor) -> Tensor:
     """The gradient of the sums of features, 0 if they do not join the output."""
     if call.attr_weight is None:
-        return grad_output.new_empty((0, 0, 0, 0), dtype=call.wide)
+        return grad_output.new_empty((0, 0, 0, 0), dtype=call.sum_dtype)
     if call.adds_features_to("value"):
         return feature_queries(grad_output, call.attr_weight.detach())
     return _zeros(call)
@@ -73,12 +73,12 @@ def gradients_of_projection(
 ) -> Tensor:
     """The gradient of the projection (H, D, F); its share of the query's is added to that."""
     if call.attr_weight is None:
-        return grad_query.new_empty((0, 0, 0), dtype=call.wide)
+        return grad_query.new_empty((0, 0, 0), dtype=call.sum_dtype)
     weight = call.attr_weight.detach()
-    total = torch.zeros_like(weight, dtype=call.wide, memory_format=torch.contiguous_format)
+    total = torch.zeros_like(weight, dtype=call.sum_dtype, memory_format=torch.contiguous_format)
     if call.adds_features_to("key"):
         grad_query += projected(grad_queries, weight)
-        total += _einsum("bthd,bthf->hdf", call.query.detach().to(call.wide), grad_queries)
+        total += _einsum("bthd,bthf->hdf", call.query.detach().to(call.sum_dtype), grad_queries)
     if call.adds_features_to("value"):
-        total += _einsum("bthd,bthf->hdf", grad_output.to(call.wide), sums)
+        total += _einsum("bthd,bthf->hdf", grad_output.to(call.sum_dtype), sums)
     return total.to(weight.dtype)

@@ -20,12 +20,12 @@ class EdgeRows(NamedTuple):
 
     @classmethod
     def of(cls, ptr: Tensor, other: Tensor, edge: Tensor, order: Tensor) -> "EdgeRows":
-        """Of a layout."""
+        """The rows of a layout."""
         most = int(np.diff(ptr.numpy()).max(initial=0))
         return cls(ptr, other, edge, order, 8 * eights(most))
 
     def kinds(self, x: Tensor) -> Kinds:
-        """What code for these rows and the nodes ``x`` is compiled for."""
+        """The key of code for these rows and the nodes ``x``."""
         return Kinds.of(x, self.other, self.edge)
 
     def operands(self, batches: int, heads: int, group: int) -> dict[str, Any]:

@@ -154,7 +154,7 @@ class _Targets(SummingKernel):
             count = code.variable(0)
             start = row.at + h * row.places
             with code.loop(0, row.n) as i, code.when(~self.removed[start + i]):
-                self.kept[count.value] = self.other[row.first + i]
+                self.kept_edges[count.value] = self.other[row.first + i]
                 self.weight[count.value] = buf[start + i]
                 count.value += 1
             self.add_kept(rows.of_head(h // self.group), count.value)
@@ -210,8 +210,8 @@ class _Targets(SummingKernel):
                 with code.loop(0, row.n) as i:
                     feature = self.features_of_edge(row, i).read(f, lanes)
                     weighted = (feature * weights[i]).to(DOUBLE)
-                    lost = some_removed & self.removed[row.at + h * row.places + i]
-                    total.value += lost.where(0.0, weighted)
+                    is_removed = some_removed & self.removed[row.at + h * row.places + i]
+                    total.value += is_removed.where(0.0, weighted)
                 self.features_of_target(out, row, h).write(f, total.value)
 
     def cap(self, row: EdgeRow) -> None:
@@ -246,9 +246,9 @@ class _Targets(SummingKernel):
             buf[place] = removed.where(bias, buf[place] + bias)
 
     def drop(self, buf: Array, row: EdgeRow) -> None:
-        """Weights times their factors: a hash of the edge (splitmix64), whatever thread asks."""
+        """Weights times their factors: a hash of the edge (splitmix64), the same in any thread."""
         code = self.code
-        kept = self.number(self.kept_factor)
+        kept_factor = self.number(self.kept_factor)
         batch = self.seed + self.b * _signed(0xD6E8FEB86659FD93)
         with code.loop(0, self.heads) as h:
             weights = buf.after(row.at + h * row.places)
@@ -258,7 +258,7 @@ class _Targets(SummingKernel):
                 x = (x ^ (x >> 30)) * _signed(0xBF58476D1CE4E5B9)
                 x = (x ^ (x >> 27)) * _signed(0x94D049BB133111EB)
                 x = (x ^ (x >> 31)) >> 11
-                factor = (x < self.dropped).where(0.0, kept.splat(lanes))
+                factor = (x < self.dropped).where(0.0, kept_factor.splat(lanes))
                 weights.write(i, weights.read(i, lanes) * factor)
 
 
@@ -311,12 +311,12 @@ class Forward(_Targets):
 
 
 class BackwardTargets(_Targets):
-    """What targets and their edges get, given ``grad_out`` and the like for the outputs.
+    """The gradients of targets and their edges, from ``grad_out`` and the like for the outputs.
 
     ``kept_weights`` (B, E, H) are the forward's, by place; without them they are computed again.
     Writes ``grad_query`` and ``grad_attr_query``; by place ``grad_products`` (B, E, H), the gradient
     of each product, and if it is given ``new_weights``, the weight after dropout, from which
-    :class:`EdgeSums` gives what the sources get; in the caller's order ``grad_bias`` and
+    :class:`EdgeSums` computes the gradients of sources; in the caller's order ``grad_bias`` and
     ``grad_attr``.
     """
 

@@ -3,7 +3,7 @@
 Shapes, for one flattened batch axis: query (B, T, H, D), key (B, S, H_kv, D), value (B, S, H_kv,
 D_v), of one float dtype; sums, weights and whatever is not of nodes are float32 for halves. Edges
 by target: ``ptr`` int64 (T + 1,), ``index`` and ``edge`` (E,), row ``r`` for target ``order[r]``
-(T,). Edges by source, wanted by the backward alone: ``source_ptr`` int64 (S + 1,), ``target`` and
+(T,). Edges by source, for the backward alone: ``source_ptr`` int64 (S + 1,), ``target`` and
 ``place`` (E,), ``source_order`` (S,). In the caller's order: ``bias`` (1 or B, E, 1 or H), and edge
 features ``attr`` (1 or B, E, F), which ``attr_weight`` (H, D, F) projects; they are added to keys,
 values or both, as ``edge_to`` says (:mod:`.edge_features`).
@@ -45,7 +45,7 @@ SPACE = 1 << 18  # numbers of a block of rows, of all heads
 
 
 class _Pass(NamedTuple):
-    """What passes over the rows of targets, or of sources, have in common."""
+    """Operands common to the passes over the rows of targets, or of sources."""
 
     call: Call
     rows: EdgeRows
@@ -54,7 +54,7 @@ class _Pass(NamedTuple):
 
     @classmethod
     def of(cls, call: Call, *layout: Any) -> "_Pass":
-        """Of the layout by target, or by source."""
+        """The pass over a layout by target, or by source."""
         rows = EdgeRows.of(*layout)
         return cls(call, rows, rows.kinds(call.query), rows.kinds(call.value))
 
@@ -76,9 +76,9 @@ class _Pass(NamedTuple):
         from .node_rows import products
 
         call = self.call
-        wide = call.wide
-        attr = array(call.attr, wide)
-        bias = array(call.bias, wide)
+        dtype = call.sum_dtype
+        attr = array(call.attr, dtype)
+        bias = array(call.bias, dtype)
         strides = _strides(bias)
         features = 0
         if attr is not None:
@@ -153,12 +153,12 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, T
     call = Call(*arguments[:OPERANDS])
     weights, lse = arguments[OPERANDS:]
     B, T, E, H = call.sizes
-    wide = call.wide
+    dtype = call.sum_dtype
     new = call.query.new_empty
     output = results(call.query, B, T, H, call.value.shape[-1])
-    levels = new(shape_if(lse, B, T, H), dtype=wide)
-    alpha = new(shape_if(weights, B, E, H), dtype=wide)
-    kept = empty(wide, *shape_if(call.keeps_weights, B, E, H))
+    levels = new(shape_if(lse, B, T, H), dtype=dtype)
+    alpha = new(shape_if(weights, B, E, H), dtype=dtype)
+    kept_weights = empty(dtype, *shape_if(call.keeps_weights, B, E, H))
     queries = edge_features.queries_of(call)
     sums = torch.empty_like(queries)
     if B * T * H:
@@ -169,14 +169,14 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, T
             out=nodes(output),
             lse=levels,
             alpha=alpha,
-            kept_weights=kept,
+            kept_weights=kept_weights,
             attr_out=sums,
         )
         work = B * E * H * (targets.key.width + targets.value.width)
         share(chunks(call.ptr, work), work, kernel.run, partial(targets.space, True))
     output = narrow(output, call.value)
     edge_features.add_projected(call, sums, output)
-    return output, levels, alpha, kept, *edge_features.joined(call, queries, sums)
+    return output, levels, alpha, kept_weights, *edge_features.joined(call, queries, sums)
 
 
 edge_attention = torch.library.custom_op(
@@ -215,7 +215,7 @@ def _(*arguments):
     )
     new = call.query.new_empty
     output = new((B, T, H, call.value.shape[-1]))
-    return output, *(new(shape, dtype=call.wide) for shape in shapes)
+    return output, *(new(shape, dtype=call.sum_dtype) for shape in shapes)
 
 
 class _OutputGradients(NamedTuple):
@@ -229,7 +229,7 @@ class _OutputGradients(NamedTuple):
     @classmethod
     def of(cls, call: Call, output: Tensor, *grads: Tensor | None) -> "_OutputGradients":
         """The operands of kernels."""
-        lse, weights = (array(grad, call.wide) for grad in grads)
+        lse, weights = (array(grad, call.sum_dtype) for grad in grads)
         return cls(nodes(output), lse, weights, edge_features.gradients_of_sums(call, output))
 
 
@@ -247,14 +247,14 @@ class _Gradients(NamedTuple):
     def of(cls, call: Call, queries: Tensor) -> "_Gradients":
         """Uninitialised memory."""
         B, _, E, H = call.sizes
-        wide = call.wide
+        dtype = call.sum_dtype
         new = call.query.new_empty
         return cls(
             results(call.query, *call.query.shape),
             results(call.key, *call.key.shape),
             results(call.value, *call.value.shape),
-            new(shape_if(call.bias is not None, B, E, H), dtype=wide),
-            new(shape_if(call.attr is not None, B, E, queries.shape[3]), dtype=wide),
+            new(shape_if(call.bias is not None, B, E, H), dtype=dtype),
+            new(shape_if(call.attr is not None, B, E, queries.shape[3]), dtype=dtype),
             torch.empty_like(queries),
         )
 
@@ -275,34 +275,35 @@ class _EdgeMemory(NamedTuple):
     both after dropout.
     """
 
-    kept: Tensor  # weights of the forward before dropout; no entries if it kept none
+    kept_weights: Tensor  # weights of the forward before dropout; no entries if it kept none
     products: Tensor
     weights: Tensor
     new_weights: Tensor
 
     @classmethod
-    def of(cls, call: Call, kept: Tensor, last: bool) -> "_EdgeMemory":
+    def of(cls, call: Call, kept_weights: Tensor, last: bool) -> "_EdgeMemory":
         """New memory, or that of the kept weights where the ``last`` backward may write to it.
 
         Each row of kept weights is read before its results are written. A bias may remove edges,
         which are known by both numbers; and small memory is not worth saving.
         """
         B, _, E, H = call.sizes
-        wide = call.wide
+        dtype = call.sum_dtype
         count = math.prod((B, E, H))
-        kept = kept.flatten()
-        reusable = last and call.bias is None and kept.nbytes >= SMALLEST
-        if kept.numel() > 0 and call.dropout_p == 0:  # then they are the weights of the sums
+        kept_weights = kept_weights.flatten()
+        reusable = last and call.bias is None and kept_weights.nbytes >= SMALLEST
+        # without dropout kept weights are the weights of the sums
+        if kept_weights.numel() > 0 and call.dropout_p == 0:
             if reusable:
-                products = kept
+                products = kept_weights
             else:
-                products = empty(wide, count)
-            return cls(kept, products, weights=kept, new_weights=empty(wide, 0))
-        products = empty(wide, count)
+                products = empty(dtype, count)
+            return cls(kept_weights, products, weights=kept_weights, new_weights=empty(dtype, 0))
+        products = empty(dtype, count)
         if reusable:
-            return cls(kept, products, weights=kept, new_weights=kept)
-        weights = empty(wide, count)
-        return cls(kept, products, weights, new_weights=weights)
+            return cls(kept_weights, products, weights=kept_weights, new_weights=kept_weights)
+        weights = empty(dtype, count)
+        return cls(kept_weights, products, weights, new_weights=weights)
 
     @property
     def products_replace_weights(self) -> bool:
@@ -330,15 +331,15 @@ def _gradients(
     The ``last`` backward of a call may write to the kept weights.
     """
     call = Call(*arguments[:OPERANDS])
-    kept, queries, sums, grad_output, *outer = arguments[OPERANDS:]
+    kept_weights, queries, sums, grad_output, *outer = arguments[OPERANDS:]
     if not call.adds_features_to("key"):
         queries = edge_features.queries_of(call)
     grads = _Gradients.of(call, queries)
     B, T, E, H = call.sizes
     if B * T * H:
-        numbers = _EdgeMemory.of(call, kept, last)
-        given = _OutputGradients.of(call, grad_output, *outer)
-        _backward_passes(call, queries, numbers, given, grads)
+        numbers = _EdgeMemory.of(call, kept_weights, last)
+        output_grads = _OutputGradients.of(call, grad_output, *outer)
+        _backward_passes(call, queries, numbers, output_grads, grads)
     else:
         for grad in (grads.key, grads.value, grads.attr):
             grad.zero_()
@@ -372,7 +373,7 @@ def _backward_passes(
     kernel = native(BackwardTargets, targets.key.of_kernel).bind(
         **targets.operands(targets.key),
         **operands,
-        kept_weights=numbers.kept,
+        kept_weights=numbers.kept_weights,
         grad_out=outer.output,
         grad_alpha=outer.weights,
         grad_lse=outer.lse,
@@ -387,22 +388,22 @@ def _backward_passes(
 
     def to_sources(sums: Sequence[_SourceSum], removed: Tensor | None) -> None:
         kernels = [
-            native(EdgeSums, one.kinds.of_kernel).bind(
-                **sources.operands(one.kinds),
-                weights=one.weights,
-                nodes=one.nodes,
+            native(EdgeSums, term.kinds.of_kernel).bind(
+                **sources.operands(term.kinds),
+                weights=term.weights,
+                nodes=term.nodes,
                 removed=removed,
                 removed_batch=E * H,
                 over_groups=1,
-                out=nodes(one.out),
-                sum_far=address_of(sum_over_groups, one.kinds),
+                out=nodes(term.out),
+                sum_far=address_of(sum_over_groups, term.kinds),
             )
-            for one in sums
+            for term in sums
         ]
 
         def run(lo: int, hi: int, space: Tensor) -> None:
-            for each in kernels:
-                each.run(lo, hi, space)
+            for sum_kernel in kernels:
+                sum_kernel.run(lo, hi, space)
 
         share(chunks(sources.rows.ptr, work), work, run, partial(sources.space, False))
 
@@ -460,7 +461,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-    *operands, seed, kept, queries, sums = ctx.saved_tensors
+    *operands, seed, kept_weights, queries, sums = ctx.saved_tensors
     query, _, value, bias, attr, attr_weight = operands[:6]
     options = (*ctx.options, seed)
     absent = [None] * 15
@@ -475,7 +476,7 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     if nothing_watches(query, grad_output):
         run = _gradients_where_they_are
     outer = (grad_output, grad_lse, grad_alpha)
-    gq, gk, gv, gb, ga, gw = run(*operands, *options, kept, queries, sums, *outer)
+    gq, gk, gv, gb, ga, gw = run(*operands, *options, kept_weights, queries, sums, *outer)
     if attr_weight is None:
         gw = None
     return gq, gk, gv, _summed_to(bias, gb), _summed_to(attr, ga), gw, *absent
@@ -582,10 +583,10 @@ def dropout_factors(
     x = (x ^ _shifted(x, 27)) * _signed(0x94D049BB133111EB)
     uniform = _shifted(x ^ _shifted(x, 31), 11).double() / 2**53
     if dropout_p < 1:
-        kept = 1.0 / (1.0 - dropout_p)
+        kept_factor = 1.0 / (1.0 - dropout_p)
     else:
-        kept = 0.0
-    return ((uniform >= dropout_p).double() * kept).to(like.dtype)
+        kept_factor = 0.0
+    return ((uniform >= dropout_p).double() * kept_factor).to(like.dtype)
 
 
 def _signed(word: int) -> int:

@@ -60,7 +60,7 @@ class GpuCall(Call):
 
 
 class Projected(NamedTuple):
-    """What edge features are projected by, and the products of it and the nodes."""
+    """The projection of edge features, and the products of it and the nodes."""
 
     weight: Tensor | None = None  # (H, F, D), contiguous
     queries: Tensor | None = None  # (B, T, H, F), if features join the scores
@@ -72,14 +72,14 @@ def softmax_pass(
     output: Tensor | None,
     lse: Tensor | None,
     alpha: Tensor | None,
-    kept: Tensor | None,
+    kept_weights: Tensor | None,
     projected: Projected,
     *,
     products: bool = True,
 ) -> None:
     """Softmax, written to outputs that are not None; without ``products`` a score is its bias."""
     sums = projected.sums
-    (B, T, E, H), wide = call.sizes, dtype_of_sums(call.query)
+    (B, T, E, H), dtype = call.sizes, dtype_of_sums(call.query)
     F = call.features
     if products:
         D = call.query.shape[-1]
@@ -94,26 +94,26 @@ def softmax_pass(
     nodes = (q if products else None, k, None if output is None else v)
     read = (*nodes, *operands, projected.queries, projected.weight, call.word())
     align, of_nodes = strides_of(q, k, v)
-    constants = constants_of(wide, H, D=D, DV=DV, F=F) | {
+    constants = constants_of(dtype, H, D=D, DV=DV, F=F) | {
         "GROUP": H // max(1, k.shape[2]),
         "CAPPED": call.softcap > 0,
     }
 
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
-        given = (*read, *work[1:], call.source, call.edge, *written, T, E)
+        arguments = (*read, *work[1:], call.source, call.edge, *written, T, E)
         after = (*of_nodes, *strides, *call.numbers())
         walk_rows(
             triton_softmax.forward,
             work,
             B,
-            given,
+            arguments,
             after,
             constants | {"PIECE": piece, "ALIGN": align},
         )
 
     work = schedule(call.ptr, call.order)
-    for part in work.whole:
-        launch(part, (output, lse, alpha, kept, sums, None, None, None, None), False)
+    for part in work.whole_rows:
+        launch(part, (output, lse, alpha, kept_weights, sums, None, None, None, None), False)
     if work.hubs is None:
         return
     pieces, owner, node, _ = work.hubs
@@ -121,19 +121,19 @@ def softmax_pass(
     peak, total, hub_peak, hub_total = (
         room_for(q, q, B, n, H) for n in (len(owner),) * 2 + (len(node),) * 2
     )
-    launch(pieces, (None, None, alpha, kept, None, acc, attr_acc, peak, total), True)
+    launch(pieces, (None, None, alpha, kept_weights, None, acc, attr_acc, peak, total), True)
     if sums is not None:
         merge_hubs(work.hubs, attr_acc, peak, total, sums, T=T)
     results = (output, lse, hub_peak, hub_total)
     merge_hubs(work.hubs, acc, peak, total, *results, T=T, rows=sums, weight=projected.weight)
-    if alpha is not None or kept is not None:
-        given = (alpha, kept, call.edge, *pieces[2:], owner, hub_peak, hub_total, E)
+    if alpha is not None or kept_weights is not None:
+        arguments = (alpha, kept_weights, call.edge, *pieces[2:], owner, hub_peak, hub_total, E)
         constants = {name: constants[name] for name in ("H", "BE", "BH", "num_warps")}
-        launch_rows(triton_softmax.hub_weights, pieces, B, given, (len(node),), constants)
+        launch_rows(triton_softmax.hub_weights, pieces, B, arguments, (len(node),), constants)
 
 
 class Gradients(NamedTuple):
-    """Memory for the gradients of a pass over targets; None for those that nothing wants."""
+    """Memory for the gradients of a pass over targets; None for those that are not needed."""
 
     query: Tensor | None = None
     bias: Tensor | None = None
@@ -159,7 +159,7 @@ def score_gradients(
     ``side`` are the gradients of weights and lse. Without ``products`` scores are given, and so are
     weights ``p`` in the caller's order.
     """
-    (B, T, E, H), wide = call.sizes, dtype_of_sums(call.query)
+    (B, T, E, H), dtype = call.sizes, dtype_of_sums(call.query)
     F = call.features
     if products:
         D = call.query.shape[-1]
@@ -173,7 +173,7 @@ def score_gradients(
     else:
         go = contiguous_rows(grad_output)
     operands, strides = call.edge_operands()
-    constants = constants_of(wide, H, D=D, DV=DV, F=F) | {
+    constants = constants_of(dtype, H, D=D, DV=DV, F=F) | {
         "GROUP": H // max(1, k.shape[2]),
         "CAPPED": call.softcap > 0,
     }
@@ -188,16 +188,16 @@ def score_gradients(
     rest = (p, go if products else None, *side, projected.sums)
 
     def launch(
-        work: Work, own: tuple[Tensor | None, ...], hubs: int, first: bool, second: bool
+        work: Work, of_pieces: tuple[Tensor | None, ...], hubs: int, first: bool, second: bool
     ) -> None:
         results = (written.query, written.bias, of_heads, written.queries, share, weight, removed)
-        given = (*read, *work[1:], call.source, call.edge, *rest, *results, *own, T, E)
+        arguments = (*read, *work[1:], call.source, call.edge, *rest, *results, *of_pieces, T, E)
         after = (hubs, *of_nodes, *strides, B, *call.numbers())
         passes = {"FIRST": first, "SECOND": second}
-        walk_rows(triton_sums.backward, work, B, given, after, constants | passes)
+        walk_rows(triton_sums.backward, work, B, arguments, after, constants | passes)
 
     work = schedule(call.ptr, call.order)
-    for part in work.whole:
+    for part in work.whole_rows:
         launch(part, (None,) * 4, 0, True, True)
     if work.hubs is not None:
         pieces, owner, node, _ = work.hubs
@@ -247,7 +247,7 @@ def merge_hubs(
     constants = constants_of(like.dtype, like.shape[2], D=like.shape[3] if acc is not None else 0)
     constants["F"] = 0 if rows is None else rows.shape[3]
     work = Work(LONG, hubs.node, hubs.first, hubs.first)
-    given = (
+    arguments = (
         acc,
         peak,
         total,
@@ -262,22 +262,22 @@ def merge_hubs(
         T,
         len(hubs.owner),
     )
-    launch_rows(triton_softmax.merge, work, like.shape[0], given, (), constants)
+    launch_rows(triton_softmax.merge, work, like.shape[0], arguments, (), constants)
 
 
 def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor) -> Tensor:
     """``graphattn::edge_products``."""
     (ptr, index, edge, order), (B, _, H, D) = layout[:4], x.shape
-    wide = dtype_of_sums(x)
-    out = x.new_empty(B, edge.numel(), H, dtype=wide)
+    dtype = dtype_of_sums(x)
+    out = x.new_empty(B, edge.numel(), H, dtype=dtype)
     rows = contiguous_rows(x)
     others = contiguous_rows(y)
     align, strides = strides_of(rows, others)
-    constants = constants_of(wide, H, D=D) | {"GROUP": H // max(1, y.shape[2]), "ALIGN": align}
+    constants = constants_of(dtype, H, D=D) | {"GROUP": H // max(1, y.shape[2]), "ALIGN": align}
     work = schedule(ptr, order)
-    for part in (*work.whole, *(() if work.hubs is None else work.hubs[:1])):
-        given = (rows, others, *part[1:], index, edge, out, edge.numel())
-        walk_rows(triton_sums.edge_products, part, B, given, strides, constants)
+    for part in (*work.whole_rows, *(() if work.hubs is None else work.hubs[:1])):
+        arguments = (rows, others, *part[1:], index, edge, out, edge.numel())
+        walk_rows(triton_sums.edge_products, part, B, arguments, strides, constants)
     return out
 
 
@@ -291,13 +291,13 @@ def edge_sum(
 ) -> Tensor:
     """``graphattn::edge_sum``."""
     if to_sources:
-        own = layout[4:]
+        rows = layout[4:]
     else:
-        own = layout[:4]
+        rows = layout[:4]
     out = x.new_empty(
-        x.shape[0], own[0].numel() - 1, groups if to_sources else weight.shape[2], x.shape[-1]
+        x.shape[0], rows[0].numel() - 1, groups if to_sources else weight.shape[2], x.shape[-1]
     )
-    sums_pass(weight, x, groups, to_sources, removed, own, out)
+    sums_pass(weight, x, groups, to_sources, removed, rows, out)
     return out
 
 
@@ -313,7 +313,7 @@ def sums_pass(
     ptr, index, edge, order = layout
     assert ptr is not None
     assert order is not None
-    (B, E, heads), wide, (N, H, D) = weight.shape, dtype_of_sums(x), out.shape[1:]
+    (B, E, heads), dtype, (N, H, D) = weight.shape, dtype_of_sums(x), out.shape[1:]
     if heads == 0 or x.shape[1] == 0:  # nothing to read
         out.zero_()
         return
@@ -325,28 +325,28 @@ def sums_pass(
             removed_b = E * heads
         removed = removed.expand(-1, -1, heads).contiguous().view(torch.uint8)
     align, strides = strides_of(rows)
-    constants = constants_of(wide, H, D=D) | {
+    constants = constants_of(dtype, H, D=D) | {
         "GROUP": heads // max(1, groups),
         "SUMMED": summed,
         "ALIGN": align,
     }
 
     def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
-        given = (weight, rows, removed, *work[1:], index, edge, *written, E, N)
+        arguments = (weight, rows, removed, *work[1:], index, edge, *written, E, N)
         walk_rows(
             triton_sums.edge_sums,
             work,
             B,
-            given,
+            arguments,
             (*strides, removed_b),
             constants | {"PIECE": piece},
         )
 
     work = schedule(ptr, order)
-    for part in work.whole:
+    for part in work.whole_rows:
         launch(part, (out, None), False)
     if work.hubs is not None:
-        acc = x.new_empty((B, len(work.hubs.owner), H, D), dtype=wide)
+        acc = x.new_empty((B, len(work.hubs.owner), H, D), dtype=dtype)
         launch(work.hubs.pieces, (None, acc), True)
         merge_hubs(work.hubs, acc, None, None, out, T=N)
 

@@ -24,7 +24,7 @@ ENOUGH = 1 << 12  # programs; where rows are fewer, each has one
 
 
 def dropout_of(dropout_p: float) -> tuple[int, float]:
-    """Below which hash a weight is dropped, and the factor of the others."""
+    """The hash below which a weight is dropped, and the factor of the others."""
     factor = 0.0
     if dropout_p < 1:
         factor = 1.0 / (1.0 - dropout_p)
@@ -62,39 +62,39 @@ def strides_of(*nodes: Tensor) -> tuple[int, tuple[int, ...]]:
     return unit, tuple(stride // unit for stride in strides)
 
 
-def room_for(wanted: Any, like: Tensor, *shape: int) -> Any:
+def room_for(result: Any, like: Tensor, *shape: int) -> Any:
     """Memory for sums, if their result is requested."""
-    if wanted is None:
+    if result is None:
         return None
     return like.new_empty(shape, dtype=dtype_of_sums(like))
 
 
-def constants_of(wide: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
+def constants_of(dtype: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
     """The constants of a compiled kernel: heads, widths, and rows and edges per program."""
     blocks = {f"B{name}": triton.next_power_of_2(max(1, width)) for name, width in widths.items()}
     most = max(blocks.values())
     per_program = heads_at_once(heads, *widths.values(), numbers=NUMBERS)
     numbers = most * per_program
-    held = HELD
+    per_thread = HELD
     most_warps = 8
     if widths.get("F"):
-        held //= 4
+        per_thread //= 4
         most_warps = 4
-    if wide == torch.float64:
-        held //= 4
+    if dtype == torch.float64:
+        per_thread //= 4
     warps = max(1, min(most_warps, numbers * LONG // (32 * HELD)))
-    edges = max(1, min(LONG, held * 32 * warps // numbers))
-    if wide == torch.float64:
-        wide_type = tl.float64
+    edges = max(1, min(LONG, per_thread * 32 * warps // numbers))
+    if dtype == torch.float64:
+        sum_type = tl.float64
     else:
-        wide_type = tl.float32
+        sum_type = tl.float32
     return {
         "H": heads,
         **widths,
         **blocks,
         "BH": per_program,
         "BE": edges,
-        "WIDE": wide_type,
+        "WIDE": sum_type,
         "num_warps": warps,
     }
 
@@ -103,22 +103,30 @@ def walk_rows(
     kernel: Any,
     work: Work,
     batch: int,
-    given: tuple[Any, ...],
+    arguments: tuple[Any, ...],
     rest: tuple[Any, ...],
     constants: dict[str, Any],
 ) -> None:
     """Programs that each walk neighbouring rows, which along a curve share sources in L1."""
     rows = work.node.numel()
     blocks = -(-constants["H"] // constants["BH"])
-    each = max(1, min(ROWS, rows * batch * blocks // ENOUGH))
-    launch_rows(kernel, work, batch, given, (rows, each, *rest), constants, -(-rows // each))
+    rows_per_program = max(1, min(ROWS, rows * batch * blocks // ENOUGH))
+    launch_rows(
+        kernel,
+        work,
+        batch,
+        arguments,
+        (rows, rows_per_program, *rest),
+        constants,
+        -(-rows // rows_per_program),
+    )
 
 
 def launch_rows(
     kernel: Any,
     work: Work,
     batch: int,
-    given: tuple[Any, ...],
+    arguments: tuple[Any, ...],
     rest: tuple[Any, ...],
     constants: dict[str, Any],
     rows: int | None = None,
@@ -133,7 +141,7 @@ def launch_rows(
     step = max(1, BATCHES // blocks)
     with on_device_of(work.node):
         for first in range(0, batch, step):
-            kernel[(rows, min(step, batch - first) * blocks)](*given, first, *rest, **constants)
+            kernel[(rows, min(step, batch - first) * blocks)](*arguments, first, *rest, **constants)
 
 
 def on_device_of(x: Tensor) -> AbstractContextManager[Any]:

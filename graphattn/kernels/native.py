@@ -25,17 +25,17 @@ _lock = threading.RLock()
 
 def once(function: Any) -> Any:
     """A decorator: the function is called once for given arguments, by one thread at a time."""
-    made: dict[Any, Any] = {}
+    results: dict[Any, Any] = {}
 
     @wraps(function)
     def call(*key: Any) -> Any:
-        found = made.get(key)
-        if found is not None:
-            return found
+        result = results.get(key)
+        if result is not None:
+            return result
         with _lock:
-            if key not in made:  # else by a thread that had the lock before
-                made[key] = function(*key)
-            return made[key]
+            if key not in results:  # else by a thread that had the lock before
+                results[key] = function(*key)
+            return results[key]
 
     return call
 
@@ -88,9 +88,9 @@ class Number(Value):
 class Function(Value):
     """A parameter that is the address of a function."""
 
-    def __call__(self, *given: Value | Array) -> None:
+    def __call__(self, *arguments: Value | Array) -> None:
         """Call it."""
-        self.code.call(self, *given)
+        self.code.call(self, *arguments)
 
 
 class Places(Array):
@@ -203,10 +203,10 @@ class Kernel:
 
 def operands_of(kernel: type[Kernel]) -> dict[str, type]:
     """The operands of a kernel, those of its bases first."""
-    found: dict[str, type] = {}
+    operands: dict[str, type] = {}
     for base in reversed(kernel.__mro__):
-        found |= get_annotations(base)
-    return found
+        operands |= get_annotations(base)
+    return operands
 
 
 class Compiled:
@@ -281,12 +281,12 @@ def function_ir(body: Callable[..., None], kinds: Kinds, target: Target) -> Any:
     words = [word for kind in parameters for word in _types(kind, kinds)]
     code = Code(_function(words), target.vector_bytes)
     values = list(code.function.args)
-    given = []
+    arguments = []
     for kind in parameters:
         count = len(_types(kind, kinds))
-        given.append(_parameter(code, kinds, kind, values[:count]))
+        arguments.append(_parameter(code, kinds, kind, values[:count]))
         values = values[count:]
-    body(code, kinds, *given)
+    body(code, kinds, *arguments)
     code.builder.ret_void()
     return code.function.module
 

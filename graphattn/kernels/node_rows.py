@@ -93,7 +93,7 @@ def products(
     ahead = _edges_ahead(heads * size)
 
     for h, g, count in _blocks(code, heads, group, rows_head == size, most):
-        own = [
+        x_vectors = [
             [x.after_bytes((h + k) * x_head).read(c * lanes, lanes) for c in range(pieces)]
             for k in range(count)
         ]
@@ -102,22 +102,22 @@ def products(
         with code.loop(0, n, FOUR) as i:
             sums: list[list[Value]] = [[] for _ in range(count)]
             for j in range(FOUR):
-                here = start.after_bytes(index[(i + j).least(n - 1)] * rows_node)
+                source = start.after_bytes(index[(i + j).least(n - 1)] * rows_node)
                 soon = (i + j + ahead).least(last)
                 start.after_bytes(index[soon] * rows_node).ask(0, count * size)
                 for k in range(count):
-                    row = [here.read(k * width + c * lanes, lanes) for c in range(pieces)]
-                    total = own[k][0] * row[0]
+                    row = [source.read(k * width + c * lanes, lanes) for c in range(pieces)]
+                    total = x_vectors[k][0] * row[0]
                     for c in range(1, pieces):
-                        total = own[k][c].fma(row[c], total)
+                        total = x_vectors[k][c].fma(row[c], total)
                     sums[k].append(total)
             used = code.counted(FOUR) < n - i
             for k in range(count):
                 to[k].write(i, used.where(_sum_of_each(sums[k]) * scale, spares))
-        whole = (n + (FOUR - 1)) & -FOUR
-        with code.when(whole < m):
+        written = (n + (FOUR - 1)) & -FOUR
+        with code.when(written < m):
             for k in range(count):
-                to[k].write(whole, spares)
+                to[k].write(written, spares)
 
 
 def _sum_of_each(rows: list[Value]) -> Value:
@@ -209,24 +209,24 @@ def _weighted_sum(
         vectors = list(range(count * pieces))
         at_once = max(c for c in range(1, AT_ONCE + 1) if len(vectors) % c == 0)
         for lowest in vectors[::at_once]:
-            some = vectors[lowest : lowest + at_once]
-            sums = [code.variable(zero) for _ in some]
+            chunk = vectors[lowest : lowest + at_once]
+            sums = [code.variable(zero) for _ in chunk]
             with code.loop(0, n) as i:
-                here = start.after_bytes(index[i] * rows_node)
+                source = start.after_bytes(index[i] * rows_node)
                 soon = (i + ahead).least(last)
-                there = start.after_bytes(index[soon] * rows_node)
-                there.ask(lowest * lanes, at_once * lanes * size)
+                source_ahead = start.after_bytes(index[soon] * rows_node)
+                source_ahead.ask(lowest * lanes, at_once * lanes * size)
                 weight = weights.of_edge(i, h)
                 if weights.place is not None and lowest == 0:
                     weights.of_edge(soon, h).ask()
                 factors = {
                     k: weight[weights.head * k].splat(lanes)
-                    for k in sorted({c // pieces for c in some})
+                    for k in sorted({c // pieces for c in chunk})
                 }
-                for c, slot in zip(some, sums, strict=True):
-                    row = here.read(c * lanes, lanes)
+                for c, slot in zip(chunk, sums, strict=True):
+                    row = source.read(c * lanes, lanes)
                     slot.value = factors[c // pieces].fma(row, slot.value)
-            for c, slot in zip(some, sums, strict=True):
+            for c, slot in zip(chunk, sums, strict=True):
                 result = slot.value
                 if over_groups:
                     is_first = g * group == h

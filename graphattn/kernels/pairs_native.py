@@ -59,7 +59,7 @@ class EdgeSums(SummingKernel):
             edge = self.edge[row.first + i]
             gone = self.removed[self.b * self.removed_batch + edge * self.heads + h]
             with code.when(~gone):
-                self.kept[count.value] = self.other[row.first + i]
+                self.kept_edges[count.value] = self.other[row.first + i]
                 self.weight[count.value] = self.of_edge(self.weights, row, i)[h]
                 count.value += 1
         of_group = h // self.group

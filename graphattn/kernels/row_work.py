@@ -37,7 +37,7 @@ class Hubs(NamedTuple):
 class Schedule(NamedTuple):
     """All rows of a layout, whole or in pieces."""
 
-    whole: tuple[Work, ...]
+    whole_rows: tuple[Work, ...]
     hubs: Hubs | None
 
 
@@ -50,7 +50,7 @@ class Degrees(NamedTuple):
 
     @classmethod
     def of(cls, degree: Tensor) -> "Degrees":
-        """Of the degrees (T,) of all rows."""
+        """The summary of the degrees (T,) of all rows."""
         widest = 0
         if degree.numel():
             widest = int(degree.max())
@@ -73,13 +73,13 @@ Memory = tuple[StorageWeakRef, ...]
 #: By the memory of a layout. A value has memory of its own: a view of its layout would keep its own
 #: key alive, and on a GPU the rows of every graph that there was. So that of one launch for all
 #: rows is its block.
-_made: dict[Hashable, tuple[Memory, Schedule | int]] = {}
-_wholes: dict[Hashable, tuple[Memory, Degrees]] = {}
+_schedules: dict[Hashable, tuple[Memory, Schedule | int]] = {}
+_degrees: dict[Hashable, tuple[Memory, Degrees]] = {}
 
 
 def part_of(degrees: Degrees, ptr: Tensor) -> None:
     """Cut rows as in the layout that they are part of, so that their sums are the same bits."""
-    _live(_wholes)[_key(ptr)] = _memory(ptr), degrees
+    _live(_degrees)[_key(ptr)] = _memory(ptr), degrees
 
 
 def _key(*tensors: Tensor) -> Hashable:
@@ -94,12 +94,12 @@ def _memory(*tensors: Tensor) -> Memory:
     return tuple([StorageWeakRef(x.untyped_storage()) for x in tensors])
 
 
-def _live(held: dict[Hashable, tuple[Memory, Value]]) -> dict[Hashable, tuple[Memory, Value]]:
+def _live(cache: dict[Hashable, tuple[Memory, Value]]) -> dict[Hashable, tuple[Memory, Value]]:
     """The dict without the entries of which some memory is gone."""
-    for key, (memory, _) in list(held.items()):
+    for key, (memory, _) in list(cache.items()):
         if any(storage.expired() for storage in memory):
-            held.pop(key, None)
-    return held
+            cache.pop(key, None)
+    return cache
 
 
 def schedule(ptr: Tensor, order: Tensor) -> Schedule:
@@ -108,18 +108,18 @@ def schedule(ptr: Tensor, order: Tensor) -> Schedule:
     Only the first call waits for the device, to learn the lengths of the rows.
     """
     key = (_key(ptr, order), PIECE)
-    if key not in _made:
-        degrees = _live(_wholes).get(_key(ptr), (None, None))[1]
+    if key not in _schedules:
+        degrees = _live(_degrees).get(_key(ptr), (None, None))[1]
         keep(ptr, order, cut(ptr, order, degrees))
-    made = _made[key][1]
-    if isinstance(made, Schedule):
-        return made
-    return Schedule((Work(made, order, ptr[:-1], ptr[1:]),), None)
+    entry = _schedules[key][1]
+    if isinstance(entry, Schedule):
+        return entry
+    return Schedule((Work(entry, order, ptr[:-1], ptr[1:]),), None)
 
 
-def keep(ptr: Tensor, order: Tensor, made: Schedule | int) -> None:
+def keep(ptr: Tensor, order: Tensor, entry: Schedule | int) -> None:
     """Let the schedule of these rows be one that :func:`cut` made of them, on any device."""
-    _live(_made)[_key(ptr, order), PIECE] = _memory(ptr, order), made
+    _live(_schedules)[_key(ptr, order), PIECE] = _memory(ptr, order), entry
 
 
 def cut(ptr: Tensor, order: Tensor, degrees: Degrees | None = None) -> Schedule | int:
@@ -136,9 +136,9 @@ def cut(ptr: Tensor, order: Tensor, degrees: Degrees | None = None) -> Schedule 
     short = degree <= SHORT
     hub = degree > piece
     parts = ((SHORT, short), (LONG, ~short & ~hub))
-    whole = (_of_rows(block, torch.nonzero(mask).flatten(), ptr, order) for block, mask in parts)
+    works = (_of_rows(block, torch.nonzero(mask).flatten(), ptr, order) for block, mask in parts)
     return Schedule(
-        tuple(work for work in whole if work.node.numel()), _hubs(ptr, order, hub, piece)
+        tuple(work for work in works if work.node.numel()), _hubs(ptr, order, hub, piece)
     )
 
 

@@ -52,7 +52,7 @@ class _Take(torch.autograd.Function):
 
 
 def _plain_sum(x: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
-    """:class:`_Sum` in operations that ``torch.func.vmap`` knows."""
+    """:class:`_Sum` in operations that ``torch.func.vmap`` supports."""
     owner = torch.repeat_interleave(ptr.diff())
     rows = x.index_select(1, slot).to(torch.promote_types(x.dtype, torch.float32))
     total = rows.new_zeros(x.shape[0], ptr.numel() - 1, *x.shape[2:])
@@ -66,11 +66,11 @@ class _Sum(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
         ctx.save_for_backward(ptr, slot)
         ctx.shape = x.shape
-        wide = torch.promote_types(x.dtype, torch.float32)
-        each = torch.arange(x.shape[0], device=x.device)[:, None]
-        index = slot + each * x.shape[1]
-        first = ptr[:-1] + each * slot.numel()
-        flat = x.to(wide).reshape(x.shape[0] * x.shape[1], math.prod(x.shape[2:]))
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        example = torch.arange(x.shape[0], device=x.device)[:, None]
+        index = slot + example * x.shape[1]
+        first = ptr[:-1] + example * slot.numel()
+        flat = x.to(dtype).reshape(x.shape[0] * x.shape[1], math.prod(x.shape[2:]))
         total = torch.nn.functional.embedding_bag(
             index.flatten(), flat, first.flatten(), mode="sum"
         )

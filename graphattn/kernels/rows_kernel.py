@@ -1,4 +1,4 @@
-"""What kernels over rows of edges have in common."""
+"""The base of kernels over rows of edges."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,15 +56,15 @@ class RowsKernel(Kernel):
 
     def numbers(self, count: Value) -> Sums:
         """Memory for so many sums, a multiple of eight."""
-        taken = Sums(self.code, self.space.address, self.kinds.sums)
+        memory = Sums(self.code, self.space.address, self.kinds.sums)
         self.space = self.space.after_bytes(count * self.kinds.sums.itemsize)
-        return taken
+        return memory
 
     def indices(self, count: Value) -> Indices:
         """Memory for so many indices, a multiple of eight."""
-        taken = Indices(self.code, self.space.address, self.kinds.indices)
+        memory = Indices(self.code, self.space.address, self.kinds.indices)
         self.space = self.space.after_bytes(count * self.kinds.indices.itemsize)
-        return taken
+        return memory
 
     @contextmanager
     def each_row(self, lo: Value, hi: Value, at: Value | int = 0) -> Iterator[EdgeRow]:
@@ -82,10 +82,10 @@ class RowsKernel(Kernel):
         head.
         """
         soon = (row.number + SOON).least(self.rows - 1)
-        there = x.row(self.b, self.order[soon])
+        node = x.row(self.b, self.order[soon])
         bytes_ahead = (x.head == width).where(heads * width, width)
         with self.code.loop(0, bytes_ahead, LINE) as i:
-            there.after_bytes(i).ask()
+            node.after_bytes(i).ask()
 
     @contextmanager
     def each_number(self, row: EdgeRow) -> Iterator[tuple[Value, Value, Value]]:
@@ -133,7 +133,7 @@ class SummingKernel(RowsKernel):
         """Two sums of a node, and the edges of a row that are kept, with their weights."""
         self.sums = self.numbers(2 * self.heads * self.width)
         self.weight = self.numbers(self.widest)
-        self.kept = self.indices(self.widest)
+        self.kept_edges = self.indices(self.widest)
 
     @contextmanager
     def each_piece(
@@ -156,6 +156,6 @@ class SummingKernel(RowsKernel):
         zero = self.code.integer(0)
         with self.each_piece(count, self.width, added) as (i, size, sums):
             self.sum_near(
-                rows.of_batch(self.b), rows.node, rows.head, one, one, self.kept.after(i), size,
+                rows.of_batch(self.b), rows.node, rows.head, one, one, self.kept_edges.after(i), size,
                 count - 1 - i, self.weight.after(i), one, zero, sums,
             )  # fmt: skip

@@ -149,17 +149,17 @@ def share(
     """
     threads = min(threads_for(work), len(bounds) - 1)
     if threads <= 1:
-        own = space()
+        thread_space = space()
         for lo, hi in itertools.pairwise(bounds):
-            run(lo, hi, *own)
+            run(lo, hi, *thread_space)
         return
     chunks = iter(list(itertools.pairwise(bounds)))  # next() on it is atomic
 
     def drain() -> None:
         try:
-            own = space()
+            thread_space = space()
             for lo, hi in chunks:
-                run(lo, hi, *own)
+                run(lo, hi, *thread_space)
         finally:
             # after an error or Ctrl-C the other threads stop, too, at the end of their chunk
             for _ in chunks:

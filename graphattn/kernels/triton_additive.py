@@ -27,7 +27,7 @@ def _rows(X, at, live, D: tl.constexpr, BD: tl.constexpr):
 
 @triton.jit
 def _active(
-    own,
+    row,
     OTHER,
     other_at,
     Z,
@@ -38,10 +38,10 @@ def _active(
     D: tl.constexpr,
     BD: tl.constexpr,
 ):
-    """``f(own + other + z)`` (BE, BD)."""
-    total = own[None, :] + _rows(OTHER, other_at, live, D, BD).to(own.dtype)
+    """``f(row + other + z)`` (BE, BD)."""
+    total = row[None, :] + _rows(OTHER, other_at, live, D, BD).to(row.dtype)
     if Z is not None:
-        total += _rows(Z, z_at, live, D, BD).to(own.dtype)
+        total += _rows(Z, z_at, live, D, BD).to(row.dtype)
     if SMOOTH:
         active = _tanh(total).to(total.dtype)
     else:
@@ -50,12 +50,12 @@ def _active(
 
 
 @triton.jit
-def _something(GRAD, at, live, K: tl.constexpr):
+def _has_gradient(GRAD, at, live, K: tl.constexpr):
     """True for edges with a gradient (BE,); others pass nothing, not even a NaN."""
-    some = live & (at < 0)
+    has_gradient = live & (at < 0)
     for k in range(0, K):
-        some = some | (tl.load(GRAD + at + k, mask=live, other=0.0) != 0)
-    return some
+        has_gradient = has_gradient | (tl.load(GRAD + at + k, mask=live, other=0.0) != 0)
+    return has_gradient
 
 
 @triton.jit(do_not_specialize=["E", "batch"])
@@ -73,14 +73,14 @@ def scores(
     node = tl.load(NODE + work).to(tl.int64)
     start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
-    own = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD).to(WIDE)
+    row = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD).to(WIDE)
     for i in range(0, count, BE):
         live = i + e < count
         edge = tl.load(EDGE + start + i + e, mask=live, other=0).to(tl.int64)
         other = tl.load(INDEX + start + i + e, mask=live, other=0).to(tl.int64)
         y_at = (b * y_b + other * y_n + g // GROUP * y_g) * ALIGN
         z_at = (b * z_b + edge * z_n + g * z_g) * ALIGN
-        active = _active(own, Y, y_at, Z, z_at, live, slope, SMOOTH, D, BD)
+        active = _active(row, Y, y_at, Z, z_at, live, slope, SMOOTH, D, BD)
         to = OUT + ((b * E + edge) * H + g) * K
         for k in range(0, K):
             tl.store(
@@ -109,7 +109,7 @@ def passed_back(
     node = tl.load(NODE + work).to(tl.int64)
     start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
-    own = _row(OWN, (b * own_b + node * own_n + h * own_g) * ALIGN, D, BD).to(WIDE)
+    row = _row(OWN, (b * own_b + node * own_n + h * own_g) * ALIGN, D, BD).to(WIDE)
     total = tl.zeros((BD,), WIDE)
     groups: tl.constexpr = H * MEMBERS
     for member in range(0, MEMBERS):
@@ -119,10 +119,10 @@ def passed_back(
             edge = tl.load(EDGE + start + i + e, mask=live, other=0).to(tl.int64)
             other = tl.load(INDEX + start + i + e, mask=live, other=0).to(tl.int64)
             at = ((b * E + edge) * groups + g) * K
-            some = _something(GRAD, at, live, K)
+            has_gradient = _has_gradient(GRAD, at, live, K)
             other_at = (b * other_b + other * other_n + g // GROUP * other_g) * ALIGN
             z_at = (b * z_b + edge * z_n + g * z_g) * ALIGN
-            active = _active(own, OTHER, other_at, Z, z_at, some, slope, SMOOTH, D, BD)
+            active = _active(row, OTHER, other_at, Z, z_at, has_gradient, slope, SMOOTH, D, BD)
             passed = tl.zeros((BE, BD), WIDE)
             for k in range(0, K):
                 grad = tl.load(GRAD + at + k, mask=live, other=0.0)
@@ -131,7 +131,7 @@ def passed_back(
                 passed = passed * (1.0 - active * active)
             else:
                 passed = tl.where(active > 0, passed, passed * tl.full((1, 1), slope, WIDE))
-            passed = tl.where(some[:, None], passed, 0.0)
+            passed = tl.where(has_gradient[:, None], passed, 0.0)
             total += tl.sum(passed, 0)
             if GZ is not None:
                 to = GZ + ((b * E + edge) * groups + g)[:, None] * D + d[None, :]
@@ -167,18 +167,18 @@ def to_weights(
         node = tl.load(NODE + work).to(tl.int64)
         start = tl.load(START + work).to(tl.int64)
         count = (tl.load(STOP + work) - start).to(tl.int32)
-        own = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD).to(WIDE)
+        row = _row(X, (b * x_b + node * x_n + g * x_g) * ALIGN, D, BD).to(WIDE)
         part = tl.zeros((BK, BD), WIDE)
         for i in range(0, count, BE):
             live = i + e < count
             edge = tl.load(EDGE + start + i + e, mask=live, other=0).to(tl.int64)
             other = tl.load(INDEX + start + i + e, mask=live, other=0).to(tl.int64)
             at = ((b * E + edge) * groups + g) * K
-            some = _something(GRAD, at, live, K)
+            has_gradient = _has_gradient(GRAD, at, live, K)
             y_at = (b * y_b + other * y_n + g // GROUP * y_g) * ALIGN
             z_at = (b * z_b + edge * z_n + g * z_g) * ALIGN
-            active = _active(own, Y, y_at, Z, z_at, some, slope, SMOOTH, D, BD)
-            active = tl.where(some[:, None], active, 0.0)
+            active = _active(row, Y, y_at, Z, z_at, has_gradient, slope, SMOOTH, D, BD)
+            active = tl.where(has_gradient[:, None], active, 0.0)
             grad = tl.load(
                 GRAD + at[:, None] + k[None, :], mask=live[:, None] & (k < K)[None, :], other=0.0
             )

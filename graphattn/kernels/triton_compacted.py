@@ -7,7 +7,7 @@ of the column's word. Nothing is atomic, and every sum has its order. Nodes (B, 
 with their strides, in units of ``ALIGN`` numbers. Products are of numbers as they are stored, their
 sums in the dtype ``WIDE``, float32 or float64.
 
-Only a call with a bias or dropout asks which edge a bit is: the bits of a row are its edges in
+Only a call with a bias or dropout looks up the edge of a bit: the bits of a row are its edges in
 order, the first of which is ``EDGE[START[row]]``. Then ``EDGE`` says where it stands in the caller's
 order.
 """
@@ -15,7 +15,7 @@ order.
 import triton
 import triton.language as tl
 
-from .triton_softmax import _kept, _tanh
+from .triton_softmax import _dropout_factor, _tanh
 
 
 @triton.jit
@@ -51,10 +51,10 @@ def _columns(COLUMN, BITS, first, i, count, BT: tl.constexpr, BC: tl.constexpr):
 @triton.jit
 def _edges(EDGE, place, bit):
     """The edge of each bit (BT, BC), and the place (BT,) of the next edge of each row."""
-    one = bit.to(tl.int32)
-    before = tl.cumsum(one, 1) - one
+    ones = bit.to(tl.int32)
+    before = tl.cumsum(ones, 1) - ones
     edge = tl.load(EDGE + place[:, None] + before, mask=bit, other=0).to(tl.int64)
-    return edge, place + tl.sum(one, 1)
+    return edge, place + tl.sum(ones, 1)
 
 
 @triton.jit
@@ -115,14 +115,14 @@ def of_tiles(
         weight = tl.exp(score - level[:, None])
         total = total * shrink + tl.sum(weight, 1)
         if SEED is not None:
-            weight *= _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
+            weight *= _dropout_factor(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
         acc = acc * shrink[:, None]
         acc = tl.dot(weight.to(v.dtype), v, acc, input_precision=PRECISION, out_dtype=WIDE)
         peak = higher
-    some = tl.where(total == 0, 1.0, total)
+    divisor = tl.where(total == 0, 1.0, total)
     row = (b * T + t) * H + h
-    tl.store(LSE + row, tl.where(total == 0, -float("inf"), peak + tl.log(some)), mask=on)
-    _stored(OUT, row * DV, acc / some[:, None], on, DV, BDV)
+    tl.store(LSE + row, tl.where(total == 0, -float("inf"), peak + tl.log(divisor)), mask=on)
+    _stored(OUT, row * DV, acc / divisor[:, None], on, DV, BDV)
 
 
 @triton.jit(do_not_specialize=["T", "E", "batch"])
@@ -163,22 +163,22 @@ def of_targets(
         k = _gathered(K, (b * k_b + source * k_n + h // GROUP * k_h) * ALIGN, used, D, BD)
         v = _gathered(V, (b * v_b + source * v_n + h // GROUP * v_h) * ALIGN, used, DV, BDV)
         score, slope = _scores(q, k, scale, softcap, CAPPED, WIDE, PRECISION)
-        there = bit & (lse != -float("inf"))[:, None]
+        present = bit & (lse != -float("inf"))[:, None]
         if EDGE is not None:
             edge, place = _edges(EDGE, place, bit)
         if BIAS is not None:
             at = b * bias_b + edge * bias_e + h * bias_h
             bias = tl.load(BIAS + at, mask=bit, other=-float("inf"))
-            there = there & (bias != -float("inf"))
+            present = present & (bias != -float("inf"))
             score += bias
-        weight = tl.where(there, tl.exp(score - lse[:, None]), 0.0)
+        weight = tl.where(present, tl.exp(score - lse[:, None]), 0.0)
         grad = tl.dot(go, tl.trans(v), input_precision=PRECISION, out_dtype=WIDE)
         if SEED is not None:
-            grad *= _kept(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
-        grad = tl.where(there, weight * (grad - delta[:, None]), 0.0)
+            grad *= _dropout_factor(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
+        grad = tl.where(present, weight * (grad - delta[:, None]), 0.0)
         if G_BIAS is not None:
             tl.store(G_BIAS + (b * E + edge) * H + h, grad, mask=bit)
-        grad = tl.where(there, grad * slope, 0.0)
+        grad = tl.where(present, grad * slope, 0.0)
         acc = tl.dot(grad.to(k.dtype), k, acc, input_precision=PRECISION, out_dtype=WIDE)
     acc = acc * tl.full((1, 1), scale, WIDE)
     _stored(GQ, row * D, acc, on, D, BD)
@@ -221,25 +221,27 @@ def of_sources(
             lse = tl.load(LSE + row, mask=used, other=0.0)
             delta = tl.load(DELTA + row, mask=used, other=0.0)
             score, slope = _scores(k, q, scale, softcap, CAPPED, WIDE, PRECISION)
-            there = bit & (lse != -float("inf"))[None, :]
+            present = bit & (lse != -float("inf"))[None, :]
             if EDGE is not None:
                 edge, place = _edges(EDGE, place, bit)
             if BIAS is not None:
                 at = b * bias_b + edge * bias_e + head * bias_h
                 bias = tl.load(BIAS + at, mask=bit, other=-float("inf"))
-                there = there & (bias != -float("inf"))
+                present = present & (bias != -float("inf"))
                 score += bias
-            weight = tl.where(there, tl.exp(score - lse[None, :]), 0.0)
+            weight = tl.where(present, tl.exp(score - lse[None, :]), 0.0)
             grad = tl.dot(v, tl.trans(go), input_precision=PRECISION, out_dtype=WIDE)
             passed = weight
             if SEED is not None:
-                kept = _kept(SEED, b, edge, head, threshold, tl.full((1, 1), factor, WIDE))
-                passed = weight * kept
-                grad *= kept
+                dropout_factor = _dropout_factor(
+                    SEED, b, edge, head, threshold, tl.full((1, 1), factor, WIDE)
+                )
+                passed = weight * dropout_factor
+                grad *= dropout_factor
             of_value = tl.dot(
                 passed.to(go.dtype), go, of_value, input_precision=PRECISION, out_dtype=WIDE
             )
-            grad = tl.where(there, weight * (grad - delta[None, :]) * slope, 0.0)
+            grad = tl.where(present, weight * (grad - delta[None, :]) * slope, 0.0)
             of_key = tl.dot(grad.to(q.dtype), q, of_key, input_precision=PRECISION, out_dtype=WIDE)
     of_key = of_key * tl.full((1, 1), scale, WIDE)
     row = (b * S + s) * H + h

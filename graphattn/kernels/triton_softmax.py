@@ -30,7 +30,7 @@ def _tanh(x):
 
 
 @triton.jit
-def _kept(SEED, b, edge, h, threshold, factor):
+def _dropout_factor(SEED, b, edge, h, threshold, factor):
     """The dropout factors of weights, of edges and heads that broadcast: splitmix64 as on the CPU."""
     x = tl.load(SEED).to(tl.uint64) + b.to(tl.uint64) * 0xD6E8FEB86659FD93
     x = x + edge.to(tl.uint64) * 0x9E3779B97F4A7C15 + (h + 1).to(tl.uint64) * 0xC2B2AE3D27D4EB4F
@@ -187,7 +187,7 @@ def forward(
             total = total * shrink + tl.sum(weight, 0)
             peak = higher
             if SEED is not None:
-                weight = weight * _kept(
+                weight = weight * _dropout_factor(
                     SEED, b, edge[:, None], h[None, :], threshold, tl.full((1, 1), factor, WIDE)
                 )
             if V is not None:
@@ -206,9 +206,9 @@ def forward(
             if ATTR_ACC is not None:
                 _store_node(ATTR_ACC, at * F, h * F, attr_acc, on, F, BF)
         else:
-            some = tl.where(total == 0, 1.0, total)
+            divisor = tl.where(total == 0, 1.0, total)
             if LSE is not None:
-                log = tl.log(some)
+                log = tl.log(divisor)
                 tl.store(
                     LSE + (b * T + t) * H + h,
                     tl.where(total == 0, -float("inf"), peak + log),
@@ -216,14 +216,14 @@ def forward(
                 )
             row = (b * T + t) * H
             if ATTR_OUT is not None:
-                _store_node(ATTR_OUT, row * F, h * F, attr_acc / some[:, None], on, F, BF)
+                _store_node(ATTR_OUT, row * F, h * F, attr_acc / divisor[:, None], on, F, BF)
             if V is not None:
-                acc = acc / some[:, None]
+                acc = acc / divisor[:, None]
                 if ATTR_OUT is not None:
                     tl.debug_barrier()  # other threads of the program wrote what is read here
                     acc += _expanded(ATTR_OUT, WEIGHT, row, h, on, DV, F, BH, BDV, WIDE)
                 _store_node(OUT, row * DV, h * DV, acc, on, DV, BDV)
-            _weights(ALPHA, KEPT, EDGE, b * E, start, count, h, on, peak, some, H, BE)
+            _weights(ALPHA, KEPT, EDGE, b * E, start, count, h, on, peak, divisor, H, BE)
 
 
 @triton.jit
@@ -320,19 +320,19 @@ def merge(
             total += tl.sum(share * tl.load(TOTAL + at, mask=mask, other=0.0), 0)
         if ACC is not None:
             acc += tl.sum(share[:, :, None] * _rows(ACC, piece * H * D, h * D, mask, D, BD), 0)
-    some = tl.where(total == 0, 1.0, total)
+    divisor = tl.where(total == 0, 1.0, total)
     if HUB_PEAK is not None:
         at = (b * tl.num_programs(0) + hub) * H + h
         tl.store(HUB_PEAK + at, peak, mask=on)
         tl.store(HUB_TOTAL + at, total, mask=on)
     if LSE is not None:
-        log = tl.log(some)
+        log = tl.log(divisor)
         tl.store(
             LSE + (b * N + node) * H + h, tl.where(total == 0, -float("inf"), peak + log), mask=on
         )
     if ACC is not None:
         row = (b * N + node) * H
-        acc = acc / some[:, None]
+        acc = acc / divisor[:, None]
         if ATTR_OUT is not None:
             acc += _expanded(ATTR_OUT, WEIGHT, row, h, on, D, F, BH, BD, WIDE)
         _store_node(OUT, row * D, h * D, acc, on, D, BD)

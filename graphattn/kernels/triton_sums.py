@@ -7,7 +7,16 @@
 import triton
 import triton.language as tl
 
-from .triton_softmax import _bias, _expanded, _features, _kept, _node, _rows, _store_node, _tanh
+from .triton_softmax import (
+    _bias,
+    _dropout_factor,
+    _expanded,
+    _features,
+    _node,
+    _rows,
+    _store_node,
+    _tanh,
+)
 
 
 @triton.jit(do_not_specialize=["E", "batch", "rows", "each"])
@@ -140,9 +149,9 @@ def backward(
                 mask = live[:, None] & on[None, :]
                 edge = tl.load(EDGE + place, mask=live, other=0).to(tl.int64)
                 source = tl.load(INDEX + place, mask=live, other=0).to(tl.int64)
-                there = mask
+                present = mask
                 if BIAS is not None:
-                    there = mask & (
+                    present = mask & (
                         _bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask) != -float("inf")
                     )
                 grad = tl.zeros((BE, BH), WIDE)
@@ -151,7 +160,7 @@ def backward(
                         V,
                         (b * v_b + source * v_n) * ALIGN,
                         h // GROUP * v_h * ALIGN,
-                        there,
+                        present,
                         DV,
                         BDV,
                     ).to(WIDE)
@@ -161,9 +170,9 @@ def backward(
                         gao[None, :, :] * _features(ATTR, b * attr_b, edge, live, F, BF), 2
                     )
                 if BIAS is not None:
-                    grad = tl.where(there, grad, 0.0)
+                    grad = tl.where(present, grad, 0.0)
                 if SEED is not None:
-                    grad = grad * _kept(
+                    grad = grad * _dropout_factor(
                         SEED, b, edge[:, None], h[None, :], threshold, tl.full((1, 1), factor, WIDE)
                     )
                 by_edge = (b * E + edge)[:, None] * H + h[None, :]
@@ -199,9 +208,9 @@ def backward(
                 edge = tl.load(EDGE + place, mask=live, other=0).to(tl.int64)
                 by_edge = (b * E + edge)[:, None] * H + h[None, :]
                 by_place = (b * E + place)[:, None] * H + h[None, :]
-                there = mask
+                present = mask
                 if BIAS is not None:
-                    there = mask & (
+                    present = mask & (
                         _bias(BIAS, b, bias_b, edge, bias_e, h, bias_h, mask) != -float("inf")
                     )
                 p = tl.load(P + (by_edge if BY_EDGE else by_place), mask=mask, other=0.0)
@@ -212,7 +221,12 @@ def backward(
                 if K is not None:
                     source = tl.load(INDEX + place, mask=live, other=0).to(tl.int64)
                     k = _rows(
-                        K, (b * k_b + source * k_n) * ALIGN, h // GROUP * k_h * ALIGN, there, D, BD
+                        K,
+                        (b * k_b + source * k_n) * ALIGN,
+                        h // GROUP * k_h * ALIGN,
+                        present,
+                        D,
+                        BD,
                     ).to(WIDE)
                     grad = grad * tl.full((1, 1), scale, WIDE)
                     if ATTR is not None:
@@ -226,7 +240,7 @@ def backward(
                         ).to(WIDE)
                         grad = tl.where(mask, grad * (1.0 - y * y), 0.0)
                     if SEED is not None:
-                        p = p * _kept(
+                        p = p * _dropout_factor(
                             SEED,
                             b,
                             edge[:, None],

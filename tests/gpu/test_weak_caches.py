@@ -31,15 +31,15 @@ def test_every_file_with_weak_references_is_in_the_table_of_caches():
 
 
 def test_a_schedule_ends_with_any_of_its_tensors():
-    row_work._made.clear()
+    row_work._schedules.clear()
     ptr, order = torch.arange(12), torch.arange(11)
     row_work.schedule(ptr, order)
     row_work.schedule(ptr, order)
-    assert len(row_work._live(row_work._made)) == 1
+    assert len(row_work._live(row_work._schedules)) == 1
     row_work.schedule(ptr[1:], order[1:])
-    assert len(row_work._live(row_work._made)) == 2
+    assert len(row_work._live(row_work._schedules)) == 2
     del order
-    assert len(row_work._live(row_work._made)) == 0
+    assert len(row_work._live(row_work._schedules)) == 0
 
 
 ON_THE_DEVICE = """

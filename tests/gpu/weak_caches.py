@@ -29,26 +29,26 @@ def _hub(number: int, device: torch.device) -> ga.AttentionGraph:
 
 def schedules(device: torch.device) -> int:
     """Rows in one launch, and rows of several kinds with a hub in pieces."""
-    row_work._made.clear()
+    row_work._schedules.clear()
     for number in range(GRAPHS_MADE):
         graph = (_points if number % 2 else _hub)(number, device)
         for layout in (by_target(graph, device), by_source(graph, device)):
             work = row_work.schedule(layout.ptr, layout.order)
             assert (work.hubs is None) == (number % 2 == 1)
         if number < GRAPHS_MADE - 1:
-            assert len(row_work._live(row_work._made)) == 2
+            assert len(row_work._live(row_work._schedules)) == 2
         del graph, layout, work
-    return len(row_work._live(row_work._made))
+    return len(row_work._live(row_work._schedules))
 
 
 def whole_layouts(device: torch.device) -> int:
     """Degrees of the whole layout of which rows are a part."""
-    row_work._wholes.clear()
+    row_work._degrees.clear()
     for number in range(GRAPHS_MADE):
         layout = by_target(_points(number, device), device)
         row_work.part_of(row_work.Degrees.of(layout.ptr.diff()), layout.ptr)
         del layout
-    return len(row_work._live(row_work._wholes))
+    return len(row_work._live(row_work._degrees))
 
 
 def constants_of_pairs(device: torch.device) -> int:

@@ -292,7 +292,7 @@ def bytes_moved(dtype=torch.float16, heads=(6, 3), features=0, bias=False, keep=
     sizes = bytes_model.Sizes(
         2, 5, 7, graph.num_edges, *heads, width, 7, dtype.itemsize, wide, features, bias
     )
-    wanted = bytes_model.forward(sizes, lse=True, kept=keep)
+    wanted = bytes_model.forward(sizes, lse=True, keeps_weights=keep)
     return {
         "loads": abs(moved["load"] - wanted.loaded),
         "stores": abs(moved["store"] - wanted.stored),

@@ -119,7 +119,7 @@ def interpreted():
     from graphattn.kernels import cells_triton
 
     as_index()
-    cells_triton.EACH = 1
+    cells_triton.EDGES_PER_SHARE = 1
     cells_triton.ROWS = 16
     told = {}
     for name, kernel, number, widths, batch in (

@@ -110,9 +110,9 @@ def test_each_edge_is_the_work_of_one_program(longest):
     ptr = torch.nn.functional.pad(degree.cumsum(0), (1, 0))
     order = torch.arange(10, 17, dtype=torch.int32)
     work = schedule(ptr, order)
-    for part, again in zip(work.whole, schedule(ptr, order).whole, strict=True):
+    for part, again in zip(work.whole_rows, schedule(ptr, order).whole_rows, strict=True):
         assert all(a.data_ptr() == b.data_ptr() for a, b in zip(part[1:], again[1:], strict=True))
-    parts = [*work.whole, *(() if work.hubs is None else work.hubs[:1])]
+    parts = [*work.whole_rows, *(() if work.hubs is None else work.hubs[:1])]
     counts = torch.zeros(int(ptr[-1]), 17, dtype=torch.int64)
     nodes = torch.cat([part.node for part in parts])
     for part in parts:

@@ -36,7 +36,7 @@ def test_a_piece_is_used_again_once_nothing_refers_to_it():
 
 
 def test_no_more_is_kept_than_allowed(monkeypatch):
-    monkeypatch.setattr(memory, "KEPT", 4 << 20)
+    monkeypatch.setattr(memory, "CACHED", 4 << 20)
     pieces = [memory.room(FLOAT, 1024, 512) for _ in range(5)]  # 2 MiB each
     del pieces
     assert sum(piece.nbytes for piece in memory._free.values()) <= 4 << 20

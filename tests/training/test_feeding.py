@@ -184,20 +184,20 @@ def test_for_cuda_schedules_travel_with_their_layouts_and_end_with_them(monkeypa
     blocks["apart"] = blocks["apart"].clone()  # on CUDA, each block is copied
     batch, schedules = unpack(made.data, blocks)
     assert len(schedules) == 2 * len(graphs)
-    row_work._live(row_work._made)
-    before = len(row_work._made)
+    row_work._live(row_work._schedules)
+    before = len(row_work._schedules)
     for schedule in schedules:
         row_work.keep(*schedule)
-    held = len(row_work._made)
+    held = len(row_work._schedules)
     del schedule, schedules
     layouts = [g._memo[plan, cuda] for g in feeding._graphs(batch.levels) for plan in LAYOUTS]
     taken = [flat(row_work.schedule(layout.ptr, layout.order)) for layout in layouts]
-    assert len(row_work._made) == held, "nothing is cut again"
+    assert len(row_work._schedules) == held, "nothing is cut again"
     for found, layout in zip(taken, layouts, strict=True):
         assert all(map(torch.equal, found, flat(again(layout))))
     del batch, graphs, layouts, layout, taken, found, made, blocks
-    row_work._live(row_work._made)
-    assert len(row_work._made) == before
+    row_work._live(row_work._schedules)
+    assert len(row_work._schedules) == before
 
 
 def again(layout):
