@@ -84,7 +84,7 @@ def note(graph: AttentionGraph) -> str:
 
 
 def notes_of_others(graph: AttentionGraph, request: Request) -> list[str]:
-    """For a call on CUDA that runs otherwise: the reuse, or the reason against such tiles."""
+    """Notes on a call on CUDA that runs otherwise: the reuse, or the reason against such tiles."""
     reasons = reasons_against(graph, request)
     if reasons:
         return [f"no tiles with compacted sources: {reasons[0]}"]

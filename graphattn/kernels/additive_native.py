@@ -203,7 +203,7 @@ class ToTargets(_PassedBack):
         move(self.part_of_weight, count, self.grad_weight)
 
     def heads_of_nodes(self) -> Value:
-        """Those of x."""
+        """Heads of x."""
         return self.heads
 
     def after_piece(self, edges: Value) -> None:
@@ -249,7 +249,7 @@ class ToSources(_PassedBack):
     """The gradients of sources; the rows are by source."""
 
     def heads_of_nodes(self) -> Value:
-        """Those of y."""
+        """Heads of y."""
         return self.heads // self.group
 
     def edge_of(self, row: EdgeRow, j: Value) -> None:

@@ -75,7 +75,7 @@ class Kinds(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor, *indices: Tensor) -> "Kinds":
-        """Those of rows of nodes, for indices of one dtype."""
+        """The key for rows of nodes and indices of one dtype."""
         first = indices[0].dtype
         for index in indices:
             if index.dtype != first:  # addresses have no types
@@ -86,7 +86,7 @@ class Kinds(NamedTuple):
 
     @property
     def of_kernel(self) -> "Kinds":
-        """Those of a kernel, which serves all widths and dtypes of nodes."""
+        """The key of a kernel, which serves all widths and dtypes of nodes."""
         return Kinds(self.sums, self.indices, self.sums, 0)
 
     @property

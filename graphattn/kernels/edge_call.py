@@ -57,7 +57,7 @@ class Call(NamedTuple):
         return (B, T, H, self.attr.shape[2])
 
     def dtype_of_gradient(self, operand: Tensor | None, *shape: int) -> torch.dtype:
-        """That of an operand of edges, or if it was broadcast, that of the sums still to come."""
+        """The dtype of an operand of edges, or if it was broadcast, of the sums still to come."""
         if operand is None or tuple(operand.shape) != shape:
             return self.sum_dtype
         return operand.dtype

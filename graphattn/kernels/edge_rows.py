@@ -61,5 +61,5 @@ class EdgeRows(NamedTuple):
 
 
 def memory(size: int) -> tuple[Tensor]:
-    """So many bytes for one thread, on the CPU whatever the default device."""
+    """Memory of one thread, in bytes, on the CPU whatever the default device."""
     return (torch.from_numpy(np.empty(size, np.uint8)),)

@@ -46,7 +46,7 @@ class _Shape(NamedTuple):
 
     @classmethod
     def of(cls, code: Code, kinds: Kinds) -> "_Shape":
-        """That of a CPU and a width."""
+        """The shape for a CPU and a width."""
         width = 8 * kinds.eights
         lanes = max(FOUR, code.vector_bytes // kinds.sums.itemsize)
         while width % lanes:
@@ -141,7 +141,7 @@ class _Weights(NamedTuple):
     place: Indices | None = None
 
     def of_edge(self, i: Value, h: Value) -> Any:
-        """Those of an edge, from a head on."""
+        """Weights of an edge, from a head on."""
         if self.place is not None:
             i = self.place[i]
         return self.values.after(i * self.edge + h * self.head)

@@ -40,7 +40,7 @@ class RowsKernel(Kernel):
     edge: Indices
 
     def build(self, lo: Value, hi: Value, space: Array) -> None:
-        """Every batch element in turn."""
+        """Code for every batch element in turn."""
         self.space = space
         self.allot()
         with self.code.loop(0, self.batches) as b:

@@ -82,7 +82,7 @@ class Cached(Sources):
         self.cached = cache.length - cache.dropped
 
     def positions(self, graph: Any, positions: Tensor | Pair | None, num_targets: int) -> Pair:
-        """Those of new nodes, which come last."""
+        """Positions of new nodes, which come last."""
         if positions is None and graph.positions is not None:
             if self.cached < self.past:
                 raise OptionError(
@@ -115,7 +115,7 @@ class Held(Sources):
         super().__init__(self.held[0].flatten(-2), self.held[1].flatten(-2))
 
     def positions(self, graph: Any, positions: Tensor | Pair | None, num_targets: int) -> Pair:
-        """Those of targets; held keys are rotated."""
+        """Positions of targets; held keys are rotated."""
         if isinstance(positions, tuple | list):
             raise OptionError(
                 "held keys already have rotary embeddings: pass positions of the targets alone"
@@ -125,7 +125,7 @@ class Held(Sources):
         return pair_of_positions(positions)
 
     def projected(self, layer: Any, positions: Tensor | None, key: Tensor, value: Tensor) -> Pair:
-        """The held ones."""
+        """Keys and values that the cache holds."""
         return self.held
 
     def numbers(self, layer: Any) -> int:
