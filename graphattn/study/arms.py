@@ -38,12 +38,12 @@ class Graphs:
 
     def map(self, function: Callable[[Any], AttentionGraph]) -> "Graphs":
         """The arm with every graph changed; layers of one graph stay layers of one graph."""
-        made: dict[Any, AttentionGraph] = {}
+        results: dict[Any, AttentionGraph] = {}
         for graph in (*self.layers, *self.each):
-            if graph not in made:
-                made[graph] = function(graph)
-        layers = tuple(made[graph] for graph in self.layers)
-        return replace(self, layers=layers, each=tuple(made[graph] for graph in self.each))
+            if graph not in results:
+                results[graph] = function(graph)
+        layers = tuple(results[graph] for graph in self.layers)
+        return replace(self, layers=layers, each=tuple(results[graph] for graph in self.each))
 
     @property
     def first(self) -> Any:
@@ -51,7 +51,7 @@ class Graphs:
         return (self.layers or self.each)[0]
 
     def few(self, most: int = 8) -> "Graphs":
-        """Of samples' own graphs a few, evenly chosen."""
+        """A few of samples' own graphs, evenly chosen."""
         return replace(self, each=self.each[:: max(1, len(self.each) // most)][:most])
 
     def some(self, most: int = 8) -> list[tuple[Any, ...]]:
@@ -63,22 +63,22 @@ class Graphs:
     def digest(self) -> str:
         """A hash of all edges, in their order."""
         result = hashlib.sha256()
-        known = {}
+        digests = {}
         for graph in (*self.layers, *self.each):
-            if graph not in known:
+            if graph not in digests:
                 if isinstance(graph, Chosen):
                     edges = _choice(graph)
                 else:
                     edges = _bytes(graph.edge_index)
-                known[graph] = hashlib.sha256(
+                digests[graph] = hashlib.sha256(
                     f"{graph.num_targets} {graph.num_sources} ".encode() + edges
                 ).digest()
-            result.update(known[graph])
+            result.update(digests[graph])
         return result.hexdigest()[:16]
 
 
 def graphs_of(name: str, arm: Any, data: Data, num_layers: int) -> Graphs:
-    """What an arm reads in every layer, of every sample.
+    """Graphs of an arm, of every layer and of every sample.
 
     Raises:
         OptionError: If it is nothing that gives a graph.
@@ -90,7 +90,7 @@ def graphs_of(name: str, arm: Any, data: Data, num_layers: int) -> Graphs:
                 f"arm {name!r} has {len(arm)} graphs, and the model {num_layers} layers: one for "
                 "each"
             )
-        of_layers = [graphs_of(name, one, data, 1) for one in arm]
+        of_layers = [graphs_of(name, of_layer, data, 1) for of_layer in arm]
         if any(graphs.each for graphs in of_layers):
             raise GraphError(
                 f"arm {name!r}: a list is for graphs that all samples share; give a function of a "

@@ -32,7 +32,7 @@ def methods(data: Data) -> tuple[str, str]:
     return LINEAR[data.kind], FOREST
 
 
-def wanted(comparison: Comparison, asked: bool | None) -> bool:
+def has_baseline(comparison: Comparison, baseline: bool | None) -> bool:
     """True if plain methods are to run: where they are asked for, or on small vectors and tables.
 
     Raises:
@@ -42,11 +42,11 @@ def wanted(comparison: Comparison, asked: bool | None) -> bool:
     """
     data = comparison.data
     fits = comparison.readout in ("mean", "token") and comparison.metric != "bits"
-    if not asked:
+    if not baseline:
         numbers = data.inputs[0].numel() * len(data)
         is_table = data.inputs.is_floating_point() and data.sizes is None
         small = numbers <= _LARGEST and find_spec("sklearn") is not None
-        return asked is None and is_table and small and fits
+        return baseline is None and is_table and small and fits
     if not fits:
         raise OptionError(
             f"baseline of {comparison.name} needs targets of each sample and a metric other than "
@@ -62,18 +62,18 @@ def scores(comparison: Comparison, seeds: range) -> dict[str, dict[str, float]]:
     data = comparison.data
     features = features_of(data)
     targets = data.targets.numpy()
-    found: dict[str, dict[str, float]] = {name: {} for name in methods(data)}
+    by_method: dict[str, dict[str, float]] = {name: {} for name in methods(data)}
     for seed in seeds:
         split = data.split(seed, comparison.budgets[-1].examples)
         train, test = (part.numpy() for part in split)
-        for name in found:
+        for name in by_method:
             guesses = _guesses(name, seed, features[train], targets[train], features[test])
-            found[name][str(seed)] = _score(comparison.metric, guesses, data.targets[test])
-    return found
+            by_method[name][str(seed)] = _score(comparison.metric, guesses, data.targets[test])
+    return by_method
 
 
 def interval_of(metric: str, by_seed: dict[str, float]) -> Interval | None:
-    """Of the scores of a method; a share's stays within 0 and 1."""
+    """The interval of a method's scores; a share's stays within 0 and 1."""
     bounds = None
     if METRICS[metric].is_share:
         bounds = SHARES
@@ -87,43 +87,43 @@ def features_of(data: Data) -> np.ndarray:
     """
     inputs = data.inputs.numpy()
     nodes = np.arange(inputs.shape[1])
-    there = np.ones(inputs.shape[:2], dtype=bool)
+    mask = np.ones(inputs.shape[:2], dtype=bool)
     if data.sizes is not None:
-        there = nodes < data.sizes.numpy()[:, None]
+        mask = nodes < data.sizes.numpy()[:, None]
     if data.inputs.is_floating_point():
-        return np.where(there[..., None], inputs, 0).reshape(len(inputs), -1)
+        return np.where(mask[..., None], inputs, 0).reshape(len(inputs), -1)
     tokens = int(inputs.max()) + 1
     counts = np.zeros((len(inputs), tokens), dtype=np.float32)
-    sample, node = there.nonzero()
-    np.add.at(counts, (sample, inputs[there]), 1)
+    sample, node = mask.nonzero()
+    np.add.at(counts, (sample, inputs[mask]), 1)
     if tokens * inputs.shape[1] > _WIDEST:
         return counts
     places = np.zeros((*inputs.shape, tokens), dtype=np.float32)
-    places[sample, node, inputs[there]] = 1
+    places[sample, node, inputs[mask]] = 1
     return np.concatenate((counts, places.reshape(len(inputs), -1)), axis=1)
 
 
 def _guesses(
-    name: str, seed: int, features: np.ndarray, targets: np.ndarray, asked: np.ndarray
+    name: str, seed: int, features: np.ndarray, targets: np.ndarray, test: np.ndarray
 ) -> np.ndarray:
-    """Classes (M,) or numbers (M, K) of what is asked; of labels probabilities less 1/2, (M, K)."""
+    """Classes (M,) or numbers (M, K) of test samples; of labels probabilities less 1/2, (M, K)."""
     if targets.ndim == 1 and len(np.unique(targets)) == 1:
-        return np.full(len(asked), targets[0])
+        return np.full(len(test), targets[0])
     if targets.ndim == 1:
-        return _classifier(name, seed, features, targets).predict(asked)
+        return _classifier(name, seed, features, targets).predict(test)
     if targets.dtype != bool:
         numbers = targets
         if targets.shape[1] == 1:
             numbers = targets[:, 0]
-        guesses: np.ndarray = _regression(name, seed).fit(features, numbers).predict(asked)
-        return guesses.reshape(len(asked), -1)
+        guesses: np.ndarray = _regression(name, seed).fit(features, numbers).predict(test)
+        return guesses.reshape(len(test), -1)
     columns = []
     for column in targets.T:
         if column.all() or not column.any():
-            columns.append(np.full(len(asked), column[0] - 0.5))
+            columns.append(np.full(len(test), column[0] - 0.5))
         else:
             method = _classifier(name, seed, features, column)
-            columns.append(method.predict_proba(asked)[:, 1] - 0.5)
+            columns.append(method.predict_proba(test)[:, 1] - 0.5)
     return np.stack(columns, axis=1)
 
 
@@ -159,11 +159,11 @@ def _scaled(method: Any) -> Any:
 
 def _score(metric: str, guesses: np.ndarray, targets: Tensor) -> float:
     """The score by which the arms are compared."""
-    found = torch.from_numpy(guesses)
+    predicted = torch.from_numpy(guesses)
     if targets.is_floating_point():
-        return of_values(found, targets, torch.ones(targets.shape[1]))[metric]
+        return of_values(predicted, targets, torch.ones(targets.shape[1]))[metric]
     if targets.dtype == torch.bool:
-        return of_labels(found, targets)[metric]
+        return of_labels(predicted, targets)[metric]
     if metric == "macro_f1":
-        return macro_f1(found, targets)
-    return float((found == targets).double().mean())
+        return macro_f1(predicted, targets)
+    return float((predicted == targets).double().mean())

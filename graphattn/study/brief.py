@@ -18,9 +18,9 @@ def brief(results: Results) -> list[str]:
     else:
         lines += _verdicts(results)
     names = ("comparison", "arm", "positions", "examples", "steps")
-    several = [name for name in names if len({getattr(row, name) for row in results.rows}) > 1]
+    varying = [name for name in names if len({getattr(row, name) for row in results.rows}) > 1]
     for row in results.rows[:_FEW]:
-        words = ", ".join(_word(row, name) for name in several)
+        words = ", ".join(_word(row, name) for name in varying)
         line = f"{words}: {row.metric} {row.interval}"
         if row.prediction["kind"] != "shuffled" and row.scores:
             line += f"; {results.fit(row).word}"

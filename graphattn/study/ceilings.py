@@ -34,9 +34,9 @@ def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, dict[str, floa
     """
     held: dict[str, float] = {}
     trained: dict[str, float] = {}
-    found = {"colours": held, "colours_in_training": trained}
+    result = {"colours": held, "colours_in_training": trained}
     if isinstance(comparison.model, CustomModel) or graphs.chooses:
-        return found
+        return result
     data = comparison.data
     fixed = isinstance(data.test, torch.Tensor)
     for positions in comparison.positions:
@@ -49,7 +49,7 @@ def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, dict[str, floa
         if fixed:
             answers = _answers(refinement, data, _trained(data), most)
         _note(trained, positions, FIT_METRIC[data.kind], answers)
-    return found
+    return result
 
 
 def _held(data: Data) -> torch.Tensor:
@@ -65,16 +65,16 @@ def _trained(data: Data) -> torch.Tensor:
     return ~(_held(data) | data.validation)
 
 
-def _note(found: dict[str, float], positions: str, metric: str, answers: "Answers") -> None:
+def _note(best_scores: dict[str, float], positions: str, metric: str, answers: "Answers") -> None:
     """Add the best score unless it is that of a model that knows all answers."""
     best = best_score(metric, answers)
     if best != best_score(metric, answers.known()):
-        found[positions] = best
+        best_scores[positions] = best
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What is asked, and what a model can know of it.
+    """Targets of a part of the data, and the colours by which a model can tell them apart.
 
     Args:
         kind: "classes", "labels" or "values".
@@ -97,13 +97,13 @@ def numbered(values: np.ndarray) -> np.ndarray:
 
 
 def _answers(refinement: Refinement, data: Data, part: torch.Tensor, most: int) -> Answers:
-    """What is asked of some samples, evenly chosen if they are more than ``most``."""
+    """Answers of some samples, evenly chosen if they are more than ``most``."""
     samples = part.nonzero().squeeze(-1)
     samples = samples[:: -(-len(samples) // most)]
     colours = refinement.of_answers(samples)
-    asked = data.asked[samples].numpy()
-    targets = data.targets[samples].numpy()[asked]
-    return Answers(data.kind, numbered(colours[asked]), targets)
+    is_asked = data.asked[samples].numpy()
+    targets = data.targets[samples].numpy()[is_asked]
+    return Answers(data.kind, numbered(colours[is_asked]), targets)
 
 
 def best_score(metric: str, answers: Answers) -> float:
@@ -129,16 +129,16 @@ def _counts(colour: np.ndarray, classes: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _accuracy(colour: np.ndarray, classes: np.ndarray) -> float:
-    of, _, counts = _counts(colour, classes)
+    colours, _, counts = _counts(colour, classes)
     most = np.zeros(int(colour.max()) + 1, dtype=np.int64)
-    np.maximum.at(most, of, counts)
+    np.maximum.at(most, colours, counts)
     return float(most.sum() / len(colour))
 
 
 def _bits(colour: np.ndarray, classes: np.ndarray) -> float:
     """The entropy of answers whose colour is known."""
-    of, _, counts = _counts(colour, classes)
-    share = counts / np.bincount(colour)[of]
+    colours, _, counts = _counts(colour, classes)
+    share = counts / np.bincount(colour)[colours]
     return float(-(counts * np.log2(share)).sum() / len(colour)) + 0.0
 
 

@@ -31,10 +31,10 @@ def check(comparison: Comparison) -> dict[str, Any]:
     result: dict[str, Any] = {}
     if isinstance(comparison.model, CustomModel):
         result["the same training twice: bit for bit"] = _repeats(comparison)
-    some = next(iter(comparison.graphs.values()))
+    first_graphs = next(iter(comparison.graphs.values()))
     if not comparison.data.causal:
         result["relabelled full: bit for bit"] = _relabelled_full(
-            comparison, everything(some, False)
+            comparison, everything(first_graphs, False)
         )
     for name, graphs in comparison.graphs.items():
         if is_structured(graphs, comparison.data.causal):
@@ -53,16 +53,17 @@ def check(comparison: Comparison) -> dict[str, Any]:
 
 def _relabelled_full(comparison: Comparison, graphs: Graphs) -> bool:
     """Training steps along a full graph, and along the same one relabelled: the same bits."""
-    ours = _trained(comparison, graphs)
-    theirs = _trained(comparison, permuted(graphs))
-    if not math.isfinite(ours["loss"]):
+    before = _trained(comparison, graphs)
+    after = _trained(comparison, permuted(graphs))
+    if not math.isfinite(before["loss"]):
         raise ControlError(
-            f"the loss is {ours['loss']} after {_STEPS} steps along all pairs; lower the rate of "
+            f"the loss is {before['loss']} after {_STEPS} steps along all pairs; lower the rate of "
             f"training, {comparison.training.rate}, or look for what is no number in the module"
         )
-    if _numbers(ours) != _numbers(theirs):
+    if _numbers(before) != _numbers(after):
         raise ControlError(
-            f"relabelling a full graph changed the loss from {ours['loss']!r} to {theirs['loss']!r}"
+            f"relabelling a full graph changed the loss from {before['loss']!r} to "
+            f"{after['loss']!r}"
         )
     return True
 
@@ -90,12 +91,12 @@ def _numbers(trained: dict[str, Any]) -> tuple[float, ...]:
 
 def _repeats(comparison: Comparison) -> bool:
     """A user's module trained twice from one seed: the same bits, so that the study repeats."""
-    one, again = (_trained(comparison, next(iter(comparison.graphs.values()))) for _ in range(2))
+    first, second = (_trained(comparison, next(iter(comparison.graphs.values()))) for _ in range(2))
     # of numbers or not
-    if repr(_numbers(one)) != repr(_numbers(again)):
+    if repr(_numbers(first)) != repr(_numbers(second)):
         raise ControlError(
-            f"the module, trained twice from one seed, gives the loss {one['loss']!r} and then "
-            f"{again['loss']!r}; let it draw from torch's generator alone, and keep nothing from "
+            f"the module, trained twice from one seed, gives the loss {first['loss']!r} and then "
+            f"{second['loss']!r}; let it draw from torch's generator alone, and keep nothing from "
             "one call, or one module, to the next"
         )
     return True
@@ -118,7 +119,7 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(_MOVED * torch.randn_like(parameter))
-    layers, places, pos, kept, *_ = Reading(data, graphs).given(torch.tensor([0]))
+    layers, places, pos, mask, *_ = Reading(data, graphs).given(torch.tensor([0]))
     stack = list(layers)
     if len(stack) == 1:
         stack = stack * model.layers
@@ -133,14 +134,14 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
     readers = 0
     moving = 0
     with torch.no_grad():
-        before = network.of_nodes(inputs, layers, places, pos, kept).flatten(0, -2)
+        before = network.of_nodes(inputs, layers, places, pos, mask).flatten(0, -2)
         for node in nodes[:: max(1, len(nodes) // _SAMPLES)].tolist() + nodes[-1:].tolist():
             other = inputs.clone()
             if inputs.is_floating_point():
                 other[0, node] = inputs[0, node] + 1
             else:
                 other[0, node] = (inputs[0, node] == 0).long()
-            moved = network.of_nodes(other, layers, places, pos, kept).flatten(0, -2) - before
+            moved = network.of_nodes(other, layers, places, pos, mask).flatten(0, -2) - before
             reads = field.contains(nodes, torch.full_like(nodes, node))
             wrong = (moved.abs().amax(-1) > BOUND) & ~reads
             if bool(wrong.any()):
@@ -185,10 +186,10 @@ def _permuted(comparison: Comparison, graphs: Graphs, positions: str) -> float:
         other = Graphs(
             each=tuple(graph.relabel(order[: graph.num_targets]) for graph, order in pairs)
         )
-    there = _moved(small, order.argsort(-1))
-    still = torch.arange(small.num_nodes)
-    before = _outputs(network, small, graphs, still, still)
-    after = _outputs(network, there, other, order.argsort(-1), order)
+    moved = _moved(small, order.argsort(-1))
+    unmoved = torch.arange(small.num_nodes)
+    before = _outputs(network, small, graphs, unmoved, unmoved)
+    after = _outputs(network, moved, other, order.argsort(-1), order)
     worst = max(float((a - b).abs().max()) for a, b in zip(before, after, strict=True))
     if not worst <= BOUND:
         raise ControlError(
@@ -200,24 +201,24 @@ def _permuted(comparison: Comparison, graphs: Graphs, positions: str) -> float:
 
 def _few(data: Data, graphs: Graphs) -> tuple[Data, Graphs]:
     """A few samples, evenly chosen, in float64, with their graphs."""
-    some = torch.arange(0, len(data), max(1, len(data) // _SAMPLES))[:_SAMPLES]
-    inputs = data.inputs[some]
+    chosen = torch.arange(0, len(data), max(1, len(data) // _SAMPLES))[:_SAMPLES]
+    inputs = data.inputs[chosen]
     if data.inputs.is_floating_point():
         inputs = inputs.double()
     small = replace(
         data,
         inputs=inputs,
-        targets=data.targets[some],
-        pos=_rows(data.pos, some),
+        targets=data.targets[chosen],
+        pos=_rows(data.pos, chosen),
         test=1,
-        sizes=_rows(data.sizes, some),
-        pairs=_rows(data.pairs, some),
-        asked_edges=_rows(data.asked_edges, some),
+        sizes=_rows(data.sizes, chosen),
+        pairs=_rows(data.pairs, chosen),
+        asked_edges=_rows(data.asked_edges, chosen),
         validation=None,
         groups=None,
     )
     if graphs.each:
-        graphs = replace(graphs, each=tuple(graphs.each[i] for i in some.tolist()))
+        graphs = replace(graphs, each=tuple(graphs.each[i] for i in chosen.tolist()))
     return small, graphs
 
 
@@ -229,7 +230,7 @@ def _rows(x: Tensor | None, index: Any) -> Tensor | None:
 
 
 def _order(size: int, nodes: int, token: int) -> Tensor:
-    """Where each of ``size`` nodes goes; the one that is read out stays, as does padding."""
+    """The new place of each of ``size`` nodes; the one that is read out stays, as does padding."""
     order = torch.arange(nodes)
     free = torch.tensor([node for node in range(size) if node != token], dtype=torch.int64)
     order[free] = free[torch.randperm(len(free), generator=torch.Generator().manual_seed(1))]

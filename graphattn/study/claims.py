@@ -37,10 +37,10 @@ NOT_MEASURED = "not measured"
 NOT_FITTED = "did not fit"
 COLLAPSED = "runs collapsed"
 SCORE, FITTING, SOLVING, STEPS = "score", "fitting", "solving", "steps"
-"""What a claim is about: the score of typical runs, the share of runs that fit or that solve, or the
-steps until a training curve has a level.
+"""Quantities that a claim compares: the score of typical runs, the share of runs that fit or that
+solve, or the steps until a training curve has a level.
 """
-#: All that is said of a claim, and when.
+#: Verdicts on a claim, and the rule of each.
 VERDICTS = {
     KEPT: f"p < {LEVEL:g}, and all of the interval is as claimed",
     BROKEN: f"p < {LEVEL:g}, and none of the interval is as claimed",
@@ -333,10 +333,10 @@ class Pairs:
     @classmethod
     def of(cls, differences: list[float], scores: Sequence[Sequence[float]] = ()) -> "Pairs":
         """Sort out what is typical; ``scores`` of each of the two arms on the same seeds."""
-        kept = typical_pairs(differences, scores)
-        if kept is None:
+        mask = typical_pairs(differences, scores)
+        if mask is None:
             return cls(differences, [])
-        return cls(differences, np.asarray(differences, dtype=float)[kept].tolist())
+        return cls(differences, np.asarray(differences, dtype=float)[mask].tolist())
 
     @property
     def collapsed(self) -> bool:
@@ -344,14 +344,14 @@ class Pairs:
         return len(self.typical) < len(self.differences)
 
     def interval(self, bounds: tuple[float, float] | None = None) -> Interval:
-        """Of the differences of typical runs; where there are none, the mean of all alone."""
+        """The interval of typical runs' differences; without such runs the mean of all alone."""
         if not self.typical:
             count = len(self.differences)
             return Interval(float(np.mean(self.differences)), math.nan, math.nan, count)
-        of = MEAN
+        estimand = MEAN
         if self.collapsed:
-            of = TYPICAL
-        return mean_interval(self.typical, bounds, of)
+            estimand = TYPICAL
+        return mean_interval(self.typical, bounds, estimand)
 
 
 def judged(
@@ -372,13 +372,15 @@ def judged(
     """
     of_runs = counts or [None] * len(claims)
     of_arms = scores or [()] * len(claims)
-    found = [Pairs.of(list(one), of) for one, of in zip(pairs, of_arms, strict=True)]
+    pairs_of_claims = [
+        Pairs.of(list(differences), of) for differences, of in zip(pairs, of_arms, strict=True)
+    ]
     early = [i for i, claim in enumerate(claims) if str(claim) not in late]
     p = []
     least = []
     for i in early:
         count = of_runs[i]
-        typical = found[i].typical
+        typical = pairs_of_claims[i].typical
         if count is not None:
             p.append(count.p)
             least.append(count.least_p)
@@ -390,15 +392,15 @@ def judged(
             least.append(1.0)
     unknown = [1.0] * withdrawn
     adjusted = zip(early, holm(p + unknown), holm(least + unknown), strict=False)
-    tested = {i: of_claim for i, of_claim, best in adjusted if best < LEVEL}
+    adjusted_p = {i: of_claim for i, of_claim, best in adjusted if best < LEVEL}
     limits = bounds or [None] * len(pairs)
     verdicts = []
     for i, claim in enumerate(claims):
         count = of_runs[i]
         if count is None:
-            verdicts.append(_judged(claim, found[i], limits[i], tested.get(i)))
+            verdicts.append(_judged(claim, pairs_of_claims[i], limits[i], adjusted_p.get(i)))
         else:
-            verdicts.append(_judged_of_runs(claim, count, tested.get(i)))
+            verdicts.append(_judged_of_runs(claim, count, adjusted_p.get(i)))
     return verdicts
 
 

@@ -107,17 +107,17 @@ def typical_pairs(
         differences: Of two arms, paired by seed.
         scores: Of each of the two arms on these seeds, where they are known; higher is better.
     """
-    kept = np.ones(len(differences), dtype=bool)
+    mask = np.ones(len(differences), dtype=bool)
     for of_arm in scores:
         typical = typical_runs(of_arm)
         if typical is None:
             return None
-        kept &= typical
-    larger = _larger(np.asarray(differences, dtype=float)[kept])
+        mask &= typical
+    larger = _larger(np.asarray(differences, dtype=float)[mask])
     if larger is None:
         return None
-    kept[kept] = larger
-    return kept
+    mask[mask] = larger
+    return mask
 
 
 def unseen(seeds: int) -> float:

@@ -56,7 +56,7 @@ known.
 
 @dataclass(frozen=True)
 class Training:
-    """How every arm is trained: AdamW, the same batches for all arms of a seed.
+    """Settings of training, the same for every arm: AdamW, with the same batches for all of a seed.
 
     Args:
         rate: Learning rate; or several, all tried for every trial: the best one on a validation
@@ -110,7 +110,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Budget:
-    """What every arm may spend.
+    """A budget that every arm has.
 
     Args:
         examples: Samples that it is trained on; all by default.
@@ -251,7 +251,7 @@ class Comparison:
         #: A hash of the edges of each arm and each control that is drawn once.
         self.edges = {name: graphs.digest() for name, graphs in self.graphs.items()}
         self.costs: dict[str, dict[str, dict[str, float]]] = {}
-        #: Controls that do not exist, with the reason and what there is instead.
+        #: Controls that do not exist, with the reason.
         self.missing: dict[str, str] = {}
         self._add_controls()
 
@@ -276,9 +276,9 @@ class Comparison:
                 "positions must be 'none' with study.CustomModel, which is given places; got "
                 f"{self.positions}"
             )
-        for name, given in (("distance", "pos"), ("pairs", "pairs")):
-            if name in self.positions and getattr(self.data, given) is None:
-                raise OptionError(f"positions {name!r} have nothing to go by: give data.{given}")
+        for name, argument in (("distance", "pos"), ("pairs", "pairs")):
+            if name in self.positions and getattr(self.data, argument) is None:
+                raise OptionError(f"positions {name!r} have nothing to go by: give data.{argument}")
 
     def _check_budgets(self) -> None:
         if not self.budgets or not all(isinstance(budget, Budget) for budget in self.budgets):
@@ -296,14 +296,14 @@ class Comparison:
 
     def _add_controls(self) -> None:
         """Add the standard controls; ``permuted`` would let a causal arm read later nodes."""
-        some = next(iter(self.graphs.values()))
+        first_graphs = next(iter(self.graphs.values()))
         causal = self.data.causal
         structured = [name for name, graphs in self.graphs.items() if is_structured(graphs, causal)]
         first = next(iter(self.graphs))
         if "self" in self.controls:
-            self._add("self", "self", "self", alone(some))
+            self._add("self", "self", "self", alone(first_graphs))
         if "full" in self.controls:
-            self._add("full", "full", "full", everything(some, causal))
+            self._add("full", "full", "full", everything(first_graphs, causal))
         for name in structured:
             if "permuted" in self.controls and not causal:
                 self._add_permuted(name)
@@ -384,20 +384,20 @@ class Comparison:
         self.alone = {}
 
     def graphs_for(self, trial: Trial) -> Graphs:
-        """What a trial reads."""
+        """The graphs of a trial."""
         if trial.kind in DRAWN and trial.arm not in self.graphs:
             return self.drawn(trial.kind, trial.of, trial.seed, trial.draw)
         return self.graphs[self.read_by(trial.arm)]
 
     def graphs_of(self, name: str) -> Graphs:
-        """What an arm or a control reads; of one that is drawn, the first drawing."""
+        """The graphs of an arm or a control; of one that is drawn, the first drawing."""
         kind, of = self.kinds[name]
         if kind in DRAWN and name not in self.graphs:
             return self.drawn(kind, of, 0, 0)
         return self.graphs[self.read_by(name)]
 
     def draws_of(self, name: str) -> int:
-        """How often a control is drawn for each seed."""
+        """The number of drawings of a control for each seed."""
         kind, _ = self.kinds[name]
         if kind == "permuted":
             return self.permutations

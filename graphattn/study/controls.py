@@ -164,10 +164,10 @@ def permuted(graphs: Graphs, seed: int = 0) -> Graphs:
     return graphs.map(relabelled)
 
 
-def kept_by(
+def invariants(
     before: AttentionGraph, after: AttentionGraph, is_permuted: bool, layers: int
 ) -> list[str]:
-    """What a control keeps of a graph, in words."""
+    """Properties of a graph that a control keeps, in words."""
     if is_permuted:
         return ["all but the places of nodes"]
     words = []
@@ -177,8 +177,8 @@ def kept_by(
         words.append("out-degrees")
     if before.is_symmetric and after.is_symmetric:
         words.append("symmetry")
-    wanted = _mean_reach(before, layers)
-    if abs(_mean_reach(after, layers) - wanted) <= WITHIN * wanted:
+    reach = _mean_reach(before, layers)
+    if abs(_mean_reach(after, layers) - reach) <= WITHIN * reach:
         words.append("reach")
     return words
 

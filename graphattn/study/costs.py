@@ -34,16 +34,16 @@ _READ, _WRITTEN = (
 
 def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
     """Costs by positions and arm, measured once and cached by the comparison."""
-    known = comparison.costs.setdefault(equal, {})
+    costs = comparison.costs.setdefault(equal, {})
     arms = [name for name, (kind, _) in comparison.kinds.items() if kind != "shuffled"]
     for positions in comparison.positions:
-        of_arms = known.setdefault(positions, {})
+        of_arms = costs.setdefault(positions, {})
         missing = {name: comparison.graphs_of(name) for name in arms if name not in of_arms}
         if missing and equal == "operations":
             of_arms |= {name: operations(comparison, graphs) for name, graphs in missing.items()}
         elif missing:
             of_arms |= seconds(comparison, missing, positions)
-    return known
+    return costs
 
 
 def operations(comparison: Comparison, graphs: Graphs) -> float:
@@ -66,9 +66,9 @@ def operations(comparison: Comparison, graphs: Graphs) -> float:
 
 
 def _of_calls(comparison: Comparison, graphs: Graphs) -> float:
-    """Of a user's module, on the samples of a few batches."""
+    """Operations of a user's module, on the samples of a few batches."""
     data, read = comparison.data, Reading(comparison.data, graphs)
-    some = torch.arange(0, len(data), max(1, len(data) // _SAMPLES))[:_SAMPLES]
+    samples = torch.arange(0, len(data), max(1, len(data) // _SAMPLES))[:_SAMPLES]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         network = network_of(
@@ -77,13 +77,13 @@ def _of_calls(comparison: Comparison, graphs: Graphs) -> float:
         work = _Operations()
         before = counting.set(work.by_edges)
         try:
-            for chosen in some.split(comparison.training.batch):
-                given = (data.inputs[chosen], *read.given(chosen))
+            for chosen in samples.split(comparison.training.batch):
+                arguments = (data.inputs[chosen], *read.given(chosen))
                 with work:
-                    network(*given)
+                    network(*arguments)
         finally:
             counting.reset(before)
-    return work.total / len(some)
+    return work.total / len(samples)
 
 
 class _Operations(TorchDispatchMode):
@@ -109,9 +109,9 @@ class _Operations(TorchDispatchMode):
         output = function(*args, **(kwargs or {}))
         name = function._overloadpacket.__name__.rstrip("_")
         tensors = [x for x in tree_leaves(args) if isinstance(x, Tensor)]
-        listed = [x for x in tensors if x.layout != torch.strided]
-        if listed and "mm" in name:
-            self.total += 2 * listed[0]._nnz() * output.shape[-1]
+        sparse = [x for x in tensors if x.layout != torch.strided]
+        if sparse and "mm" in name:
+            self.total += 2 * sparse[0]._nnz() * output.shape[-1]
         elif function._overloadpacket in flop_registry:
             self.total += flop_registry[function._overloadpacket](
                 *args, **(kwargs or {}), out_val=output
@@ -133,10 +133,10 @@ class _Operations(TorchDispatchMode):
 
 def seconds(comparison: Comparison, arms: dict[str, Graphs], positions: str) -> dict[str, float]:
     """CPU seconds of a training step on one thread: the median over rounds of all arms."""
-    taken: dict[str, list[float]] = {name: [] for name in arms}
+    step_times: dict[str, list[float]] = {name: [] for name in arms}
     data = comparison.data
     threads = torch.get_num_threads()
-    seen = data.split(0, None)[0]
+    examples = data.split(0, None)[0]
     rate = comparison.training.rates[0]
     to_the_end = copy(comparison)
     to_the_end.training = replace(comparison.training, stop=None)
@@ -146,11 +146,11 @@ def seconds(comparison: Comparison, arms: dict[str, Graphs], positions: str) -> 
         for number in range(_ROUNDS + 1):  # the first one compiles
             for name, graphs in arms.items():
                 clock = _Clock(data, graphs)
-                fit(to_the_end, clock, trial, seen, data.targets, rate)
-                taken[name] += [clock.step()] * (number > 0)
+                fit(to_the_end, clock, trial, examples, data.targets, rate)
+                step_times[name] += [clock.step()] * (number > 0)
     finally:
         torch.set_num_threads(threads)
-    return {name: median(times) for name, times in taken.items()}
+    return {name: median(times) for name, times in step_times.items()}
 
 
 class _Clock(Reading):

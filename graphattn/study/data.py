@@ -208,7 +208,7 @@ class Data:
 
     @property
     def of(self) -> str:
-        """What is asked: "sample", "node" or "edge"."""
+        """Unit that is asked: "sample", "node" or "edge"."""
         if self.asked_edges is not None:
             return "edge"
         if self.targets.dim() - (self.kind != CLASSES) == 2:
@@ -268,7 +268,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a function that makes a graph may look at: never the target.
+    """The part of a sample that a function which makes a graph may read: never the target.
 
     Args:
         inputs: (N,) or (N, F).

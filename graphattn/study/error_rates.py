@@ -168,20 +168,22 @@ def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
     better = case.better.collapsed(random, of_better).reshape(shape)
     worse = case.worse.collapsed(random, of_worse).reshape(shape)
     lower = case.worse.collapsed(random, of_lower).reshape(shape)
-    without = [_verdict(*pair) for pair in zip(better, worse, strict=True)]
-    within = [_verdict(*pair) for pair in zip(better, lower, strict=True)]
-    decided = [verdict.verdict in (KEPT, BROKEN) for verdict in without]
+    null_verdicts = [_verdict(*pair) for pair in zip(better, worse, strict=True)]
+    effect_verdicts = [_verdict(*pair) for pair in zip(better, lower, strict=True)]
+    decided = [verdict.verdict in (KEPT, BROKEN) for verdict in null_verdicts]
     of_arm = [interval(one.tolist(), SHARES) for one in better]
     covered = _covered(of_arm, _truths(case.better, case.shift))
     difference = _truths(case.better, case.shift)[MEAN] - _truths(case.worse)[MEAN]
     true_differences = {MEAN: difference, TYPICAL: difference}
-    differences = [verdict.difference for verdict in without if verdict.difference is not None]
+    differences = [
+        verdict.difference for verdict in null_verdicts if verdict.difference is not None
+    ]
     of_iqm = None
     if seeds >= STRATUM:
         true_iqm = _truths(case.better, case.shift)[IQM] - _truths(case.worse)[IQM]
         pairs = zip(better[:_BOOTSTRAPS], worse[:_BOOTSTRAPS], strict=True)
-        found = [iqm_interval(one.tolist(), other.tolist(), _RESAMPLES) for one, other in pairs]
-        of_iqm = _covered(found, {IQM: true_iqm})
+        intervals = [iqm_interval(one.tolist(), other.tolist(), _RESAMPLES) for one, other in pairs]
+        of_iqm = _covered(intervals, {IQM: true_iqm})
     return Rates(
         case.name,
         seeds,
@@ -190,7 +192,7 @@ def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
         covered,
         _covered(differences, true_differences),
         of_iqm,
-        float(np.mean([verdict.verdict == KEPT for verdict in within])),
+        float(np.mean([verdict.verdict == KEPT for verdict in effect_verdicts])),
         float(np.mean(_t_test(better, lower) > 0)),
         float(np.mean(_t_test(of_better.reshape(shape), of_lower.reshape(shape)) > 0)),
     )
@@ -205,23 +207,25 @@ def _verdict(better: np.ndarray, worse: np.ndarray) -> Verdict:
 
 def _t_test(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
     """Sign of the mean of each study where a paired t test finds it, else 0."""
-    found = ttest_1samp(better - worse, 0.0, axis=1)
-    return np.where(found.pvalue < LEVEL, np.sign(found.statistic), 0.0)
+    test = ttest_1samp(better - worse, 0.0, axis=1)
+    return np.where(test.pvalue < LEVEL, np.sign(test.statistic), 0.0)
 
 
 @cache
 def _truths(scores: Scores, shift: float = 0.0) -> dict[str, float]:
-    """What intervals of an arm may name: by drawing many runs."""
+    """Estimands of an arm's intervals, by drawing many runs."""
     random = np.random.default_rng(0)
     typical = scores.typical(random, _MANY, shift)
     runs = scores.collapsed(random, typical)
     return {MEAN: float(typical.mean()), MEDIAN: float(np.median(runs)), IQM: float(iqm(runs))}
 
 
-def _covered(found: Sequence[Interval], truths: dict[str, float]) -> float:
+def _covered(intervals: Sequence[Interval], truths: dict[str, float]) -> float:
     """The share of intervals that cover what they name, of those that are given."""
-    given = [one for one in found if not math.isnan(one.low)]
-    return float(np.mean([one.low <= truths[one.of] <= one.high for one in given]))
+    bounded = [estimate for estimate in intervals if not math.isnan(estimate.low)]
+    return float(
+        np.mean([estimate.low <= truths[estimate.of] <= estimate.high for estimate in bounded])
+    )
 
 
 def simulated(seeds: Sequence[int] = SEEDS, studies: int = STUDIES) -> list[Rates]:

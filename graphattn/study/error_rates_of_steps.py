@@ -83,33 +83,33 @@ def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
     random = np.random.default_rng([seeds, studies])
     shape = (studies, seeds)
     shared = math.sqrt(case.alike) * random.normal(size=shape)
-    apart = math.sqrt(1 - case.alike)
+    independent = math.sqrt(1 - case.alike)
     median = case.median * _BUDGET
-    better = median * np.exp(case.spread * (shared + apart * random.normal(size=shape)))
-    worse = median * np.exp(case.spread * (shared + apart * random.normal(size=shape)))
-    without = [_steps(*pair) for pair in zip(better, worse, strict=True)]
-    within = [_steps(*pair) for pair in zip(better / _FACTOR, worse, strict=True)]
-    of_null = [_verdict(steps).verdict for steps in without]
-    found = [_verdict(steps) for steps in within]
-    ratios = [one.difference for one in found if one.difference is not None]
-    given = [one for one in ratios if not math.isnan(one.low)]
+    better = median * np.exp(case.spread * (shared + independent * random.normal(size=shape)))
+    worse = median * np.exp(case.spread * (shared + independent * random.normal(size=shape)))
+    null_steps = [_steps(*pair) for pair in zip(better, worse, strict=True)]
+    effect_steps = [_steps(*pair) for pair in zip(better / _FACTOR, worse, strict=True)]
+    null_verdicts = [_verdict(steps).verdict for steps in null_steps]
+    verdicts = [_verdict(steps) for steps in effect_steps]
+    ratios = [one.difference for one in verdicts if one.difference is not None]
+    bounded = [one for one in ratios if not math.isnan(one.low)]
     covered = None
-    if given:
-        covered = float(np.mean([one.low <= _FACTOR <= one.high for one in given]))
+    if bounded:
+        covered = float(np.mean([one.low <= _FACTOR <= one.high for one in bounded]))
     return Rates(
         case.name,
         seeds,
         float(np.mean(worse > _BUDGET)),
-        float(np.mean([word in (KEPT, BROKEN) for word in of_null])),
+        float(np.mean([word in (KEPT, BROKEN) for word in null_verdicts])),
         float(np.mean([_logrank(*pair) != 0 for pair in zip(better, worse, strict=True)])),
         covered,
-        float(np.mean([one.verdict == KEPT for one in found])),
+        float(np.mean([one.verdict == KEPT for one in verdicts])),
         float(np.mean([_logrank(*pair) > 0 for pair in zip(better / _FACTOR, worse, strict=True)])),
     )
 
 
 def _steps(better: np.ndarray, worse: np.ndarray) -> Steps:
-    """What a report knows of true steps: the stretch of the curve."""
+    """Steps as a report has them: by the stretch of the curve."""
     stretch = _BUDGET // _POINTS
     return Steps(_runs(better, stretch), _runs(worse, stretch), _BUDGET, stretch)
 

@@ -32,10 +32,10 @@ def examples_right(network: Any, read: Any, data: Data, held: Tensor) -> dict[st
     with torch.no_grad():
         for chosen in held.sort().values.split(_AT_ONCE):
             targets = data.targets[chosen]
-            asked = targets != NOT_ASKED
-            right = (read(network, chosen).argmax(-1) == targets) & asked
-            of_samples = (right.reshape(len(chosen), -1), asked.reshape(len(chosen), -1))
-            counts.append(torch.stack([one.sum(1) for one in of_samples]))
+            is_asked = targets != NOT_ASKED
+            right = (read(network, chosen).argmax(-1) == targets) & is_asked
+            of_samples = (right.reshape(len(chosen), -1), is_asked.reshape(len(chosen), -1))
+            counts.append(torch.stack([mark.sum(1) for mark in of_samples]))
     numbers = torch.cat(counts, 1).numpy().astype("<u2")
     return {"examples_right": base64.b64encode(zlib.compress(numbers.tobytes(), 9)).decode()}
 
@@ -46,7 +46,7 @@ def read_examples(text: str) -> np.ndarray:
     return numbers.reshape(2, -1).astype(np.int64)
 
 
-def with_test_set(over_seeds: Interval, right: np.ndarray, asked: np.ndarray) -> Interval | None:
+def with_test_set(over_seeds: Interval, right: np.ndarray, answers: np.ndarray) -> Interval | None:
     """An interval over seeds, widened by a bootstrap over test examples.
 
     Half widths add in squares, so that what varies from seed to seed within an example counts
@@ -55,14 +55,14 @@ def with_test_set(over_seeds: Interval, right: np.ndarray, asked: np.ndarray) ->
     Args:
         over_seeds: A mean with an interval; None comes back without one.
         right: Right answers (examples,), means over seeds; or differences of two arms.
-        asked: Answers (examples,).
+        answers: Number of answers (examples,).
     """
     if math.isnan(over_seeds.low):
         return None
     random = np.random.default_rng(0)
     drawn = random.integers(len(right), size=(_DRAWS, len(right)))
-    means = right[drawn].sum(1) / asked[drawn].sum(1)
-    low, high = np.quantile(means, (0.025, 0.975)) - right.sum() / asked.sum()
+    means = right[drawn].sum(1) / answers[drawn].sum(1)
+    low, high = np.quantile(means, (0.025, 0.975)) - right.sum() / answers.sum()
     value = over_seeds.value
     return Interval(
         value,

@@ -38,7 +38,7 @@ def comma_separated(results: Results) -> str:
 
 def _values(results: Results, row: Row) -> dict[str, Any]:
     """The numbers of a row, by column."""
-    told = row.prediction
+    prediction = row.prediction
     difference, effect = results.beside_all_pairs(row)
     fit = results.fit(row)
     fitted = None
@@ -48,7 +48,7 @@ def _values(results: Results, row: Row) -> dict[str, Any]:
         "study": results.plan["study"],
         "comparison": row.comparison,
         "arm": row.arm,
-        "kind": told["kind"],
+        "kind": prediction["kind"],
         "positions": row.positions,
         "examples": row.examples,
         "budget": row.budget,
@@ -57,7 +57,7 @@ def _values(results: Results, row: Row) -> dict[str, Any]:
         "seeds": len(row.scores),
         **_interval("score", row.interval),
         "score_of": _estimand(row.interval),
-        "ceiling": told["ceiling"],
+        "ceiling": prediction["ceiling"],
         **_interval("better_than_all_pairs", difference),
         **_interval("hedges_g", effect),
         "runs": fit.runs,
@@ -65,26 +65,26 @@ def _values(results: Results, row: Row) -> dict[str, Any]:
         "steps_to_fit": fit.steps,
         "capped": row.capped,
         "failed": row.failed,
-        **{name: told.get(name) for name in _FACTS},
+        **{name: prediction.get(name) for name in _FACTS},
         **{f"seed_{seed}": score for seed, score in row.scores.items()},
     }
 
 
-def _estimand(found: Interval | None) -> str:
-    """What a score is of: "mean", or "median" of runs that fall into two groups."""
-    if found is None:
+def _estimand(interval: Interval | None) -> str:
+    """The estimand of a score: "mean", or "median" of runs that fall into two groups."""
+    if interval is None:
         return ""
-    return found.of
+    return interval.of
 
 
-def _interval(name: str, found: Interval | None) -> dict[str, Any]:
+def _interval(name: str, interval: Interval | None) -> dict[str, Any]:
     """Estimate and ends in three columns; empty where there are none."""
     columns: dict[str, Any] = dict.fromkeys((name, f"{name}_low", f"{name}_high"), "")
-    if found is not None:
-        columns[name] = found.value
-        if not math.isnan(found.low):
-            columns[f"{name}_low"] = found.low
-            columns[f"{name}_high"] = found.high
+    if interval is not None:
+        columns[name] = interval.value
+        if not math.isnan(interval.low):
+            columns[f"{name}_low"] = interval.low
+            columns[f"{name}_high"] = interval.high
     return columns
 
 
@@ -93,11 +93,11 @@ def _escaped(text: str) -> str:
     return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
 
 
-def _number(found: Interval | None, digits: int) -> str:
-    if found is None:
+def _number(interval: Interval | None, digits: int) -> str:
+    if interval is None:
         return "--"
-    value, low, high = (_as_tex(x, digits) for x in (found.value, found.low, found.high))
-    if math.isnan(found.low):
+    value, low, high = (_as_tex(x, digits) for x in (interval.value, interval.low, interval.high))
+    if math.isnan(interval.low):
         return value
     return f"{value} [{low}, {high}]"
 
@@ -188,12 +188,12 @@ def _of_claims(results: Results) -> str:
 
 def _table(head: list[str], lines: list[str], columns: str, caption: str, label: str) -> str:
     body = ["\\toprule", " & ".join(head) + r" \\", "\\midrule", *lines, "\\bottomrule"]
-    around = [
+    opening = [
         r"\begin{table*}[t]",
         r"\centering\small",
         rf"\caption{{{caption}}}",
         rf"\label{{tab:{label}}}",
     ]
     return "\n".join(
-        [*around, rf"\begin{{tabular}}{{{columns}}}", *body, r"\end{tabular}", r"\end{table*}", ""]
+        [*opening, rf"\begin{{tabular}}{{{columns}}}", *body, r"\end{tabular}", r"\end{table*}", ""]
     )

@@ -63,7 +63,7 @@ def file_of_command(command: str) -> Path | None:
 
 def studies_in(folder: str | Path) -> dict[str, str]:
     """Summaries of the study files in a folder and in the folders in it; no file is run."""
-    found = {}
+    summaries = {}
     for file in sorted([*Path(folder).glob("*.py"), *Path(folder).glob("*/*.py")]):
         with suppress(OSError, SyntaxError, ValueError):
             tree = ast.parse(file.read_bytes())
@@ -71,8 +71,8 @@ def studies_in(folder: str | Path) -> dict[str, str]:
                 isinstance(node, ast.FunctionDef) and node.name == "study" for node in tree.body
             ):
                 summary = (ast.get_docstring(tree) or "").partition("\n\n")[0]
-                found[str(file)] = " ".join(summary.split())
-    return found
+                summaries[str(file)] = " ".join(summary.split())
+    return summaries
 
 
 def run_file(
@@ -107,14 +107,14 @@ def run_file(
             another study.
     """
     module = load(path)
-    taken = signature(module.study).parameters
-    given = {"quick": quick or None, "names": arms}
-    given = {name: value for name, value in given.items() if value is not None}
-    for name in given.keys() - taken:
+    parameters = signature(module.study).parameters
+    arguments = {"quick": quick or None, "names": arms}
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    for name in arguments.keys() - parameters:
         raise OptionError(
             f"{'--arms' if name == 'names' else '--quick'} requires study({name}=...) in {path}"
         )
-    study = module.study(**given)
+    study = module.study(**arguments)
     if not isinstance(study, Study):
         if (seeds, processes, pilot, baseline) != (None, None, False, None):
             raise OptionError(

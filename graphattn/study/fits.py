@@ -215,8 +215,8 @@ class Fit:
     def failed(self) -> bool:
         """True if fewer than half of the runs of known fit did; of those that a law bounds, never."""
         unfit = self.classes.get(UNFIT, 0)
-        known = self.runs - self.classes.get(UNKNOWN, 0) - self.classes.get(CANNOT, 0)
-        return 2 * unfit > known
+        known_fits = self.runs - self.classes.get(UNKNOWN, 0) - self.classes.get(CANNOT, 0)
+        return 2 * unfit > known_fits
 
     @property
     def unknown(self) -> bool:
@@ -228,15 +228,17 @@ def fit_of(
     records: list[tuple[dict[str, Any], float | None]], metric: str, guess_nats: float
 ) -> Fit:
     """The fit of runs, each given with its ceiling."""
-    found = Counter(class_of(record, ceiling, metric, guess_nats) for record, ceiling in records)
-    told = [one for one, _ in records]
+    counts = Counter(class_of(record, ceiling, metric, guess_nats) for record, ceiling in records)
+    trials = [trial for trial, _ in records]
     accuracies = [
-        one[name] for one in told if one.get(name := f"train_{fit_metric(one)}") is not None
+        trial[name]
+        for trial in trials
+        if trial.get(name := f"train_{fit_metric(trial)}") is not None
     ]
-    losses = [one["loss"] for one in told if one.get("loss") is not None]
-    steps = [step for one in told if (step := steps_to_fit(one)) is not None]
+    losses = [trial["loss"] for trial in trials if trial.get("loss") is not None]
+    steps = [step for trial in trials if (step := steps_to_fit(trial)) is not None]
     return Fit(
-        {word: found[word] for word in CLASSES if found[word]},
+        {word: counts[word] for word in CLASSES if counts[word]},
         _or_none(fmean, accuracies),
         _or_none(fmean, losses),
         _or_none(median, steps),

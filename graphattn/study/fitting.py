@@ -33,7 +33,7 @@ class Reading:
         return network(self.data.inputs[chosen], *self.given(chosen))
 
     def given(self, chosen: Tensor) -> tuple[Any, ...]:
-        """What a network is given of some samples after their inputs."""
+        """Arguments of a network on some samples, after their inputs."""
         data = self.data
         layers = self.graphs.layers
         kept = None
@@ -211,7 +211,7 @@ def fit(
 
 
 def asked_of(data: Data) -> Tensor | None:
-    """Where something is asked of labels and values; classes say so themselves."""
+    """True where labels and values are asked; None of classes, whose targets say so."""
     if data.kind == CLASSES:
         return None
     return data.asked

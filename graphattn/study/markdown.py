@@ -30,10 +30,10 @@ def _texts(blocks: Sequence[Block]) -> list[str]:
     return texts
 
 
-def table(given: Table) -> str:
+def table(content: Table) -> str:
     """A table, whose cells are one line each; bars and brackets in them are themselves."""
-    lines = [f"| {' | '.join(given.head)} |", f"|{'---|' * len(given.head)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(map(cell, row))} |" for row in given.rows)])
+    lines = [f"| {' | '.join(content.head)} |", f"|{'---|' * len(content.head)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(cell, row))} |" for row in content.rows)])
 
 
 def cell(text: str) -> str:
@@ -42,7 +42,7 @@ def cell(text: str) -> str:
 
 
 def verbatim(text: Any) -> str:
-    """A name, or what somebody wrote, as it is: nothing in it is Markdown, a link or HTML."""
+    """A name, or a user's text, as it is: nothing in it is Markdown, a link or HTML."""
     for wild, instead in ((r"&(?=#?\w+;)", "&amp;"), ("<", "&lt;"), (r"\|", "&#124;")):
         text = re.sub(wild, instead, str(text))
     return re.sub(r"[\\`*\[\]~$]|#(?!\w+;)|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
@@ -57,6 +57,6 @@ def code(text: str) -> str:
 
 
 def from_docstring(text: str | None) -> str:
-    """What follows the first line of a docstring, with its mathematics as Markdown has it."""
+    """The text behind the first line of a docstring, with its mathematics as Markdown has it."""
     _, _, rest = (text or "").strip().partition("\n")
     return re.sub(r":math:`([^`]*)`", r"$\1$", rest.strip()).replace("``", "`")

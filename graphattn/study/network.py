@@ -49,12 +49,12 @@ class Model:
         positive(self.table_std, "table_std")
 
     def described(self, data: Data) -> dict[str, Any]:
-        """What is written of it, and what a trial's key depends on."""
+        """The model as plain values, on which a trial's key depends."""
         return asdict(self)
 
 
 class Readout(nn.Module):
-    """What answers: all that is counted, compared and read out, whatever is between.
+    """The interface of a network: all that is counted, compared and read out, whatever is between.
 
     Args:
         readout: "mean", "token", "node" or "edge".

@@ -60,7 +60,7 @@ class CustomModel:
 
     @property
     def can_travel(self) -> bool:
-        """Whether another process can import ``make``."""
+        """True if another process can import ``make``."""
         try:
             return getattr(self.make, "func", self.make).__module__ != "__main__" and bool(
                 pickle.dumps(self.make)

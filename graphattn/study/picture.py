@@ -91,10 +91,12 @@ def _title(results: Results, comparison: str, positions: str, equal: str) -> str
         "learned": "learned positions",
         "relative": "relative positions",
     }
-    told = words.get(positions, f"positions: {positions}") + f", equal {equal}" * (equal != "steps")
+    setting = words.get(positions, f"positions: {positions}") + f", equal {equal}" * (
+        equal != "steps"
+    )
     if len(results.plan["comparisons"]) == 1:
-        return told
-    return f"{verbatim(comparison)}, {told}"
+        return setting
+    return f"{verbatim(comparison)}, {setting}"
 
 
 def verbatim(name: str) -> str:
@@ -103,7 +105,7 @@ def verbatim(name: str) -> str:
 
 
 def style_of(rows: list[Row]) -> dict[str, dict[str, Any]]:
-    """Of each arm: a colour for an arm and what is made of it, a marker and a line for the kind."""
+    """Styles of arms: a colour for an arm and its controls, a marker and a line for the kind."""
     colours = {"full": INK, "self": EDGE, "shuffled": GROUND}
     arms = list(dict.fromkeys(row.arm for row in rows if row.prediction["kind"] == "arm"))
     styles = {}
@@ -169,17 +171,20 @@ def _curves(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "
         )
         first = first or ax
         about = results.plan["comparisons"][comparison]
-        for beside, (name, style) in enumerate(styles.items()):
-            mine = [row for row in rows if row.arm == name]
-            if not mine or mine[0].prediction["kind"] == "shuffled":
+        for place, (name, style) in enumerate(styles.items()):
+            rows_of_arm = [row for row in rows if row.arm == name]
+            if not rows_of_arm or rows_of_arm[0].prediction["kind"] == "shuffled":
                 continue
-            x = [row.examples or _all_examples(results, row) for row in mine]
-            found = [row.interval for row in mine if row.interval is not None]
-            y = [i.value for i in found]
-            bars = [[_half(i.value, i.low) for i in found], [_half(i.high, i.value) for i in found]]
+            x = [row.examples or _all_examples(results, row) for row in rows_of_arm]
+            intervals = [row.interval for row in rows_of_arm if row.interval is not None]
+            y = [i.value for i in intervals]
+            bars = [
+                [_half(i.value, i.low) for i in intervals],
+                [_half(i.high, i.value) for i in intervals],
+            ]
             line = {**style, "markersize": 4.5, "linewidth": 1.3, "capsize": 2, "elinewidth": 0.8}
-            at = [value * 1.02 ** (beside - len(styles) / 2) for value in x]
-            label = _with_fit(results, verbatim(name), mine[-1])
+            at = [value * 1.02 ** (place - len(styles) / 2) for value in x]
+            label = _with_fit(results, verbatim(name), rows_of_arm[-1])
             ax.errorbar(at, y, yerr=bars, label=label, **line)
         _reference_lines(about, ax.axhline)
         ax.set_xscale("log")
@@ -215,14 +220,14 @@ def _over_groups(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet)
         about = results.plan["comparisons"][comparison]
         names = about["groups"]
         for row in rows:
-            found = [results.of_group(row, name).interval for name in names]
-            there = [(x, i) for x, i in enumerate(found) if i is not None]
-            low = [_half(i.value, i.low) for _, i in there]
-            high = [_half(i.high, i.value) for _, i in there]
+            intervals = [results.of_group(row, name).interval for name in names]
+            points = [(x, i) for x, i in enumerate(intervals) if i is not None]
+            low = [_half(i.value, i.low) for _, i in points]
+            high = [_half(i.high, i.value) for _, i in points]
             label = f"{verbatim(row.arm)}, {row.positions}"
             drawn[label] = ax.errorbar(
-                [x for x, _ in there],
-                [i.value for _, i in there],
+                [x for x, _ in points],
+                [i.value for _, i in points],
                 yerr=[low, high],
                 markersize=4.5,
                 linewidth=1.3,
@@ -258,14 +263,14 @@ def _styles_of_lines(rows: list[Row]) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def _half(above: float, below: float) -> float:
-    """Of an interval, where there is one."""
+    """The length of one side of an interval; 0 without one."""
     if math.isnan(above - below):
         return 0.0
     return above - below
 
 
 def _all_examples(results: Results, row: Row) -> int:
-    """What "all" is, where a budget names none."""
+    """The number of training examples where a budget names none."""
     about = results.plan["comparisons"][row.comparison]
     return int(about["samples"] - about.get("held", row.answers))
 
@@ -285,8 +290,10 @@ def _below(figure: Any, handles: list[Any], labels: list[str], sheet: Sheet) -> 
     else:
         spaces = {}
     for columns in range(min(sheet.columns, len(labels)), 0, -1):
-        given = {"ncols": columns, "fontsize": sheet.small, **spaces}
-        legend = figure.legend(handles, labels, loc="outside lower center", frameon=False, **given)
+        options = {"ncols": columns, "fontsize": sheet.small, **spaces}
+        legend = figure.legend(
+            handles, labels, loc="outside lower center", frameon=False, **options
+        )
         figure.draw_without_rendering()
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return
@@ -342,7 +349,7 @@ def _with_fit(results: Results, name: str, row: Row) -> str:
 
 
 def name_among(rows: list[Row], row: Row) -> str:
-    """Of an arm, and its steps where it has several budgets."""
+    """The name of an arm, with its steps where it has several budgets."""
     steps = {other.steps for other in rows if other.arm == row.arm}
     if len(steps) == 1:
         return row.arm
@@ -350,23 +357,23 @@ def name_among(rows: list[Row], row: Row) -> str:
 
 
 def _row(ax: Any, y: int, row: Row, style: dict[str, Any]) -> None:
-    found = row.interval
+    interval = row.interval
     scores = list(row.scores.values())
     ceiling = row.prediction["ceiling"]
-    assert found is not None
+    assert interval is not None
     colour = style["color"]
     seed = {"color": colour, "alpha": 0.5, "markersize": 3.5, "markeredgewidth": 0}
     ax.plot(scores, [y] * len(scores), "o", **seed, label="" if y else "a seed")
-    if not math.isnan(found.low):
+    if not math.isnan(interval.low):
         ax.plot(
-            [found.low, found.high],
+            [interval.low, interval.high],
             [y, y],
             color=colour,
             linewidth=1.4,
             label="" if y else "95 % interval",
         )
     mean = {**style, "marker": "D", "linestyle": "none", "markersize": 4.5}
-    ax.plot([found.value], [y], **mean, label="" if y else "mean")
+    ax.plot([interval.value], [y], **mean, label="" if y else "mean")
     if ceiling is not None:
         ax.plot(
             [ceiling],

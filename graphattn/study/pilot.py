@@ -35,11 +35,11 @@ def unfit(results: Results) -> dict[str, set[str]]:
     for row in results.rows:
         if row.prediction["kind"] == "arm":
             latest[row.comparison, row.arm, row.positions] = row
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for row in latest.values():
         if results.fit(row).failed:
-            found.setdefault(row.comparison, set()).add(row.arm)
-    return found
+            result.setdefault(row.comparison, set()).add(row.arm)
+    return result
 
 
 def may_grow(results: Results, name: str) -> bool:
@@ -74,33 +74,33 @@ def budgets(results: Results) -> list[list[str]]:
 
 def cautions(results: Results) -> list[str]:
     """Arms at chance, with the reason in their training loss, and arms too good to differ."""
-    told = []
+    texts = []
     for row in _learning(results):
         if not results.at_chance(row):
             continue
         guess = results.plan["comparisons"][row.comparison]["guess_nats"]
-        loss = fmean(one["loss"] for one in results.records_of(row))
+        loss = fmean(record["loss"] for record in results.records_of(row))
         words = (
             f"{row.comparison}, {row.arm}, positions {row.positions}: at chance after "
             f"{row.steps:,} batches"
         )
         if (reached := row.prediction["reached"]) < 1:
-            told.append(
+            texts.append(
                 f"{words}; its readout reaches {reached:.1%} of what it may need, which may be why"
             )
         elif loss >= _GUESS * guess:
-            told.append(
+            texts.append(
                 f"{words}, and its loss in training, {loss:.3g} nats, is that of a guess, "
                 f"{guess:.3g}: the budget is too small to leave chance, or the rate is wrong"
             )
         else:
-            told.append(
+            texts.append(
                 f"{words}, though its loss in training fell from {guess:.3g} to {loss:.3g} nats: "
                 "it learns by heart; more examples, or fewer batches"
             )
     for name, arms in unfit(results).items():
         steps = results.plan["comparisons"][name]["budgets"][-1]["steps"]
-        told.append(
+        texts.append(
             f"{name}: {', '.join(sorted(arms))} fit at no budget up to {steps:,} batches, so that "
             "no claim on their scores would be judged; another rate, or a claim of fitting"
         )
@@ -108,18 +108,18 @@ def cautions(results: Results) -> list[str]:
         rows = [row for row in _learning(results) if row.comparison == name and row.is_share]
         best = [row.arm for row in rows if min(row.scores.values()) >= _PERFECT]
         if len(best) > 1:
-            told.append(
+            texts.append(
                 f"{name}: {', '.join(dict.fromkeys(best))} have {_PERFECT:g} or more and can "
                 "hardly differ; a harder task, fewer examples or fewer batches would tell them "
                 "apart"
             )
         capped = [row.arm for row in rows if row.capped]
         if capped:
-            told.append(
+            texts.append(
                 f"{name}: steps were over before the loss to stop at, of "
                 f"{', '.join(dict.fromkeys(capped))}"
             )
-    return told
+    return texts
 
 
 def _at_last(results: Results, claim: Claim) -> Claim:
@@ -140,11 +140,11 @@ def _differences(results: Results) -> dict[str, list[list[float]]]:
             for row in _learning(results)
             if (other := results.all_pairs(row)) is not None
         ]
-    found: dict[str, list[list[float]]] = {}
+    by_comparison: dict[str, list[list[float]]] = {}
     for one, other in pairs:
         if len(differences := results.differences(one, other)) > 1:
-            found.setdefault(one.comparison, []).append(differences)
-    return found
+            by_comparison.setdefault(one.comparison, []).append(differences)
+    return by_comparison
 
 
 def power(results: Results) -> list[list[str]]:
@@ -161,20 +161,25 @@ def power(results: Results) -> list[list[str]]:
     claims = max(1, len(results.claims))
     hours = results.cpu_hours / max(1, results.plan["seeds"])
     for name, differences in _differences(results).items():
-        freedom = sum(len(each) - 1 for each in differences)
-        seen = math.sqrt(sum((len(each) - 1) * variance(each) for each in differences) / freedom)
-        most = seen * math.sqrt(freedom / chi2.ppf(1 - _LIMIT, freedom))
-        if seen == 0:
+        freedom = sum(len(values) - 1 for values in differences)
+        measured_deviation = math.sqrt(
+            sum((len(values) - 1) * variance(values) for values in differences) / freedom
+        )
+        upper_deviation = measured_deviation * math.sqrt(freedom / chi2.ppf(1 - _LIMIT, freedom))
+        if measured_deviation == 0:
             continue
         bounded = METRICS[results.plan["comparisons"][name]["metric"]].is_share
         for size in (size for size in _SIZES if not bounded or size < SHARES[1]):
-            seeds = [seeds_needed(size, deviation, claims) for deviation in (seen, most)]
+            seeds = [
+                seeds_needed(size, deviation, claims)
+                for deviation in (measured_deviation, upper_deviation)
+            ]
             row = [
                 name,
                 f"{size:g}",
-                f"{seen:.3f}",
+                f"{measured_deviation:.3f}",
                 f"{seeds[0]:,}",
-                f"{most:.3f}",
+                f"{upper_deviation:.3f}",
                 f"{seeds[1]:,}",
             ]
             rows.append([*row, f"{hours * seeds[0]:.2g} to {hours * seeds[1]:.2g}"])

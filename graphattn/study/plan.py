@@ -9,7 +9,7 @@ from torch import Tensor
 from ..arguments import several, shown
 from ..bench.machine import machine
 from ..errors import OptionError
-from .baseline import scores, wanted
+from .baseline import has_baseline, scores
 from .checks import check
 from .claims import STEPS, Claim
 from .comparison import Comparison, Trial, check_name
@@ -59,7 +59,7 @@ class Study:
             if not isinstance(claim, Claim):
                 raise OptionError(f"claims must be a list of study.Claim(...), got {shown(claim)}")
 
-    def named(self) -> dict[str, Comparison]:
+    def by_name(self) -> dict[str, Comparison]:
         """Comparisons by name."""
         result = {comparison.name: comparison for comparison in self.comparisons}
         if len(result) != len(self.comparisons):
@@ -74,7 +74,7 @@ class Study:
         Raises:
             OptionError: If there is one.
         """
-        named = self.named()
+        by_name = self.by_name()
         words = [str(claim) for claim in self.claims]
         repeated = [claim for claim in words if words.count(claim) > 1]
         if repeated:
@@ -82,21 +82,21 @@ class Study:
                 f"claims must differ, as each counts in the correction; got twice: {repeated[0]}"
             )
         for claim in self.claims:
-            if claim.comparison is None and len(named) > 1:
-                raise OptionError(f"claims must name a comparison, of {', '.join(named)}")
-            if claim.comparison not in (None, *named):
+            if claim.comparison is None and len(by_name) > 1:
+                raise OptionError(f"claims must name a comparison, of {', '.join(by_name)}")
+            if claim.comparison not in (None, *by_name):
                 raise OptionError(
-                    f"claims: no comparison {claim.comparison!r}; there are {', '.join(named)}"
+                    f"claims: no comparison {claim.comparison!r}; there are {', '.join(by_name)}"
                 )
-            comparison = named[claim.comparison or self.comparisons[0].name]
+            comparison = by_name[claim.comparison or self.comparisons[0].name]
             worse = comparison
             if claim.worse_comparison is not None:
-                if claim.worse_comparison not in named:
+                if claim.worse_comparison not in by_name:
                     raise OptionError(
                         f"claims: no comparison {claim.worse_comparison!r}; there are "
-                        f"{', '.join(named)}"
+                        f"{', '.join(by_name)}"
                     )
-                worse = named[claim.worse_comparison]
+                worse = by_name[claim.worse_comparison]
                 if worse.metric != comparison.metric:
                     raise OptionError(
                         f"claims compare scores of one metric, got {comparison.metric} and "
@@ -137,7 +137,7 @@ def _check_curve(claim: Claim, comparison: Comparison) -> None:
 
 def planned(
     study: Study,
-    named: dict[str, Comparison],
+    by_name: dict[str, Comparison],
     identity: dict[str, str],
     trials: list[Trial],
     seeds: range,
@@ -174,7 +174,7 @@ def planned(
         ),
         "comparisons": {
             name: _about(study, comparison, of_comparisons.get(name, {}), seeds, baseline)
-            for name, comparison in named.items()
+            for name, comparison in by_name.items()
         },
         "machine": computer,
         "end": end,
@@ -187,7 +187,7 @@ def _about(
     comparison: Comparison,
     before: dict[str, Any],
     seeds: range,
-    asked: bool | None,
+    baseline: bool | None,
 ) -> dict[str, Any]:
     """The record of a comparison.
 
@@ -224,7 +224,7 @@ def _about(
         "costs": comparison.costs,
         "draws": comparison.draws,
         "baselines": study.baselines.get(comparison.name, {}),
-        "plain": _plain(study, comparison, before.get("plain", {}), seeds, asked),
+        "plain": _plain(study, comparison, before.get("plain", {}), seeds, baseline),
     }
 
 
@@ -233,12 +233,12 @@ def _plain(
     comparison: Comparison,
     before: dict[str, dict[str, float]],
     seeds: range,
-    asked: bool | None,
+    baseline: bool | None,
 ) -> dict[str, dict[str, float]]:
     """Scores of plain methods by seed, of a study that has none of its own or asks for them."""
-    if asked is None and study.baselines.get(comparison.name):
+    if baseline is None and study.baselines.get(comparison.name):
         return {}
-    if not wanted(comparison, asked):
+    if not has_baseline(comparison, baseline):
         return {}
     names = {str(seed) for seed in seeds}
     if before and all(names <= of_method.keys() for of_method in before.values()):
@@ -247,7 +247,7 @@ def _plain(
 
 
 def _test_of(comparison: Comparison) -> str:
-    """Whether each seed draws a test set of its own."""
+    """The kind of the test set: the same for all seeds, or drawn by each."""
     if isinstance(comparison.data.test, Tensor):
         return FIXED
     return ANEW

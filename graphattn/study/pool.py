@@ -17,15 +17,12 @@ from typing import Any
 
 from .comparison import Comparison, Trial
 from .records import writing
-from .worker import tried
+from .worker import run_trial
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 IDLE = 600.0  # seconds without processor time after which a process is taken for stopped or blocked
-# seconds between two looks at the processes; until one that closed its pipe has ended
-_LOOK, _ENDING = (
-    5.0,
-    10.0,
-)
+_LOOK = 5.0  # seconds between two looks at the processes
+_ENDING = 10.0  # seconds until a process that closed its pipe has ended
 
 
 class Worker:
@@ -115,11 +112,14 @@ class Worker:
     @staticmethod
     def _kill(process: "subprocess.Popen[bytes]") -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL) if os.name == "posix" else process.kill()
+            if os.name == "posix":
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
 
 
 def _processor_seconds(process: int) -> float | None:
-    """Processor time of a process; None where the system does not say."""
+    """Processor time of a process; None where the system has no such file."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -140,7 +140,7 @@ def run_all(
     done: Callable[[Trial, dict[str, Any]], None],
     processes: int,
 ) -> None:
-    """Run trials, and tell of each as it ends, in this thread.
+    """Run trials, and report each as it ends, in this thread.
 
     Comparisons are written once, to a folder that workers read; of trials only those at work are,
     so that memory does not grow with their number.
@@ -155,7 +155,7 @@ def run_all(
         for trial in trials:
             done(
                 trial,
-                tried(
+                run_trial(
                     comparisons[trial.comparison],
                     comparisons[trial.comparison].graphs_for(trial),
                     trial,
@@ -174,7 +174,7 @@ def run_all(
             with writing(Path(folder)):
                 at[name].write_bytes(pickle.dumps(comparisons[name]))
 
-        def one(number: int, trial: Trial) -> tuple[Trial, dict[str, Any]]:
+        def run_one(number: int, trial: Trial) -> tuple[Trial, dict[str, Any]]:
             worker = free.get()
             path = Path(folder, f"trial-{number}.pkl")
             try:
@@ -194,12 +194,12 @@ def run_all(
         try:
             while waiting or running:
                 while waiting and len(running) < len(workers):
-                    running.add(executor.submit(one, *waiting.pop()))
+                    running.add(executor.submit(run_one, *waiting.pop()))
                 ended, running = wait(running, timeout=_LOOK, return_when=FIRST_COMPLETED)
                 for worker in workers:
                     worker.watch()
-                for each in ended:
-                    done(*each.result())
+                for future in ended:
+                    done(*future.result())
         finally:
             for worker in workers:
                 worker.end()

@@ -15,7 +15,7 @@ from ..graph import AttentionGraph
 from .arms import Graphs
 from .ceilings import ceilings
 from .comparison import Comparison
-from .controls import DRAWN, everything, kept_by
+from .controls import DRAWN, everything, invariants
 from .costs import operations
 from .data import NOT_ASKED, Data
 from .metrics import CLASSES, LABELS, VALUES
@@ -66,14 +66,16 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
 
 
 def _keeps(comparison: Comparison, name: str, graphs: Graphs) -> list[str] | None:
-    """What a drawn control has alike with its arm; None of other arms."""
+    """Properties that a drawn control has in common with its arm; None of other arms."""
     kind, of = comparison.kinds[name]
     if kind not in DRAWN:
         return None
     pairs = zip(comparison.graphs[of].some(), graphs.some(), strict=True)
     layers = comparison.model.layers
-    kept = [kept_by(before[0], after[0], kind == "permuted", layers) for before, after in pairs]
-    return [word for word in kept[0] if all(word in words for words in kept)]
+    properties = [
+        invariants(before[0], after[0], kind == "permuted", layers) for before, after in pairs
+    ]
+    return [word for word in properties[0] if all(word in words for words in properties)]
 
 
 def with_draws(
@@ -105,7 +107,7 @@ def with_draws(
 
 
 def _ceiling(comparison: Comparison, share: float) -> float:
-    """What a model may name rightly that guesses where it lacks what it needs."""
+    """The score of a model that guesses where it lacks what an answer needs."""
     return share + (1 - share) * comparison.data.chance
 
 
@@ -126,11 +128,11 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
     else:
         stack = layers * model.layers
     field = receptive_field(list(stack), residual=True).sizes[-1].double()
-    known = facts(graph)
+    graph_facts = facts(graph)
     layers_needed = None
     if len(set(stack)) == 1:
         layers_needed = _layers_needed(comparison, graph)
-    least, most = known.conductance or (None, None)
+    least, most = graph_facts.conductance or (None, None)
     return {
         "nodes": graph.num_targets,
         "edges": sum(layer.num_edges for layer in stack) / len(stack),
@@ -140,12 +142,12 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
         "depends_on_mean": float(field.mean()),
         "depends_on_most": int(field.max()),
         "layers_needed": layers_needed,
-        "spectral_gap": known.spectral_gap,
+        "spectral_gap": graph_facts.spectral_gap,
         "conductance_least": least,
         "conductance_most": most,
-        "mean_resistance": known.mean_resistance,
-        "roots": known.roots,
-        "strong_components": known.strong_components,
+        "mean_resistance": graph_facts.mean_resistance,
+        "roots": graph_facts.roots,
+        "strong_components": graph_facts.strong_components,
         "universal": universality(list(dict.fromkeys(stack))).universal,
         "homophily": _homophily(comparison, graph),
         "operations": _operations(model, list(stack)),
@@ -180,9 +182,9 @@ def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
     source, target = graph.edge_index.cpu()
     a = targets[:, source]
     b = targets[:, target]
-    asked = (a != NOT_ASKED) & (b != NOT_ASKED) & (source != target)
-    if bool(asked.any()):
-        return float((a == b)[asked].double().mean())
+    mask = (a != NOT_ASKED) & (b != NOT_ASKED) & (source != target)
+    if bool(mask.any()):
+        return float((a == b)[mask].double().mean())
     return None
 
 
@@ -204,17 +206,17 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
         if data.needs is not None and comparison.readout != "mean":
             needs = data.needs
             law = "a zero Jacobian: an answer beyond the receptive field is a guess"
-            at = torch.arange(data.num_nodes) == comparison.token
+            is_token = torch.arange(data.num_nodes) == comparison.token
             if data.of_nodes:
-                asked = data.asked.sum(0)
+                questions = data.asked.sum(0)
             else:
-                asked = at.long()
+                questions = is_token.long()
             # no padding of this sample
-            there = (needs.target < field.num_targets) & (needs.source < field.num_targets)
-            target = needs.target[there]
-            source = needs.source[there]
+            inside = (needs.target < field.num_targets) & (needs.source < field.num_targets)
+            target = needs.target[inside]
+            source = needs.source[inside]
             lacking = target[~field.contains(target, source)].unique()
-            shares.append(1 - float(asked[lacking].sum() / asked.sum()))
+            shares.append(1 - float(questions[lacking].sum() / questions.sum()))
         elif comparison.readout == "token":
             shares.append(int(field.in_degree[comparison.token]) / field.num_sources)
         else:
@@ -230,8 +232,10 @@ def guess_nats(data: Data) -> float:
     if data.kind == VALUES:
         return 1.0
     if data.kind == LABELS:
-        held = data.targets[data.asked].double().mean(0)
-        return float((torch.special.entr(held) + torch.special.entr(1 - held)).mean())
+        label_shares = data.targets[data.asked].double().mean(0)
+        return float(
+            (torch.special.entr(label_shares) + torch.special.entr(1 - label_shares)).mean()
+        )
     shares = data.targets[data.targets != NOT_ASKED].bincount().double()
     return float(-torch.special.xlogy(shares / shares.sum(), shares / shares.sum()).sum())
 
@@ -245,8 +249,8 @@ def _by_place(data: Data) -> float:
         shares = shares / data.asked.sum(0).clamp(min=1).unsqueeze(-1)
         best = torch.maximum(shares, 1 - shares).mean(-1)
         return float((best * data.asked.sum(0)).sum() / data.asked.sum())
-    asked = [column[column != NOT_ASKED].bincount(minlength=1) for column in data.targets.t()]
-    return float(sum(counts.max() for counts in asked) / sum(counts.sum() for counts in asked))
+    by_node = [column[column != NOT_ASKED].bincount(minlength=1) for column in data.targets.t()]
+    return float(sum(counts.max() for counts in by_node) / sum(counts.sum() for counts in by_node))
 
 
 def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:
@@ -257,10 +261,10 @@ def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:
     """
     if comparison.readout != "mean" or isinstance(comparison.model, CustomModel):
         return False
-    each = dict.fromkeys(graphs.layers + graphs.each)
+    distinct = dict.fromkeys(graphs.layers + graphs.each)
     return all(
         g.num_edges == g.num_targets**2 or g.num_edges == g.num_targets == g._num_loops()
-        for g in each
+        for g in distinct
     )
 
 

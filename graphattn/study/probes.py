@@ -1,4 +1,4 @@
-"""What a trained model does with its graph: measured on a few samples that were held out."""
+"""Measurements of what a trained model does with its graph, on a few samples that were held out."""
 
 import math
 from typing import Any
@@ -36,48 +36,48 @@ def probed(
         readout is spread over, (sum g)^2 / sum g^2; and ``along_full``: the score along all pairs,
         a graph that it was not trained on; of a user's module this alone.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if isinstance(network, Network):
-        found = _inside(comparison, graphs, network, held[:_SAMPLES])
+        result = _inside(comparison, graphs, network, held[:_SAMPLES])
     if along_full:
         if targets is None:
             targets = comparison.data.targets
         other = Reading(comparison.data, everything(graphs, comparison.data.causal))
         metric = comparison.metric
-        found["along_full"] = scored(network, other, targets, held, metric, unit)[metric]
-    return found
+        result["along_full"] = scored(network, other, targets, held, metric, unit)[metric]
+    return result
 
 
 def _inside(
-    comparison: Comparison, graphs: Graphs, network: Network, some: Tensor
+    comparison: Comparison, graphs: Graphs, network: Network, samples: Tensor
 ) -> dict[str, Any]:
-    """What the layers do."""
+    """Measurements within the layers."""
     read = Reading(comparison.data, graphs)
     states = []
     layers: Any = network.encoder.layers
     hooks = [layer.register_forward_hook(lambda *call: states.append(call[2])) for layer in layers]
     with torch.no_grad(), record_weights(network.encoder) as weights:
-        read(network, some)
+        read(network, samples)
     for hook in hooks:
         hook.remove()
-    found: dict[str, Any] = {"entropy": [], "distance": []}
-    for one in weights.values():
+    result: dict[str, Any] = {"entropy": [], "distance": []}
+    for layer_weights in weights.values():
         # (B, E, H), or (E, H)
-        alpha = one.alpha
-        graph = one.graph
+        alpha = layer_weights.alpha
+        graph = layer_weights.graph
         rows = alpha.shape[:-2].numel() * alpha.shape[-1] * max(1, graph.target.unique().numel())
         bits = -(alpha * alpha.clamp(min=1e-30).log2()).sum()
-        far = (graph.target - graph.source).abs().unsqueeze(-1)
-        found["entropy"].append(float(bits / rows))
-        found["distance"].append(float((alpha * far).sum() / rows))
-    kept = read.given(some)[3]
-    if kept is None:
+        distance = (graph.target - graph.source).abs().unsqueeze(-1)
+        result["entropy"].append(float(bits / rows))
+        result["distance"].append(float((alpha * distance).sum() / rows))
+    mask = read.given(samples)[3]
+    if mask is None:
         sizes = [x.shape[-2] for x in states[:1]]
     else:
-        sizes = kept.sum(-1).tolist()
-    found["spread"] = [spread(x, sizes) for x in states]
-    found["effective_nodes"] = effective_nodes(comparison, network, read, some)
-    return found
+        sizes = mask.sum(-1).tolist()
+    result["spread"] = [spread(x, sizes) for x in states]
+    result["effective_nodes"] = effective_nodes(comparison, network, read, samples)
+    return result
 
 
 def spread(x: Tensor, sizes: list[int]) -> float:
@@ -85,11 +85,13 @@ def spread(x: Tensor, sizes: list[int]) -> float:
 
     Samples side by side have ``sizes``.
     """
-    apart = [part - part.mean(-2, keepdim=True) for part in x.split(sizes, -2)]
-    return float(torch.cat(apart, -2).norm() / x.norm())
+    deviations = [part - part.mean(-2, keepdim=True) for part in x.split(sizes, -2)]
+    return float(torch.cat(deviations, -2).norm() / x.norm())
 
 
-def effective_nodes(comparison: Comparison, network: Network, read: Reading, some: Tensor) -> float:
+def effective_nodes(
+    comparison: Comparison, network: Network, read: Reading, samples: Tensor
+) -> float:
     """The participation number of the readout's gradient over the nodes.
 
     Of the last node, or edge, where all are read out.
@@ -101,7 +103,7 @@ def effective_nodes(comparison: Comparison, network: Network, read: Reading, som
         embedded.append(output)
 
     hook = network.embedding.register_forward_hook(keep)
-    logits = read(network, some)
+    logits = read(network, samples)
     hook.remove()
     if comparison.readout in ("node", "edge"):
         answer = logits[:, -1]

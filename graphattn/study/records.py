@@ -62,7 +62,7 @@ def _is_groups(value: Any) -> bool:
     )
 
 
-#: What a value of a line must be, and how to tell.
+#: The expected value of each field of a line, in words and as a test.
 _MUST: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(
         ("key", "comparison", "arm", "positions", "initial", "error", "examples_right"),
@@ -99,8 +99,8 @@ _MUST: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 def _is_probe(value: Any) -> bool:
     return all(
-        one is None or _is_number(one, -math.inf)
-        for one in (value if isinstance(value, list) else [value])
+        number is None or _is_number(number, -math.inf)
+        for number in (value if isinstance(value, list) else [value])
     )
 
 
@@ -134,11 +134,11 @@ class Records:
                     "Try: another folder, or run the study again, which takes the line out and "
                     "runs its trial."
                 )
-            found = record.pop(_HASH, None)
+            stored_hash = record.pop(_HASH, None)
             # behind a note its chain is not known
-            if found != _hash(self.last, record) and number - 1 not in self.notes:
+            if stored_hash != _hash(self.last, record) and number - 1 not in self.notes:
                 self.broken.append(number)
-            self.chain.append(found if isinstance(found, str) else self.last)
+            self.chain.append(stored_hash if isinstance(stored_hash, str) else self.last)
             if _TAKEN_OUT in record:
                 self.notes.append(number)
             else:
@@ -154,7 +154,7 @@ class Records:
 
     @property
     def end(self) -> dict[str, Any]:
-        """Number of lines and hash of the last one, as a plan keeps them."""
+        """Number of lines and hash of the last one, as a plan has them."""
         return {"lines": len(self.chain), _HASH: self.last}
 
     def reach(self, end: dict[str, Any] | None) -> bool:
@@ -164,7 +164,7 @@ class Records:
         return self.chain[end["lines"] - 1 : end["lines"]] == [end[_HASH]]
 
     def done(self, key: str) -> bool:
-        """Whether a trial need not run: it has a number. One that failed is tried again."""
+        """True if a trial has a number and need not run; one that failed is tried again."""
         return key in self.of_key and self.of_key[key]["state"] != "failed"
 
     def append(self, record: dict[str, Any]) -> None:
@@ -202,7 +202,7 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _parsed(line: bytes, fault: Callable[[Any], str]) -> tuple[str, dict[str, Any]]:
-    """Why a line is no trial and no note of one, or an empty reason; and what it holds."""
+    """The reason why a line is no trial and no note of one, or ""; and its content."""
     record: Any = None
     with suppress(ValueError, RecursionError):
         record = plain(line)
@@ -247,14 +247,14 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _hash(before: str, record: dict[str, Any]) -> str:
-    """Of a line, and through the hash before it of all lines before."""
+    """The hash of a line and, through the hash before it, of all lines before."""
     return hashlib.sha256(f"{before}{json.dumps(record)}".encode()).hexdigest()[:16]
 
 
 def plain(line: str | bytes) -> dict[str, Any]:
     """A line with None for NaN and infinity, which JSON lacks: there training diverged."""
-    found: dict[str, Any] = json.loads(line, parse_constant=lambda name: None)
-    return found
+    record: dict[str, Any] = json.loads(line, parse_constant=lambda name: None)
+    return record
 
 
 def as_json(value: Any) -> Any:
@@ -265,7 +265,7 @@ def as_json(value: Any) -> Any:
 
 
 def fault_of(record: Any) -> str:
-    """Why it is no trial; empty if it is one."""
+    """The reason why a line is no trial; empty if it is one."""
     if not isinstance(record, dict):
         return "no trial"
     names = _OF_TRIAL if record.get("state") == "failed" else (*_OF_TRIAL, *_OF_RESULT)
@@ -274,14 +274,14 @@ def fault_of(record: Any) -> str:
     missing = [name for name in names if name not in record]
     if missing:
         return f"no trial, without {missing[0]!r}"
-    for name, (what, holds) in _MUST.items():
+    for name, (expected, holds) in _MUST.items():
         if name in record and not holds(record[name]):
-            return f"no trial: its {name} must be {what}, got {shown(record[name])}"
+            return f"no trial: its {name} must be {expected}, got {shown(record[name])}"
     return ""
 
 
 def read_plan(folder: Path) -> dict[str, Any] | None:
-    """What a study wrote before its first trial; None where none was started.
+    """The plan that a study wrote before its first trial; None where none was started.
 
     Raises:
         LoaderError: If it is no plan of a study.

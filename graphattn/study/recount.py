@@ -1,4 +1,4 @@
-"""A report computed again from its trials, and where its files say something else."""
+"""A report computed again from its trials, and the places at which its files differ."""
 
 import json
 import math
@@ -87,18 +87,18 @@ class Recount:
         else:
             source = "what is measured now"
         if self.ok:
-            said = f"all {total:,} numbers of {files} are those of {source}"
+            outcome = f"all {total:,} numbers of {files} are those of {source}"
         else:
             places = count_of(len(self.differences), "place")
             if len(self.differences) == 1:
                 verb = "differs"
             else:
                 verb = "differ"
-            said = f"{places} of {files} ({total:,} numbers) {verb} from {source}"
-        lines = [f"{self.study}: {said}"]
+            outcome = f"{places} of {files} ({total:,} numbers) {verb} from {source}"
+        lines = [f"{self.study}: {outcome}"]
         lines += [str(difference) for difference in self.differences]
         for why in dict.fromkeys(self.unchecked.values()):
-            names = [name for name, one in self.unchecked.items() if one == why]
+            names = [name for name, reason in self.unchecked.items() if reason == why]
             lines.append(f"not checked: {', '.join(names)}: {why}")
         return "\n".join(lines)
 
@@ -131,23 +131,23 @@ def recount(folder: Any, file: Any = None) -> Recount:
         return _of_findings(folder, load(source).study())
     unchecked = {}
     if not plan.get("own_page"):
-        found = read(folder)
+        report = read(folder)
     elif source is not None:
-        made = load(source).study()
-        if getattr(made, "name", None) != plan["study"]:
+        study = load(source).study()
+        if getattr(study, "name", None) != plan["study"]:
             raise OptionError(
                 f"{source} must be the file of {plan['study']}, the study of {folder}"
             )
-        found = read(folder, made.summary, made.figure)
+        report = read(folder, study.summary, study.figure)
     else:
-        found = read(folder)
+        report = read(folder)
         why = (
             "a study file makes the summary, and is not where it was; graphattn study FILE.py "
             f"--check --out {folder} checks it"
         )
         unchecked = dict.fromkeys(_PAGES, why)
-    texts = _texts(found, [*unchecked])
-    return _compared(plan["study"], folder, len(plan["trials"]), found.to_dict(), texts, unchecked)
+    texts = _texts(report, [*unchecked])
+    return _compared(plan["study"], folder, len(plan["trials"]), report.to_dict(), texts, unchecked)
 
 
 def _source(folder: Path, file: Any, plan: dict[str, Any] | None) -> Path | None:
@@ -162,30 +162,30 @@ def _source(folder: Path, file: Any, plan: dict[str, Any] | None) -> Path | None
     return file_of_command(plan["command"])
 
 
-def _texts(found: Report, left_out: list[str]) -> dict[str, str]:
+def _texts(report: Report, left_out: list[str]) -> dict[str, str]:
     """The files of a report that are there, as they should be."""
-    folder = found.folder
+    folder = report.folder
     texts: dict[str, str] = {}
     for name in ("report.md", "report.csv", "report.tex", "report.html"):
         if name in left_out or not (folder / name).is_file():
             continue
         if name == "report.md":
-            texts[name] = str(found)
+            texts[name] = str(report)
         elif name == "report.csv":
-            texts[name] = export.comma_separated(found)
+            texts[name] = export.comma_separated(report)
         elif name == "report.tex":
-            texts[name] = export.latex(found)
+            texts[name] = export.latex(report)
         else:
-            texts[name] = html.render(found.page, folder / "figure.svg")
+            texts[name] = html.render(report.page, folder / "figure.svg")
     return texts
 
 
-def _of_findings(folder: Path, found: Any) -> Recount:
+def _of_findings(folder: Path, findings: Any) -> Recount:
     """The recount of a study that trains nothing: everything is measured anew."""
-    if isinstance(found, Study):
+    if isinstance(findings, Study):
         raise OptionError(f"{folder} holds no plan.json; run the study again, which writes it")
-    texts = {"report.md": str(found)}
-    return _compared(folder.name, folder, 0, plain(json.dumps(found.to_dict())), texts, {})
+    texts = {"report.md": str(findings)}
+    return _compared(folder.name, folder, 0, plain(json.dumps(findings.to_dict())), texts, {})
 
 
 def _compared(
@@ -205,19 +205,21 @@ def _compared(
     for name in _NOT_COMPUTED:
         if name not in computed:
             stands.pop(name, None)
-    differences = [Difference("report.json", *one) for one in _apart("", stands, computed)]
+    differences = [
+        Difference("report.json", *place) for place in _differences("", stands, computed)
+    ]
     numbers = {"report.json": _count(computed)}
     for name, text in texts.items():
         lines = (folder / name).read_text(encoding="utf-8").splitlines()
-        wanted = text.splitlines()
+        expected = text.splitlines()
         if not trials:
-            lines = lines[: len(wanted)]  # what follows is the machine's
-        places, prose = _apart_in_lines(lines, wanted, name in _PAGES)
+            lines = lines[: len(expected)]  # what follows is the machine's
+        places, prose = _line_differences(lines, expected, name in _PAGES)
         if prose:
             unchecked[f"{count_of(prose, 'line')} of prose in {name}"] = (
                 "other words, of another version of graphattn; study report writes them anew"
             )
-        differences += [Difference(name, *one) for one in places]
+        differences += [Difference(name, *place) for place in places]
         numbers[name] = len(_NUMBER.findall(text))
     return Recount(study, folder, trials, numbers, differences, unchecked)
 
@@ -231,15 +233,17 @@ def _count(value: Any) -> int:
     return int(type(value) in (int, float))
 
 
-def _apart(where: str, stands: Any, computed: Any) -> Iterator[tuple[str, str, str]]:
+def _differences(where: str, stands: Any, computed: Any) -> Iterator[tuple[str, str, str]]:
     """Places of plain values that differ, with both values."""
     if isinstance(stands, dict) and isinstance(computed, dict):
         for key in dict.fromkeys([*stands, *computed]):
             inside = f"{where}.{key}".removeprefix(".")
-            yield from _apart(inside, stands.get(key, "nothing"), computed.get(key, "nothing"))
+            yield from _differences(
+                inside, stands.get(key, "nothing"), computed.get(key, "nothing")
+            )
     elif isinstance(stands, list) and isinstance(computed, list) and len(stands) == len(computed):
         for i, (one, other) in enumerate(zip(stands, computed, strict=True)):
-            yield from _apart(f"{where}[{i}]", one, other)
+            yield from _differences(f"{where}[{i}]", one, other)
     elif not _same(stands, computed):
         yield where, _short(stands), _short(computed)
 
@@ -258,8 +262,8 @@ def _short(value: Any) -> str:
     return text
 
 
-def _apart_in_lines(
-    lines: list[str], wanted: list[str], of_page: bool
+def _line_differences(
+    lines: list[str], expected: list[str], of_page: bool
 ) -> tuple[list[tuple[str, str, str]], int]:
     """Numbers that differ, cells of tables that do in words, and the number of other such lines.
 
@@ -268,22 +272,22 @@ def _apart_in_lines(
     """
     places: list[tuple[str, str, str]] = []
     prose = 0
-    if lines == wanted:
+    if lines == expected:
         return places, prose
     words = [_NUMBER.sub("0", line) for line in lines]
-    matcher = SequenceMatcher(None, words, [_NUMBER.sub("0", line) for line in wanted])
+    matcher = SequenceMatcher(None, words, [_NUMBER.sub("0", line) for line in expected])
     for tag, start, end, first, last in matcher.get_opcodes():
         if tag == "equal":
             for i, j in zip(range(start, end), range(first, last), strict=True):
-                places += _numbers_apart(i + 1, lines[i], wanted[j])
+                places += _number_differences(i + 1, lines[i], expected[j])
             continue
-        here = lines[start:end]
-        there = wanted[first:last]
+        stored = lines[start:end]
+        computed = expected[first:last]
         if of_page:
-            prose += sum(not _is_cell(line) for line in max(here, there, key=len))
-            here = [line for line in here if _is_cell(line)]
-            there = [line for line in there if _is_cell(line)]
-        for one, other in zip_longest(here, there, fillvalue=""):
+            prose += sum(not _is_cell(line) for line in max(stored, computed, key=len))
+            stored = [line for line in stored if _is_cell(line)]
+            computed = [line for line in computed if _is_cell(line)]
+        for one, other in zip_longest(stored, computed, fillvalue=""):
             if one != other:
                 places.append((f"line {start + 1}", *_around_first(one, other)))
     return places, prose
@@ -294,7 +298,7 @@ def _is_cell(line: str) -> bool:
     return line.lstrip().startswith(("|", "<tr", "<td", "<th"))
 
 
-def _numbers_apart(number: int, line: str, other: str) -> Iterator[tuple[str, str, str]]:
+def _number_differences(number: int, line: str, other: str) -> Iterator[tuple[str, str, str]]:
     for one, computed in zip(_NUMBER.findall(line), _NUMBER.findall(other), strict=True):
         if not _same(float(one.replace(",", "")), float(computed.replace(",", ""))):
             yield f"line {number}", one, computed

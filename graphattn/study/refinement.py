@@ -87,37 +87,37 @@ class Refinement:
 
         data = self.comparison.data
         layers = self.graphs.layers
-        at = torch.arange(data.num_nodes)
+        places = torch.arange(data.num_nodes)
         pos, pairs = (None if x is None else x[chosen] for x in (self.pos, data.pairs))
-        kept = None
+        mask = None
         flat = colours
         if not layers:  # samples with graphs of their own, side by side in one
             layers = (_union([self.graphs.each[i] for i in chosen.tolist()]),)
-            kept = torch.from_numpy(_there(data, chosen))
-            at = at.expand(kept.shape)[kept]
-            flat = colours[kept.numpy()][None]
+            mask = torch.from_numpy(_there(data, chosen))
+            places = places.expand(mask.shape)[mask]
+            flat = colours[mask.numpy()][None]
             if pos is not None:
-                pos = pos[kept]
+                pos = pos[mask]
         rows = {}
         for graph in dict.fromkeys(layers):
-            rows[graph] = _rows(graph, self._classes(graph, at, pos, kept, pairs))
+            rows[graph] = _rows(graph, self._classes(graph, places, pos, mask, pairs))
         if len(layers) == 1:
             layers = layers * self.comparison.model.layers
         for graph in layers:
             flat = refined(flat, *rows[graph])
-        if kept is None:
+        if mask is None:
             return flat
         result = np.zeros_like(colours)
-        result[kept.numpy()] = flat[0]
+        result[mask.numpy()] = flat[0]
         return result
 
-    def _classes(self, graph: Any, at: torch.Tensor, *where: Any) -> np.ndarray:
+    def _classes(self, graph: Any, places: torch.Tensor, *where: Any) -> np.ndarray:
         """Class of each edge, (E,) or (S, E), as the model's tables or rotations have it."""
         if self.positions in ("rotary", "alibi"):
-            return (at[graph.target] - at[graph.source]).numpy()
+            return (places[graph.target] - places[graph.source]).numpy()
         if len(self.network.tables):
             with torch.no_grad():
-                return self.network._values(graph, at, *where).numpy()
+                return self.network._values(graph, places, *where).numpy()
         return np.zeros(len(graph.source), dtype=np.int64)
 
     def _read_out(self, colours: np.ndarray, samples: torch.Tensor) -> np.ndarray:
@@ -129,8 +129,8 @@ class Refinement:
             return colours[:, self.comparison.token].copy()
         if readout == "node":
             return colours.copy()
-        asked: Any = self.comparison.data.asked_edges
-        ends = asked[samples].numpy()
+        edges: Any = self.comparison.data.asked_edges
+        ends = edges[samples].numpy()
         target = np.take_along_axis(colours, ends[..., 0], 1)
         source = np.take_along_axis(colours, ends[..., 1], 1)
         return mixed(mixed(target) + source)
@@ -198,11 +198,11 @@ def _shares(counts: np.ndarray) -> np.ndarray:
     return inverse << powers
 
 
-def _means(colours: np.ndarray, there: np.ndarray) -> np.ndarray:
+def _means(colours: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The colour of the distribution of each sample's nodes."""
-    shares = _shares(there.sum(-1))
-    first = mixed(colours) * there
-    second = mixed(mixed(colours) + np.uint64(1)) * there
+    shares = _shares(mask.sum(-1))
+    first = mixed(colours) * mask
+    second = mixed(mixed(colours) + np.uint64(1)) * mask
     sums = [part.sum(-1, dtype=np.uint64) * shares for part in (first, second)]
     return mixed(mixed(sums[0]) + sums[1])
 
@@ -227,15 +227,15 @@ def first_colours(data: Data, samples: torch.Tensor, positions: str = "none") ->
 
 def _unsettled(colours: np.ndarray, data: Data, samples: torch.Tensor) -> np.ndarray:
     """True for samples with a colour of which answers differ, (S,)."""
-    asked = data.asked[samples].numpy()
-    targets = codes_of(data.targets[samples].numpy()[asked])
-    _, colour = np.unique(colours[asked], return_inverse=True)
-    least = np.full(len(asked.ravel()), np.iinfo(np.uint64).max, dtype=np.uint64)
+    is_asked = data.asked[samples].numpy()
+    targets = codes_of(data.targets[samples].numpy()[is_asked])
+    _, colour = np.unique(colours[is_asked], return_inverse=True)
+    least = np.full(len(is_asked.ravel()), np.iinfo(np.uint64).max, dtype=np.uint64)
     most = np.zeros_like(least)
     np.minimum.at(least, colour, targets)
     np.maximum.at(most, colour, targets)
-    result = np.zeros(asked.shape, dtype=bool)
-    result[asked] = (least < most)[colour]
+    result = np.zeros(is_asked.shape, dtype=bool)
+    result[is_asked] = (least < most)[colour]
     return result.reshape(len(samples), -1).max(1)
 
 

@@ -52,30 +52,30 @@ def refined(
     """
     result = np.empty_like(colours)
     for s in range(len(colours)):
-        own = colours[s]
+        of_nodes = colours[s]
         of_edges = classes[min(s, len(classes) - 1)]
         for t in range(len(shares)):
             by_class = np.uint64(0)
             by_colour = np.uint64(0)
             joint = np.uint64(0)
             # two sums of each kind, as shares drop bits
-            alone = np.uint64(0)
-            both = np.uint64(0)
-            again = np.uint64(0)
+            by_colour_again = np.uint64(0)
+            by_message = np.uint64(0)
+            by_message_again = np.uint64(0)
             for e in range(starts[t], starts[t + 1]):
-                colour = mixed(own[source[e]])
+                colour = mixed(of_nodes[source[e]])
                 of_class = mixed(np.uint64(of_edges[e]))
                 message = mixed(colour + of_class)
                 by_class += of_class
                 by_colour += colour
                 joint += of_class * colour
-                alone += mixed(colour)
-                both += message
-                again += mixed(message)
+                by_colour_again += mixed(colour)
+                by_message += message
+                by_message_again += mixed(message)
             count = np.uint64(starts[t + 1] - starts[t])
             if count * joint == by_class * by_colour:  # classes are independent of colours
-                what = mixed(by_colour * shares[t]) + alone * shares[t]
+                of_sources = mixed(by_colour * shares[t]) + by_colour_again * shares[t]
             else:
-                what = mixed(both * shares[t]) + again * shares[t] + _STEP
-            result[s, t] = mixed(mixed(own[t]) + mixed(what))
+                of_sources = mixed(by_message * shares[t]) + by_message_again * shares[t] + _STEP
+            result[s, t] = mixed(mixed(of_nodes[t]) + mixed(of_sources))
     return result

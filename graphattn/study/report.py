@@ -1,4 +1,4 @@
-"""What a study says: predictions, and beside them what was measured; pages, tables and figures."""
+"""Reports of studies: predictions beside measurements, as pages, tables and figures."""
 
 import json
 import warnings
@@ -31,7 +31,7 @@ class Report(Results):
     @property
     def cautions(self) -> list[str]:
         """Faults of a study: lines changed or lost, equal arms alike by law, nothing learned."""
-        told = [*self._cautions_of_records(), *self._cautions_of_claims()]
+        texts = [*self._cautions_of_records(), *self._cautions_of_claims()]
         for name, about in self.plan["comparisons"].items():
             rows = [row for row in self.rows if row.comparison == name and row.scores]
             rows = [row for row in rows if row.may_leave(about["chance"])]
@@ -39,16 +39,16 @@ class Report(Results):
                 far = f"is more than {SIGMAS:g} standard errors above chance, {about['chance']:.3f}"
                 if not rows[0].is_share:
                     far = "takes fewer bits than a guess by the shares of classes"
-                told.append(f"{name}: no arm {far}; their differences say little")
+                texts.append(f"{name}: no arm {far}; their differences say little")
         if self.is_pilot:
-            told += pilot.cautions(self)
-        return told
+            texts += pilot.cautions(self)
+        return texts
 
     def _cautions_of_records(self) -> list[str]:
         """Lines of trials that were changed, lost, or taken out."""
         name = self.records.path.name
         broken = self.records.broken
-        told = []
+        texts = []
         if broken:
             lines = ", ".join(map(str, broken[:5]))
             if len(broken) > 1:
@@ -57,19 +57,19 @@ class Report(Results):
                 lines = f"line {lines}"
             if len(broken) > 5:
                 lines += " and more"
-            told.append(f"{name} was changed by hand: the hash is another at {lines}")
+            texts.append(f"{name} was changed by hand: the hash is another at {lines}")
         end = self.plan.get("end", {})
         if not self.records.reach(end):
-            told.append(
+            texts.append(
                 f"{name} was changed by hand: it had {end['lines']} lines, the last of hash "
                 f"{end['hash']}"
             )
         out = len(self.records.notes)
         if out == 1:
-            told.append(f"1 line was taken out of {name} that held no trial")
+            texts.append(f"1 line was taken out of {name} that held no trial")
         elif out > 1:
-            told.append(f"{out} lines were taken out of {name} that held no trial")
-        return told
+            texts.append(f"{out} lines were taken out of {name} that held no trial")
+        return texts
 
     def _cautions_of_claims(self) -> list[str]:
         """Equal arms that could not differ."""
@@ -177,9 +177,9 @@ def report(
     Raises:
         OptionError: If there is no study.
     """
-    found = read(folder, summary, figure)
-    if summary or figure or not found.plan.get("own_page"):
-        found.save()
-    for text in found.cautions:
+    result = read(folder, summary, figure)
+    if summary or figure or not result.plan.get("own_page"):
+        result.save()
+    for text in result.cautions:
         warnings.warn(text, stacklevel=2)
-    return found
+    return result

@@ -107,11 +107,11 @@ class Row:
 
     @property
     def is_share(self) -> bool:
-        """Whether its scores are from 0 to 1."""
+        """True if its scores are from 0 to 1."""
         return METRICS[self.metric].is_share
 
     def may_leave(self, chance: float) -> bool:
-        """Whether no law keeps it there."""
+        """True if no law keeps its score at chance."""
         ceiling = self.prediction["ceiling"]
         return self.prediction["kind"] != "shuffled" and (ceiling is None or ceiling > chance)
 
@@ -235,27 +235,31 @@ class Results:
 
     @cached_property
     def ended(self) -> dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]]:
-        """Of each row the planned trials that have ended, with their records."""
-        found: dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+        """Planned trials that have ended, with their records, by row."""
+        by_row: dict[tuple[Any, ...], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
         for trial in self.plan["trials"]:
             if trial["key"] in self.records.of_key:
-                found.setdefault(_group(trial), []).append(
+                by_row.setdefault(_group(trial), []).append(
                     (trial, self.records.of_key[trial["key"]])
                 )
-        return found
+        return by_row
 
     def records_of(self, row: Row) -> list[dict[str, Any]]:
         """The trials of a row that have a number."""
-        return [one for _, one in self.ended.get(_group(vars(row)), []) if self._has_number(one)]
+        return [
+            record
+            for _, record in self.ended.get(_group(vars(row)), [])
+            if self._has_number(record)
+        ]
 
     @staticmethod
-    def _has_number(one: dict[str, Any]) -> bool:
+    def _has_number(record: dict[str, Any]) -> bool:
         """True if a trial was scored.
 
         The largest of logits that are NaN is the first class, and no answer.
         """
-        return one["state"] != "failed" and all(
-            one[name] is not None for name in METRICS if name in one
+        return record["state"] != "failed" and all(
+            record[name] is not None for name in METRICS if name in record
         )
 
     def with_test_set(self, row: Row, other: Row | None = None) -> Interval | None:
@@ -266,24 +270,24 @@ class Results:
         over_seeds = row.interval
         if other is not None:
             over_seeds = self.difference(row, other)
-        parts = [self._examples(one) for one in (row, other) if one is not None]
+        parts = [self._examples(of_row) for of_row in (row, other) if of_row is not None]
         if over_seeds is None or over_seeds.of != MEAN or any(part is None for part in parts):
             return None
-        right, asked = parts[0]
+        right, answers = parts[0]
         for of_other, _ in parts[1:]:
             right = right - of_other
-        return with_test_set(over_seeds, right, asked)
+        return with_test_set(over_seeds, right, answers)
 
     def _examples(self, row: Row) -> Any:
         """Right answers (examples,), means over trials, and answers; None where they are unknown."""
-        texts: list[Any] = [one.get("examples_right") for one in self.records_of(row)]
+        texts: list[Any] = [record.get("examples_right") for record in self.records_of(row)]
         if row.metric != "accuracy" or not texts or None in texts:
             return None
         counts = np.stack([read_examples(text) for text in texts])
         return counts[:, 0].mean(0), counts[0, 1]
 
     def fit(self, row: Row) -> Fit:
-        """What an arm reached on its training examples, by run."""
+        """The fits of an arm's runs to their training examples."""
         about = self.plan["comparisons"][row.comparison]
         colours = row.prediction.get("colours_in_training", row.prediction.get("colours", {}))
         runs = []
@@ -298,7 +302,7 @@ class Results:
 
     def probes(self, row: Row) -> dict[str, list[float]]:
         """Measurements in a row's trained models, means over trials: per layer or one number."""
-        trials = [one["probes"] for one in self.records_of(row) if one.get("probes")]
+        trials = [record["probes"] for record in self.records_of(row) if record.get("probes")]
         means: dict[str, list[float]] = {}
         for name in next(iter(trials), {}):
             values = [np.atleast_1d(trial[name]) for trial in trials if name in trial]
@@ -355,30 +359,30 @@ class Results:
         pairs = Pairs.of(self.differences(row, other), self._shared(row, other))
         return self.difference(row, other), effect_size(pairs.typical)
 
-    def difference(self, one: Row, other: Row) -> Interval | None:
+    def difference(self, row: Row, other: Row) -> Interval | None:
         """Mean and interval of :meth:`differences` of typical runs; None where there are none."""
-        pairs = Pairs.of(self.differences(one, other), self._shared(one, other))
+        pairs = Pairs.of(self.differences(row, other), self._shared(row, other))
         if pairs.differences:
-            return pairs.interval(_bounds(one))
+            return pairs.interval(_bounds(row))
         return None
 
-    def _shared(self, one: Row, other: Row) -> tuple[list[float], list[float]]:
+    def _shared(self, row: Row, other: Row) -> tuple[list[float], list[float]]:
         """Scores of two rows on the seeds that both have, higher is better; none of unlike ones."""
-        if one.metric != other.metric:
+        if row.metric != other.metric:
             return [], []
-        sign = METRICS[one.metric].sign
-        seeds = sorted(one.scores.keys() & other.scores.keys())
-        return [sign * one.scores[seed] for seed in seeds], [
+        sign = METRICS[row.metric].sign
+        seeds = sorted(row.scores.keys() & other.scores.keys())
+        return [sign * row.scores[seed] for seed in seeds], [
             sign * other.scores[seed] for seed in seeds
         ]
 
-    def differences(self, one: Row, other: Row) -> list[float]:
-        """Differences paired by seed, positive if ``one`` is better; none of unlike scores."""
-        return [better - worse for better, worse in zip(*self._shared(one, other), strict=True)]
+    def differences(self, row: Row, other: Row) -> list[float]:
+        """Differences paired by seed, positive if ``row`` is better; none of unlike scores."""
+        return [better - worse for better, worse in zip(*self._shared(row, other), strict=True)]
 
     @cached_property
     def claims(self) -> list[Claim]:
-        """As registered last."""
+        """Claims as registered last."""
         return [Claim(**claim) for claim in self.plan["registered"][-1]["claims"]]
 
     @property
@@ -393,7 +397,7 @@ class Results:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """What became of each claim."""
+        """The verdict on each claim."""
         rows = [self.rows_of(claim) for claim in self.claims]
         counts = [self._counts(claim, *pair) for claim, pair in zip(self.claims, rows, strict=True)]
         verdicts = judged(
@@ -410,13 +414,13 @@ class Results:
             for claim, pair, verdict in zip(self.claims, rows, verdicts, strict=True)
         ]
 
-    def _counts(self, claim: Claim, one: Row, other: Row) -> Shares | Steps | None:
+    def _counts(self, claim: Claim, row: Row, other: Row) -> Shares | Steps | None:
         """Runs that fit or solve, or steps, of a claim about them whose arms have runs."""
         if claim.of == SCORE:
             return None
         if claim.of == STEPS:
-            return self._steps(claim, one, other)
-        fits = (self.fit(one), self.fit(other))
+            return self._steps(claim, row, other)
+        fits = (self.fit(row), self.fit(other))
         if not all(fit.runs for fit in fits):
             return None
         counts = [fit.count(claim.of == SOLVING) for fit in fits]
@@ -426,49 +430,53 @@ class Results:
             verb = "fitted"
         return Shares(counts[0], fits[0].runs, counts[1], fits[1].runs, verb)
 
-    def _steps(self, claim: Claim, one: Row, other: Row) -> Steps | None:
+    def _steps(self, claim: Claim, row: Row, other: Row) -> Steps | None:
         """Steps of the seeds of both arms to the level of a claim; None where curves are missing."""
-        better = self._stretches(one, claim)
+        better = self._stretches(row, claim)
         worse = self._stretches(other, claim)
         if better is None or worse is None:
             return None
         seeds = sorted(better.keys() & worse.keys())
         if not seeds:
             return None
-        budget = min(one.steps, other.steps)
+        budget = min(row.steps, other.steps)
         runs = [
             Runs.of([of_arm[seed] for seed in seeds]).within(budget) for of_arm in (better, worse)
         ]
-        every = [record for row in (one, other) for record in self._curves(row)]
+        records = [*self._curves(row), *self._curves(other)]
         return Steps(
             runs[0],
             runs[1],
             budget,
-            max(map(points_apart, every)),
-            one.steps != other.steps,
+            max(map(points_apart, records)),
+            row.steps != other.steps,
         )
 
     def _curves(self, row: Row) -> list[dict[str, Any]]:
         """Trials of a row that ended without an error, those that diverged too."""
-        return [one for _, one in self.ended.get(_group(vars(row)), []) if one["state"] != "failed"]
+        return [
+            record
+            for _, record in self.ended.get(_group(vars(row)), [])
+            if record["state"] != "failed"
+        ]
 
     def _stretches(self, row: Row, claim: Claim) -> dict[int, list[Stretch | None]] | None:
         """By seed the stretch in which each drawing had the level of a claim; None without curves."""
-        found: dict[int, list[Stretch | None]] = {}
+        by_seed: dict[int, list[Stretch | None]] = {}
         for trial, record in self.ended.get(_group(vars(row)), []):
             if record["state"] == "failed":
                 continue
             if not record.get("curve"):
                 return None
             stretch = reached(record, claim.least, claim.curve)
-            found.setdefault(trial["seed"], []).append(stretch)
-        return {seed: of_seed for seed, of_seed in found.items() if len(of_seed) == row.draws}
+            by_seed.setdefault(trial["seed"], []).append(stretch)
+        return {seed: of_seed for seed, of_seed in by_seed.items() if len(of_seed) == row.draws}
 
     def _qualified(self, claim: Claim, rows: tuple[Row, Row], verdict: Verdict) -> Verdict:
         """A verdict with remarks; none where an arm did not fit."""
         remarks = (*verdict.remarks, *self._remarks(claim, *rows))
         if claim.of == STEPS and any(
-            not one.get("curve") for row in rows for one in self._curves(row)
+            not record.get("curve") for row in rows for record in self._curves(row)
         ):
             remarks = (*remarks, f"no training curves: {TOO_OLD}")
         measured = all(row.scores for row in rows)
@@ -537,10 +545,10 @@ class Results:
         scores: dict[int, list[float]] = {}
         answers = 0
         for trial, record in self.ended.get(_group(vars(row)), []):
-            found = record.get("groups", {}).get(group)
-            if trial["seed"] in row.scores and found is not None:
-                scores.setdefault(trial["seed"], []).append(found[row.metric])
-                answers = found["answers"]
+            part = record.get("groups", {}).get(group)
+            if trial["seed"] in row.scores and part is not None:
+                scores.setdefault(trial["seed"], []).append(part[row.metric])
+                answers = part["answers"]
         means = {seed: fmean(values) for seed, values in scores.items()}
         return replace(row, scores=means, answers=answers, bounded=[])
 
@@ -548,7 +556,7 @@ class Results:
         """Names of the parts of the test of its comparison."""
         return self.plan["comparisons"][row.comparison].get("groups", [])
 
-    def _remarks(self, claim: Claim, one: Row, other: Row) -> tuple[str, ...]:
+    def _remarks(self, claim: Claim, row: Row, other: Row) -> tuple[str, ...]:
         """Notes on two arms that could not differ, and on what was chosen after looking."""
         remarks = []
         if str(claim) in self.late:
@@ -556,13 +564,13 @@ class Results:
         if self.withdrawn:
             remarks.append(WITHDRAWN)
         remarks += self.plan["registered"][-1].get("looked", {}).get(str(claim), [])
-        if not claim.equal or not one.is_share:
+        if not claim.equal or not row.is_share:
             return tuple(remarks)
-        if one.scores and other.scores:
-            least = min(*one.scores.values(), *other.scores.values())
+        if row.scores and other.scores:
+            least = min(*row.scores.values(), *other.scores.values())
             if least >= 1 - claim.margin:
                 remarks.append(SATURATED)
-            if self.at_chance(one) and self.at_chance(other):
+            if self.at_chance(row) and self.at_chance(other):
                 remarks.append(AT_CHANCE)
         return tuple(remarks)
 
@@ -596,12 +604,12 @@ class Results:
         """Trials whose initial state or number of parameters differs from others of their seed."""
         starts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         unlike = []
-        for one in (one for row in self.rows for one in self.records_of(row)):
-            group = (one["comparison"], one["positions"], one["seed"])
-            start = (one["initial"], one["parameters"], one["position_parameters"])
+        for record in (record for row in self.rows for record in self.records_of(row)):
+            group = (record["comparison"], record["positions"], record["seed"])
+            start = (record["initial"], record["parameters"], record["position_parameters"])
             if starts.setdefault(group, start) != start:
                 unlike.append(
-                    f"{one['arm']} of {group} started as {start}, another arm as {starts[group]}"
+                    f"{record['arm']} of {group} started as {start}, another arm as {starts[group]}"
                 )
         return unlike
 
@@ -634,15 +642,15 @@ class Results:
 
     @property
     def failures(self) -> Iterator[str]:
-        """What went wrong in trials of the plan, one line each."""
-        for one in {
-            one["key"]: one for of_row in self.ended.values() for _, one in of_row
+        """Errors of trials of the plan, one line each."""
+        for record in {
+            record["key"]: record for of_row in self.ended.values() for _, record in of_row
         }.values():
-            if not self._has_number(one):
-                error = " ".join(one.get("error", "it diverged, and has no score").split())
-                yield f"{one['comparison']}, {one['arm']}, seed {one['seed']}: {error}"
+            if not self._has_number(record):
+                error = " ".join(record.get("error", "it diverged, and has no score").split())
+                yield f"{record['comparison']}, {record['arm']}, seed {record['seed']}: {error}"
 
     @property
     def cpu_hours(self) -> float:
-        """Of all trials on disk."""
-        return sum(one.get("cpu_s", 0.0) for one in self.records.of_key.values()) / 3600
+        """CPU hours of all trials on disk."""
+        return sum(record.get("cpu_s", 0.0) for record in self.records.of_key.values()) / 3600

@@ -43,9 +43,8 @@ from .report import Report, report
 from .results import Results
 from .trials import trials_of
 
-Say = Callable[[str], None]
 _OF_RUN = ("processes", "significance", "baseline")
-_SAID_EVERY = 30.0  # seconds between two lines, where there is no terminal
+_LINE_EVERY = 30.0  # seconds between two lines, where there is no terminal
 
 
 def run(
@@ -76,13 +75,13 @@ def run(
         readout: "mean" of the nodes, "token" (the first one, or ``token=``), "node": every node
             answers, or "edge": every edge that is asked, by both of its nodes.
         budgets: :class:`Budget`, or several: training examples, and steps, operations or time.
-        seeds: How often everything is done, paired: 6 or more for a verdict on one claim, 9 or more
-            on ten.
+        seeds: Number of repetitions of everything, paired: 6 or more for a verdict on one claim, 9
+            or more on ten.
         out: Folder of the results; that of another study is refused.
         model: Sizes of the encoder, the same for all arms; or :class:`CustomModel` for a module of
             your own.
-        training: How all arms are trained.
-        claims: What is predicted of the arms; judged in the report.
+        training: Settings of training, the same for all arms.
+        claims: Predictions about the arms; judged in the report.
         name: Of the study, as its page, its tables and the errors about its folder have it.
         pilot: Before the study, two seeds that it will not have, into ``out/pilot``; arms that do
             not fit are trained with 2, 4 and 8 times the batches. The report says at which budget
@@ -102,14 +101,14 @@ def run(
         ControlError: If a control is not what it claims to be, or arms did not start alike.
     """
     of_run = {name: options.pop(name) for name in _OF_RUN if name in options}
-    known = ("positions", "controls", "draws", "permutations", "token", "metric")
-    unknown = set(options) - set(known)
+    option_names = ("positions", "controls", "draws", "permutations", "token", "metric")
+    unknown = set(options) - set(option_names)
     if unknown:
         raise OptionError(
-            f"run takes no {', '.join(sorted(unknown))}; options are {', '.join(known)}"
+            f"run takes no {', '.join(sorted(unknown))}; options are {', '.join(option_names)}"
         )
-    given = {"budgets": budgets, "model": model, "training": training}
-    options |= {name: value for name, value in given.items() if value is not None}
+    arguments = {"budgets": budgets, "model": model, "training": training}
+    options |= {name: value for name, value in arguments.items() if value is not None}
     options |= {name: listed(options[name]) for name in ("budgets", "positions") if name in options}
     comparison = Comparison(name, arms, data, readout=readout, **options)
     study = Study(name, [comparison], claims, on_trial=on_trial)
@@ -158,22 +157,22 @@ def execute(
     ):
         take_out_refused(folder)
         records = Records(folder)
-        named = study.named()
-        identity = {name: comparison.identity() for name, comparison in named.items()}
+        by_name = study.by_name()
+        identity = {name: comparison.identity() for name, comparison in by_name.items()}
         before = read_plan(folder)
         if before is not None:
-            _check_same(folder, study, named, identity, before)
-        for name, comparison in named.items():
+            _check_same(folder, study, by_name, identity, before)
+        for name, comparison in by_name.items():
             if before:
                 comparison.costs = before["comparisons"].get(name, {}).get("costs", {})
             else:
                 comparison.costs = {}
         span = range(first, first + seeds)
-        found = _trained(study, span, folder, records, before, processes, baseline)
-        while pilot and _grown(found, named):
+        results = _trained(study, span, folder, records, before, processes, baseline)
+        while pilot and _grown(results, by_name):
             before = read_plan(folder)
-            found = _trained(study, span, folder, records, before, processes, baseline)
-        for comparison in named.values():
+            results = _trained(study, span, folder, records, before, processes, baseline)
+        for comparison in by_name.values():
             comparison.reset_budgets()
     report_of = report(folder, study.summary, study.figure)
     report_of.check_controls()
@@ -190,17 +189,17 @@ def _trained(
     baseline: bool | None,
 ) -> Results:
     """Plan a study, train what is missing, and read its numbers."""
-    named = study.named()
-    identity = {name: comparison.identity() for name, comparison in named.items()}
+    by_name = study.by_name()
+    identity = {name: comparison.identity() for name, comparison in by_name.items()}
     trials = [
         trial
-        for comparison in named.values()
+        for comparison in by_name.values()
         for trial in trials_of(comparison, len(seeds), seeds.start)
     ]
     trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
-    plan = planned(study, named, identity, trials, seeds, records, before, baseline)
+    plan = planned(study, by_name, identity, trials, seeds, records, before, baseline)
     write_plan(folder, plan)
-    if not any(comparison.alone for comparison in named.values()):  # else they have been said
+    if not any(comparison.alone for comparison in by_name.values()):  # else they have been said
         texts = [text for about in plan["comparisons"].values() for text in about["warnings"]]
         _warn(texts, folder)
     _train(study, trials, records, processes)
@@ -209,37 +208,37 @@ def _trained(
     return Results(folder, plan, records)
 
 
-def _grown(found: Results, named: dict[str, Comparison]) -> bool:
+def _grown(results: Results, by_name: dict[str, Comparison]) -> bool:
     """True if arms of a pilot did not fit and a larger budget was added, for these arms alone."""
     grown = False
-    for name, arms in unfit(found).items():
-        if may_grow(found, name):
-            named[name].double(arms)
+    for name, arms in unfit(results).items():
+        if may_grow(results, name):
+            by_name[name].double(arms)
             grown = True
     return grown
 
 
-def _warn(told: list[str], folder: Path) -> None:
-    """Of arms that cannot depend on all that they are asked about, before they are trained."""
-    if told:
-        more = f"; {len(told) - 1} more are in {folder / PLAN}" * (len(told) > 1)
-        warnings.warn(f"{told[0]}{more}", stacklevel=3)
+def _warn(texts: list[str], folder: Path) -> None:
+    """Warn of arms that cannot depend on all that they are asked about, before training."""
+    if texts:
+        more = f"; {len(texts) - 1} more are in {folder / PLAN}" * (len(texts) > 1)
+        warnings.warn(f"{texts[0]}{more}", stacklevel=3)
 
 
 def _processes(study: Study, processes: int | None) -> int:
     """The number of processes; none by default where others could not import a custom model."""
-    here = [
+    local = [
         c.name
         for c in study.comparisons
         if isinstance(c.model, CustomModel) and not c.model.can_travel
     ]
     if processes is None:
-        if here:
+        if local:
             return 0
         return cores()
-    if whole(processes, "processes", 0) and here:
+    if whole(processes, "processes", 0) and local:
         raise OptionError(
-            f"processes={processes} must import what makes the model of {', '.join(here)}, which "
+            f"processes={processes} must import what makes the model of {', '.join(local)}, which "
             "stands in the program that runs, or within a function; put it into a file of its own, "
             "or give processes=0"
         )
@@ -247,7 +246,7 @@ def _processes(study: Study, processes: int | None) -> int:
 
 
 def folder_of(study: str, out: Any) -> Path:
-    """Where a study's results are to be.
+    """The folder of a study's results.
 
     Raises:
         OptionError: If it is no folder, or holds something else.
@@ -278,7 +277,7 @@ def folder_of(study: str, out: Any) -> Path:
 def _check_same(
     folder: Path,
     study: Study,
-    named: dict[str, Comparison],
+    by_name: dict[str, Comparison],
     identity: dict[str, str],
     before: dict[str, Any],
 ) -> None:
@@ -289,9 +288,11 @@ def _check_same(
             f"out: {folder} holds a study {study.name!r} of other data, another readout, model or "
             f"training ({', '.join(other) or 'other comparisons'}); give another folder"
         )
-    for name, comparison in named.items():
-        was = before["comparisons"].get(name, {}).get("graphs", {})
-        other = [arm for arm, edges in comparison.edges.items() if was.get(arm, edges) != edges]
+    for name, comparison in by_name.items():
+        edges_before = before["comparisons"].get(name, {}).get("graphs", {})
+        other = [
+            arm for arm, edges in comparison.edges.items() if edges_before.get(arm, edges) != edges
+        ]
         if other:
             raise OptionError(
                 f"out: {folder} has other graphs by the name of {', '.join(other)}; give other "
@@ -307,11 +308,15 @@ def _train(study: Study, trials: list[Trial], records: Records, processes: int) 
 
         def done(trial: Trial, answer: dict[str, Any]) -> None:
             at = datetime.now(UTC).isoformat(timespec="seconds")
-            told = {**asdict(trial), "at": at, "elapsed_s": round(time.monotonic() - start, 1)}
-            record = {**answer, **told}  # no process says which trial it ran
+            about_trial = {
+                **asdict(trial),
+                "at": at,
+                "elapsed_s": round(time.monotonic() - start, 1),
+            }
+            record = {**answer, **about_trial}  # no process says which trial it ran
             if fault := fault_of(plain(json.dumps(record, default=as_json))):
                 record = {"state": "failed", "error": f"its process gave something that is {fault}"}
-            records.append({**told, **record})
+            records.append({**about_trial, **record})
             if study.on_trial is not None:
                 try:
                     study.on_trial(dict(records.of_key[trial.key]))
@@ -323,7 +328,7 @@ def _train(study: Study, trials: list[Trial], records: Records, processes: int) 
             advance(sum(t.key == trial.key for t in trials), records.failures)
 
         if missing:
-            run_all(study.named(), list(missing.values()), done, processes)
+            run_all(study.by_name(), list(missing.values()), done, processes)
 
 
 @contextmanager
@@ -348,14 +353,14 @@ def progress(total: int, before: int) -> Iterator[Callable[[int, int], None]]:
             if update is not None:
                 update("trials", number / max(1, total), words)
             elif (
-                time.monotonic() - last > _SAID_EVERY and number < total and sys.stderr is not None
+                time.monotonic() - last > _LINE_EVERY and number < total and sys.stderr is not None
             ):
                 # the first trials end together
                 if number > before + 2:
-                    told = f"{words}, {left}"
+                    line = f"{words}, {left}"
                 else:
-                    told = words
-                print(told, file=sys.stderr, flush=True)
+                    line = words
+                print(line, file=sys.stderr, flush=True)
                 last = time.monotonic()
 
         advance(0, 0)

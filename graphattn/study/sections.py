@@ -69,11 +69,11 @@ _EFFECT = (
 
 
 def page_of(results: Results, cautions: list[str]) -> Page:
-    """All that there is to say about a study.
+    """The page of a study's report.
 
     Args:
         results: Its numbers.
-        cautions: What makes all else worth less.
+        cautions: Faults of the study, shown as warnings.
     """
     sections = [
         Section("Predicted before training", [_registered(results), *_predictions(results)]),
@@ -101,7 +101,7 @@ def page_of(results: Results, cautions: list[str]) -> Page:
 
 
 def _opening(results: Results, cautions: list[str]) -> list[Block]:
-    """What was run, warnings, and what the study says of itself."""
+    """Counts of trials, warnings, and the study's own text and summary."""
     counts = results.counts
     blocks: list[Block] = [f"Trials: {trials_of(results)}; seeds: {results.plan['seeds']}, paired."]
     blocks += [f"**Warning:** {verbatim(text)}." for text in cautions]
@@ -132,9 +132,9 @@ def _opening(results: Results, cautions: list[str]) -> list[Block]:
 def _registered(results: Results) -> str:
     lines = []
     before: dict[str, Any] | None = None
-    for one in results.plan["registered"]:
-        lines.append(_registration(one, before))
-        before = one
+    for entry in results.plan["registered"]:
+        lines.append(_registration(entry, before))
+        before = entry
     warnings = [
         text for about in results.plan["comparisons"].values() for text in about["warnings"]
     ]
@@ -144,25 +144,27 @@ def _registered(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _registration(one: dict[str, Any], before: dict[str, Any] | None) -> str:
-    """What was claimed at one time, and what had changed."""
-    if one["claims"]:
-        words = [count_of(len(one["claims"]), "claim")]
+def _registration(entry: dict[str, Any], before: dict[str, Any] | None) -> str:
+    """A registration of claims, with what had changed since the one before."""
+    if entry["claims"]:
+        words = [count_of(len(entry["claims"]), "claim")]
     else:
         words = ["no order of arms is claimed"]
-    if "seeds" in one:
-        words.append(count_of(one["seeds"], "seed"))
+    if "seeds" in entry:
+        words.append(count_of(entry["seeds"], "seed"))
     if before is not None:
         trained = before.get("spent")
-        if trained is not None and trained != one["spent"]:
+        if trained is not None and trained != entry["spent"]:
             words.append("other positions or budgets")
-    if one.get("withdrawn"):
-        words.append(f"{len(one['withdrawn'])} withdrawn after looking")
+    if entry.get("withdrawn"):
+        words.append(f"{len(entry['withdrawn'])} withdrawn after looking")
     if before is None:
         did = "Registered"
     else:
         did = "Changed"
-    return f"{did} {one['at']}, with {one['trials_on_disk']} trials on disk: {', '.join(words)}."
+    return (
+        f"{did} {entry['at']}, with {entry['trials_on_disk']} trials on disk: {', '.join(words)}."
+    )
 
 
 def trials_of(results: Results) -> str:
@@ -174,11 +176,11 @@ def trials_of(results: Results) -> str:
     return f"{counts['planned']} planned, {done}, {counts['failed']} failed"
 
 
-def count_of(number: int, what: str) -> str:
+def count_of(number: int, noun: str) -> str:
     """A number of things in words."""
     if number == 1:
-        return f"{number} {what}"
-    return f"{number} {what}s"
+        return f"{number} {noun}"
+    return f"{number} {noun}s"
 
 
 def _named(results: Results, comparison: str, arm: str) -> str:
@@ -187,11 +189,11 @@ def _named(results: Results, comparison: str, arm: str) -> str:
     return verbatim(f"{comparison}: {arm}")
 
 
-def _every(results: Results) -> list[tuple[str, str, dict[str, Any]]]:
+def _predicted_arms(results: Results) -> list[tuple[str, str, dict[str, Any]]]:
     return [
-        (comparison, arm, told)
+        (comparison, arm, prediction)
         for comparison, about in results.plan["comparisons"].items()
-        for arm, told in about["arms"].items()
+        for arm, prediction in about["arms"].items()
     ]
 
 
@@ -204,21 +206,22 @@ def _formatted(value: float | None, form: str) -> str:
 
 def _predictions(results: Results) -> list[Block]:
     rows = []
-    for comparison, arm, told in _every(results):
+    for comparison, arm, prediction in _predicted_arms(results):
         about = results.plan["comparisons"][comparison]
         # what each answer needs
-        is_known = about["readout"] != "node" or about["arms"][told["of"]]["law"]
+        is_known = about["readout"] != "node" or about["arms"][prediction["of"]]["law"]
         if is_known:
-            reached = f"{told['reached']:.1%}"
+            reached = f"{prediction['reached']:.1%}"
         else:
             reached = "-"
         rows.append(
             [
                 _named(results, comparison, arm),
-                f"{told['depends_on_least']:g} to {told['depends_on_most']:g} of {told['nodes']:g}",
+                f"{prediction['depends_on_least']:g} to {prediction['depends_on_most']:g} of "
+                f"{prediction['nodes']:g}",
                 reached,
-                _formatted(told["layers_needed"], "g"),
-                _ceiling(told, about["positions"], about["metric"]),
+                _formatted(prediction["layers_needed"], "g"),
+                _ceiling(prediction, about["positions"], about["metric"]),
             ]
         )
     head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
@@ -238,20 +241,20 @@ def _predictions(results: Results) -> list[Block]:
     return [Table(head, rows), note]
 
 
-def _ceiling(told: dict[str, Any], positions: Sequence[str], metric: str) -> str:
+def _ceiling(prediction: dict[str, Any], positions: Sequence[str], metric: str) -> str:
     """The ceilings of an arm, by law and by colours, and that it is a bag of nodes if it is one."""
     by_colours = "{:.3f} by colours"
     if METRICS[metric].sign < 0:
         by_colours = "at least {:.3f} by colours"
-    if told["kind"] in DRAWN:
+    if prediction["kind"] in DRAWN:
         by_colours += ", first drawing"
     words = []
-    if told["ceiling"] is not None:
-        words.append(f"{told['ceiling']:.3f}")
-    colours = told.get("colours", {})
+    if prediction["ceiling"] is not None:
+        words.append(f"{prediction['ceiling']:.3f}")
+    colours = prediction.get("colours", {})
     for of_positions, share in colours.items():
         words.append(_if_several(by_colours.format(share), of_positions, positions))
-    if told["bag"] and "none" in positions:
+    if prediction["bag"] and "none" in positions:
         words.append(_if_several("a bag of nodes", "none", positions))
     return ", ".join(words) or "-"
 
@@ -264,7 +267,7 @@ def _if_several(text: str, of_positions: str, positions: Sequence[str]) -> str:
 
 
 def _recipe(results: Results) -> str:
-    """On what, what and how, once for all comparisons that have it alike."""
+    """Data, model and training, once for all comparisons that have them alike."""
     lines: dict[str, list[str]] = {}
     for comparison, about in results.plan["comparisons"].items():
         for line in (
@@ -283,10 +286,10 @@ def _recipe(results: Results) -> str:
     return "\n".join(items)
 
 
-def _values(given: dict[str, Any]) -> str:
+def _values(arguments: dict[str, Any]) -> str:
     """Arguments that are given, by name."""
     words = []
-    for name, value in given.items():
+    for name, value in arguments.items():
         if isinstance(value, str):
             words.append(f"{name} {verbatim(value)}")
         elif value is not None:
@@ -342,21 +345,21 @@ def _measured(results: Results) -> list[Block]:
         blocks.append(_LIMIT)
     if shown["g_z [95 %]"]:
         blocks.append(f"*g_z*: {_EFFECT}")
-    blocks.append(_what_intervals_hold(results))
+    blocks.append(_notes_on_intervals(results))
     return blocks
 
 
-def _what_intervals_hold(results: Results) -> str:
-    """What the intervals of scores are of, and whether they include the test set."""
+def _notes_on_intervals(results: Results) -> str:
+    """Notes on what intervals of scores are of, and whether they include the test set."""
     words = [
         "Intervals are 95 % t intervals of the mean over seeds, which draw the start and the "
         "batches; of fewer than 3 seeds none. Of runs that fall into two groups, as some collapse, "
         "the median of all and its exact interval, from 6 seeds on."
     ]
-    drawn = {name: about.get("test") for name, about in results.plan["comparisons"].items()}
+    tests = {name: about.get("test") for name, about in results.plan["comparisons"].items()}
     for test, meaning in _TESTS.items():
-        names = [name for name, one in drawn.items() if one == test]
-        if names and len(names) < len(drawn):
+        names = [name for name, kind in tests.items() if kind == test]
+        if names and len(names) < len(tests):
             words.append(f"{verbatim('; '.join(names))}: {meaning}")
         elif names:
             words.append(f"{meaning[:1].upper()}{meaning[1:]}")
@@ -384,7 +387,7 @@ def _by_group(results: Results) -> list[Block]:
 
 
 def _cells(results: Results, row: Row, score: str) -> dict[str, str]:
-    """What is said of a row, by column."""
+    """The cells of a row, by column."""
     difference, effect = results.beside_all_pairs(row)
     laws = {None: "", True: "holds", False: "**above its ceiling**"}
     counts = ((AT_LIMIT, row.capped), ("failed", row.failed))
@@ -405,7 +408,7 @@ def _cells(results: Results, row: Row, score: str) -> dict[str, str]:
 
 
 def _fits(results: Results) -> list[Block]:
-    """What every arm reached on its training examples, and the class of its runs."""
+    """Scores and losses of every arm on its training examples, and the classes of its runs."""
     rows = []
     for row in results.rows:
         fit = results.fit(row)
@@ -451,23 +454,23 @@ def _of_fit(results: Results) -> list[str]:
     return [f"{score} in training", f"last loss, {loss} (a guess)"]
 
 
-def _or_dash(found: Interval | None) -> str:
-    if found is None:
+def _or_dash(interval: Interval | None) -> str:
+    if interval is None:
         return "-"
-    return str(found)
+    return str(interval)
 
 
-def _ends(found: Interval | None) -> str:
+def _ends(interval: Interval | None) -> str:
     """The ends of an interval whose estimate stands beside it."""
-    if found is None:
+    if interval is None:
         return "-"
-    return f"[{found.low:.3f}, {found.high:.3f}]"
+    return f"[{interval.low:.3f}, {interval.high:.3f}]"
 
 
-def _effect(found: Interval | None) -> str:
-    if found is None:
+def _effect(interval: Interval | None) -> str:
+    if interval is None:
         return "-"
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 def _steps(results: Results, row: Row) -> str:
@@ -478,7 +481,7 @@ def _steps(results: Results, row: Row) -> str:
 
 
 def pilot_blocks(results: Results) -> list[Block]:
-    """What a pilot is, and seeds for differences."""
+    """Blocks on a pilot: the budget at which each arm fits, and seeds for differences."""
     if results.claims:
         claims = count_of(len(results.claims), "claim")
     else:
@@ -518,9 +521,11 @@ def pilot_blocks(results: Results) -> list[Block]:
 
 
 def _rates(results: Results, row: Row) -> str:
-    """Which of several rates were taken, of how many trials."""
-    taken = Counter(one["rate"] for one in results.records_of(row) if one.get("validation"))
-    return ", ".join(f"{rate:g} ({count})" for rate, count in sorted(taken.items()))
+    """Learning rates that were taken, with the number of trials of each."""
+    counts = Counter(
+        record["rate"] for record in results.records_of(row) if record.get("validation")
+    )
+    return ", ".join(f"{rate:g} ({count})" for rate, count in sorted(counts.items()))
 
 
 def _budgets(results: Results) -> list[Block]:
@@ -559,11 +564,11 @@ def _costs(results: Results) -> list[list[str]]:
             arm = row.arm
         cost = about["costs"][equal][row.positions][arm]
         if equal == "operations":
-            told = f"{cost:,.0f} operations"
+            cost_text = f"{cost:,.0f} operations"
         else:
-            told = f"{1e3 * cost:.2f} ms"
+            cost_text = f"{1e3 * cost:.2f} ms"
         name = _named(results, row.comparison, row.arm)
-        rows.append([name, row.positions, equal, told, f"{row.steps:,}"])
+        rows.append([name, row.positions, equal, cost_text, f"{row.steps:,}"])
     return rows
 
 
@@ -590,7 +595,7 @@ def _claims(results: Results) -> list[Block]:
 
 
 def _notes_of_claims(results: Results) -> list[str]:
-    """What the words and numbers of verdicts mean, of those that are on the page."""
+    """Notes on the words and numbers of verdicts that are on the page."""
     kinds = {claim.of for claim in results.claims}
     used = {verdict.verdict for verdict in results.verdicts}
     notes = [f"*{word}*: {meaning}." for word, meaning in VERDICTS.items() if word in used]
@@ -615,13 +620,13 @@ def _notes_of_claims(results: Results) -> list[str]:
 
 
 def _drawn(results: Results) -> list[Block]:
-    """What drawn controls keep of their arms, and how much drawings differ."""
+    """Properties that drawn controls keep of their arms, and deviations of drawings."""
     rows = []
     for row in results.rows:
-        told = row.prediction
-        if told["kind"] not in DRAWN or not row.scores:
+        prediction = row.prediction
+        if prediction["kind"] not in DRAWN or not row.scores:
             continue
-        of_arm = results.plan["comparisons"][row.comparison]["arms"][told["of"]]
+        of_arm = results.plan["comparisons"][row.comparison]["arms"][prediction["of"]]
         spread = None
         if len(row.scores) > 1:
             spread = stdev(row.scores.values())
@@ -630,8 +635,8 @@ def _drawn(results: Results) -> list[Block]:
                 _named(results, row.comparison, row.arm),
                 row.positions,
                 _examples(row.examples),
-                ", ".join(told.get("keeps") or ["-"]),
-                f"{told['depends_on_mean']:.1f} ({of_arm['depends_on_mean']:.1f})",
+                ", ".join(prediction.get("keeps") or ["-"]),
+                f"{prediction['depends_on_mean']:.1f} ({of_arm['depends_on_mean']:.1f})",
                 f"{row.draws}",
                 _formatted(row.of_draws, ".3f"),
                 _formatted(spread, ".3f"),
@@ -653,23 +658,23 @@ def _drawn(results: Results) -> list[Block]:
 def _controls(results: Results) -> str:
     lines = []
     for name, about in results.plan["comparisons"].items():
-        for what, value in about["checks"].items():
+        for check, value in about["checks"].items():
             if value is True:
-                told = "yes"
+                result = "yes"
             else:
-                told = f"{value:.1e}"
-            lines.append(f"* {_named(results, name, what)}: {told}")
+                result = f"{value:.1e}"
+            lines.append(f"* {_named(results, name, check)}: {result}")
     if len(lines) > _CHECKS + 2:
         lines = [*lines[:_CHECKS], f"* and {len(lines) - _CHECKS} more like these"]
     for row in results.rows:
         if row.prediction["kind"] == "shuffled" and row.scores:
             if row.holds:
-                said = "at chance"
+                outcome = "at chance"
             else:
-                said = "**above chance**"
+                outcome = "**above chance**"
             lines.append(
-                f"* {_named(results, row.comparison, row.arm)}, positions {row.positions}: {said}, "
-                f"{row.interval} (chance {row.prediction['ceiling']:.3f}, sd of a seed "
+                f"* {_named(results, row.comparison, row.arm)}, positions {row.positions}: "
+                f"{outcome}, {row.interval} (chance {row.prediction['ceiling']:.3f}, sd of a seed "
                 f"{row.deviation:.3f})"
             )
     if results.unlike:
@@ -686,22 +691,22 @@ def _controls(results: Results) -> str:
 def _covariates(results: Results) -> list[Block]:
     universal = {True: "yes", False: "no", None: "open"}
     rows = []
-    for comparison, arm, told in _every(results):
-        if told["kind"] == "shuffled":
+    for comparison, arm, prediction in _predicted_arms(results):
+        if prediction["kind"] == "shuffled":
             continue
         rows.append(
             [
                 _named(results, comparison, arm),
-                f"{told['edges']:,g}",
-                f"{told['degree_least']:g} to {told['degree_most']:g}",
-                _formatted(told["spectral_gap"], ".3f"),
-                _conductance(told),
-                _formatted(told.get("mean_resistance"), ".3g"),
-                f"{told['roots']:g}",
-                f"{told['strong_components']:g}",
-                universal[told["universal"]],
-                _formatted(told["homophily"], ".2f"),
-                _formatted(told["operations"], ",.0f"),
+                f"{prediction['edges']:,g}",
+                f"{prediction['degree_least']:g} to {prediction['degree_most']:g}",
+                _formatted(prediction["spectral_gap"], ".3f"),
+                _conductance(prediction),
+                _formatted(prediction.get("mean_resistance"), ".3g"),
+                f"{prediction['roots']:g}",
+                f"{prediction['strong_components']:g}",
+                universal[prediction["universal"]],
+                _formatted(prediction["homophily"], ".2f"),
+                _formatted(prediction["operations"], ",.0f"),
             ]
         )
     head = ["arm", "edges", "in-degrees", "spectral gap", "conductance", "mean resistance", "roots"]
@@ -721,9 +726,9 @@ def _covariates(results: Results) -> list[Block]:
     return [Table(head, rows), note]
 
 
-def _conductance(told: dict[str, Any]) -> str:
+def _conductance(prediction: dict[str, Any]) -> str:
     """A number, or both of its bounds."""
-    low, high = (told.get(f"conductance_{end}") for end in ("least", "most"))
+    low, high = (prediction.get(f"conductance_{end}") for end in ("least", "most"))
     if low is None or high is None:
         return "-"
     if isclose(low, high):
@@ -775,9 +780,9 @@ def _made_by(results: Results) -> list[Block]:
         f"{name} {version}" for name, version in machine["versions"].items() if version
     )
     where = f"{verbatim(machine['processor'])}, {machine['cores']} cores, {machine['date']}"
-    kept = results.records
+    records = results.records
     chain = (
-        f"{kept.path.name} has {count_of(len(kept.chain), 'line')}, the last of hash "
-        f"{kept.last or '-'}"
+        f"{records.path.name} has {count_of(len(records.chain), 'line')}, the last of hash "
+        f"{records.last or '-'}"
     )
     return [*blocks, f"{where}; {results.cpu_hours:.2f} CPU hours; {versions}; {chain}."]

@@ -158,7 +158,7 @@ def iqm_interval(
     low = math.nan
     high = math.nan
     if seeds >= STRATUM:
-        found = bootstrap(
+        ends = bootstrap(
             samples,
             _difference_of_iqm,
             n_resamples=draws,
@@ -166,8 +166,8 @@ def iqm_interval(
             vectorized=True,
             rng=np.random.default_rng(0),
         ).confidence_interval
-        low = float(found.low)
-        high = float(found.high)
+        low = float(ends.low)
+        high = float(ends.high)
     return Interval(value, low, high, seeds, IQM)
 
 
@@ -240,12 +240,12 @@ def seeds_needed(difference: float, deviation: float, claims: int = 1, power: fl
     power = number(power, "power", "a number in [0.5, 1)", lambda x: 0.5 <= x < 1)
     least = next(n for n in range(2, 64) if level > 2.0 ** (1 - n))
 
-    def found(n: int) -> float:
+    def found_with(n: int) -> float:
         beyond = t.ppf(1 - level / 2, n - 1)
         return float(nct.sf(beyond, n - 1, effect * math.sqrt(n)))
 
     n = max(least, int(((norm.ppf(1 - level / 2) + norm.ppf(power)) / effect) ** 2))
-    while found(n) < power:
+    while found_with(n) < power:
         n += 1
     return n
 
@@ -279,7 +279,7 @@ def _signs(n: int) -> np.ndarray:
 
 
 def least_p(seeds: int) -> float:
-    """What :func:`sign_flip` gives at least."""
+    """The least p of :func:`sign_flip`."""
     if seeds <= EXACT:
         return 2.0 ** (1 - seeds)
     return 1 / (_DRAWN + 1)

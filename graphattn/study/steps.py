@@ -48,7 +48,7 @@ class Ratio(Interval):
 
 @dataclass(frozen=True)
 class Runs:
-    """When each run of an arm had a score.
+    """Batches after which runs of an arm had a score.
 
     Args:
         by: Last batch of the first stretch of its training curve that had it; infinite if none did.
@@ -64,7 +64,11 @@ class Runs:
         by = []
         after = []
         for stretches in drawings:
-            ends = [(float(one.last), float(one.first)) for one in stretches if one is not None]
+            ends = [
+                (float(stretch.last), float(stretch.first))
+                for stretch in stretches
+                if stretch is not None
+            ]
             never = [(math.inf, math.inf)] * (len(stretches) - len(ends))
             last, first = median_high(ends + never)
             by.append(last)
@@ -74,8 +78,13 @@ class Runs:
     def within(self, budget: int) -> "Runs":
         """The same runs, had they ended after so many batches."""
         inside = [step <= budget for step in self.by]
-        by = [step if one else math.inf for step, one in zip(self.by, inside, strict=True)]
-        after = [step if one else math.inf for step, one in zip(self.after, inside, strict=True)]
+        by = [
+            step if is_inside else math.inf for step, is_inside in zip(self.by, inside, strict=True)
+        ]
+        after = [
+            step if is_inside else math.inf
+            for step, is_inside in zip(self.after, inside, strict=True)
+        ]
         return Runs(tuple(by), tuple(after))
 
     def __len__(self) -> int:
@@ -206,7 +215,7 @@ class _Shifts:
         )
 
     @cached_property
-    def tried(self) -> np.ndarray:
+    def shifts(self) -> np.ndarray:
         """Shifts at which ranks change, at odd places, and between any two of them."""
         first = np.append(self.better[np.isfinite(self.better)], self.end)
         second = np.append(self.worse[np.isfinite(self.worse)], self.end)
@@ -233,10 +242,10 @@ class _Shifts:
     def _first(self, holds: Callable[[_Ranks], bool]) -> int:
         """Number of the first shift tried at which a condition holds, that then holds on."""
         low = 0
-        high = len(self.tried)
+        high = len(self.shifts)
         while low < high:
             middle = (low + high) // 2
-            if holds(self.at(float(self.tried[middle]))):
+            if holds(self.at(float(self.shifts[middle]))):
                 high = middle
             else:
                 low = middle + 1
@@ -246,13 +255,13 @@ class _Shifts:
         """Lower end of the stretch of shifts in which one was tried."""
         if place == 0:
             return -math.inf
-        return float(self.tried[place - 1 + place % 2])
+        return float(self.shifts[place - 1 + place % 2])
 
     def _above(self, place: int) -> float:
         """Upper end of it."""
-        if place == len(self.tried) - 1:
+        if place == len(self.shifts) - 1:
             return math.inf
-        return float(self.tried[place + 1 - place % 2])
+        return float(self.shifts[place + 1 - place % 2])
 
 
 def _rank_test(first: np.ndarray, second: np.ndarray) -> _Ranks:

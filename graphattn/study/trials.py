@@ -18,8 +18,8 @@ def steps_of(comparison: Comparison, arm: str, positions: str, budget: Budget) -
     """Batches of an arm, so that all spend as much as the costliest."""
     if budget.equal == "steps":
         return budget.steps
-    known = measured(comparison, budget.equal)[positions]
-    return round(budget.steps * max(known.values()) / known[comparison.read_by(arm)])
+    costs = measured(comparison, budget.equal)[positions]
+    return round(budget.steps * max(costs.values()) / costs[comparison.read_by(arm)])
 
 
 def trials_of(comparison: Comparison, seeds: int, first: int = 0) -> Iterator[Trial]:
@@ -33,7 +33,7 @@ def trials_of(comparison: Comparison, seeds: int, first: int = 0) -> Iterator[Tr
                 for positions in comparison.positions:
                     for number, budget in budgets:
                         steps = steps_of(comparison, name, positions, budget)
-                        what = [
+                        key_values = [
                             *base,
                             edges,
                             positions,
@@ -42,9 +42,9 @@ def trials_of(comparison: Comparison, seeds: int, first: int = 0) -> Iterator[Tr
                             seed,
                             kind == "shuffled",
                         ]
-                        given = (positions, budget.examples, steps, seed, draw)
-                        key = short_hash(what)
-                        yield Trial(comparison.name, name, kind, of, *given, key, number)
+                        arguments = (positions, budget.examples, steps, seed, draw)
+                        key = short_hash(key_values)
+                        yield Trial(comparison.name, name, kind, of, *arguments, key, number)
 
 
 def _budgets_of(comparison: Comparison, name: str, kind: str) -> list[tuple[int, Budget]]:
@@ -60,7 +60,7 @@ def _budgets_of(comparison: Comparison, name: str, kind: str) -> list[tuple[int,
 
 
 def _versions() -> list[str | None]:
-    """Of the packages that compute, and of the code that trains, as :func:`syntax_of` has it."""
+    """Versions of the packages that compute, and a hash of the code that trains, in its syntax."""
     folder = Path(__file__).parent
     code = "\n".join(syntax_of((folder / name).read_text(encoding="utf-8")) for name in _CODE)
     digest = hashlib.sha256(code.encode()).hexdigest()

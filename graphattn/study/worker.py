@@ -18,7 +18,7 @@ def _unpickled(path: str) -> Any:
     return pickle.loads(Path(path).read_bytes())
 
 
-def tried(comparison: Any, graphs: Any, trial: Any) -> dict[str, Any]:
+def run_trial(comparison: Any, graphs: Any, trial: Any) -> dict[str, Any]:
     """The numbers of a trial, on one thread; a trial that fails is recorded as a result."""
     import torch
 
@@ -42,10 +42,10 @@ def failed(error: Exception) -> dict[str, Any]:
     except Exception:
         text = ""
     if text:
-        named = f"{type(error).__name__}: {text}"
+        words = f"{type(error).__name__}: {text}"
     else:
-        named = type(error).__name__
-    return {"state": "failed", "error": f"{named} ({Path(where.filename).name}:{where.lineno})"}
+        words = type(error).__name__
+    return {"state": "failed", "error": f"{words} ({Path(where.filename).name}:{where.lineno})"}
 
 
 def serve() -> None:
@@ -64,7 +64,7 @@ def serve() -> None:
         task = json.loads(tasks.get())
         try:
             graphs, trial = pickle.loads(Path(task["trial"]).read_bytes())
-            answer = tried(_unpickled(task["comparison"]), graphs, trial)
+            answer = run_trial(_unpickled(task["comparison"]), graphs, trial)
         except Exception as error:  # what the comparison is made of cannot be imported here
             answer = failed(error)
         answers.write(json.dumps(answer) + "\n")

@@ -13,7 +13,7 @@ import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
 from graphattn.study import baseline
-from graphattn.study.baseline import features_of, methods, scores, wanted
+from graphattn.study.baseline import features_of, has_baseline, methods, scores
 from graphattn.study.brief import brief
 
 WINDOW = {"window": ga.graphs.sliding_window(N, 3, causal=False)}
@@ -50,7 +50,7 @@ def test_numbers_have_ridge_regression_and_a_forest_in_the_study_s_score():
     targets = 7 + 100 * (x.flatten(1) @ weights + noise)
     for metric in ("r2", "mae"):
         about = tiny_comparison(WINDOW, tiny_data(inputs=x, targets=targets), metric=metric)
-        assert wanted(about, None)
+        assert has_baseline(about, None)
         found = scores(about, range(2))
         assert tuple(found) == methods(about.data) == ("ridge regression", "forest")
         train, test = (part.numpy() for part in about.data.split(1, None))
@@ -105,16 +105,16 @@ def test_a_training_set_of_one_class_has_that_for_a_guess(monkeypatch):
 
 def test_small_tables_have_baselines_by_default_and_others_on_demand():
     tokens = tiny_comparison(WINDOW, tiny_data())
-    assert wanted(tiny_comparison(WINDOW, table()), None)
-    assert not wanted(tiny_comparison(WINDOW, table()), False)
-    assert not wanted(tokens, None)
-    assert wanted(tokens, True)
+    assert has_baseline(tiny_comparison(WINDOW, table()), None)
+    assert not has_baseline(tiny_comparison(WINDOW, table()), False)
+    assert not has_baseline(tokens, None)
+    assert has_baseline(tokens, True)
     of_nodes = tiny_data(targets=torch.randint(3, (SAMPLES, N)))
     asked = tiny_comparison(WINDOW, of_nodes, readout="node")
     with pytest.raises(OptionError, match=r"baseline of c needs targets of each sample .* 'node'"):
-        wanted(asked, True)
+        has_baseline(asked, True)
     with pytest.raises(OptionError, match=r"baseline of c needs .* other than bits, got"):
-        wanted(tiny_comparison(WINDOW, table(), metric="bits"), True)
+        has_baseline(tiny_comparison(WINDOW, table(), metric="bits"), True)
 
 
 def test_tokens_are_counted_and_told_by_place_without_their_padding():
