@@ -1,10 +1,11 @@
 """A study in a few lines for a terminal: the verdicts, then scores."""
 
 from .baseline import interval_of
+from .cells import trials_text
 from .fits import CLASSES
 from .markdown import joined
 from .results import Results, Row
-from .sections import pilot_blocks, trials_of
+from .sections import pilot_blocks
 
 _FEW = 24  # rows that are shown
 
@@ -12,7 +13,7 @@ _FEW = 24  # rows that are shown
 def brief(results: Results) -> list[str]:
     """Counts of trials, verdicts, and the score of every arm."""
     seeds = results.plan["seeds"]
-    lines = [f"{results.plan['study']}: trials: {trials_of(results)}; seeds: {seeds}"]
+    lines = [f"{results.plan['study']}: trials: {trials_text(results)}; seeds: {seeds}"]
     if results.is_pilot:
         lines += joined(pilot_blocks(results)).splitlines()
     else:

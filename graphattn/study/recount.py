@@ -12,11 +12,11 @@ from typing import Any
 
 from ..errors import LoaderError, OptionError
 from . import export, html
+from .cells import count_of
 from .files import file_of_command, load
 from .plan import Study
 from .records import plain, read_plan
 from .report import Report, read
-from .sections import count_of
 
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 _AS_GOOD = 1e-9  # relative: the last digits of sums differ between libraries
