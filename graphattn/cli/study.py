@@ -233,10 +233,12 @@ def _print_error_rates(seeds: int | None, json: bool) -> None:
 
 def _print_rates(rates: list[Any], kind: Any) -> None:
     """Print the simulated studies, a narrow table of each case, and the meaning of its columns."""
+    from ..study.error_rates import cells
+
     say(kind.ABOUT)
     for case in dict.fromkeys(rate.name for rate in rates):
         say(f"\n{case}")
-        rendered(table([kind.HEAD, *(kind.cells(rate) for rate in rates if rate.name == case)]))
+        rendered(table([kind.HEAD, *(cells(rate) for rate in rates if rate.name == case)]))
     note = kind.NOTE.format(studies=kind.STUDIES)
     say("\n" + "\n".join(wrap(note, console().width)))
 

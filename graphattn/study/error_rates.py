@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.stats import ttest_1samp
@@ -149,8 +150,8 @@ class Rates:
     seeds: int
     decided: float
     decided_t: float
-    of_arm: float
-    of_difference: float
+    of_arm: float | None
+    of_difference: float | None
     of_iqm: float | None
     kept: float
     kept_t: float
@@ -158,7 +159,7 @@ class Rates:
 
 
 def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
-    """Simulate studies of a case: some without a true difference, some with one of two deviations."""
+    """Simulate studies of a case: without a true difference, and with one of two deviations."""
     random = np.random.default_rng([seeds, studies])
     count = studies * seeds
     shape = (studies, seeds)
@@ -171,8 +172,8 @@ def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
     null_verdicts = [_verdict(*pair) for pair in zip(better, worse, strict=True)]
     effect_verdicts = [_verdict(*pair) for pair in zip(better, lower, strict=True)]
     decided = [verdict.verdict in (KEPT, BROKEN) for verdict in null_verdicts]
-    of_arm = [interval(one.tolist(), SHARES) for one in better]
-    covered = _covered(of_arm, _truths(case.better, case.shift))
+    of_arm = [interval(scores.tolist(), SHARES) for scores in better]
+    covered_of_arm = covered(of_arm, _truths(case.better, case.shift))
     difference = _truths(case.better, case.shift)[MEAN] - _truths(case.worse)[MEAN]
     true_differences = {MEAN: difference, TYPICAL: difference}
     differences = [
@@ -183,14 +184,14 @@ def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
         true_iqm = _truths(case.better, case.shift)[IQM] - _truths(case.worse)[IQM]
         pairs = zip(better[:_BOOTSTRAPS], worse[:_BOOTSTRAPS], strict=True)
         intervals = [iqm_interval(one.tolist(), other.tolist(), _RESAMPLES) for one, other in pairs]
-        of_iqm = _covered(intervals, {IQM: true_iqm})
+        of_iqm = covered(intervals, {IQM: true_iqm})
     return Rates(
         case.name,
         seeds,
         float(np.mean(decided)),
         float(np.mean(_t_test(better, worse) != 0)),
-        covered,
-        _covered(differences, true_differences),
+        covered_of_arm,
+        covered(differences, true_differences),
         of_iqm,
         float(np.mean([verdict.verdict == KEPT for verdict in effect_verdicts])),
         float(np.mean(_t_test(better, lower) > 0)),
@@ -220,12 +221,16 @@ def _truths(scores: Scores, shift: float = 0.0) -> dict[str, float]:
     return {MEAN: float(typical.mean()), MEDIAN: float(np.median(runs)), IQM: float(iqm(runs))}
 
 
-def _covered(intervals: Sequence[Interval], truths: dict[str, float]) -> float:
-    """The share of intervals that cover what they name, of those that are given."""
-    bounded = [estimate for estimate in intervals if not math.isnan(estimate.low)]
-    return float(
-        np.mean([estimate.low <= truths[estimate.of] <= estimate.high for estimate in bounded])
-    )
+def covered(intervals: Sequence[Interval], truths: dict[str, float]) -> float | None:
+    """The share of the given intervals that cover the truth of their estimand; None of none."""
+    hits = [
+        estimate.low <= truths[estimate.of] <= estimate.high
+        for estimate in intervals
+        if not math.isnan(estimate.low)
+    ]
+    if not hits:
+        return None
+    return float(np.mean(hits))
 
 
 def simulated(seeds: Sequence[int] = SEEDS, studies: int = STUDIES) -> list[Rates]:
@@ -239,22 +244,13 @@ def simulated(seeds: Sequence[int] = SEEDS, studies: int = STUDIES) -> list[Rate
     return [rates(case, count, studies) for case in (*CASES, EQUAL_MEANS) for count in seeds]
 
 
-def cells(one: Rates) -> tuple[str, ...]:
-    """The rates of a case and a number of seeds, below :data:`HEAD`."""
-    numbers = [
-        one.decided,
-        one.decided_t,
-        one.of_arm,
-        one.of_difference,
-        one.of_iqm,
-        one.kept,
-        one.kept_t,
-        one.kept_t_uncollapsed,
-    ]
-    return (f"{one.seeds}", *map(_rate, numbers))
+def cells(rates_of_case: Any) -> tuple[str, ...]:
+    """The rates of a case and a number of seeds, below a module's ``HEAD``, in its order."""
+    _, seeds, *shares = astuple(rates_of_case)
+    return (f"{seeds}", *map(_share_text, shares))
 
 
-def _rate(value: float | None) -> str:
-    if value is None:
+def _share_text(share: float | None) -> str:
+    if share is None:
         return "-"
-    return f"{value:.3f}"
+    return f"{share:.3f}"

@@ -1,4 +1,4 @@
-"""Error rates of verdicts on steps to a score: simulated studies, some of whose runs never have it."""
+"""Error rates of verdicts on steps: simulated studies, some of whose runs never have the score."""
 
 import math
 from collections.abc import Sequence
@@ -8,9 +8,10 @@ import numpy as np
 from scipy.stats import CensoredData, logrank
 
 from .claims import BROKEN, KEPT, STEPS, Claim, Verdict, judged
-from .steps import Runs, Steps
+from .error_rates import STUDIES, covered
+from .statistics import LEVEL
+from .steps import RATIO, Runs, Steps
 
-STUDIES = 500
 _CLAIM = Claim("better", "worse", of=STEPS)
 _BUDGET = 1_000
 _POINTS = 20  # of a curve
@@ -91,19 +92,15 @@ def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
     effect_steps = [_steps(*pair) for pair in zip(better / _FACTOR, worse, strict=True)]
     null_verdicts = [_verdict(steps).verdict for steps in null_steps]
     verdicts = [_verdict(steps) for steps in effect_steps]
-    ratios = [one.difference for one in verdicts if one.difference is not None]
-    bounded = [one for one in ratios if not math.isnan(one.low)]
-    covered = None
-    if bounded:
-        covered = float(np.mean([one.low <= _FACTOR <= one.high for one in bounded]))
+    ratios = [verdict.difference for verdict in verdicts if verdict.difference is not None]
     return Rates(
         case.name,
         seeds,
         float(np.mean(worse > _BUDGET)),
         float(np.mean([word in (KEPT, BROKEN) for word in null_verdicts])),
         float(np.mean([_logrank(*pair) != 0 for pair in zip(better, worse, strict=True)])),
-        covered,
-        float(np.mean([one.verdict == KEPT for one in verdicts])),
+        covered(ratios, {RATIO: _FACTOR}),
+        float(np.mean([verdict.verdict == KEPT for verdict in verdicts])),
         float(np.mean([_logrank(*pair) > 0 for pair in zip(better / _FACTOR, worse, strict=True)])),
     )
 
@@ -134,7 +131,7 @@ def _logrank(better: np.ndarray, worse: np.ndarray) -> float:
     if min(better.min(), worse.min()) > _BUDGET:
         return 0.0
     test = logrank(*arms)
-    if test.pvalue < 0.05:
+    if test.pvalue < LEVEL:
         return float(np.sign(test.statistic))
     return 0.0
 
@@ -142,22 +139,3 @@ def _logrank(better: np.ndarray, worse: np.ndarray) -> float:
 def simulated(seeds: Sequence[int], studies: int = STUDIES) -> list[Rates]:
     """Rates of every case and number of seeds."""
     return [rates(case, count, studies) for case in CASES for count in seeds]
-
-
-def cells(one: Rates) -> tuple[str, ...]:
-    """The rates of a case and a number of seeds, below :data:`HEAD`."""
-    numbers = (
-        one.never,
-        one.decided,
-        one.decided_logrank,
-        one.of_ratio,
-        one.kept,
-        one.kept_logrank,
-    )
-    return (f"{one.seeds}", *map(_rate, numbers))
-
-
-def _rate(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}"

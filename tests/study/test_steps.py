@@ -13,7 +13,8 @@ from graphattn import study
 from graphattn.errors import OptionError
 from graphattn.study import export
 from graphattn.study.claims import BROKEN, KEPT, NOT_DECIDED, NOT_MEASURED, OPPOSITE, SAME, judged
-from graphattn.study.error_rates_of_steps import CASES, HEAD, cells, rates
+from graphattn.study.error_rates import cells
+from graphattn.study.error_rates_of_steps import CASES, HEAD, rates
 from graphattn.study.fits import Stretch, points_apart, reached, steps_to_fit
 from graphattn.study.recount import recount
 from graphattn.study.steps import Runs, Steps
