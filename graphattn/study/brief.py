@@ -38,8 +38,8 @@ def brief(results: Results) -> list[str]:
 
 def _words(results: Results) -> list[str]:
     """The meaning of the classes of runs that are shown, on one line."""
-    shown = [row for row in results.rows[:_FEW] if row.prediction["kind"] != "shuffled"]
-    classes = {word for row in shown if row.scores for word in results.fit(row).classes}
+    rows = [row for row in results.rows[:_FEW] if row.prediction["kind"] != "shuffled"]
+    classes = {word for row in rows if row.scores for word in results.fit(row).classes}
     if not classes:
         return []
     return ["; ".join(f"{word}: {rule}" for word, rule in CLASSES.items() if word in classes)]

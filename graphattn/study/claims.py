@@ -273,8 +273,8 @@ class Shares:
         return Interval(*share_difference(*counts), min(self.runs, self.other_runs))
 
     def __str__(self) -> str:
-        one = f"{self.hits} of {self.runs} runs"
-        return f"{self.verb} {one} and {self.other_hits} of {self.other_runs}"
+        runs = f"{self.hits} of {self.runs} runs"
+        return f"{self.verb} {runs} and {self.other_hits} of {self.other_runs}"
 
 
 @dataclass(frozen=True)

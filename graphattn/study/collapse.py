@@ -153,11 +153,11 @@ def share_difference(
     """
     from scipy.stats import binomtest
 
-    one = binomtest(hits, runs).proportion_ci(method="wilson")
-    other = binomtest(other_hits, other_runs).proportion_ci(method="wilson")
+    interval = binomtest(hits, runs).proportion_ci(method="wilson")
+    other_interval = binomtest(other_hits, other_runs).proportion_ci(method="wilson")
     share = hits / runs
     other_share = other_hits / other_runs
-    below = math.hypot(share - one.low, other.high - other_share)
-    above = math.hypot(one.high - share, other_share - other.low)
+    below = math.hypot(share - interval.low, other_interval.high - other_share)
+    above = math.hypot(interval.high - share, other_share - other_interval.low)
     difference = share - other_share
     return difference, difference - below, difference + above

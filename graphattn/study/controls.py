@@ -134,12 +134,13 @@ def rewired_causal(graph: AttentionGraph, seed: int) -> AttentionGraph:
     node = torch.arange(graph.num_targets)
     loop = graph.contains(node, node)
     degrees = (graph.in_degree.cpu() - loop.long()).tolist()
-    drawn = [
+    sources_of = [
         torch.from_numpy(random.choice(t, k, replace=False)) if k else node[:0]
         for t, k in enumerate(degrees)
     ]
     sources = [
-        torch.cat((s.sort().values, node[t : t + 1][loop[t : t + 1]])) for t, s in enumerate(drawn)
+        torch.cat((s.sort().values, node[t : t + 1][loop[t : t + 1]]))
+        for t, s in enumerate(sources_of)
     ]
     target = torch.repeat_interleave(node, torch.tensor([len(s) for s in sources]))
     return from_edge_index(torch.stack((torch.cat(sources), target)), num_nodes=graph.num_targets)

@@ -183,7 +183,9 @@ def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
     if seeds >= STRATUM:
         true_iqm = _truths(case.better, case.shift)[IQM] - _truths(case.worse)[IQM]
         pairs = zip(better[:_BOOTSTRAPS], worse[:_BOOTSTRAPS], strict=True)
-        intervals = [iqm_interval(one.tolist(), other.tolist(), _RESAMPLES) for one, other in pairs]
+        intervals = [
+            iqm_interval(first.tolist(), second.tolist(), _RESAMPLES) for first, second in pairs
+        ]
         of_iqm = covered(intervals, {IQM: true_iqm})
     return Rates(
         case.name,

@@ -60,8 +60,8 @@ def with_test_set(over_seeds: Interval, right: np.ndarray, answers: np.ndarray) 
     if math.isnan(over_seeds.low):
         return None
     random = np.random.default_rng(0)
-    drawn = random.integers(len(right), size=(_DRAWS, len(right)))
-    means = right[drawn].sum(1) / answers[drawn].sum(1)
+    indices = random.integers(len(right), size=(_DRAWS, len(right)))
+    means = right[indices].sum(1) / answers[indices].sum(1)
     low, high = np.quantile(means, (0.025, 0.975)) - right.sum() / answers.sum()
     value = over_seeds.value
     return Interval(

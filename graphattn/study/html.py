@@ -55,8 +55,8 @@ def _blocks(blocks: Sequence[Block], figure: Path) -> str:
 
 
 def _text(texts: list[str]) -> str:
-    shown = _TEXT.render(_in_italics("\n\n".join(texts)))
-    return shown.replace("<table>", "<div><table>").replace("</table>", "</table></div>")
+    rendered = _TEXT.render(_in_italics("\n\n".join(texts)))
+    return rendered.replace("<table>", "<div><table>").replace("</table>", "</table></div>")
 
 
 def _in_italics(text: str) -> str:
@@ -71,8 +71,8 @@ def _table(table: Table) -> str:
 
 
 def _row(cells: list[str], tag: str) -> str:
-    shown = [_TEXT.renderInline(_in_italics(cell(text))) for text in cells]
-    return "\n".join(["<tr>", *(f"<{tag}>{text}</{tag}>" for text in shown), "</tr>"])
+    rendered = [_TEXT.renderInline(_in_italics(cell(text))) for text in cells]
+    return "\n".join(["<tr>", *(f"<{tag}>{text}</{tag}>" for text in rendered), "</tr>"])
 
 
 def _image(figure: Figure, path: Path) -> str:

@@ -212,7 +212,7 @@ def _over_groups(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet)
     figure = empty_figure(None, sheet.width, (3.0 if sheet.across > 1 else 2.4) * down + 0.5)
     first = None
     styles = _styles_of_lines([row for rows in rows_of.values() for row in rows])
-    drawn: dict[str, Any] = {}
+    lines: dict[str, Any] = {}
     for number, (comparison, rows) in enumerate(rows_of.items(), 1):
         shared: dict[str, Any] = {} if first is None else {"sharey": first}
         ax = axes(figure, (down, across, number), verbatim(comparison), sheet, **shared)
@@ -225,7 +225,7 @@ def _over_groups(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet)
             low = [_half(i.value, i.low) for _, i in points]
             high = [_half(i.high, i.value) for _, i in points]
             label = f"{verbatim(row.arm)}, {row.positions}"
-            drawn[label] = ax.errorbar(
+            lines[label] = ax.errorbar(
                 [x for x, _ in points],
                 [i.value for _, i in points],
                 yerr=[low, high],
@@ -242,7 +242,7 @@ def _over_groups(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet)
         ax.set_xlabel("part of the test", fontsize=sheet.text)
         if number % across == 1 % across:
             ax.set_ylabel(METRICS[about["metric"]].words, fontsize=sheet.text)
-    _below(figure, [*drawn.values()], [*drawn], sheet)
+    _below(figure, [*lines.values()], [*lines], sheet)
     return figure
 
 

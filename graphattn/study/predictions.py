@@ -273,8 +273,8 @@ def reference(comparison: Comparison) -> str | None:
     for name, (kind, _) in comparison.kinds.items():
         if kind == "full":
             return name
-    every = everything(next(iter(comparison.graphs.values())), comparison.data.causal).digest()
-    return next((name for name, edges in comparison.edges.items() if edges == every), None)
+    all_pairs = everything(next(iter(comparison.graphs.values())), comparison.data.causal).digest()
+    return next((name for name, edges in comparison.edges.items() if edges == all_pairs), None)
 
 
 def warnings_of(comparison: Comparison, plan: dict[str, dict[str, Any]]) -> list[str]:

@@ -154,9 +154,9 @@ def _source(folder: Path, file: Any, plan: dict[str, Any] | None) -> Path | None
     """The study file of a folder, if it is known and there."""
     if file is not None:
         return Path(file)
-    beside = folder / "study.py"
-    if beside.is_file():
-        return beside
+    file_beside = folder / "study.py"
+    if file_beside.is_file():
+        return file_beside
     if plan is None:
         return None
     return file_of_command(plan["command"])

@@ -282,7 +282,9 @@ def _check_same(
     before: dict[str, Any],
 ) -> None:
     """Refuse a folder with other data, or with predictions and claims of other graphs."""
-    other = [name for name, one in identity.items() if before["identity"].get(name, one) != one]
+    other = [
+        name for name, digest in identity.items() if before["identity"].get(name, digest) != digest
+    ]
     if other or not set(before["identity"]) <= set(identity):
         raise OptionError(
             f"out: {folder} holds a study {study.name!r} of other data, another readout, model or "

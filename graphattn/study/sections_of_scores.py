@@ -45,7 +45,7 @@ def measured_blocks(results: Results) -> list[Block]:
         score = "measured [95 %]"
     rows = [_cells(results, row, score) for row in results.rows]
     values = {name: {row[name] for row in rows} for name in rows[0]}
-    shown = {
+    is_shown = {
         "steps": len(values["steps"]) > 1,
         "law": values["law"] != {""},
         "trials": values["trials"] != {""},
@@ -53,7 +53,7 @@ def measured_blocks(results: Results) -> list[Block]:
         "g_z [95 %]": values["g_z [95 %]"] != {"-"},
         TEST_SET: values[TEST_SET] != {"-"},
     }
-    used = [name for name in rows[0] if shown.get(name, True)]
+    used = [name for name in rows[0] if is_shown.get(name, True)]
     blocks: list[Block] = [Table(used, [[row[name] for name in used] for row in rows])]
     baselines = [
         f"* {arm_name(results, comparison, name)} on the same data: {score:.3f}"
@@ -70,7 +70,7 @@ def measured_blocks(results: Results) -> list[Block]:
         blocks.append("\n".join(baselines))
     if results.counts["capped"]:
         blocks.append(_LIMIT)
-    if shown["g_z [95 %]"]:
+    if is_shown["g_z [95 %]"]:
         blocks.append(f"*g_z*: {EFFECT}")
     blocks.append(_notes_on_intervals(results))
     return blocks

@@ -274,8 +274,8 @@ def _signs(n: int) -> np.ndarray:
     """Patterns of signs (patterns, n); of many seeds those that are drawn."""
     if n <= EXACT:  # all signs turned gives a sum as far away, so that the last one may stay
         return 1.0 - 2.0 * (np.arange(2 ** (n - 1))[:, None] >> np.arange(n) & 1)
-    drawn = np.random.default_rng(0).choice((-1.0, 1.0), (_DRAWN, n))
-    return np.concatenate((np.ones((1, n)), drawn))
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (_DRAWN, n))
+    return np.concatenate((np.ones((1, n)), signs))
 
 
 def least_p(seeds: int) -> float:
