@@ -109,8 +109,10 @@ class EdgesBackend(Backend):
             factor = NORMALIZED
         if request.device.type != "cuda":
             return "edge", effective_edges(graph.num_edges, graph.num_targets) * factor
-        moved = sum(forward(sizes(request, graph.num_edges, graph.num_targets, graph.num_sources)))
-        return "byte", moved * factor / max(1, request.floats_per_pair)
+        moved_bytes = sum(
+            forward(sizes(request, graph.num_edges, graph.num_targets, graph.num_sources))
+        )
+        return "byte", moved_bytes * factor / max(1, request.floats_per_pair)
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, its edges listed."""

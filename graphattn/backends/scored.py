@@ -65,15 +65,15 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
         if attr is not None and inputs.edge_to != "value":
             features = _features(attr, inputs)
             edges = _of_edges(graph, inputs.query.device)
-            turned = features.turned(query.to(statistics))
-            score = score + edge_products(turned, features.rows, removed, *edges)
+            feature_queries = features.feature_queries(query.to(statistics))
+            score = score + edge_products(feature_queries, features.rows, removed, *edges)
         score = score * inputs.scale
     else:
         if inputs.edge_to == "value":
-            read = None
+            score_attr = None
         else:
-            read = attr
-        form = getattr(inputs.score, "as_additive", lambda *_: None)(query, key, read)
+            score_attr = attr
+        form = getattr(inputs.score, "as_additive", lambda *_: None)(query, key, score_attr)
         if form is None:
             score = _in_blocks(inputs, removed, target, source)
         else:
@@ -142,8 +142,8 @@ class _Features(NamedTuple):
     rows: Tensor
     weight: Tensor | None  # (H, D, F)
 
-    def turned(self, query: Tensor) -> Tensor:
-        """The query for products with the rows."""
+    def feature_queries(self, query: Tensor) -> Tensor:
+        """Queries of features: a query for products with the rows."""
         if self.weight is None:
             return query
         return torch.einsum("bthd,hdf->bthf", query, self.weight)

@@ -207,10 +207,10 @@ def compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Call
 def _compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Callable[..., Pair]:
     run: Any = attend(scale, softcap, lse)
     # torch compiles a code object at most eight times: each kind gets a copy
-    alone = types.FunctionType(
+    function_copy = types.FunctionType(
         run.__code__.replace(), run.__globals__, run.__name__, None, run.__closure__
     )
-    program: Callable[..., Pair] = torch.compile(alone, fullgraph=True)
+    program: Callable[..., Pair] = torch.compile(function_copy, fullgraph=True)
     return program
 
 

@@ -53,9 +53,9 @@ def forward(sizes: Sizes, *, lse: bool = False, keeps_weights: bool = False) -> 
     H = sizes.heads
     w = sizes.sum_itemsize
     F = sizes.features
-    blocks, read = _blocks(H, sizes.group, sizes.head_dim, sizes.value_dim, F)
+    blocks, heads_read = _blocks(H, sizes.group, sizes.head_dim, sizes.value_dim, F)
     loaded = blocks * (T * _row() + E * 2 * INDEX) + T * H * sizes.head_dim * sizes.number
-    loaded += E * read * (sizes.head_dim + sizes.value_dim) * sizes.number
+    loaded += E * heads_read * (sizes.head_dim + sizes.value_dim) * sizes.number
     loaded += E * H * sizes.number * sizes.bias + E * H * w * keeps_weights
     stored = T * H * (sizes.value_dim * sizes.number + w * lse) + 2 * E * H * w * keeps_weights
     if F:

@@ -107,16 +107,16 @@ def edge_sum(
         out.zero_()
     elif out.numel():
         kinds = rows.kinds(x)
-        gone = array(removed, torch.bool)
-        if gone is None or gone.shape[0] == 1:
+        removed_edges = array(removed, torch.bool)
+        if removed_edges is None or removed_edges.shape[0] == 1:
             removed_batch = 0
         else:
-            removed_batch = gone.stride(0)
+            removed_batch = removed_edges.stride(0)
         kernel = native(EdgeSums, kinds.of_kernel).bind(
             **rows.operands_of_sums(B, H, H // max(1, groups), kinds),
             weights=weight.contiguous(),
             nodes=nodes(x),
-            removed=gone,
+            removed=removed_edges,
             removed_batch=removed_batch,
             over_groups=int(to_sources),
             out=nodes(out),

@@ -57,8 +57,8 @@ class EdgeSums(SummingKernel):
         count = code.variable(0)
         with code.loop(0, row.n) as i:
             edge = self.edge[row.first + i]
-            gone = self.removed[self.b * self.removed_batch + edge * self.heads + h]
-            with code.when(~gone):
+            is_removed = self.removed[self.b * self.removed_batch + edge * self.heads + h]
+            with code.when(~is_removed):
                 self.kept_edges[count.value] = self.other[row.first + i]
                 self.weight[count.value] = self.of_edge(self.weights, row, i)[h]
                 count.value += 1

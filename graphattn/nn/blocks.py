@@ -209,10 +209,12 @@ class TransformerBlock(nn.Module):
                 "attention",
             )
             if self.cross_attention is not None and self.cross_norm is not None:
-                read = self.cross_attention
-                to = EVERY if memory_graph is None else memory_graph
+                layer = self.cross_attention
+                cross_graph = EVERY if memory_graph is None else memory_graph
                 arguments: dict[str, Any] = {"context": memory, "score_bias": memory_bias}
-                x = self._added(x, self.cross_norm, lambda y: read(y, to, **arguments), "cross")
+                x = self._added(
+                    x, self.cross_norm, lambda y: layer(y, cross_graph, **arguments), "cross"
+                )
             return self._added(x, self.feed_forward_norm, self.feed_forward, "feed_forward")
 
     @classmethod

@@ -200,12 +200,12 @@ class KeyValueCache:
             )
         size = self.key.shape[0]
         if torch.compiler.is_compiling():
-            bad = ""
+            invalid = ""
         else:
-            bad = outside(batch, size)
-        if bad:
+            invalid = outside(batch, size)
+        if invalid:
             raise PositionIndexError(
-                f"batch must be in [0, {size}), the cached examples; got {bad}"
+                f"batch must be in [0, {size}), the cached examples; got {invalid}"
             )
         self.key = self.key.index_select(0, batch)
         self.value = self.value.index_select(0, batch)

@@ -167,11 +167,11 @@ class MixtureOfExperts(nn.Module):
         outputs = flat.new_zeros(expert.numel(), x.shape[-1])  # outputs of every edge
         for number, module in enumerate(self.experts):
             edge = torch.nonzero(expert.flatten() == number).flatten()
-            read = flat[edge // self.top_k]
-            output = module(read)
-            if output.shape != read.shape:
+            tokens = flat[edge // self.top_k]
+            output = module(tokens)
+            if output.shape != tokens.shape:
                 raise ShapeError(
-                    f"experts[{number}] must return {tuple(read.shape)}, got {tuple(output.shape)}"
+                    f"experts[{number}] must return {tuple(tokens.shape)}, got {tuple(output.shape)}"
                 )
             outputs = outputs.index_copy(0, edge, output.to(x.dtype))
         return (

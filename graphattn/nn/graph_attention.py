@@ -646,9 +646,9 @@ class GraphAttention(EdgeAttention):
         return self.q_proj
 
     def __repr__(self) -> str:
-        usual: dict[str, Any] = dict.fromkeys(("qdim", "kdim", "vdim"), self.embed_dim)
-        usual |= {"head_dim": self.embed_dim / self.num_heads, "value_dim": self.head_dim}
-        usual |= {"num_kv_heads": self.num_heads, "score": None, "normalize": None}
+        defaults: dict[str, Any] = dict.fromkeys(("qdim", "kdim", "vdim"), self.embed_dim)
+        defaults |= {"head_dim": self.embed_dim / self.num_heads, "value_dim": self.head_dim}
+        defaults |= {"num_kv_heads": self.num_heads, "score": None, "normalize": None}
         values: dict[str, Any] = {
             "bias": self.q_proj.bias is not None,
             "out_proj": self.out_proj is not None,
@@ -663,7 +663,7 @@ class GraphAttention(EdgeAttention):
                 value = values[name]
             else:
                 value = getattr(self, name)
-            if value != usual.get(name, option.default):
+            if value != defaults.get(name, option.default):
                 extra += f", {name}={value!r}"
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
 

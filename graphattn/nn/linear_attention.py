@@ -302,8 +302,10 @@ def _summed(query: Tensor, key: Tensor, value: Tensor, end: Tensor, chunks: list
     by a product.
     """
     queries = query.split([c.num_targets for c in chunks], -4)
-    read = [c.num_sources for c in chunks]
-    keys, values = (x.split([*read, x.shape[-3] - sum(read)], -3) for x in (key, value))
+    source_counts = [c.num_sources for c in chunks]
+    keys, values = (
+        x.split([*source_counts, x.shape[-3] - sum(source_counts)], -3) for x in (key, value)
+    )
     state = _outer(key[..., :0, :, :], value[..., :0, :, :])
     parts = [torch.einsum("...thgd,...hde->...thge", query[..., :0, :, :, :], state)]
     target = 0

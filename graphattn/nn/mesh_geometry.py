@@ -185,9 +185,9 @@ def _dihedral(mesh: Faces, corner: Tensor, edge: Tensor, ends: Tensor) -> Tensor
     right = order[first[interior] + 1]
     tail = mesh.vertex.to(edge.device)
     # faces of opposite orientation
-    turned = torch.where(tail[left] == tail[right], -1.0, 1.0).to(corner)[:, None]
+    orientation = torch.where(tail[left] == tail[right], -1.0, 1.0).to(corner)[:, None]
     n = normal[left // 3]
-    m = normal[right // 3] * turned
+    m = normal[right // 3] * orientation
     apex = corner[right // 3, (right + 2) % 3]
     rises = ((apex - corner[left // 3, left % 3]) * n).sum(-1, keepdim=True)
     angle = angle_between(n, m) * torch.where(rises > 0, -1.0, 1.0).to(corner)

@@ -58,11 +58,11 @@ class LearnedPosition(nn.Module):
             raise ShapeError(f"positions must be integers, got {positions.dtype}")
         positions = positions.to(torch.int64)
         if can_read_values(positions):
-            bad = outside(positions, last)
+            invalid = outside(positions, last)
         else:
-            bad = ""
-        if bad:
-            raise PositionIndexError(f"positions must be in [0, max_len = {last}), got {bad}")
+            invalid = ""
+        if invalid:
+            raise PositionIndexError(f"positions must be in [0, max_len = {last}), got {invalid}")
         return x + nn.functional.embedding(positions, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:

@@ -171,18 +171,18 @@ class Rotary(nn.Module):
         # (..., N, 1, d / 2)
         cos = turn.cos().to(dtype)
         sin = turn.sin().to(dtype)
-        moved = x[..., : self.rotary_dim].to(dtype)
+        rotary_part = x[..., : self.rotary_dim].to(dtype)
         rest = x[..., self.rotary_dim :]
         half = self.layout == "half"
         if half:
-            a, b = moved.chunk(2, -1)
+            a, b = rotary_part.chunk(2, -1)
         else:
-            a, b = moved.unflatten(-1, (-1, 2)).unbind(-1)
+            a, b = rotary_part.unflatten(-1, (-1, 2)).unbind(-1)
         pair = (a * cos - b * sin, a * sin + b * cos)
-        turned = (torch.cat(pair, -1) if half else torch.stack(pair, -1).flatten(-2)).to(x.dtype)
+        rotated = (torch.cat(pair, -1) if half else torch.stack(pair, -1).flatten(-2)).to(x.dtype)
         if rest.shape[-1]:
-            return torch.cat((turned, rest), -1)
-        return turned
+            return torch.cat((rotated, rest), -1)
+        return rotated
 
     def _turn(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """Angles (..., N, d / 2)."""

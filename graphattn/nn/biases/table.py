@@ -74,12 +74,12 @@ class EdgeTable(nn.Module):
             )
         rows = self.weight.shape[0]
         if can_read_values(values):
-            bad = outside(values, rows)
+            invalid = outside(values, rows)
         else:
-            bad = ""
-        if bad:
+            invalid = ""
+        if invalid:
             raise PositionIndexError(
-                f"values must be in [0, {rows}), the rows of the table; got {bad}"
+                f"values must be in [0, {rows}), the rows of the table; got {invalid}"
             )
         return self.rows(values)
 
