@@ -13,7 +13,7 @@ INDEX, POINTER = 4, 8  # bytes of the index of a node or an edge, and of the sta
 
 
 class Sizes(NamedTuple):
-    """Sizes of a call; ``number`` and ``sum_itemsize`` are bytes per number of nodes and of sums."""
+    """Sizes of a call; ``number`` and ``sum_itemsize``: bytes per number of nodes and of sums."""
 
     batch: int
     targets: int

@@ -156,6 +156,6 @@ class SummingKernel(RowsKernel):
         zero = self.code.integer(0)
         with self.each_piece(count, self.width, added) as (i, size, sums):
             self.sum_near(
-                rows.of_batch(self.b), rows.node, rows.head, one, one, self.kept_edges.after(i), size,
-                count - 1 - i, self.weight.after(i), one, zero, sums,
+                rows.of_batch(self.b), rows.node, rows.head, one, one, self.kept_edges.after(i),
+                size, count - 1 - i, self.weight.after(i), one, zero, sums,
             )  # fmt: skip

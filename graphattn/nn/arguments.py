@@ -86,8 +86,8 @@ def check_kind(layer: nn.Module, name: str, features: Tensor) -> None:
         return
     if features.device != weight.device and weight.device.type != "meta":
         raise ShapeError(
-            f"{name} is on {features.device} and the layer's parameters on {weight.device}; move one "
-            "of them"
+            f"{name} is on {features.device} and the layer's parameters on {weight.device}; move "
+            "one of them"
         )
     if features.dtype == weight.dtype:
         return

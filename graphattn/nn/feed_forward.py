@@ -171,7 +171,8 @@ class MixtureOfExperts(nn.Module):
             output = module(tokens)
             if output.shape != tokens.shape:
                 raise ShapeError(
-                    f"experts[{number}] must return {tuple(tokens.shape)}, got {tuple(output.shape)}"
+                    f"experts[{number}] must return {tuple(tokens.shape)}, got "
+                    f"{tuple(output.shape)}"
                 )
             outputs = outputs.index_copy(0, edge, output.to(x.dtype))
         return (

@@ -595,7 +595,7 @@ class GraphAttention(EdgeAttention):
         return query, key, self.scale, LayerScore(self.score, last)
 
     def _attend(self, graph: Any, inputs: Inputs, weights: bool) -> Outputs:
-        """Attention by PyG's messages if observed, in linear time if possible, else on a backend."""
+        """Attention by messages if observed, in linear time if possible, else on a backend."""
         if self.is_observed():
             return self.observed(graph, inputs)
         if self.normalize is None:

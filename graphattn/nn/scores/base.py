@@ -138,7 +138,8 @@ def make_score(
             continue
         if expected != size:
             raise OptionError(
-                f"the score {type(score).__name__} has {name}={expected}, but the layer {name}={size}"
+                f"the score {type(score).__name__} has {name}={expected}, but the layer "
+                f"{name}={size}"
             )
     return score
 
