@@ -103,6 +103,7 @@ class Study:
                         f"{worse.metric} in {claim}"
                     )
             _check_curve(claim, comparison)
+            _check_curve(claim, worse)
             groups = [*(comparison.data.groups or {}), *(worse.data.groups or {})]
             examples = [budget.examples for budget in comparison.budgets]
             for name, value, choices in (
@@ -128,6 +129,10 @@ def _check_curve(claim: Claim, comparison: Comparison) -> None:
     if kind == LABELS and claim.curve == SCORE_CURVE:
         raise OptionError(
             f"claims: curves of labels have no score, got {claim}; give curve='loss' and a level"
+        )
+    if kind != VALUES and claim.curve == SCORE_CURVE and claim.least <= 0:
+        raise OptionError(
+            f"claims: level must be an accuracy above 0, which any run has, got {claim.least:g}"
         )
     if kind == VALUES and claim.curve == BITS_CURVE:
         raise OptionError(

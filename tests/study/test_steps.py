@@ -293,3 +293,17 @@ def test_nulls_of_steps_are_decided_in_6_of_100_and_ratios_covered(case, seeds):
     assert found.of_ratio >= 0.95 - 0.03
     if seeds == 10:
         assert found.kept >= 0.85
+
+
+def test_levels_are_of_curves_that_both_arms_have_and_not_of_every_run():
+    tokens = tiny_data().inputs
+    graphs = {"window": ga.graphs.full(7)}
+    classes = study.Comparison("classes", graphs, tiny_data())
+    labels = study.Comparison("labels", graphs, study.Data(tokens, tokens[:, :2] > 2, 41))
+    where = {"comparison": "classes", "worse_comparison": "labels"}
+    of_both = study.Claim("window", "window", of="steps", **where)
+    with pytest.raises(OptionError, match="curves of labels have no score"):
+        study.Study("study", [classes, labels], [of_both]).check_claims()
+    any_run = study.Claim("window", "self", of="steps", level=0.0)
+    with pytest.raises(OptionError, match="an accuracy above 0, which any run has, got 0"):
+        study.Study("study", [classes], [any_run]).check_claims()
