@@ -184,6 +184,12 @@ def invariants(
     return words
 
 
+def unchanged(graphs: Graphs, results: Graphs) -> int:
+    """The number of samples' own graphs that a rewiring leaves as they are."""
+    pairs = zip(graphs.each, results.each, strict=True)
+    return sum(before.equals(after) for before, after in pairs)
+
+
 def _mean_reach(graph: AttentionGraph, layers: int) -> float:
     """Nodes that a node depends on, in the mean."""
     return float(receptive_field([graph] * layers, residual=True).sizes[-1].double().mean())

@@ -15,7 +15,7 @@ from ..graph import AttentionGraph
 from .arms import Graphs
 from .ceilings import ceilings
 from .comparison import Comparison
-from .controls import DRAWN, everything, invariants
+from .controls import DRAWN, REWIRED, everything, invariants, unchanged
 from .costs import operations
 from .data import NOT_ASKED, Data
 from .metrics import CLASSES, LABELS, VALUES
@@ -57,6 +57,7 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
         "of": of,
         **mean,
         "keeps": _keeps(comparison, name, graphs),
+        "unchanged": _unchanged(comparison, name, graphs),
         "reached": share,
         "ceiling": ceiling,
         "law": law,
@@ -76,6 +77,14 @@ def _keeps(comparison: Comparison, name: str, graphs: Graphs) -> list[str] | Non
         invariants(before[0], after[0], kind == "permuted", layers) for before, after in pairs
     ]
     return [word for word in properties[0] if all(word in words for words in properties)]
+
+
+def _unchanged(comparison: Comparison, name: str, graphs: Graphs) -> int | None:
+    """Samples whose graph the first drawing leaves as it is; None of other arms than rewirings."""
+    kind, of = comparison.kinds[name]
+    if kind not in REWIRED:
+        return None
+    return unchanged(comparison.graphs[of], graphs)
 
 
 def with_draws(

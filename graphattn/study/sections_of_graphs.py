@@ -102,7 +102,9 @@ def drawn_controls(results: Results) -> list[Block]:
                 arm_name(results, row.comparison, row.arm),
                 row.positions,
                 examples_text(row.examples),
-                ", ".join(prediction.get("keeps") or ["-"]),
+                _kept_properties(
+                    prediction, results.plan["comparisons"][row.comparison]["samples"]
+                ),
                 f"{prediction['depends_on_mean']:.1f} ({of_arm['depends_on_mean']:.1f})",
                 f"{row.draws}",
                 formatted(row.of_draws, ".3f"),
@@ -120,6 +122,15 @@ def drawn_controls(results: Results) -> list[Block]:
         "reach, too; a permuted graph has the reach of its arm, and only its places are others."
     )
     return [Table(head, rows), note]
+
+
+def _kept_properties(prediction: dict[str, Any], samples: int) -> str:
+    """Properties that a drawn control keeps, and the number of graphs of which it keeps all."""
+    properties = list(prediction.get("keeps") or ["-"])
+    same = prediction.get("unchanged")
+    if same:
+        properties.append(f"all edges of {same:,} of {samples:,} graphs")
+    return ", ".join(properties)
 
 
 def checks_text(results: Results) -> str:

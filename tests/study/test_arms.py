@@ -466,3 +466,20 @@ def test_an_arm_may_choose_its_edges_by_what_its_layers_read(tmp_path):
         ("chosen", "done"),
         ("full", "done"),
     }
+
+
+def test_graphs_that_a_rewiring_leaves_as_they_are_are_counted(tmp_path):
+    star = ga.from_edge_index(torch.tensor([[1, 2, 3, 4, 5], [0] * 5]), num_nodes=6)
+    cycle = ga.graphs.circulant(6, (-1, 1))
+    graphs = [cycle if i % 3 == 0 else star for i in range(20)]
+    tokens = torch.randint(3, (20, 6), generator=torch.Generator().manual_seed(0))
+    found = tiny_run(
+        tmp_path,
+        {"own": lambda sample: graphs[sample.index]},
+        study.Data(tokens, tokens[:, 0] % 2, 7),
+        controls=("rewired",),
+        budgets=study.Budget(None, 1),
+        seeds=1,
+    )
+    assert found.row("rewired own").prediction["unchanged"] == 13
+    assert "in-degrees, out-degrees, reach, all edges of 13 of 20 graphs" in str(found)
