@@ -113,8 +113,11 @@ class Refinement:
 
     def _classes(self, graph: Any, places: torch.Tensor, *where: Any) -> np.ndarray:
         """Class of each edge, (E,) or (S, E), as the model's tables or rotations have it."""
-        if self.positions in ("rotary", "alibi"):
-            return (places[graph.target] - places[graph.source]).numpy()
+        back = (places[graph.target] - places[graph.source]).numpy()
+        if self.positions == "rotary":
+            return back
+        if self.positions == "alibi":
+            return np.abs(back)
         if len(self.network.tables):
             with torch.no_grad():
                 return self.network._values(graph, places, *where).numpy()

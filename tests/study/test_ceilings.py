@@ -211,3 +211,13 @@ def test_a_token_at_a_learned_place_is_not_that_place_of_the_other_token():
     assert ceilings(about, about.graphs["self"]) == {"colours": {}, "colours_in_training": {}}
     pairs = {tuple(pair) for row in tokens.tolist() for pair in enumerate(row)}
     assert len(np.unique(first_colours(data, torch.arange(60), "learned"))) == len(pairs) == 16
+
+
+def test_alibi_does_not_tell_a_sequence_from_its_mirror_image():
+    tokens = torch.randint(4, (30, 7), generator=torch.Generator().manual_seed(7))
+    inputs = torch.cat((tokens, tokens.flip(1)))
+    data = Data(inputs, torch.arange(60) // 30, 20)
+    arms = {"window": ga.graphs.sliding_window(7, 3, causal=False)}
+    positions = ("alibi", "rotary", "relative")
+    about = tiny_comparison(arms, data, positions=positions, controls=())
+    assert ceilings(about, about.graphs["window"])["colours"] == {"alibi": 0.5}
