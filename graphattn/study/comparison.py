@@ -22,6 +22,7 @@ from .controls import (
     REWIRED,
     alone,
     everything,
+    is_other,
     is_structured,
     permuted,
     reach_matched,
@@ -352,10 +353,15 @@ class Comparison:
         return f"swaps find no other graph with the degrees and the reach of {name}"
 
     def _is_drawn(self, kind: str, name: str) -> bool:
-        """True if a drawing is another graph; swaps of a star, for one, are none."""
-        before = self.graphs[name].few().digest()
-        draws = (self.drawn(kind, name, 0, draw, few=True) for draw in range(self.draws))
-        return any(graphs.digest() != before for graphs in draws)
+        """True if a drawing is another graph; swaps of a star, for one, are none.
+
+        A few samples' own graphs are looked at, then all of them.
+        """
+        graphs = self.graphs[name]
+        for draw in range(self.draws):
+            if is_other(graphs.few(), self.drawn(kind, name, 0, draw, few=True)):
+                return True
+        return bool(graphs.each) and is_other(graphs, self.drawn(kind, name, 0, 0))
 
     def _add(self, name: str, kind: str, of: str, graphs: Graphs) -> None:
         digest = graphs.digest()

@@ -184,6 +184,11 @@ def invariants(
     return words
 
 
+def is_other(graphs: Graphs, results: Graphs) -> bool:
+    """True if some graph of a control has other edges, in whatever order, than its arm's."""
+    return not all(before.equals(after) for before, after in _pairs(graphs, results))
+
+
 def unchanged(graphs: Graphs, results: Graphs) -> int:
     """The number of samples' own graphs that a rewiring leaves as they are."""
     pairs = zip(graphs.each, results.each, strict=True)

@@ -483,3 +483,19 @@ def test_graphs_that_a_rewiring_leaves_as_they_are_are_counted(tmp_path):
     )
     assert found.row("rewired own").prediction["unchanged"] == 13
     assert "in-degrees, out-degrees, reach, all edges of 13 of 20 graphs" in str(found)
+
+
+def test_a_star_in_any_order_of_edges_has_no_rewiring():
+    leaves = torch.tensor([3, 1, 2, 6, 5, 4])
+    edges = torch.stack((leaves, torch.zeros_like(leaves)))
+    star = ga.from_edge_index(torch.cat((edges, edges.flip(0)), 1), num_nodes=N)
+    options = {"controls": ("rewired", "reach-matched")}
+    alone = compared({"star": star}, **options)
+    assert list(alone.kinds) == ["star", "in-degrees of star"]
+    cycle = ga.graphs.circulant(N, (-1, 1))
+    # every tenth graph is looked at first
+    graphs = [star if i % 10 == 0 else cycle for i in range(SAMPLES)]
+    mixed = compared({"own": lambda sample: graphs[sample.index]}, **options)
+    assert list(mixed.kinds) == ["own", "rewired own", "reach-matched own"]
+    stars = compared({"own": lambda sample: star}, **options)
+    assert list(stars.kinds) == ["own", "in-degrees of own"]
