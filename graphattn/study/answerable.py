@@ -67,18 +67,18 @@ def _check_numbers(name: str, value: Tensor) -> None:
 
 
 def _check_questions(data: Data) -> None:
-    asked = data.asked
+    is_asked = data.asked
     if data.of_nodes and data.sizes is not None:
         padding = torch.arange(data.num_nodes) >= data.sizes.unsqueeze(-1)
-        if bool((asked & padding).any()):
-            bad = int((asked & padding).any(1).nonzero()[0])
+        if bool((is_asked & padding).any()):
+            bad = int((is_asked & padding).any(1).nonzero()[0])
             raise ShapeError(
                 f"targets of padding must be -100, sample {bad} asks nodes beyond its "
                 f"{int(data.sizes[bad])}, which have no logits"
             )
-    asks = asked.view(len(data), -1).any(1)
-    if not bool(asks.all()):
-        bad = int((~asks).nonzero()[0])
+    has_question = is_asked.view(len(data), -1).any(1)
+    if not bool(has_question.all()):
+        bad = int((~has_question).nonzero()[0])
         raise ShapeError(
             f"targets must ask something of every sample, sample {bad} has -100 alone; leave it out"
         )

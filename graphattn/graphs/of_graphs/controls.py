@@ -105,7 +105,7 @@ def degree_matched_random(
 
 
 def reads_later(graph: AttentionGraph) -> bool:
-    """Whether some node reads one that comes after it."""
+    """True if a node reads one that comes after it."""
     return bool((graph.source > graph.target).any())
 
 
@@ -143,7 +143,7 @@ def _matched_in_reach(
     N = graph.num_nodes
     edges = np.sort(graph.target.cpu().numpy() * N + graph.source.cpu().numpy())
     ptr, sources = _rows(edges // N, edges % N, N)
-    wanted = [total_of(reach_of(ptr, sources, layer)) for layer in range(1, layers + 1)]
+    goals = [total_of(reach_of(ptr, sources, layer)) for layer in range(1, layers + 1)]
     totals = []
     left = _WORDS
     for _ in range(_STARTS):
@@ -153,14 +153,14 @@ def _matched_in_reach(
                 f"no other graph with the degrees of {graph!r} is found by swaps; take "
                 'keep="in-degrees", or graph.relabel(torch.randperm(graph.num_nodes))'
             )
-        total, left, target, source = _annealed(graph, target, source, wanted, left, random)
-        if not _is_far(total, wanted[-1]):
+        total, left, target, source = _annealed(graph, target, source, goals, left, random)
+        if not _is_far(total, goals[-1]):
             return target, source
         totals.append(total)
-    nearest = min(totals, key=lambda total: abs(total - wanted[-1]))
+    nearest = min(totals, key=lambda total: abs(total - goals[-1]))
     raise GraphError(
         f"no graph with the degrees and the reach of {graph!r} is found: in {layers} layers a node "
-        f"depends on {wanted[-1] / N:.1f} nodes, and on {nearest / N:.1f} after swaps; try another "
+        f"depends on {goals[-1] / N:.1f} nodes, and on {nearest / N:.1f} after swaps; try another "
         "seed, or graph.relabel(torch.randperm(graph.num_nodes))"
     )
 
@@ -169,13 +169,13 @@ def _annealed(
     graph: AttentionGraph,
     target: np.ndarray,
     source: np.ndarray,
-    wanted: list[int],
+    goals: list[int],
     left: int,
     random: np.random.Generator,
 ) -> tuple[int, int, np.ndarray, np.ndarray]:
     """Pairs that depend on each other in the last layer, words that are left, and edges.
 
-    ``wanted`` pairs by layer; an attempt may read half of the words that are ``left`` before it.
+    ``goals`` are pairs by layer; an attempt may read half of the words that are ``left`` before it.
     """
     from .reach_loops import anneal, reach_of, total_of  # numba takes half a second
 
@@ -185,20 +185,20 @@ def _annealed(
     reader_ptr, readers = _rows(source, target, N)
     row = np.repeat(np.arange(N), np.diff(ptr))
     is_causal = not reads_later(graph)
-    total = wanted[0]
-    steps = [(layer, heat) for layer in range(2, len(wanted) + 1) for heat in _HEATS]
+    total = goals[0]
+    steps = [(layer, heat) for layer in range(2, len(goals) + 1) for heat in _HEATS]
     for layer, heat in steps:  # a layer that is near enough takes no swap
-        if heat == _HEATS[0] and _is_far(total, wanted[layer - 2]):
+        if heat == _HEATS[0] and _is_far(total, goals[layer - 2]):
             break
-        total, read = anneal(
+        total, words_read = anneal(
             ptr,
             sources,
             reader_ptr,
             readers,
             row,
             layer,
-            wanted[layer - 1],
-            int(_NEAR * wanted[layer - 1]),
+            goals[layer - 1],
+            int(_NEAR * goals[layer - 1]),
             _TRIES * len(row),
             1 + left // 2,
             heat,
@@ -207,14 +207,14 @@ def _annealed(
             is_causal,
             random,
         )
-        left -= read
-    total = total_of(reach_of(ptr, sources, len(wanted)))
+        left -= words_read
+    total = total_of(reach_of(ptr, sources, len(goals)))
     return total, left, np.concatenate((row, alone)), np.concatenate((sources, alone))
 
 
-def _is_far(total: int, wanted: int) -> bool:
+def _is_far(total: int, goal: int) -> bool:
     """True if reach is not matched."""
-    return abs(total - wanted) > WITHIN * wanted
+    return abs(total - goal) > WITHIN * goal
 
 
 def _rows(row: np.ndarray, member: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -260,27 +260,27 @@ def _subsets(
 ) -> tuple[np.ndarray, np.ndarray]:
     """For every row a uniform subset of ``range(choices)`` of its size, as (row, member)."""
     rows = []
-    many = sizes > choices // 8
+    is_dense = sizes > choices // 8
     members = []
-    dense = np.flatnonzero(many & (sizes > 0))
+    dense = np.flatnonzero(is_dense & (sizes > 0))
     step = max(1, _CELLS // max(1, choices))
     for first in range(0, len(dense), step):
         chunk = dense[first : first + step]
         order = np.argsort(random.random((len(chunk), choices)), axis=1)
-        taken = np.arange(choices) < sizes[chunk][:, None]
+        is_member = np.arange(choices) < sizes[chunk][:, None]
         rows.append(np.repeat(chunk, sizes[chunk]))
-        members.append(order[taken])
+        members.append(order[is_member])
     # Numbers are drawn until enough are distinct: the first distinct ones of a series of draws.
-    few = np.where(many, 0, sizes)
+    sparse_sizes = np.where(is_dense, 0, sizes)
     chosen = np.empty(0, dtype=np.int64)
-    missing = few
+    missing = sparse_sizes
     while missing.any():
         row = np.repeat(np.arange(len(sizes)), missing)
         chosen = np.sort(
             np.concatenate((chosen, row * choices + random.integers(0, choices, len(row))))
         )
         chosen = chosen[np.diff(chosen, prepend=-1) > 0]
-        missing = few - np.bincount(chosen // choices, minlength=len(sizes))
+        missing = sparse_sizes - np.bincount(chosen // choices, minlength=len(sizes))
     rows.append(chosen // max(1, choices))
     members.append(chosen % max(1, choices))
     return np.concatenate(rows), np.concatenate(members)
@@ -351,8 +351,8 @@ def _absent(new: np.ndarray, old: np.ndarray) -> np.ndarray:
     order = np.argsort(new)
     ascending = new[order]
     old = np.append(np.sort(old), -1)
-    again = np.append(ascending[1:] == ascending[:-1], [False])[: len(new)]
-    again[1:] |= again[:-1].copy()
+    is_repeated = np.append(ascending[1:] == ascending[:-1], [False])[: len(new)]
+    is_repeated[1:] |= is_repeated[:-1].copy()
     fresh = np.empty(len(new), dtype=bool)
-    fresh[order] = ~again & (old[np.searchsorted(old[:-1], ascending)] != ascending)
+    fresh[order] = ~is_repeated & (old[np.searchsorted(old[:-1], ascending)] != ascending)
     return fresh

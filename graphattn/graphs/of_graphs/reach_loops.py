@@ -33,7 +33,7 @@ def _flip(rows: np.ndarray, row: int, column: int) -> None:
 def _row_of(
     ptr: np.ndarray, source: np.ndarray, reach: np.ndarray, layer: int, t: int, row: np.ndarray
 ) -> int:
-    """What node t depends on after a layer, into ``row``; the number of nodes."""
+    """Write the nodes that node t depends on after a layer into ``row``; their number."""
     count = 0
     for w in range(reach.shape[2]):
         word = reach[layer - 1, t, w]
@@ -69,7 +69,7 @@ def total_of(reach: np.ndarray) -> int:
 
 @compiled
 def _replace(source: np.ndarray, first: int, last: int, old: int, new: int) -> None:
-    """One entry of a row by another."""
+    """Replace one entry of a row by another."""
     for k in range(first, last):
         if source[k] == old:
             source[k] = new
@@ -90,6 +90,34 @@ def _member(ptr: np.ndarray, member: np.ndarray, row: int, random: np.random.Gen
 
 
 @compiled
+def _swap(
+    ptr: np.ndarray,
+    source: np.ndarray,
+    reader_ptr: np.ndarray,
+    reader: np.ndarray,
+    a: int,
+    b: int,
+    c: int,
+    d: int,
+) -> None:
+    """Put ``a <- d, c <- b`` in place of ``a <- b, c <- d``, by target and by source."""
+    _replace(source, ptr[a], ptr[a + 1], b, d)
+    _replace(source, ptr[c], ptr[c + 1], d, b)
+    _replace(reader, reader_ptr[b], reader_ptr[b + 1], a, c)
+    _replace(reader, reader_ptr[d], reader_ptr[d + 1], c, a)
+
+
+@compiled
+def _mark(t: int, marked: np.ndarray, due: np.ndarray, num_due: int) -> int:
+    """Add a row that is not marked to those that are due; their number."""
+    if marked[t]:
+        return num_due
+    marked[t] = True
+    due[num_due] = t
+    return num_due + 1
+
+
+@compiled
 def anneal(
     ptr: np.ndarray,
     source: np.ndarray,
@@ -97,23 +125,24 @@ def anneal(
     reader: np.ndarray,
     target: np.ndarray,
     layers: int,
-    wanted: int,
-    enough: int,
+    goal: int,
+    tolerance: int,
     tries: int,
-    most: int,
+    most_words: int,
     heat: float,
-    near: float,
+    closing: float,
     symmetric: bool,
     causal: bool,
     random: np.random.Generator,
 ) -> tuple[int, int]:
-    """Swap until nodes depend on ``wanted`` pairs, up to ``enough``; the number of pairs, and of words.
+    """Swap to ``goal`` pairs that depend on each other; the numbers of pairs and of words read.
 
-    A swap that brings their number nearer is taken, another with a probability that falls with its
-    distance and with time (simulated annealing). ``ptr``, ``source`` and ``reader_ptr``, ``reader``
-    are the graph without self-loops by target and by source, and are changed in place; ``target``
-    is that of each entry of ``source``. It cools with the ``tries`` made, or with the words of bits
-    read of the ``most`` that may be, whichever are sooner over: then it ends.
+    It ends within ``tolerance`` of the goal. A swap that comes nearer is taken, another with a
+    probability that falls with its distance and with time (simulated annealing). ``ptr``,
+    ``source`` and ``reader_ptr``, ``reader`` are the graph without self-loops by target and by
+    source, and are changed in place; ``target`` is that of each entry of ``source``. It cools with
+    the ``tries`` made, or with the words of bits read of the ``most_words`` that may be, whichever
+    are sooner over: then it ends.
     """
     nodes = len(ptr) - 1
     reach = reach_of(ptr, source, layers)
@@ -127,13 +156,13 @@ def anneal(
     row = np.empty(words, np.uint64)
     due = np.empty(nodes, np.int64)
     number = 0
-    read = 0
-    while number < tries and read < most and abs(total - wanted) > enough:
-        temperature = heat * (1 - max(number / tries, read / most))
+    words_read = 0
+    while number < tries and words_read < most_words and abs(total - goal) > tolerance:
+        temperature = heat * (1 - max(number / tries, words_read / most_words))
         number += 1
         a, b = _edge(target, source, random)
         c, d = _edge(target, source, random)
-        if random.random() < near:
+        if random.random() < closing:
             # d is a source of a source of a, so that the swap may close a triangle
             k = _member(ptr, source, a, random)
             if ptr[k] == ptr[k + 1]:
@@ -146,50 +175,32 @@ def anneal(
             continue
         if causal and (d > a or b > c):
             continue
-        # a <- d, c <- b in place of a <- b, c <- d
-        _replace(source, ptr[a], ptr[a + 1], b, d)
-        _replace(source, ptr[c], ptr[c + 1], d, b)
-        _replace(reader, reader_ptr[b], reader_ptr[b + 1], a, c)
-        _replace(reader, reader_ptr[d], reader_ptr[d + 1], c, a)
+        _swap(ptr, source, reader_ptr, reader, a, b, c, d)
         if symmetric:
-            _replace(source, ptr[b], ptr[b + 1], a, c)
-            _replace(source, ptr[d], ptr[d + 1], c, a)
-            _replace(reader, reader_ptr[a], reader_ptr[a + 1], b, d)
-            _replace(reader, reader_ptr[c], reader_ptr[c + 1], d, b)
+            _swap(ptr, source, reader_ptr, reader, b, a, d, c)
         touched = (a, c, b, d)
         of_swap = 2
         if symmetric:
             of_swap = 4
-        kept = 0
+        logged = 0
         before = total
         count = 0  # rows that the layer below changed
         for layer in range(1, layers + 1):
             # rows of the swap, and readers of what changed
-            many = 0
+            num_due = 0
             for k in range(of_swap):
-                t = touched[k]
-                if not marked[t]:
-                    marked[t] = True
-                    due[many] = t
-                    many += 1
+                num_due = _mark(touched[k], marked, due, num_due)
             for i in range(count):
                 s = rows[i]
-                if not marked[s]:
-                    marked[s] = True
-                    due[many] = s
-                    many += 1
+                num_due = _mark(s, marked, due, num_due)
                 for k in range(reader_ptr[s], reader_ptr[s + 1]):
-                    t = reader[k]
-                    if not marked[t]:
-                        marked[t] = True
-                        due[many] = t
-                        many += 1
+                    num_due = _mark(reader[k], marked, due, num_due)
             count = 0
-            for i in range(many):
+            for i in range(num_due):
                 t = due[i]
                 marked[t] = False
                 size = _row_of(ptr, source, reach, layer, t, row)
-                read += words * (1 + ptr[t + 1] - ptr[t])
+                words_read += words * (1 + ptr[t + 1] - ptr[t])
                 same = True
                 old = 0
                 for w in range(words):
@@ -197,28 +208,22 @@ def anneal(
                     old += _bit_count(reach[layer, t, w])
                 if same:
                     continue
-                log_at[kept, 0] = layer
-                log_at[kept, 1] = t
-                log[kept] = reach[layer, t]
-                kept += 1
+                log_at[logged, 0] = layer
+                log_at[logged, 1] = t
+                log[logged] = reach[layer, t]
+                logged += 1
                 reach[layer, t] = row
                 rows[count] = t
                 count += 1
                 if layer == layers:
                     total += size - old
-        worse = abs(total - wanted) - abs(before - wanted)
+        worse = abs(total - goal) - abs(before - goal)
         if worse <= 0 or random.random() < np.exp(-worse / max(temperature, 1e-9)):
             continue
         total = before
-        for i in range(kept):
+        for i in range(logged):
             reach[log_at[i, 0], log_at[i, 1]] = log[i]
-        _replace(source, ptr[a], ptr[a + 1], d, b)
-        _replace(source, ptr[c], ptr[c + 1], b, d)
-        _replace(reader, reader_ptr[b], reader_ptr[b + 1], c, a)
-        _replace(reader, reader_ptr[d], reader_ptr[d + 1], a, c)
+        _swap(ptr, source, reader_ptr, reader, a, d, c, b)
         if symmetric:
-            _replace(source, ptr[b], ptr[b + 1], c, a)
-            _replace(source, ptr[d], ptr[d + 1], a, c)
-            _replace(reader, reader_ptr[a], reader_ptr[a + 1], d, b)
-            _replace(reader, reader_ptr[c], reader_ptr[c + 1], b, d)
-    return total, read
+            _swap(ptr, source, reader_ptr, reader, b, c, d, a)
+    return total, words_read
