@@ -173,57 +173,10 @@ class Comparison:
     permutations: int = 3
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, Data):
-            raise OptionError(
-                f"data must be study.Data(inputs, targets, test=...), got {shown(self.data)}"
-            )
-        if not isinstance(self.arms, dict) or not self.arms:
-            raise OptionError(
-                "arms must be a dict of graphs, recipes or functions of a sample, got "
-                f"{self.arms!r}"
-            )
-        for name in (self.name, *self.arms):
-            argument = "name"
-            if name in self.arms:
-                argument = "names of arms"
-            check_name(name, argument)
-        if not isinstance(self.training, Training):
-            raise OptionError(f"training must be study.Training(...), got {shown(self.training)}")
-        one_of(self.readout, "readout", READOUTS)
-        answering = "sample"
-        if self.readout in ("node", "edge"):
-            answering = self.readout
-        if self.data.of != answering:
-            raise OptionError(
-                f"readout {self.readout!r} does not fit targets of each {self.data.of}: "
-                f"{self.data.targets.shape}"
-            )
-        if isinstance(self.model, CustomModel) and self.positions == OWN_POSITIONS:
-            self.positions = ("none",)
-        self.positions = _words(self.positions, "positions", POSITIONS)
-        self.controls = _words(self.controls, "controls", ALL_CONTROLS)
-        if isinstance(self.budgets, Budget):
-            self.budgets = (self.budgets,)
-        else:
-            self.budgets = tuple(self.budgets)
-        if not self.positions:
-            raise OptionError(
-                f"positions must be one or several of {', '.join(POSITIONS)}, got none"
-            )
-        whole(self.token, "token", 0, below=max(1, self.data.num_nodes))
-        if {*REWIRED} & {*self.controls} and whole(self.draws, "draws") < 3:
-            raise OptionError(
-                f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}"
-            )
-        whole(self.permutations, "permutations", 1)
-        kind = self.data.kind
-        if not self.metric:
-            self.metric = CONTROL[kind]
-        one_of(
-            self.metric,
-            "metric",
-            tuple(name for name, metric in METRICS.items() if kind in metric.kinds),
-        )
+        self._check_parts()
+        self._check_readout()
+        self._read_settings()
+        self._read_metric()
         self._check_model()
         if isinstance(self.model, CustomModel):
             self.positions = (OWN_POSITIONS,)
@@ -255,6 +208,69 @@ class Comparison:
         #: Controls that do not exist, with the reason.
         self.missing: dict[str, str] = {}
         self._add_controls()
+
+    def _check_parts(self) -> None:
+        """Refuse data, arms, names and training of other types."""
+        if not isinstance(self.data, Data):
+            raise OptionError(
+                f"data must be study.Data(inputs, targets, test=...), got {shown(self.data)}"
+            )
+        if not isinstance(self.arms, dict) or not self.arms:
+            raise OptionError(
+                "arms must be a dict of graphs, recipes or functions of a sample, got "
+                f"{self.arms!r}"
+            )
+        for name in (self.name, *self.arms):
+            argument = "name"
+            if name in self.arms:
+                argument = "names of arms"
+            check_name(name, argument)
+        if not isinstance(self.training, Training):
+            raise OptionError(f"training must be study.Training(...), got {shown(self.training)}")
+
+    def _check_readout(self) -> None:
+        """Refuse a readout that does not answer what the targets ask."""
+        one_of(self.readout, "readout", READOUTS)
+        answering = "sample"
+        if self.readout in ("node", "edge"):
+            answering = self.readout
+        if self.data.of != answering:
+            raise OptionError(
+                f"readout {self.readout!r} does not fit targets of each {self.data.of}: "
+                f"{self.data.targets.shape}"
+            )
+
+    def _read_settings(self) -> None:
+        """Make tuples of positions, controls and budgets, and check the numbers beside them."""
+        if isinstance(self.model, CustomModel) and self.positions == OWN_POSITIONS:
+            self.positions = ("none",)
+        self.positions = _words(self.positions, "positions", POSITIONS)
+        self.controls = _words(self.controls, "controls", ALL_CONTROLS)
+        if isinstance(self.budgets, Budget):
+            self.budgets = (self.budgets,)
+        else:
+            self.budgets = tuple(self.budgets)
+        if not self.positions:
+            raise OptionError(
+                f"positions must be one or several of {', '.join(POSITIONS)}, got none"
+            )
+        whole(self.token, "token", 0, below=max(1, self.data.num_nodes))
+        if {*REWIRED} & {*self.controls} and whole(self.draws, "draws") < 3:
+            raise OptionError(
+                f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}"
+            )
+        whole(self.permutations, "permutations", 1)
+
+    def _read_metric(self) -> None:
+        """Check the metric; by default it is that of the kind of targets."""
+        kind = self.data.kind
+        if not self.metric:
+            self.metric = CONTROL[kind]
+        one_of(
+            self.metric,
+            "metric",
+            tuple(name for name, metric in METRICS.items() if kind in metric.kinds),
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """The state of a trial with its graphs, as pickle cannot save functions of arms."""
