@@ -10,11 +10,10 @@ from .arms import Graphs
 from .comparison import Comparison
 from .data import Data
 from .fitting import scaled
+from .hashes import mixed
 from .network import Network
 
 _AT_ONCE = 1 << 21  # edges, in all samples, that are refined together
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
 _MOST = 24  # a number of sources is divisible by 2 at most so often
 
 
@@ -250,11 +249,3 @@ def codes_of(values: np.ndarray) -> np.ndarray:
         values = values + values.dtype.type(0)  # -0 is 0
     bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
     return of_rows(bits.reshape(len(bits), -1))
-
-
-def mixed(values: np.ndarray) -> np.ndarray:
-    """A hash of each number: the finaliser of splitmix64."""
-    x = values + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * _FIRST
-    x = (x ^ (x >> np.uint64(27))) * _SECOND
-    return x ^ (x >> np.uint64(31))

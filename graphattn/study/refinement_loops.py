@@ -3,10 +3,8 @@
 import numpy as np
 
 from ..compiled import compiled
+from .hashes import FIRST, SECOND, STEP
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
 _30 = np.uint64(30)
 _27 = np.uint64(27)
 _31 = np.uint64(31)
@@ -14,10 +12,10 @@ _31 = np.uint64(31)
 
 @compiled
 def mixed(x: np.uint64) -> np.uint64:
-    """A hash: the finaliser of splitmix64."""
-    x = x + _STEP
-    x = (x ^ (x >> _30)) * _FIRST
-    x = (x ^ (x >> _27)) * _SECOND
+    """A hash, as :func:`graphattn.study.hashes.mixed` has it."""
+    x = x + STEP
+    x = (x ^ (x >> _30)) * FIRST
+    x = (x ^ (x >> _27)) * SECOND
     return x ^ (x >> _31)
 
 
@@ -76,6 +74,6 @@ def refined(
             if count * joint == by_class * by_colour:  # classes are independent of colours
                 of_sources = mixed(by_colour * shares[t]) + by_colour_again * shares[t]
             else:
-                of_sources = mixed(by_message * shares[t]) + by_message_again * shares[t] + _STEP
+                of_sources = mixed(by_message * shares[t]) + by_message_again * shares[t] + STEP
             result[s, t] = mixed(mixed(of_nodes[t]) + mixed(of_sources))
     return result
