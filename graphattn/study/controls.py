@@ -7,8 +7,8 @@ from ..analyse.receptive_field import receptive_field
 from ..convert import from_edge_index
 from ..errors import ControlError, GraphError
 from ..graph import AttentionGraph
-from ..graphs import causal, degree_matched_random, full, self_loops
-from ..graphs.of_graphs.controls import WITHIN, reads_later
+from ..graphs import causal, full, self_loops
+from ..graphs.of_graphs.controls import WITHIN, reads_later, rewiring
 from .arms import Graphs
 
 CONTROLS = ("self", "full", "rewired", "permuted", "shuffled")
@@ -60,7 +60,7 @@ def rewired(graphs: Graphs, seed: int) -> Graphs:
     Source:
         Maslov and Sneppen 2002, "Specificity and stability in topology of protein networks".
     """
-    results = graphs.map(lambda graph: degree_matched_random(graph, seed))
+    results = graphs.map(lambda graph: rewiring(graph, seed))
     _assert_swapped(graphs, results)
     return results
 
@@ -77,7 +77,7 @@ def reach_matched(graphs: Graphs, seed: int, layers: int) -> Graphs:
 
     def matched(graph: AttentionGraph) -> AttentionGraph:
         try:
-            return degree_matched_random(graph, seed, layers=layers)
+            return rewiring(graph, seed, layers=layers)
         except GraphError:
             if graphs.each:
                 return graph
@@ -97,7 +97,7 @@ def same_in_degrees(graphs: Graphs, seed: int, is_causal: bool) -> Graphs:
     if is_causal:
         results = graphs.map(lambda graph: rewired_causal(graph, seed))
     else:
-        results = graphs.map(lambda graph: degree_matched_random(graph, seed, keep="in-degrees"))
+        results = graphs.map(lambda graph: rewiring(graph, seed, keep="in-degrees"))
     for before, after in _pairs(graphs, results):
         assert_matched(before, after)
     return results

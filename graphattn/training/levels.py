@@ -6,7 +6,8 @@ from typing import Any
 from numpy.random import default_rng
 from torch import Tensor, argsort, empty_like, from_numpy, nn, unique
 
-from ..graphs import Hierarchy, clusters, degree_matched_random, serialized_hierarchy
+from ..graphs import Hierarchy, clusters, serialized_hierarchy
+from ..graphs.of_graphs.controls import rewiring
 from ..graphs.points.hierarchy import CellNeighbours, Level
 from ..nn import pool
 
@@ -52,7 +53,7 @@ def redrawn(shape: Hierarchy, seed: int) -> Hierarchy:
     def other(graph: Any) -> Any:
         if graph is None:
             return None
-        return degree_matched_random(graph, seed=int(draw.integers(1 << 31)), keep="in-degrees")
+        return rewiring(graph, int(draw.integers(1 << 31)), keep="in-degrees")
 
     def around(near: CellNeighbours) -> CellNeighbours:
         old = near.graph

@@ -112,6 +112,7 @@ def table():
     yield graphs.full(3) - graphs.full(3)
 
 
+@pytest.mark.filterwarnings("ignore:no other graph")
 @pytest.mark.parametrize("keep", ["in-degrees", "degrees"])
 def test_degrees_and_self_loops_are_kept(keep):
     for graph in table():
@@ -129,6 +130,7 @@ def test_degrees_and_self_loops_are_kept(keep):
             assert torch.equal(order, torch.arange(control.num_edges))
 
 
+@pytest.mark.filterwarnings("ignore:no other graph")
 def test_swaps_of_a_symmetric_graph_keep_symmetry():
     window = graphs.sliding_window(53, 5, causal=False)
     cells = graphs.documents(torch.arange(53) // 6)
@@ -147,13 +149,34 @@ def test_swaps_of_a_symmetric_graph_keep_symmetry():
 def test_swaps_of_a_causal_graph_read_no_later_node():
     """A causal window is the only graph of its degrees: no sum of distances is smaller."""
     window = graphs.sliding_window(53, 5)
-    assert graphs.degree_matched_random(window, 7).equals(window)
+    with pytest.warns(UserWarning, match="no other graph with the degrees"):
+        assert graphs.degree_matched_random(window, 7).equals(window)
     graph = from_rule(lambda t, s: (t >= s) & ((7 * t + s * s + t * s) % 11 < 4), 53)
     control = graphs.degree_matched_random(graph, 7)
     assert bool((control.source <= control.target).all())
     assert torch.equal(control.in_degree, graph.in_degree)
     assert torch.equal(control.out_degree, graph.out_degree)
     assert (control & graph).num_edges < 0.7 * graph.num_edges
+
+
+def test_a_graph_that_is_alone_with_its_degrees_is_told():
+    """The line warned of is the caller's, and what it says to try finds another graph."""
+    for alone in (graphs.sliding_window(31, 4), graphs.global_tokens(9, (2,))):
+        with pytest.warns(UserWarning, match='keep="in-degrees"') as found:
+            assert graphs.degree_matched_random(alone, 1).equals(alone)
+        assert [warning.filename for warning in found] == [__file__]
+        assert not graphs.degree_matched_random(alone, 1, keep="in-degrees").equals(alone)
+    for alone in (graphs.full(6), graphs.self_loops(4), graphs.full(5).without_self_loops()):
+        for keep in ("degrees", "in-degrees"):
+            with pytest.warns(UserWarning, match="none has its in-degrees"):
+                assert graphs.degree_matched_random(alone, keep=keep).equals(alone)
+
+
+def test_a_graph_that_has_another_is_no_reason_to_warn(recwarn):
+    ring = graphs.circulant(19, (-1, 1))
+    graphs.degree_matched_random(ring)
+    graphs.degree_matched_random(ring, keep="in-degrees")
+    assert not recwarn.list
 
 
 def mean_reach(graph, layers):

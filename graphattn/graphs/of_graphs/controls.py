@@ -1,5 +1,6 @@
 """Random graphs as controls: a graph's effect beyond its degrees."""
 
+import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -51,7 +52,7 @@ def degree_matched_random(
             mean, within 5 %: further swaps bring 2, 3, ... layers there by simulated annealing.
     Returns:
         Listed edges by target, then by source. Where no swap is possible, as in a star, a causal
-        window or all pairs, the same edges.
+        window or all pairs, the same edges, with a warning.
     Raises:
         GraphError: If ``graph`` repeats an edge; with ``layers``, if it is not square, if no swap
             is possible, or if no such graph is found.
@@ -74,6 +75,20 @@ def degree_matched_random(
         ...  for g in (graph, near, control)]
         [16, 17, 49]
     """
+    control = rewiring(graph, seed, keep=keep, layers=layers)
+    if is_same(graph, control):
+        warnings.warn(_no_other(graph, keep), stacklevel=6)
+    return control
+
+
+def rewiring(
+    graph: AttentionGraph,
+    seed: int,
+    *,
+    keep: Literal["degrees", "in-degrees"] = "degrees",
+    layers: int | None = None,
+) -> AttentionGraph:
+    """The graph of :func:`degree_matched_random`, without its warning."""
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph")
     seed = whole(seed, "seed")
@@ -92,7 +107,7 @@ def degree_matched_random(
         "take a subgraph",
     )
     random = np.random.default_rng(seed)
-    options: dict[str, Any] = {"seed": seed}
+    options: dict[str, Any] = {}
     if keep == "in-degrees":
         target, source = _redrawn(graph, random)
         options["keep"] = keep
@@ -101,7 +116,29 @@ def degree_matched_random(
     else:
         target, source = _matched_in_reach(graph, layers, random)
         options["layers"] = layers
-    return _listed(graph, target, source, call("degree_matched_random", graph, **options))
+    name = call("degree_matched_random", graph, seed=seed, **options)
+    control = _listed(graph, target, source, name)
+    return control.made_by("degree_matched_random", graph, seed, **options)
+
+
+def is_same(graph: AttentionGraph, control: AttentionGraph) -> bool:
+    """True if a graph and its control have the same edges."""
+    S = max(1, graph.num_sources)
+    before = torch.sort(graph.target * S + graph.source).values
+    return torch.equal(before, control.target * S + control.source)
+
+
+def _no_other(graph: AttentionGraph, keep: str) -> str:
+    """The warning that a control has the edges of its graph, and what to try."""
+    words = f"no other graph with the {keep} of {graph.name} was found: the result has its edges"
+    loops = torch.from_numpy(_loops(graph)).long()
+    degrees = graph.in_degree.cpu() - loops
+    choices = graph.num_sources - int(graph.is_square)
+    if bool(((degrees == 0) | (degrees == choices)).all()):
+        return f"{words}; none has its in-degrees, so take another graph"
+    if keep == "in-degrees":
+        return f"{words}; try another seed"
+    return f'{words}; keep="in-degrees" draws sources anew, and graph.relabel moves nodes'
 
 
 def reads_later(graph: AttentionGraph) -> bool:
