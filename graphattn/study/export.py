@@ -57,7 +57,7 @@ def _values(results: Results, row: Row) -> dict[str, Any]:
         "seeds": len(row.scores),
         **_interval("score", row.interval),
         "score_of": _estimand(row.interval),
-        "ceiling": prediction["ceiling"],
+        "ceiling": row.ceiling,
         **_interval("better_than_all_pairs", difference),
         **_interval("hedges_g", effect),
         "runs": fit.runs,

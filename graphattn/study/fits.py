@@ -75,9 +75,10 @@ def fitted(record: dict[str, Any], guess_nats: float) -> bool | None:
 def bound_of(record: dict[str, Any], law: float | None, colours: float | None) -> float | None:
     """The ceiling that kept a run from fitting: a law's, or that of colours if the run is near it.
 
-    That of colours is of its training examples, by the score that says whether it fitted.
+    A law that lets it fit leaves that to colours. That of colours is of its training examples, by
+    the score that says whether it fitted.
     """
-    if law is not None or colours is None:
+    if colours is None or (law is not None and law < LEVEL):
         return law
     by = fit_metric(record)
     score = record.get(f"train_{by}")
@@ -86,7 +87,7 @@ def bound_of(record: dict[str, Any], law: float | None, colours: float | None) -
         near = colours - (1 - LEVEL)
     if score is not None and near <= score < LEVEL and record[by] < LEVEL:
         return colours
-    return None
+    return law
 
 
 def class_of(record: dict[str, Any], ceiling: float | None, metric: str, guess_nats: float) -> str:

@@ -359,7 +359,7 @@ def name_among(rows: list[Row], row: Row) -> str:
 def _row(ax: Any, y: int, row: Row, style: dict[str, Any]) -> None:
     interval = row.interval
     scores = list(row.scores.values())
-    ceiling = row.prediction["ceiling"]
+    ceiling = row.ceiling
     assert interval is not None
     colour = style["color"]
     seed = {"color": colour, "alpha": 0.5, "markersize": 3.5, "markeredgewidth": 0}

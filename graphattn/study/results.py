@@ -24,6 +24,7 @@ from .claims import (
     judged,
 )
 from .collapse import Groups, groups_of
+from .controls import DRAWN
 from .examples import read_examples, with_test_set
 from .fits import TOO_OLD, Fit, Stretch, bound_of, fit_of, points_apart, reached
 from .metrics import CLASSES, CONTROL, METRICS
@@ -109,6 +110,18 @@ class Row:
     def is_share(self) -> bool:
         """True if its scores are from 0 to 1."""
         return METRICS[self.metric].is_share
+
+    @property
+    def ceiling(self) -> float | None:
+        """The lower of its ceilings by law and by colours; of a drawn control that by law alone.
+
+        Colours were refined in the first drawing only.
+        """
+        law: float | None = self.prediction["ceiling"]
+        if self.prediction["kind"] in DRAWN:
+            return law
+        colours: float | None = self.prediction.get("colours", {}).get(self.positions)
+        return min((ceiling for ceiling in (law, colours) if ceiling is not None), default=None)
 
     def may_leave(self, chance: float) -> bool:
         """True if no law keeps its score at chance."""

@@ -86,7 +86,7 @@ def _cells(results: Results, row: Row, score: str) -> dict[str, str]:
         "positions": row.positions,
         "examples": examples_text(row.examples),
         "steps": steps_text(results, row),
-        "ceiling": formatted(row.prediction["ceiling"], ".3f"),
+        "ceiling": formatted(row.ceiling, ".3f"),
         score: interval_text(row.interval),
         TEST_SET: ends_text(results.with_test_set(row)),
         "better than all pairs by": interval_text(difference),

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -55,6 +56,8 @@ def test_colours_keep_a_run_from_fitting_if_it_is_near_their_ceiling():
     ):
         assert bound_of({"accuracy": held, "train_accuracy": score}, None, 0.6) == bound
     assert bound_of({"accuracy": 0.5, "train_accuracy": 0.5}, 0.7, 0.6) == 0.7
+    assert bound_of({"accuracy": 0.58, "train_accuracy": 0.58}, 1.0, 0.6) == 0.6
+    assert bound_of({"accuracy": 0.5, "train_accuracy": 0.5}, 1.0, 0.6) == 1.0
     assert bound_of({"accuracy": 0.5, "loss": 0.5}, None, 0.6) is None
     assert bound_of({"r2": -0.1, "train_r2": -0.01}, None, 0.0) == 0.0
     assert bound_of({"r2": -0.1, "train_r2": -0.06}, None, 0.0) is None
@@ -102,6 +105,23 @@ def test_every_trial_has_its_training_accuracy_and_curve_and_shuffled_labels_too
     text = str(tiny)
     assert text.index("## Did the arms fit?") < text.index("## Measured")
     assert tiny.to_dict()["rows"][0]["fit"]["failed"] is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "law", "colours", "shown"),
+    [
+        ("full", 1.0, {"none": 0.677}, 0.677),
+        ("arm", 0.4, {"none": 0.6}, 0.4),
+        ("arm", None, {"none": 0.6}, 0.6),
+        ("arm", 0.9, {"learned": 0.6}, 0.9),
+        ("rewired", None, {"none": 0.6}, None),  # of the first drawing
+    ],
+)
+def test_the_lower_ceiling_of_law_and_colours_stands_beside_a_score(
+    tiny, kind, law, colours, shown
+):
+    prediction = {"kind": kind, "ceiling": law, "colours": colours}
+    assert replace(tiny.rows[0], prediction=prediction).ceiling == shown
 
 
 def scored_as(report, arms):
