@@ -156,7 +156,27 @@ class Trial:
 
 @dataclass(eq=False)
 class Comparison:
-    """Arms that differ in the graph alone, with their controls. Arguments as in :func:`run`."""
+    """Arms that differ in the graph alone, with their controls.
+
+    Args:
+        name: The comparison's name.
+        arms: By name, a graph, a pattern or recipe, a function of a :class:`Sample` that gives its
+            graph, or a list with one graph for each layer.
+        data: Samples and what is asked about them.
+        readout: "mean" of the nodes, "token" (the first one, or ``token``), "node" or "edge".
+        model: Sizes of the encoder, the same for all arms; or :class:`CustomModel`.
+        training: Settings of training, the same for all arms.
+        budgets: :class:`Budget`, one or several.
+        positions: One or several of "none", "learned", "relative", "rotary", "alibi", "distance"
+            and "pairs".
+        controls: Kinds of controls: "self", "full", "rewired", "permuted", "shuffled",
+            "in-degrees" and "reach-matched".
+        draws: Rewirings of an arm for each seed, 3 or more.
+        token: Node that is read out by "token".
+        metric: Score by which arms are compared: "accuracy", "bits" or "macro_f1" of classes, those
+            and "ap" of labels, "r2" or "mae" of numbers; accuracy or R2 by default.
+        permutations: Permutations of an arm for each seed; 1 is one for all seeds.
+    """
 
     name: str
     arms: dict[str, Any]

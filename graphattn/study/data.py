@@ -23,9 +23,11 @@ class Data:
         inputs: Tokens, int64 (M, N), or features, float (M, N, F).
         targets: Of each sample; or of each node, (M, N); or of each edge that is asked, (M, E).
             Classes, int64, where -100 is not asked; labels of which any may hold, bool with one
-            more axis (..., K); or numbers, float (..., K), where NaN is not asked.
+            more axis (..., K); or numbers, float with that axis, where NaN is not asked: of one
+            number for each sample (M, 1), ``targets[:, None]``.
         test: Samples held out, drawn anew by each seed; or bool (M,), True for those that every
-            seed holds out.
+            seed holds out. Nodes of one graph are split by two copies of it, each of which asks
+            its own part: -100 elsewhere.
         pos: Places of the nodes, float (M, N, d), for recipes and for distances.
         sizes: Nodes of each sample, int64 (M,), where the rest is padding; N by default.
         needs: The edges ``s -> t`` that the answer at ``t`` cannot do without, a graph (N, N),

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_study import N, tiny_comparison
+from tiny_study import N, tiny_comparison, tiny_run
 
 import graphattn as ga
 from graphattn import study
@@ -282,3 +282,18 @@ def test_shuffled_numbers_are_no_better_than_their_mean(tmp_path):
     assert shuffled.interval.value < report.row("window").interval.value
     assert report.fit(report.row("window")).runs == 3
     assert "| r2 in training | last loss, squared error in deviations (a guess) |" in str(report)
+
+
+def test_nodes_of_one_graph_are_split_by_two_copies_of_it(tmp_path):
+    classes = torch.arange(N).expand(2, -1) % 2
+    held = torch.arange(N) >= 4
+    asked = torch.stack((~held, held))
+    data = Data(
+        features()[:1].expand(2, -1, -1),
+        classes.where(asked, -100),
+        test=torch.tensor([False, True]),
+    )
+    training = study.Training(batch=1)
+    options = {"readout": "node", "training": training, "budgets": study.Budget(steps=2)}
+    report = tiny_run(tmp_path, data=data, controls=("self", "shuffled"), seeds=1, **options)
+    assert report.row("window").answers == int(held.sum())
