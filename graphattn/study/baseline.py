@@ -1,5 +1,6 @@
 """Plain methods on the data of a study: a linear model and a forest, on the same splits and seeds."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -32,29 +33,44 @@ def methods(data: Data) -> tuple[str, str]:
     return LINEAR[data.kind], FOREST
 
 
-def has_baseline(comparison: Comparison, baseline: bool | None) -> bool:
-    """True if plain methods are to run: where they are asked for, or on small vectors and tables.
+def can_have_baseline(readout: str, metric: str) -> bool:
+    """True if plain methods can answer: a target of each sample, and a score other than bits.
+
+    A forest is certain of what it has not seen, which bits do not forgive.
+    """
+    return readout in ("mean", "token") and metric != "bits"
+
+
+def check_baseline(comparisons: Sequence[Comparison], baseline: bool | None) -> None:
+    """Refuse plain methods that are asked for where no comparison can have them.
 
     Raises:
-        OptionError: If they are asked for, and the samples have no answer of their own, or the
-            score is bits: a forest is certain of what it has not seen.
+        OptionError: If there is none with a target of each sample and a score other than bits.
         MissingExtraError: If scikit-learn is not installed.
     """
-    data = comparison.data
-    fits = comparison.readout in ("mean", "token") and comparison.metric != "bits"
     if not baseline:
-        numbers = data.inputs[0].numel() * len(data)
-        is_table = data.inputs.is_floating_point() and data.sizes is None
-        small = numbers <= _LARGEST and find_spec("sklearn") is not None
-        return baseline is None and is_table and small and fits
-    if not fits:
+        return
+    if not any(can_have_baseline(of.readout, of.metric) for of in comparisons):
+        settings = ", ".join(f"{of.readout!r} and {of.metric} in {of.name}" for of in comparisons)
         raise OptionError(
-            f"baseline of {comparison.name} needs targets of each sample and a metric other than "
-            f"bits, got readout {comparison.readout!r} and {comparison.metric}; baseline=False"
+            "baseline needs a comparison with a target of each sample and a metric other than "
+            f"bits, got readout {settings}; leave it out, and give scores of your own as "
+            "Study(baselines={comparison: {method: score}})"
         )
     if find_spec("sklearn") is None:
         raise need_extra("scikit-learn", "study")
-    return True
+
+
+def has_baseline(comparison: Comparison, baseline: bool | None) -> bool:
+    """True if plain methods are to run: where they can and are asked for, or on small tables."""
+    if baseline is False or not can_have_baseline(comparison.readout, comparison.metric):
+        return False
+    if baseline:
+        return True
+    data = comparison.data
+    numbers = data.inputs[0].numel() * len(data)
+    is_table = data.inputs.is_floating_point() and data.sizes is None
+    return is_table and numbers <= _LARGEST and find_spec("sklearn") is not None
 
 
 def scores(comparison: Comparison, seeds: range) -> dict[str, dict[str, float]]:

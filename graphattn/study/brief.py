@@ -27,9 +27,11 @@ def brief(results: Results) -> list[str]:
             line += f"; {results.fit(row).word}"
         lines.append(line)
     for name, about in results.plan["comparisons"].items():
+        for method, score in about["baselines"].items():
+            lines.append(f"{name}, {method}, the study's own: {about['metric']} {score:.3f}")
         for method, by_seed in about.get("plain", {}).items():
-            score = interval_of(about["metric"], by_seed)
-            lines.append(f"{name}, {method}, same splits: {about['metric']} {score}")
+            of_seeds = interval_of(about["metric"], by_seed)
+            lines.append(f"{name}, {method}, same splits: {about['metric']} {of_seeds}")
     more = len(results.rows) - _FEW
     if more > 0:
         lines.append(f"and {more} more rows")

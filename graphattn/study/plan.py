@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..arguments import several, shown
+from ..arguments import real, several, shown
 from ..bench.machine import machine
 from ..errors import OptionError
 from .baseline import has_baseline, scores
@@ -29,7 +29,8 @@ class Study:
         name: The study's name.
         comparisons: Comparisons with different names.
         claims: Claims, predicted before training.
-        baselines: Scores of plain methods on the same data, by comparison and name.
+        baselines: Scores of your own methods on the same data, ``{"comparison": {"method": score}}``,
+            in the metric of the comparison; they take the place of those that run by default.
         command: The command that runs it again.
         quick: True if it is smaller than its text says; its report then says so.
         seeds: Seeds that a study file is run with by default.
@@ -54,6 +55,7 @@ class Study:
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
+        _check_baselines(self.baselines, [comparison.name for comparison in self.comparisons])
         self.claims = several(self.claims, "claims", "must be a list of study.Claim(...)")
         for claim in self.claims:
             if not isinstance(claim, Claim):
@@ -119,6 +121,23 @@ class Study:
                     raise OptionError(
                         f"claims: no {name} {value!r}, of {claim}; there are {list(choices)}"
                     )
+
+
+def _check_baselines(baselines: Any, comparisons: list[str]) -> None:
+    """Refuse baselines of no comparison, or that are no numbers by name."""
+    shape = 'baselines must be {"comparison": {"method": score}}'
+    if not isinstance(baselines, dict):
+        raise OptionError(f"{shape}, got {shown(baselines)}")
+    for name, scores_of in baselines.items():
+        if name not in comparisons:
+            raise OptionError(
+                f"{shape}, got {name!r}; comparisons are {', '.join(map(repr, comparisons))}"
+            )
+        if not isinstance(scores_of, dict):
+            raise OptionError(f"{shape}, got {shown(scores_of)} of {name!r}")
+        for method, score in scores_of.items():
+            check_name(method, "names of baselines")
+            real(score, f"score of baseline {method!r}")
 
 
 def _check_curve(claim: Claim, comparison: Comparison) -> None:

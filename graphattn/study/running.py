@@ -15,6 +15,7 @@ import torch
 
 from ..arguments import flag, shown, whole
 from ..errors import OptionError
+from .baseline import check_baseline
 from .claims import Claim, check_significance
 from .comparison import Comparison, Training, Trial
 from .data import Data
@@ -144,6 +145,7 @@ def execute(
     if flag(significance, "significance"):
         check_significance(seeds, max(1, len(study.claims)))
     study.check_claims()
+    check_baseline(study.comparisons, baseline)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,6 +1,6 @@
 """Sections on scores: what was measured, by group of the test, in training and after it."""
 
-from .baseline import interval_of
+from .baseline import can_have_baseline, interval_of
 from .cells import (
     AT_LIMIT,
     EFFECT,
@@ -67,13 +67,27 @@ def measured_blocks(results: Results) -> list[Block]:
         for name, by_seed in about.get("plain", {}).items()
     ]
     if baselines:
-        blocks.append("\n".join(baselines))
+        blocks.append("\n".join([*baselines, *_without_baselines(results)]))
     if results.counts["capped"]:
         blocks.append(_LIMIT)
     if is_shown["g_z [95 %]"]:
         blocks.append(f"*g_z*: {EFFECT}")
     blocks.append(_notes_on_intervals(results))
     return blocks
+
+
+def _without_baselines(results: Results) -> list[str]:
+    """Comparisons that plain methods cannot answer, beside others that have some."""
+    lines = []
+    for comparison, about in results.plan["comparisons"].items():
+        has_none = not about["baselines"] and not about.get("plain", {})
+        if has_none and not can_have_baseline(about["readout"], about["metric"]):
+            lines.append(
+                f"* {verbatim(comparison)}: no plain method, as these answer samples in a score "
+                f"other than bits; readout {about['readout']}, {about['metric']}. "
+                "`Study(baselines=)` takes scores of others"
+            )
+    return lines
 
 
 def _cells(results: Results, row: Row, score: str) -> dict[str, str]:

@@ -13,8 +13,9 @@ import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
 from graphattn.study import baseline
-from graphattn.study.baseline import features_of, has_baseline, methods, scores
+from graphattn.study.baseline import check_baseline, features_of, has_baseline, methods, scores
 from graphattn.study.brief import brief
+from graphattn.study.running import execute
 
 WINDOW = {"window": ga.graphs.sliding_window(N, 3, causal=False)}
 
@@ -111,10 +112,33 @@ def test_small_tables_have_baselines_by_default_and_others_on_demand():
     assert has_baseline(tokens, True)
     of_nodes = tiny_data(targets=torch.randint(3, (SAMPLES, N)))
     asked = tiny_comparison(WINDOW, of_nodes, readout="node")
-    with pytest.raises(OptionError, match=r"baseline of c needs targets of each sample .* 'node'"):
-        has_baseline(asked, True)
-    with pytest.raises(OptionError, match=r"baseline of c needs .* other than bits, got"):
-        has_baseline(tiny_comparison(WINDOW, table(), metric="bits"), True)
+    in_bits = tiny_comparison(WINDOW, table(), metric="bits")
+    assert not has_baseline(asked, True)
+    assert not has_baseline(in_bits, True)
+    check_baseline([asked, tokens], True)
+    check_baseline([asked, in_bits], None)
+    words = r"target of each sample .* 'node' and accuracy in c, 'mean' and bits in c.*baselines="
+    with pytest.raises(OptionError, match=words):
+        check_baseline([asked, in_bits], True)
+
+
+def test_baselines_of_a_user_are_checked_and_listed_and_a_comparison_without_is_named(tmp_path):
+    about_samples = tiny_comparison(WINDOW, controls=(), budgets=study.Budget(None, 1))
+    data = tiny_data(targets=torch.randint(3, (SAMPLES, N)))
+    options = {"readout": "node", "controls": (), "budgets": study.Budget(None, 1)}
+    about_nodes = study.Comparison("nodes", WINDOW, data, model=about_samples.model, **options)
+    both = [about_samples, about_nodes]
+    for wrong, words in (
+        ({"c": 0.5}, r"baselines must be .*: score\}\}, got 0.5"),
+        ({"d": {"table": 0.5}}, "got 'd'; comparisons are 'c', 'nodes'"),
+        ({"c": {"table": "high"}}, "score of baseline 'table'"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            study.Study("both", both, baselines=wrong)
+    own = study.Study("both", both, baselines={"c": {"table": 0.25}})
+    found = execute(own, seeds=1, out=tmp_path, processes=0)
+    assert "c, table, the study's own: accuracy 0.250" in brief(found)
+    assert "* nodes: no plain method" in str(found)
 
 
 def test_tokens_are_counted_and_told_by_place_without_their_padding():
