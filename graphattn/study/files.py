@@ -75,6 +75,27 @@ def studies_in(folder: str | Path) -> dict[str, str]:
     return summaries
 
 
+def _check_arms(study: Study, names: list[str], path: str | Path) -> None:
+    """Refuse arms that a study file was not asked for, or did not make.
+
+    Raises:
+        OptionError: If it ignores the names, or there is no arm of a name.
+    """
+    arms = {arm for comparison in study.comparisons for arm in comparison.arms}
+    others = sorted(arms - {*names})
+    if others:
+        raise OptionError(
+            f"--arms must be what study(names=...) in {path} returns, got {', '.join(others)}, "
+            f"too, for {', '.join(names)}; leave arms out of it that are not in names"
+        )
+    missing = [name for name in names if name not in arms]
+    if missing:
+        raise OptionError(
+            f"--arms: study(names=...) in {path} has no {', '.join(missing)}; it returned "
+            f"{', '.join(sorted(arms))}"
+        )
+
+
 def run_file(
     path: str | Path,
     out: str | Path,
@@ -104,7 +125,7 @@ def run_file(
         command: As the report quotes it.
     Raises:
         OptionError: If the file has no study, or its study no such option; or the folder holds
-            another study.
+            another study; or the study has other arms than ``arms``.
     """
     module = load(path)
     parameters = signature(module.study).parameters
@@ -121,6 +142,8 @@ def run_file(
                 f"{path} trains nothing: it has no seeds, processes, pilot or baseline"
             )
         return study.save(out, command)
+    if arms is not None:
+        _check_arms(study, arms, path)
     study.command = command
     study.quick = quick
     study.about = study.about or from_docstring(module.__doc__)

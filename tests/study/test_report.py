@@ -439,6 +439,28 @@ def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch):
     assert (tmp_path / "report.md").read_text() == page  # made with the study's summary, and kept
 
 
+def test_a_study_that_ignores_the_names_of_arms_is_refused(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        """from tiny_study import WINDOWS, tiny_comparison
+from graphattn.study import Study
+
+
+def study(quick=False, names=None):
+    arms = {name: arm for name, arm in WINDOWS.items() if name in (names or WINDOWS) or quick}
+    return Study("mine", [tiny_comparison(arms, controls=())])
+"""
+    )
+    run = (str(file), "--out", str(tmp_path / "out"), "--seeds", "1", "--processes", "0")
+    ignored = said(*run, "--quick", "--arms", "window 3", status=2).output
+    assert "got window 5, too, for window 3" in " ".join(ignored.split())
+    unknown = said(*run, "--arms", "window 3,window 9", status=2).output
+    assert "has no window 9; it returned window 3" in " ".join(unknown.split())
+    assert not (tmp_path / "out").exists()
+    said(*run, "--arms", "window 3")
+    assert "window 5" not in (tmp_path / "out" / "report.md").read_text()
+
+
 @pytest.mark.slow
 def test_processes_import_a_study_file(tmp_path):
     """Its module is a model of the user's own."""

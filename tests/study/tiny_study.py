@@ -7,6 +7,7 @@ from graphattn import study
 from graphattn.study import Comparison
 
 N, SAMPLES, HELD = 7, 83, 41
+WINDOWS = {f"window {w}": ga.graphs.sliding_window(N, w, causal=False) for w in (3, 5)}
 
 
 def greedy(data):
