@@ -20,7 +20,7 @@ table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabu
   border-top: 2px solid #1f2933; border-bottom: 2px solid #1f2933 }
 td, th { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top }
 th { border-bottom: 1px solid #1f2933; font-weight: 600 }
-img { max-width: 100%; display: block; margin: 1.2rem 0 }
+img { width: 100%; display: block; margin: 1.2rem 0 }
 """
 _TEXT = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 

@@ -28,6 +28,8 @@ _KINDS: dict[str, tuple[str, Any]] = {
 }
 _DASHES: tuple[Any, ...] = ((0, (4, 2)), (0, (8, 2, 1, 2)), (0, (2, 3)))  # of baselines
 _ROW = 0.26  # inches: a row of an arm
+_UNFIT_MARK = "\N{DAGGER}"  # behind the name of an arm that did not fit
+_GAP = 6  # pixels between the titles of two panels
 
 
 class Sheet(NamedTuple):
@@ -69,9 +71,34 @@ def draw(results: Results, sheet: Sheet = SHEET) -> "Figure":
             panels.setdefault((row.comparison, row.positions, equal), []).append(row)
     parts = [len(about.get("groups", [])) for about in results.plan["comparisons"].values()]
     if panels and min(parts) > 1:
-        return _over_groups(results, panels, sheet)
-    curves = len({row.examples for row in results.rows}) > 1
-    return (_curves if curves else _rows)(results, panels, sheet)
+        figure = _over_groups(results, panels, sheet)
+    elif len({row.examples for row in results.rows}) > 1:
+        figure = _curves(results, panels, sheet)
+    else:
+        figure = _rows(results, panels, sheet)
+    _wrap_titles(figure)
+    return figure
+
+
+def _wrap_titles(figure: Any) -> None:
+    """Break the titles of panels that would run into the next one, or out of the figure."""
+    figure.draw_without_rendering()
+    starts = [ax.get_window_extent().x0 for ax in figure.axes]
+    for ax, start in zip(figure.axes, starts, strict=True):
+        right_of = [other - _GAP for other in starts if other > start + 1]
+        end = min([*right_of, figure.bbox.x1])
+        words = ax.get_title(loc="left")
+        title = ax.findobj(lambda part, words=words: _is_title(part, words))[-1]
+        letters = max(map(len, words.splitlines()), default=0)
+        while letters > 1 and title.get_window_extent().x1 > end:
+            letters -= 1
+            title.set_text(textwrap.fill(" ".join(words.split()), letters))
+
+
+def _is_title(part: Any, words: str) -> bool:
+    """True if a part of a panel is its title: labels of axes are centred."""
+    is_text = hasattr(part, "get_text") and part.get_text() == words
+    return is_text and part.get_horizontalalignment() == "left"
 
 
 def axes(figure: Any, place: Any, title: str, sheet: Sheet = SHEET, **shared: Any) -> Any:
@@ -159,18 +186,18 @@ def _curves(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "
     across = min(sheet.across, len(panels))
     figure = empty_figure(None, sheet.width, (3.0 if sheet.across > 1 else 2.4) * down + 0.5)
     styles = style_of(results.rows)
-    first = None
+    of_metric: dict[str, Any] = {}  # the first panel of each, with which others share a scale
     for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
-        shared: dict[str, Any] = {} if first is None else {"sharey": first}
+        about = results.plan["comparisons"][comparison]
+        metric = about["metric"]
         ax = axes(
             figure,
             (down, across, number),
             _title(results, comparison, positions, equal),
             sheet,
-            **shared,
+            sharey=of_metric.get(metric),
         )
-        first = first or ax
-        about = results.plan["comparisons"][comparison]
+        of_metric.setdefault(metric, ax)
         for place, (name, style) in enumerate(styles.items()):
             rows_of_arm = [row for row in rows if row.arm == name]
             if not rows_of_arm or rows_of_arm[0].prediction["kind"] == "shuffled":
@@ -194,8 +221,8 @@ def _curves(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "
         ax.grid(True, color=FAINT, linewidth=0.6)
         ax.set_xlabel("training examples", fontsize=sheet.text)
         if number % across == 1 % across:
-            ax.set_ylabel(METRICS[about["metric"]].words, fontsize=sheet.text)
-    _legend(figure, first, sheet)
+            ax.set_ylabel(METRICS[metric].words, fontsize=sheet.text)
+    _legend(figure, results, sheet)
     return figure
 
 
@@ -210,14 +237,15 @@ def _over_groups(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet)
     down = -(-len(rows_of) // sheet.across)
     across = min(sheet.across, len(rows_of))
     figure = empty_figure(None, sheet.width, (3.0 if sheet.across > 1 else 2.4) * down + 0.5)
-    first = None
+    of_metric: dict[str, Any] = {}  # the first panel of each, with which others share a scale
     styles = _styles_of_lines([row for rows in rows_of.values() for row in rows])
     lines: dict[str, Any] = {}
     for number, (comparison, rows) in enumerate(rows_of.items(), 1):
-        shared: dict[str, Any] = {} if first is None else {"sharey": first}
-        ax = axes(figure, (down, across, number), verbatim(comparison), sheet, **shared)
-        first = first or ax
         about = results.plan["comparisons"][comparison]
+        metric = about["metric"]
+        place = (down, across, number)
+        ax = axes(figure, place, verbatim(comparison), sheet, sharey=of_metric.get(metric))
+        of_metric.setdefault(metric, ax)
         names = about["groups"]
         for row in rows:
             intervals = [results.of_group(row, name).interval for name in names]
@@ -241,7 +269,7 @@ def _over_groups(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet)
         ax.grid(True, color=FAINT, linewidth=0.6)
         ax.set_xlabel("part of the test", fontsize=sheet.text)
         if number % across == 1 % across:
-            ax.set_ylabel(METRICS[about["metric"]].words, fontsize=sheet.text)
+            ax.set_ylabel(METRICS[metric].words, fontsize=sheet.text)
     _below(figure, [*lines.values()], [*lines], sheet)
     return figure
 
@@ -275,12 +303,24 @@ def _all_examples(results: Results, row: Row) -> int:
     return int(about["samples"] - about.get("held", row.answers))
 
 
-def _legend(figure: Any, ax: Any, sheet: Sheet) -> None:
-    handles, labels = ax.get_legend_handles_labels()
+def _legend(figure: Any, results: Results, sheet: Sheet) -> None:
+    """A legend of the first panel: arms, then lines across it, and what the mark says."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
     # matplotlib names lines first
     bars = len([handle for handle in handles if hasattr(handle, "has_yerr")])
     handles, labels = (x[-bars:] + x[:-bars] for x in (handles, labels))
-    _below(figure, handles, labels, sheet)
+    named = dict(zip(labels, handles, strict=True)) | _key_of_mark(results)
+    _below(figure, [*named.values()], [*named], sheet)
+
+
+def _key_of_mark(results: Results) -> dict[str, Any]:
+    """The legend's line of the mark of arms that did not fit, if there is such an arm."""
+    from matplotlib.lines import Line2D
+
+    if not any(_is_unfit(results, row) for row in results.rows):
+        return {}
+    mark = Line2D([], [], linestyle="none", marker=f"${_UNFIT_MARK}$", color=INK, markersize=6)
+    return {UNFIT: mark}
 
 
 def _below(figure: Any, handles: list[Any], labels: list[str], sheet: Sheet) -> None:
@@ -301,28 +341,28 @@ def _below(figure: Any, handles: list[Any], labels: list[str], sheet: Sheet) -> 
 
 
 def _rows(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
-    """A row for each arm: seeds, mean, interval and ceiling, on one scale in all panels."""
+    """A row for each arm: seeds, mean, interval and ceiling; a scale for each metric."""
     most = max(map(len, panels.values()))
     down = -(-len(panels) // sheet.across)
     across = min(sheet.across, len(panels))
     figure = empty_figure(
         None, sheet.width, (_ROW * most + 0.7) * down + (0.35 if across > 1 else 0.6)
     )
-    first = None
+    of_metric: dict[str, Any] = {}  # the first panel of each, with which others share a scale
     left = [""]
     styles = style_of(results.rows)
     handles: dict[str, Any] = {}
     for number, ((comparison, positions, equal), rows) in enumerate(panels.items(), 1):
-        shared: dict[str, Any] = {} if first is None else {"sharex": first}
+        about = results.plan["comparisons"][comparison]
+        metric = about["metric"]
         ax = axes(
             figure,
             (down, across, number),
             _title(results, comparison, positions, equal),
             sheet,
-            **shared,
+            sharex=of_metric.get(metric),
         )
-        first = first or ax
-        about = results.plan["comparisons"][comparison]
+        of_metric.setdefault(metric, ax)
         for y, row in enumerate(rows):
             _row(ax, y, row, styles[row.arm])
         _reference_lines(about, ax.axvline)
@@ -332,19 +372,26 @@ def _rows(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Fi
         )
         ax.set_ylim(len(rows) - 0.4, -0.6)
         ax.grid(True, axis="x", color=FAINT, linewidth=0.6)
-        ax.set_xlabel(METRICS[about["metric"]].words, fontsize=sheet.text)
+        ax.set_xlabel(METRICS[metric].words, fontsize=sheet.text)
         left = names
         handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)) | handles
+    handles |= _key_of_mark(results)
     _below(
         figure, list(handles.values()), list(handles), sheet._replace(columns=min(3, sheet.columns))
     )
     return figure
 
 
+def _is_unfit(results: Results, row: Row) -> bool:
+    """True if an arm did not fit; shuffled labels are not to be fitted."""
+    kind = row.prediction["kind"]
+    return kind != "shuffled" and bool(row.scores) and results.fit(row).failed
+
+
 def _with_fit(results: Results, name: str, row: Row) -> str:
-    """The name of an arm, and that it did not fit."""
-    if row.prediction["kind"] != "shuffled" and results.fit(row).failed:
-        return f"{name} ({UNFIT})"
+    """The name of an arm, with a mark if it did not fit."""
+    if _is_unfit(results, row):
+        return f"{name} {_UNFIT_MARK}"
     return name
 
 
@@ -362,17 +409,20 @@ def _row(ax: Any, y: int, row: Row, style: dict[str, Any]) -> None:
     ceiling = row.ceiling
     assert interval is not None
     colour = style["color"]
-    seed = {"color": colour, "alpha": 0.5, "markersize": 3.5, "markeredgewidth": 0}
+    seed = {"color": colour, "alpha": 0.4, "markersize": 3.5, "markeredgewidth": 0}
     ax.plot(scores, [y] * len(scores), "o", **seed, label="" if y else "a seed")
     if not math.isnan(interval.low):
-        ax.plot(
-            [interval.low, interval.high],
-            [y, y],
-            color=colour,
-            linewidth=1.4,
+        ax.errorbar(
+            [interval.value],
+            [y],
+            xerr=[[interval.value - interval.low], [interval.high - interval.value]],
+            fmt="none",
+            ecolor=colour,
+            elinewidth=1.2,
+            capsize=4,  # higher than the diamond, which would cover a short interval
             label="" if y else "95 % interval",
         )
-    mean = {**style, "marker": "D", "linestyle": "none", "markersize": 4.5}
+    mean = {**style, "marker": "D", "linestyle": "none", "markersize": 3.2}
     ax.plot([interval.value], [y], **mean, label="" if y else "mean")
     if ceiling is not None:
         ax.plot(

@@ -13,14 +13,16 @@ import pytest
 import torch
 from matplotlib.text import Text
 from test_report import HOSTILE, Elements
-from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
+from tiny_study import HELD, SAMPLES, N, tiny_comparison, tiny_data, tiny_run
 
 import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
 from graphattn.study import export, html, picture, pilot, records, report
 from graphattn.study.claims import Pairs
+from graphattn.study.running import execute
 from graphattn.study.statistics import effect_size
+from graphattn.viz.style import empty_figure
 
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
 
@@ -246,3 +248,44 @@ def test_bits_no_better_than_the_shares_of_classes_are_chance(tmp_path):
     guess = found.plan["comparisons"]["study"]["guess_nats"] / torch.tensor(2.0).log()
     assert not found.at_chance(type(row)(**{**vars(row), "scores": {0: float(guess) - 0.01}}))
     assert row.answers == HELD
+
+
+def test_titles_of_panels_end_before_the_next_panel_and_the_edge():
+    figure = empty_figure(None, 4.0, 3.0)
+    titles = ("a comparison of some length, learned positions", "another, learned positions")
+    for place, title in enumerate(titles, 1):
+        picture.axes(figure, (1, 2, place), title)
+    first, last = figure.axes
+    picture._wrap_titles(figure)
+    figure.draw_without_rendering()
+    ends = [ax._left_title.get_window_extent().x1 for ax in figure.axes]
+    assert ends[0] < last.get_window_extent().x0
+    assert ends[1] <= figure.bbox.x1
+    assert " ".join(first.get_title(loc="left").split()) == titles[0]
+    sizes = {ax._left_title.get_fontsize() for ax in figure.axes}
+    assert sizes == {picture.SHEET.text}
+
+
+def test_comparisons_of_two_metrics_have_a_scale_each_and_a_mark_says_what_did_not_fit(
+    tmp_path, pictures
+):
+    budget = study.Budget(None, 2)
+    options = {"controls": ("full",), "budgets": budget}
+    window = {"window": WINDOW}
+    numbers = torch.randn(SAMPLES, 1, generator=torch.Generator().manual_seed(1))
+    comparisons = [
+        tiny_comparison(window, **options),
+        study.Comparison("numbers", window, tiny_data(targets=numbers), **options),
+        study.Comparison("more numbers", window, tiny_data(targets=numbers), **options),
+    ]
+    found = execute(study.Study("three", comparisons), seeds=2, out=tmp_path, processes=0)
+    figure = picture.draw(found)
+    classes, values, more = figure.axes
+    assert classes.get_xlim() != values.get_xlim()
+    assert values.get_xlim() == more.get_xlim()
+    assert [tick.get_text() for tick in classes.get_yticklabels()] == [
+        "window \N{DAGGER}",
+        "full \N{DAGGER}",
+    ]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "did not fit" in legend
