@@ -2,6 +2,7 @@
 
 from .baseline import interval_of
 from .cells import trials_text
+from .claims import STEPS
 from .fits import CLASSES
 from .markdown import joined
 from .results import Results, Row
@@ -39,20 +40,21 @@ def brief(results: Results) -> list[str]:
 
 
 def _words(results: Results) -> list[str]:
-    """The meaning of the classes of runs that are shown, on one line."""
+    """The meaning of each class of runs that is shown, a line each."""
     rows = [row for row in results.rows[:_FEW] if row.prediction["kind"] != "shuffled"]
     classes = {word for row in rows if row.scores for word in results.fit(row).classes}
-    if not classes:
-        return []
-    return ["; ".join(f"{word}: {rule}" for word, rule in CLASSES.items() if word in classes)]
+    return [f"{word}: {rule}" for word, rule in CLASSES.items() if word in classes]
 
 
 def _verdicts(results: Results) -> list[str]:
     lines = []
-    for verdict in results.verdicts:
+    for claim, verdict in zip(results.claims, results.verdicts, strict=True):
         line = f"{', '.join((verdict.verdict, *verdict.remarks))}: {verdict.claim}"
         if verdict.difference is not None:
-            line += f", by {verdict.difference}"
+            if claim.of == STEPS:
+                line += f"; {claim.worse} takes {verdict.difference}"
+            else:
+                line += f", by {verdict.difference}"
             if verdict.p is not None:
                 line += f", p {verdict.p:.3g}"
         lines.append(line)

@@ -1,5 +1,6 @@
 """Predictions: what the graphs of an arm say before anything is trained."""
 
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
@@ -23,7 +24,8 @@ from .network import Model
 from .own import CustomModel
 
 Layers = tuple[AttentionGraph, ...]
-_SAMPLES = 64  # of which homophily is counted
+_SAMPLES = 64  # of which homophily is counted, at least
+_PAIRS = 20_000_000  # of samples' edges, of which it is counted at most: a second
 
 
 def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
@@ -180,12 +182,14 @@ def _layers_needed(comparison: Comparison, graph: AttentionGraph) -> int | None:
 
 
 def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
-    """The share of edges, except self-loops, whose ends have the same target, in the first samples.
+    """The share of edges, except self-loops, whose ends have the same target, in all samples.
 
-    None where not every node has a target.
+    Of many samples or edges, in every second sample, or third, and so on. None where not every node
+    has a target.
     """
-    targets = comparison.data.targets[:_SAMPLES]
     data = comparison.data
+    most = max(_SAMPLES, _PAIRS // max(1, graph.num_edges))
+    targets = data.targets[:: math.ceil(len(data) / most)]
     if not data.of_nodes or data.kind != CLASSES or graph.num_targets != comparison.data.num_nodes:
         return None
     source, target = graph.edge_index.cpu()

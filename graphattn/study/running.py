@@ -223,7 +223,9 @@ def _grown(results: Results, by_name: dict[str, Comparison]) -> bool:
 def _warn(texts: list[str], folder: Path) -> None:
     """Warn of arms that cannot depend on all that they are asked about, before training."""
     if texts:
-        more = f"; {len(texts) - 1} more are in {folder / PLAN}" * (len(texts) > 1)
+        more = ""
+        if len(texts) > 1:
+            more = f"; {folder / PLAN} has all {len(texts)} warnings"
         warnings.warn(f"{texts[0]}{more}", stacklevel=3)
 
 

@@ -24,8 +24,9 @@ _OF_TYPICAL = (
 )
 _OF_STEPS = (
     "Claims of steps: the batches until training has the level, in the mean of a stretch of its "
-    "curve or on its training examples at the end; a curve has 20 points at most, so that steps are "
-    "known to the batches that the verdict names. Runs that never have the level count, as slower "
+    "curve or on its training examples at the end. A level that is a score is one of accuracy, of "
+    "numbers R2, whatever the metric. A curve has 20 points at most, so that steps are known to "
+    "within as many batches as the verdict names. Runs that never have the level count, as slower "
     "than all that do and as alike. p: sign flips of the differences, by seed, of ranks among all "
     "runs of both arms; the verdict is by this test alone. The ratio, worse to better, is Hodges and "
     "Lehmann's, where half of the runs of each arm have the level; its interval has all ratios that "

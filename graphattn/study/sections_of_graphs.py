@@ -10,9 +10,19 @@ from .controls import DRAWN
 from .markdown import verbatim
 from .metrics import METRICS
 from .page import Block, Table
-from .results import Results
+from .results import Results, Row
 
 _CHECKS = 6  # that are shown
+_BAG = "a bag of nodes"
+_BY_COLOURS = "by colours"
+_OF_COLOURS = (
+    "*By colours*: two nodes whose inputs are alike have one state as long as each layer gives "
+    "them the same states to read, each with the same share (colour refinement, 1-WL, with the "
+    "classes that positions give to edges; with distances or hops on all pairs GD-WL), so that no "
+    "model scores better than the best function of colours does. It is computed from what is held "
+    "out, or from all samples where each seed draws a test of its own, which luck may then exceed. "
+    "A perfect score is left out, and so are custom models."
+)
 
 
 def predictions_of(results: Results) -> list[Block]:
@@ -37,20 +47,23 @@ def predictions_of(results: Results) -> list[Block]:
             ]
         )
     head = ["arm", "a node depends on", "readout reaches", "layers until nothing is new", "ceiling"]
-    note = (
+    note = [
         "*Readout reaches*: the share of what an answer may need; with a ceiling by law, of "
-        "answers the share whose needs are all reached. *A bag of nodes*: without positions no "
-        "order can be told, whatever is trained. *By colours*: nodes whose inputs are alike, and "
-        "that read alike sources in the same shares, layer by layer, have one state (colour "
-        "refinement, 1-WL, with the classes that positions give to edges; with distances or hops "
-        "on all pairs GD-WL), so that no model scores better than the best function of colours "
-        "does. It is computed from what is held out, or from all samples where each seed draws a "
-        "test of its own, which luck may then exceed; shown where it is no perfect score, and of "
-        "no module of a user. Of a control that is drawn, the first drawing; "
-        "but where a law gives ceilings, every draw has its own, and their mean stands here, with "
-        "the mean of what they reach."
+        "answers the share whose needs are all reached. A guess at the rest is right as often as "
+        "the most frequent class is."
+    ]
+    ceilings = [row[-1] for row in rows]
+    if any(_BAG in ceiling for ceiling in ceilings):
+        note.append(
+            "*A bag of nodes*: without positions no order can be told, whatever is trained."
+        )
+    if any(_BY_COLOURS in ceiling for ceiling in ceilings):
+        note.append(_OF_COLOURS)
+    note.append(
+        "Of a control that is drawn, the first drawing; but where a law gives ceilings, every draw "
+        "has its own, and their mean stands here, with the mean of what they reach."
     )
-    return [Table(head, rows), note]
+    return [Table(head, rows), " ".join(note)]
 
 
 def _predicted_arms(results: Results) -> list[tuple[str, str, dict[str, Any]]]:
@@ -63,9 +76,9 @@ def _predicted_arms(results: Results) -> list[tuple[str, str, dict[str, Any]]]:
 
 def _ceiling(prediction: dict[str, Any], positions: Sequence[str], metric: str) -> str:
     """The ceilings of an arm, by law and by colours, and that it is a bag of nodes if it is one."""
-    by_colours = "{:.3f} by colours"
+    by_colours = "{:.3f} " + _BY_COLOURS
     if METRICS[metric].sign < 0:
-        by_colours = "at least {:.3f} by colours"
+        by_colours = "at least {:.3f} " + _BY_COLOURS
     if prediction["kind"] in DRAWN:
         by_colours += ", first drawing"
     words = []
@@ -75,7 +88,7 @@ def _ceiling(prediction: dict[str, Any], positions: Sequence[str], metric: str) 
     for of_positions, share in colours.items():
         words.append(_if_several(by_colours.format(share), of_positions, positions))
     if prediction["bag"] and "none" in positions:
-        words.append(_if_several("a bag of nodes", "none", positions))
+        words.append(_if_several(_BAG, "none", positions))
     return ", ".join(words) or "-"
 
 
@@ -136,7 +149,8 @@ def _kept_properties(prediction: dict[str, Any], samples: int) -> str:
 def checks_text(results: Results) -> str:
     """Asserts on every comparison, shuffled labels, equal starts, and failures, as a list."""
     lines = []
-    for name, about in results.plan["comparisons"].items():
+    about_of = results.plan["comparisons"]
+    for name, about in about_of.items():
         for check, value in about["checks"].items():
             if value is True:
                 result = "yes"
@@ -153,8 +167,8 @@ def checks_text(results: Results) -> str:
                 outcome = "**above chance**"
             lines.append(
                 f"* {arm_name(results, row.comparison, row.arm)}, positions {row.positions}: "
-                f"{outcome}, {row.interval} (chance {row.prediction['ceiling']:.3f}, sd of a seed "
-                f"{row.deviation:.3f})"
+                f"{outcome}, {row.interval} ({_chance_of(row, about_of[row.comparison])}, sd of a "
+                f"seed {row.deviation:.3f})"
             )
     if results.unlike:
         alike = f"**no**, {verbatim(results.unlike[0])}"
@@ -165,6 +179,18 @@ def checks_text(results: Results) -> str:
     )
     lines += [f"* failed: {verbatim(text)}" for text in results.failures]
     return "\n".join(lines)
+
+
+def _chance_of(row: Row, about: dict[str, Any]) -> str:
+    """Chance of shuffled labels; by node, where a class is more frequent at some than at others."""
+    chance = row.prediction["ceiling"]
+    overall = about["chance"]
+    if about["readout"] != "node" or isclose(chance, overall, abs_tol=5e-4):
+        return f"chance {chance:.3f}"
+    return (
+        f"chance {chance:.3f}, by the most frequent class of each node, which positions can learn; "
+        f"{overall:.3f} by that of all"
+    )
 
 
 def covariates(results: Results) -> list[Block]:

@@ -13,7 +13,7 @@ from .cells import (
     steps_text,
 )
 from .examples import TEST_SET
-from .fits import CLASSES, FIT_METRIC
+from .fits import CLASSES, FIT_METRIC, UNKNOWN
 from .markdown import verbatim
 from .metrics import CLASSES as OF_CLASSES
 from .metrics import VALUES
@@ -176,7 +176,10 @@ def fit_blocks(results: Results) -> list[Block]:
         return []
     head = ["arm", "positions", "examples", "steps", *_of_fit(results)]
     head += ["steps to fit", "runs"]
-    rules = [f"* *{word}*: {rule}" for word, rule in CLASSES.items()]
+    shown = " ".join(row[-1] for row in rows)
+    rules = [
+        f"* *{word}*: {rule}" for word, rule in CLASSES.items() if word != UNKNOWN or word in shown
+    ]
     note = (
         "An arm did not fit if more of its runs did not than did; a claim about its score is then "
         "not judged. *Steps to fit*: the median of the batches after which training had that "

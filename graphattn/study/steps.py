@@ -175,7 +175,7 @@ class Steps:
             words += f" within {self.budget:,} batches, which both have"
         if self.stretch == 1:
             return f"{words}, known to the batch"
-        return f"{words}, known to {self.stretch:,} batches"
+        return f"{words}, known to within {self.stretch:,} batches"
 
 
 @dataclass(frozen=True)

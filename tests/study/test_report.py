@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from tiny_study import N, tiny_comparison, tiny_data, tiny_run
+from tiny_study import SAMPLES, N, tiny_comparison, tiny_data, tiny_run
 from typer.testing import CliRunner
 
 import graphattn as ga
@@ -19,6 +19,7 @@ from graphattn import study
 from graphattn.cli.app import app
 from graphattn.errors import ControlError, OptionError
 from graphattn.study import Report, html, markdown, records, report
+from graphattn.study.brief import brief
 from graphattn.study.files import run_file
 from graphattn.study.fits import CLASSES
 from graphattn.study.markdown import table
@@ -486,3 +487,16 @@ def test_only_a_model_without_positions_is_a_bag_of_nodes(tiny, positions, words
     rows = str(replace(tiny, plan=plan)).partition("## Data")[0].splitlines()
     (full,) = [row for row in rows if row.startswith("| full |")]
     assert full.endswith(f"| {words} |")
+
+
+def test_a_page_explains_what_it_uses_and_both_chances(tmp_path):
+    targets = torch.arange(N).expand(SAMPLES, -1) % 2
+    options = {"readout": "node", "controls": ("shuffled",), "budgets": study.Budget(None, 2)}
+    found = tiny_run(tmp_path, data=tiny_data(targets=targets), **options)
+    page = str(found)
+    chance = found.plan["comparisons"]["study"]["chance"]
+    words = "by the most frequent class of each node, which positions can learn"
+    assert f"(chance 1.000, {words}; {chance:.3f} by that of all, sd" in page
+    assert "bag of nodes" not in page
+    assert "fit unknown" not in page
+    assert brief(found)[-1].startswith(tuple(f"{word}: " for word in CLASSES))

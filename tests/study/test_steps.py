@@ -81,7 +81,7 @@ def test_runs_that_never_have_the_score_count_as_slower_than_all_that_do():
     assert math.isinf(found.difference.high)
     assert 1.3 < found.difference.low <= 2
     assert str(found.difference) == f"over {found.difference.low:.2f} times the steps"
-    assert str(found) == "reached by 6 of 6 runs and 0 of 6, known to 40 batches"
+    assert str(found) == "reached by 6 of 6 runs and 0 of 6, known to within 40 batches"
     assert str(steps_of(never, some).difference).startswith("under 0.")
     none = steps_of(never, never)
     assert (none.p, none.lead, str(none.difference)) == (1.0, 0, "ratio not given (6 seeds)")
@@ -96,7 +96,7 @@ def test_batches_that_one_arm_alone_had_do_not_count():
     assert found.worse.by == found.worse.after == (NEVER,) * 6
     assert found.better.within(800) == found.better
     assert str(found) == (
-        "reached by 6 of 6 runs and 0 of 6 within 800 batches, which both have, known to 40 batches"
+        "reached by 6 of 6 runs and 0 of 6 within 800 batches, which both have, known to within 40 batches"
     )
 
 
@@ -238,7 +238,7 @@ def test_a_report_says_a_claim_of_steps_in_words_tables_and_numbers(made):
     text = str(found)
     row = f"| window fits in fewer steps than full | it begins nearer | 7 | {fit.difference} | - |"
     assert row in text
-    assert "known to the batches that the verdict names" in text
+    assert "within as many batches as the verdict names" in text
     assert "of shares of runs" not in text
     as_json = found.to_dict()["verdicts"][0]
     assert as_json["difference"]["value"] == pytest.approx(fit.difference.value)
