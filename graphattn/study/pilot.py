@@ -11,6 +11,8 @@ from .statistics import SHARES, seeds_needed
 
 _PERFECT, _GUESS = 0.99, 0.95  # of accuracy; of the cross-entropy of a guess
 _MOST = 8  # times the batches of the study, that are tried where an arm does not fit
+GROWTH = 2 + 4 + _MOST
+"""Times the batches of the study that an arm takes which never fits, beyond its own."""
 _SIZES, _LIMIT = (0.01, 0.02, 0.05, 0.1, 0.2), 0.8
 
 

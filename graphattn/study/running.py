@@ -21,7 +21,7 @@ from .comparison import Comparison, Training, Trial
 from .data import Data
 from .network import Model
 from .own import CustomModel
-from .pilot import may_grow, unfit
+from .pilot import GROWTH, may_grow, unfit
 from .plan import Study, planned
 from .pool import cores, run_all
 from .records import (
@@ -204,6 +204,8 @@ def _trained(
     if not any(comparison.alone for comparison in by_name.values()):  # else they have been said
         texts = [text for about in plan["comparisons"].values() for text in about["warnings"]]
         _warn(texts, folder)
+    if seeds.start == MOST_SEEDS:
+        _say(_cost_of_pilot(by_name, trials, records))
     _train(study, trials, records, processes)
     if records.reach(plan["end"]):
         write_plan(folder, {**plan, "end": records.end})
@@ -218,6 +220,33 @@ def _grown(results: Results, by_name: dict[str, Comparison]) -> bool:
             by_name[name].double(arms)
             grown = True
     return grown
+
+
+def _cost_of_pilot(by_name: dict[str, Comparison], trials: list[Trial], records: Records) -> str:
+    """The trials that a pilot is about to run, their batches, and what may follow."""
+    missing = [trial for trial in trials if not records.done(trial.key)]
+    batches = sum(trial.steps for trial in missing)
+    words = f"{len(missing):,} trials of {batches:,} batches together"
+    arms = {
+        arm for comparison in by_name.values() for of in comparison.alone.values() for arm in of
+    }
+    if arms:
+        return f"pilot, arms that did not fit, {', '.join(sorted(arms))}: {words}"
+    growing = 0
+    for trial in trials:
+        last = by_name[trial.comparison].own_budgets - 1
+        if trial.kind == "arm" and trial.budget == last:
+            growing += GROWTH * trial.steps
+    return (
+        f"pilot: {words}; then, of arms that do not fit, 2, 4 and 8 times the batches, up to "
+        f"{growing:,} more"
+    )
+
+
+def _say(line: str) -> None:
+    """Print a line beside the progress of trials."""
+    if sys.stderr is not None:
+        print(line, file=sys.stderr, flush=True)
 
 
 def _warn(texts: list[str], folder: Path) -> None:

@@ -141,7 +141,7 @@ def piloted(folder, data=None, arms=None, **changes):
     return tiny_run(folder, arms, data, **given)
 
 
-def test_a_pilot_finds_the_budget_at_which_arms_fit_or_says_that_none_does(tmp_path):
+def test_a_pilot_finds_the_budget_at_which_arms_fit_or_says_that_none_does(tmp_path, capsys):
     """The third token is asked, at its own node."""
     others = ga.from_rule(lambda t, s: (t != s) & (s != 3), N)
     given = {
@@ -154,6 +154,11 @@ def test_a_pilot_finds_the_budget_at_which_arms_fit_or_says_that_none_does(tmp_p
     found = piloted(tmp_path / "some", budgets=study.Budget(None, 20), **given)
     fits = {row[1]: row[3] for row in pilot.budgets(found)}
     assert fits == {"self": "20 batches", "others": "40 batches"}
+    lines = capsys.readouterr().err.splitlines()
+    runs = 2 * 20
+    assert lines[0].startswith("pilot: ")
+    assert lines[0].endswith(f"up to {14 * 2 * runs:,} more")
+    assert f"pilot, arms that did not fit, others: 2 trials of {2 * runs} batches together" in lines
     assert [row.steps for row in found.rows if row.arm == "others"] == [20, 40]
     assert [row.steps for row in found.rows if row.arm != "others"] == [20, 20]
     assert "| others | none | 40 batches | solved |" in str(found)
