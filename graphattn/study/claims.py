@@ -46,7 +46,7 @@ VERDICTS = {
     BROKEN: f"p < {LEVEL:g}, and none of the interval is as claimed",
     NOT_DECIDED: "neither; or an equality that is not judged",
     SAME: "not judged, as no p could be so small with so few seeds for so many claims, or as it "
-    "was claimed late; the mean is on the side claimed",
+    "was claimed after both arms had been measured; the mean is on the side claimed",
     OPPOSITE: "not judged, and the mean is on the other side",
     NOT_MEASURED: "no seed of both arms has ended",
     NOT_FITTED: "not judged, as an arm did not fit its training examples, so that scores compare a "
