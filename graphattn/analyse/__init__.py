@@ -3,6 +3,7 @@
 Its public names::
 
     audit: Where a mask differs from the graph that it should be, and by which mistake.
+    kept: Which properties a control has in common with its graph: degrees, reach, clustering.
     leaks: Whether some target depends on a later source, and the shortest path.
     find_leaks: Leaks of a module: inputs moved one at a time, outputs compared bit for bit.
     facts: All exact facts about a graph that take seconds, printed as a table.
@@ -42,6 +43,7 @@ from .hops import hops as hops
 from .influence import influence_distribution as influence_distribution
 from .influence import jacobian_bound as jacobian_bound
 from .influence import jacobian_norms as jacobian_norms
+from .kept import kept as kept
 from .leaks import leaks as leaks
 from .path_counts import path_counts as path_counts
 from .receptive_field import receptive_field as receptive_field

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ..analyse.receptive_field import receptive_field
+from ..analyse.kept import mean_reach
 from ..convert import from_edge_index
 from ..errors import ControlError, GraphError
 from ..graph import AttentionGraph
@@ -178,8 +178,8 @@ def invariants(
         words.append("out-degrees")
     if before.is_symmetric and after.is_symmetric:
         words.append("symmetry")
-    reach = _mean_reach(before, layers)
-    if abs(_mean_reach(after, layers) - reach) <= WITHIN * reach:
+    reach = mean_reach(before, layers)
+    if abs(mean_reach(after, layers) - reach) <= WITHIN * reach:
         words.append("reach")
     return words
 
@@ -193,8 +193,3 @@ def unchanged(graphs: Graphs, results: Graphs) -> int:
     """The number of samples' own graphs that a rewiring leaves as they are."""
     pairs = zip(graphs.each, results.each, strict=True)
     return sum(before.equals(after) for before, after in pairs)
-
-
-def _mean_reach(graph: AttentionGraph, layers: int) -> float:
-    """Nodes that a node depends on, in the mean."""
-    return float(receptive_field([graph] * layers, residual=True).sizes[-1].double().mean())
