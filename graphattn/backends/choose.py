@@ -88,6 +88,9 @@ class Explanation:
                 "times on CUDA come from a model; to measure them: graphattn doctor --calibrate "
                 "--device cuda"
             )
+        near = ", ".join(_near(self.candidates, self.chosen))
+        if near:
+            lines.append(f"within 10 % of it, inference and training: {near}")
         for c in self.candidates:
             if c.runs:
                 if c.name == self.chosen:
@@ -138,6 +141,12 @@ class HeadsExplanation:
             f"heads {first} to {last - 1}: {explanation}"
             for first, last, explanation in self.groups
         )
+
+
+def _near(candidates: tuple[Candidate, ...], chosen: str | None) -> list[str]:
+    """Other backends whose mean time is at most a tenth above that of the chosen one."""
+    least = min((c.cost for c in candidates if c.name == chosen), default=math.nan)
+    return [c.name for c in candidates if c.name != chosen and c.cost <= 1.1**2 * least]
 
 
 def _in_words(request: Request) -> str:

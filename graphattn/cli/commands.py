@@ -93,6 +93,7 @@ def explain(
         Optional[int], number("Heads of key and value; by default as many.")
     ] = None,
     head_dim: Annotated[int, number("Width of a head.")] = 64,
+    batch: Annotated[int, number("Samples in a call.")] = 1,
     dtype: Annotated[Dtype, typer.Option(help="Of query, key and value.")] = Dtype.float32,
     device: Device = "cpu",
     json: Json = False,
@@ -111,9 +112,14 @@ def explain(
     where = check_device(device, "leave it out for the CPU; graphattn doctor lists devices")
     subject = item(what)
     with step(f"explaining {what}"):
-        sizes: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         explanation = explained(
-            subject.graph, dtype=getattr(torch, dtype.value), device=where, **sizes
+            subject.graph,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            batch=batch,
+            dtype=getattr(torch, dtype.value),
+            device=where,
         )
     if json:
         document({**head("explain", subject), **explanation.to_dict()})

@@ -100,12 +100,13 @@ def test_explain_passes_every_option_on(shell, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(importlib.import_module("graphattn.functional"), "explain", explain)
-    line = "--heads 6 --kv-heads 3 --head-dim 5 --dtype bfloat16 --device cuda:1"
+    line = "--heads 6 --kv-heads 3 --head-dim 5 --batch 7 --dtype bfloat16 --device cuda:1"
     shell(f"explain 'full(2)' {line}")
     assert seen == {
         "heads": 6,
         "kv_heads": 3,
         "head_dim": 5,
+        "batch": 7,
         "dtype": torch.bfloat16,
         "device": "cuda:1",
     }
