@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..convert import from_mask, from_mask_mod, from_rule
@@ -177,23 +178,33 @@ def _called(function: Any, expect: AttentionGraph, budget: int) -> Tensor:
 
 
 def _groups(wrong: AttentionGraph, fault: str, expect: AttentionGraph) -> list[Group]:
-    """The wrong edges before, on and after the diagonal; of two sets of nodes all together."""
+    """The wrong edges before, on and after the diagonal; of two sets of nodes all together.
+
+    Nodes of a listed symmetric graph, such as a social network, have no past: all but self-loops
+    are one group.
+    """
     source, target = wrong.edge_index.cpu()
     if not expect.is_square:
-        if source.numel():
-            return [_group(fault, source, target)]
-        return []
+        return _some({fault: torch.ones_like(source, dtype=torch.bool)}, source, target)
+    if expect.is_symmetric and not expect.is_rule:
+        loops = f"{fault} on the diagonal (self-loops)"
+        return _some({fault: source != target, loops: source == target}, source, target)
     future = "in the future"
     if fault == "too many":
         future = "in the future (a target reads a later source)"
     kinds = {
-        future: source > target,
-        "on the diagonal (self-loops)": source == target,
-        "in the past": source < target,
+        f"{fault} {future}": source > target,
+        f"{fault} on the diagonal (self-loops)": source == target,
+        f"{fault} in the past": source < target,
     }
+    return _some(kinds, source, target)
+
+
+def _some(kinds: dict[str, Tensor], source: Tensor, target: Tensor) -> list[Group]:
+    """The groups that have an edge."""
     return [
-        _group(f"{fault} {words}", source[edges], target[edges])
-        for words, edges in kinds.items()
+        _group(kind, source[edges], target[edges])
+        for kind, edges in kinds.items()
         if bool(edges.any())
     ]
 

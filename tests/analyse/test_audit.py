@@ -344,3 +344,17 @@ def test_sources_among_the_tokens_are_not_called_padding():
     assert ga.audit(graphs.causal(13), chosen).diagnosis == (
         "the choice of sources left out: sources 1, 2, 3, 4, 5, 7, ... are read, too",
     )
+
+
+def test_nodes_of_a_network_have_no_past():
+    """Of a listed symmetric graph; those of a symmetric rule are in an order, as tokens are."""
+    ring = ga.graphs.circulant(11, (-3, 3))
+    network = ga.from_edge_index(ring.edge_index, num_nodes=11)
+    moved = ga.from_edge_index(ga.graphs.circulant(11, (-2, 2)).edge_index, num_nodes=11)
+    text = str(ga.audit(moved | ga.graphs.self_loops(11), network))
+    assert "22 too many: " in text
+    assert "22 missing: " in text
+    assert "11 too many on the diagonal" in text
+    assert "future" not in text
+    assert "past" not in text
+    assert "in the future" in str(ga.audit(moved, ring))
