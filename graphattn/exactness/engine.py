@@ -309,6 +309,10 @@ def assert_exact(subject: Any, graph: Any = None, **arguments: Any) -> Any:
     The report is the error's message. On a graph too large to compare whole it asserts what
     :func:`verify` says it compares, and no more; ``at_most=None`` compares all.
 
+    A call is made for each target of a small graph on each backend: BigBird took 0.7 s of processor
+    time at 64 tokens, 1.8 at 128 and 6.7 at 256, and 1.0 there with ``backends=["edges"]``.
+    ``progress=print`` says what is measured.
+
     Example:
         >>> import graphattn as ga
         >>> assert_exact(ga.graphs.causal(7)).worst.ok
