@@ -363,8 +363,7 @@ class Comparison:
             kinds.remove("rewired")
             self.missing[f"rewired {name}"] = (
                 f"none exists: swaps find no other graph with the degrees of {name}; there is a "
-                "control of the same in-degrees instead, which reaches other nodes, and more of "
-                "them"
+                "control of the same in-degrees instead, whose nodes may depend on more or on fewer"
             )
             if "in-degrees" not in kinds:
                 kinds.append("in-degrees")

@@ -6,7 +6,7 @@ from statistics import stdev
 from typing import Any
 
 from .cells import arm_name, examples_text, formatted
-from .controls import DRAWN
+from .controls import DRAWN, WITHIN
 from .markdown import verbatim
 from .metrics import METRICS
 from .page import Block, Table
@@ -131,10 +131,29 @@ def drawn_controls(results: Results) -> list[Block]:
     note = (
         "A drawing is a random effect: each seed has drawings of its own, its score is their mean, "
         "and the interval over seeds is of both. Of one drawing for all seeds it is of that "
-        "drawing alone. A control whose nodes depend on more than the arm's do differs from it in "
-        "reach, too; a permuted graph has the reach of its arm, and only its places are others."
+        "drawing alone. A control whose nodes depend on more than the arm's do, or on fewer, differs "
+        "from it in reach, too; a permuted graph has the reach of its arm, and only its places are "
+        "others."
     )
-    return [Table(head, rows), note]
+    return [Table(head, rows), " ".join([note, *_other_reach(results)])]
+
+
+def _other_reach(results: Results) -> list[str]:
+    """Sentences that name the drawn controls whose nodes depend on more, and on fewer."""
+    more = []
+    fewer = []
+    for comparison, arm, prediction in _predicted_arms(results):
+        if prediction["kind"] not in DRAWN:
+            continue
+        arms = results.plan["comparisons"][comparison]["arms"]
+        ratio = prediction["depends_on_mean"] / arms[prediction["of"]]["depends_on_mean"]
+        name = arm_name(results, comparison, arm)
+        if ratio > 1 + WITHIN:
+            more.append(name)
+        elif ratio < 1 - WITHIN:
+            fewer.append(name)
+    named = (("more", more), ("fewer", fewer))
+    return [f"Nodes depend on {word} in {'; '.join(arms)}." for word, arms in named if arms]
 
 
 def _kept_properties(prediction: dict[str, Any], samples: int) -> str:

@@ -500,3 +500,21 @@ def test_a_page_explains_what_it_uses_and_both_chances(tmp_path):
     assert "bag of nodes" not in page
     assert "fit unknown" not in page
     assert brief(found)[-1].startswith(tuple(f"{word}: " for word in CLASSES))
+
+
+def test_controls_whose_nodes_depend_on_more_or_on_fewer_are_named(tmp_path):
+    """A star's are all within two steps; those of its in-degrees are not."""
+    star = ga.graphs.global_tokens(7, (0,)) | ga.graphs.self_loops(7)
+    ring = ga.graphs.circulant(7, (0, 1, 2))
+    changes = {"controls": ("rewired",), "budgets": study.Budget(None, 1), "seeds": 1}
+    with pytest.warns(UserWarning, match="whose nodes may depend on more or on fewer"):
+        found = tiny_run(tmp_path, {"star": star, "ring": ring}, **changes)
+    depends = {
+        name: arm["depends_on_mean"]
+        for name, arm in found.plan["comparisons"]["study"]["arms"].items()
+    }
+    assert depends["in-degrees of star"] < depends["star"]
+    assert depends["rewired ring"] > depends["ring"]
+    text = str(found)
+    assert "Nodes depend on fewer in in-degrees of star." in text
+    assert "Nodes depend on more in rewired ring." in text
