@@ -49,8 +49,8 @@ VERDICTS = {
     "was claimed after both arms had been measured; the mean is on the side claimed",
     OPPOSITE: "not judged, and the mean is on the other side",
     NOT_MEASURED: "no seed of both arms has ended",
-    NOT_FITTED: "not judged, as an arm did not fit its training examples, so that scores compare a "
-    "budget and no graphs",
+    NOT_FITTED: "not judged, as an arm neither fitted its training examples nor levelled off, so that "
+    "scores compare a budget and no graphs",
     COLLAPSED: "not judged, as more than a third of the runs of an arm collapsed, so that none is "
     "typical; a claim of solving compares shares of runs",
 }

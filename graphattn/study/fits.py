@@ -19,9 +19,13 @@ FIT_METRIC = dict(zip((VALUES, LABELS, OF_CLASSES), FITS, strict=True))
 """The score that says whether a run fitted or solved, by kind of targets."""
 GUESS = 0.95
 """Share of the cross-entropy of a guess above which nothing was learned."""
+STILL = 0.01
+"""Share of the loss of a guess below which a fall of the loss counts as standing still."""
+_LEAST_POINTS = 8  # of a training curve, by which it is said to stand still
 CANNOT = "cannot"
 UNFIT = "did not fit"
 FITTED = "fitted, did not generalise"
+LEVELLED = "levelled off"
 SOLVED = "solved"
 UNKNOWN = "fit unknown"
 LEARNED = "learned"
@@ -33,6 +37,9 @@ CLASSES = {
     SOLVED: f"{_SCORE} of {LEVEL:g} or more on what was held out",
     FITTED: f"{_SCORE} of {LEVEL:g} or more on its training examples, and less on what was held "
     "out",
+    LEVELLED: f"less on its training examples, a loss below {GUESS:g} of a guess's, and such runs of "
+    f"the arm stood still: their mean loss fell by less than {STILL:g} of a guess's from the third "
+    "quarter of training to the last; more batches may yet move it",
     UNFIT: f"less on its training examples; of bits, {GUESS:g} or more of the loss of a guess",
     LEARNED: "of bits, less than that: no level is known from which it fits",
     UNKNOWN: "trained before fits were recorded, and the loss that was does not tell",
@@ -91,7 +98,10 @@ def bound_of(record: dict[str, Any], law: float | None, colours: float | None) -
 
 
 def class_of(record: dict[str, Any], ceiling: float | None, metric: str, guess_nats: float) -> str:
-    """The class of a run that has a number: the first of :data:`CLASSES` that applies."""
+    """The class of a run that has a number: the first of :data:`CLASSES` that applies.
+
+    Whether it levelled off is judged with the other runs of its arm (:func:`fit_of`).
+    """
     if ceiling is not None and ceiling < LEVEL:
         return CANNOT
     if metric == "bits":
@@ -115,6 +125,30 @@ def _training_nats(record: dict[str, Any]) -> float:
     if record.get("loss") is not None:
         return float(record["loss"])
     return math.inf
+
+
+def levelled_off(records: list[dict[str, Any]], guess_nats: float) -> list[dict[str, Any]]:
+    """Runs of an arm that did not fit, have begun to learn, and stood still in the mean.
+
+    A run at the loss of a guess has not begun to learn, and may do so with more batches. The batches
+    of one run vary by more than what is asked; so the mean of such runs is.
+    """
+    begun = [record for record in records if _training_nats(record) < GUESS * guess_nats]
+    falls = [_last_fall(record) for record in begun]
+    if not falls or not math.isfinite(guess_nats):
+        return []
+    if fmean(falls) < STILL * guess_nats:
+        return begun
+    return []
+
+
+def _last_fall(record: dict[str, Any]) -> float:
+    """The mean loss of the third quarter of training less that of the last; inf without a curve."""
+    losses = [point[1] for point in record.get("curve", [])]
+    if len(losses) < _LEAST_POINTS:
+        return math.inf
+    quarter = len(losses) // 4
+    return fmean(losses[-2 * quarter : -quarter]) - fmean(losses[-quarter:])
 
 
 class Stretch(NamedTuple):
@@ -214,10 +248,14 @@ class Fit:
 
     @property
     def failed(self) -> bool:
-        """True if fewer than half of the runs of known fit did; of those that a law bounds, never."""
+        """True if more than half of the runs of known fit neither fitted, levelled off nor cannot."""
         unfit = self.classes.get(UNFIT, 0)
-        known_fits = self.runs - self.classes.get(UNKNOWN, 0) - self.classes.get(CANNOT, 0)
-        return 2 * unfit > known_fits
+        return 2 * unfit > self.runs - self.classes.get(UNKNOWN, 0)
+
+    @property
+    def levelled(self) -> bool:
+        """True if half of the runs or more levelled off short of a fit."""
+        return 2 * self.classes.get(LEVELLED, 0) >= max(1, self.runs)
 
     @property
     def unknown(self) -> bool:
@@ -229,7 +267,11 @@ def fit_of(
     records: list[tuple[dict[str, Any], float | None]], metric: str, guess_nats: float
 ) -> Fit:
     """The fit of runs, each given with its ceiling."""
-    counts = Counter(class_of(record, ceiling, metric, guess_nats) for record, ceiling in records)
+    classes = [class_of(record, ceiling, metric, guess_nats) for record, ceiling in records]
+    counts = Counter(classes)
+    unfit = [record for (record, _), word in zip(records, classes, strict=True) if word == UNFIT]
+    counts[LEVELLED] = len(levelled_off(unfit, guess_nats))
+    counts[UNFIT] -= counts[LEVELLED]
     trials = [trial for trial, _ in records]
     accuracies = [
         trial[name]

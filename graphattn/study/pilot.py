@@ -5,6 +5,7 @@ from dataclasses import replace
 from statistics import fmean, variance
 
 from .claims import SCORE, Claim
+from .fits import CANNOT, LEVELLED, Fit
 from .metrics import METRICS
 from .results import Results, Row
 from .statistics import SHARES, seeds_needed
@@ -51,7 +52,7 @@ def may_grow(results: Results, name: str) -> bool:
 
 
 def budgets(results: Results) -> list[list[str]]:
-    """The least budget at which each arm fitted, from the study's last one on."""
+    """The least budget at which each arm fitted or levelled off, from the study's last one on."""
     first: dict[tuple[str, str, str], Row | None] = {}
     tried: dict[tuple[str, str, str], int] = {}
     for row in results.rows:
@@ -68,10 +69,21 @@ def budgets(results: Results) -> list[list[str]]:
             words = f"none up to {tried[arm]:,} batches"
             runs = ""
         else:
-            words = f"{fitted.steps:,} batches"
-            runs = results.fit(fitted).word
+            fit = results.fit(fitted)
+            words = fits_at(fit, fitted.steps)
+            runs = fit.word
         lines.append([*arm, words, runs])
     return lines
+
+
+def fits_at(fit: Fit, steps: int) -> str:
+    """The budget at which an arm fits; or that most runs cannot, or that they level off."""
+    most = max(fit.classes, key=lambda word: fit.classes[word], default="")
+    if most == CANNOT:
+        return "none: it cannot"
+    if most == LEVELLED:
+        return f"none: it levels off at {steps:,} batches"
+    return f"{steps:,} batches"
 
 
 def cautions(results: Results) -> list[str]:
@@ -103,8 +115,9 @@ def cautions(results: Results) -> list[str]:
     for name, arms in unfit(results).items():
         steps = results.plan["comparisons"][name]["budgets"][-1]["steps"]
         texts.append(
-            f"{name}: {', '.join(sorted(arms))} fit at no budget up to {steps:,} batches, so that "
-            "no claim on their scores would be judged; another rate, or a claim of fitting"
+            f"{name}: {', '.join(sorted(arms))} fit at no budget up to {steps:,} batches and did "
+            "not level off, so that no claim on their scores would be judged; more batches, another "
+            "rate, or a claim of fitting"
         )
     for name in results.plan["comparisons"]:
         rows = [row for row in _learning(results) if row.comparison == name and row.is_share]

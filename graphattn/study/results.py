@@ -115,10 +115,11 @@ class Row:
     def ceiling(self) -> float | None:
         """The lower of its ceilings by law and by colours; of a drawn control that by law alone.
 
-        Colours were refined in the first drawing only.
+        Colours were refined in the first drawing only; of scores by which less is better they have
+        a floor.
         """
         law: float | None = self.prediction["ceiling"]
-        if self.prediction["kind"] in DRAWN:
+        if self.prediction["kind"] in DRAWN or METRICS[self.metric].sign < 0:
             return law
         colours: float | None = self.prediction.get("colours", {}).get(self.positions)
         return min((ceiling for ceiling in (law, colours) if ceiling is not None), default=None)
@@ -486,7 +487,7 @@ class Results:
         return {seed: of_seed for seed, of_seed in by_seed.items() if len(of_seed) == row.draws}
 
     def _qualified(self, claim: Claim, rows: tuple[Row, Row], verdict: Verdict) -> Verdict:
-        """A verdict with remarks; none where an arm did not fit."""
+        """A verdict with remarks; none where an arm neither fitted nor levelled off."""
         remarks = (*verdict.remarks, *self._remarks(claim, *rows))
         if claim.of == STEPS and any(
             not record.get("curve") for row in rows for record in self._curves(row)
@@ -499,6 +500,9 @@ class Results:
         if any(fit.failed for fit in fits):
             words = self._unfit(rows, fits)
             return replace(verdict, verdict=NOT_FITTED, remarks=(words, *remarks))
+        for row, fit in zip(rows, fits, strict=True):
+            if fit.levelled:
+                remarks = (*remarks, f"{row.arm} levelled off short of a fit ({fit.word})")
         collapsed = [row for row in rows if row.groups is not None]
         for row in collapsed:
             remarks = (*remarks, f"{row.arm}: {row.groups}")
@@ -531,6 +535,8 @@ class Results:
         for row, fit in zip(rows, fits, strict=True):
             if fit.failed:
                 failed.append(f"{row.arm} did not fit at {budget}")
+            elif fit.levelled:
+                others.append(f"{row.arm} levelled off ({fit.word})")
             elif fit.unknown:
                 others.append(f"of {row.arm} it is not known")
             else:

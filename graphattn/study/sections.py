@@ -88,8 +88,9 @@ def pilot_blocks(results: Results) -> list[Block]:
     )
     head = ["comparison", "arm", "positions", "fits at", "runs"]
     fits: list[Block] = [
-        "The least budget at which an arm fits, from the study's last one on; an arm that does not "
-        "is trained with twice the batches, up to 8 times:",
+        "The least budget at which an arm fits, from the study's last one on; an arm that does not, "
+        "has not levelled off, and is kept from it by no ceiling is trained with twice the batches, "
+        "up to 8 times:",
         Table(head, budgets(results)),
     ]
     rows = power(results)

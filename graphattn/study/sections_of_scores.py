@@ -181,10 +181,11 @@ def fit_blocks(results: Results) -> list[Block]:
         f"* *{word}*: {rule}" for word, rule in CLASSES.items() if word != UNKNOWN or word in shown
     ]
     note = (
-        "An arm did not fit if more of its runs did not than did; a claim about its score is then "
-        "not judged. *Steps to fit*: the median of the batches after which training had that "
-        "accuracy, in the mean of a stretch of its curve or at the end, of runs that did. The "
-        "curves of loss and accuracy are in trials.jsonl."
+        "An arm did not fit if more than half of its runs did not (those that levelled off or cannot "
+        "fit are no such runs); a claim about its score is then not judged. *Steps to fit*: the "
+        "median of the batches after which training had that accuracy, in the mean of a "
+        "stretch of its curve or at the end, of runs that did. The curves of loss and accuracy are "
+        "in trials.jsonl."
     )
     first = "The class of a run is the first that applies:"
     return [Table(head, rows), first, "\n".join(rules), note]

@@ -15,15 +15,18 @@ from graphattn.study.fits import (
     CANNOT,
     FITTED,
     LEARNED,
+    LEVELLED,
     SOLVED,
     UNFIT,
     UNKNOWN,
+    Fit,
     bound_of,
     class_of,
     fit_of,
     steps_to_fit,
 )
 from graphattn.study.fitting import Curve
+from graphattn.study.pilot import fits_at
 
 GUESS = math.log(5)
 
@@ -86,6 +89,66 @@ def test_arms_fail_to_fit_if_most_runs_of_known_fit_do():
     assert (old.failed, old.unknown, old.accuracy) == (False, True, None)
 
 
+def curve_of(losses):
+    return [[10 * (i + 1), loss, 0.5] for i, loss in enumerate(losses)]
+
+
+@pytest.mark.parametrize(
+    ("losses", "is_level"),
+    [
+        ([1.4, 1.2, 1.0, 0.9, 0.8, 0.8, 0.8, 0.8], True),
+        ([1.4, 1.2, 1.0, 0.9, 0.8, 0.78, 0.76, 0.74], False),  # it still falls
+        ([1.6] * 8, False),  # the loss of a guess: it has not begun to learn
+        ([1.0, 0.9, 0.8, 0.8, 0.8, 0.8], False),  # too few points to tell
+        ([], False),
+    ],
+)
+def test_an_arm_has_levelled_off_if_it_has_learned_and_stands_still(losses, is_level):
+    run = {"accuracy": 0.4, "train_accuracy": 0.5, "curve": curve_of(losses)}
+    run["loss"] = (losses or [0.8])[-1]
+    found = fit_of([(run, None)] * 3, "accuracy", GUESS)
+    assert (found.word, found.failed, found.levelled) == (
+        (LEVELLED, False, True) if is_level else (UNFIT, True, False)
+    )
+    assert fit_of([(run, None)] * 3, "accuracy", math.inf).word == UNFIT  # a guess is not known
+
+
+def test_runs_level_off_by_their_mean_as_one_varies_by_more_than_is_asked():
+    flat = [1.0] * 4 + [0.6] * 4
+    fits = []
+    for swing in (0.05, 0.0):
+        runs = [
+            {"accuracy": 0.4, "train_accuracy": 0.5, "loss": 0.6, "curve": curve_of(losses)}
+            for losses in (
+                [*flat[:6], 0.6 - swing, 0.6 - swing],
+                [*flat[:6], 0.6 + swing, 0.6 + swing],
+            )
+        ]
+        fits.append(fit_of([(run, None) for run in runs], "accuracy", GUESS).word)
+        alone = fit_of([(runs[0], None)], "accuracy", GUESS).word
+        assert alone == (UNFIT if swing else LEVELLED)
+    assert fits == [LEVELLED] * 2
+
+
+def test_a_few_runs_that_did_not_fit_do_not_mark_an_arm_whose_others_cannot():
+    unfit = {"accuracy": 0.4, "train_accuracy": 0.5, "loss": 0.9}
+    for cannot, failed in ((17, False), (7, False), (6, True)):
+        runs = [(unfit, 0.5)] * cannot + [(unfit, None)] * 7
+        assert fit_of(runs, "accuracy", GUESS).failed is failed
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
+        ({SOLVED: 2}, "1,200 batches"),
+        ({CANNOT: 17, UNFIT: 7}, "none: it cannot"),
+        ({LEVELLED: 2}, "none: it levels off at 1,200 batches"),
+    ],
+)
+def test_a_pilot_says_of_no_arm_that_it_fits_where_it_cannot_or_levels_off(classes, words):
+    assert fits_at(Fit(classes, None, None, None), 1200) == words
+
+
 def test_a_curve_has_means_of_stretches_and_all_batches():
     curve = Curve(47)
     for step in range(1, 32):
@@ -128,6 +191,9 @@ def scored_as(report, arms):
     """Records with an accuracy in training and on what was held out, by arm."""
     for record in report.records.of_key.values():
         record["train_accuracy"], record["accuracy"] = arms.get(record["arm"], (0.5, 0.5))
+        if record["train_accuracy"] == 0.6:  # it stands still
+            record["train_bits"] = 0.5
+            record["curve"] = curve_of([0.3] * 8)
 
 
 def test_a_claim_on_scores_waits_for_both_arms_to_fit(tmp_path):
@@ -153,6 +219,9 @@ def test_a_claim_on_scores_waits_for_both_arms_to_fit(tmp_path):
     assert unfit[1].p == pytest.approx(3 * 2 / math.comb(14, 7))
     both = verdicts(window=(1.0, 0.9), full=(0.98, 0.3))
     assert [one.verdict for one in both] == [KEPT, NOT_DECIDED, NOT_DECIDED]
+    level = verdicts(window=(1.0, 0.9), full=(0.6, 0.3))
+    assert level[0].verdict == KEPT
+    assert level[0].remarks[0] == "full levelled off short of a fit (levelled off)"
     solved = verdicts(window=(1.0, 0.97), full=(0.98, 0.3))
     assert [one.verdict for one in solved] == [KEPT, NOT_DECIDED, KEPT]
 
