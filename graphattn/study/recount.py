@@ -19,6 +19,12 @@ from .records import plain, read_plan
 from .report import Report, read
 
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+_RESULT = re.compile(
+    r"(\||<tr|<td|<th)"  # a line of a table
+    r"|(\* |<li>).*: (\*\*|<strong>)?(yes|no|at chance|above chance)\b"  # a check
+    r"|(<p>)?(\*\*|<strong>)(Warning|Incomplete):"
+)
+"""Begins a line of a page that says what was found, and not what that means."""
 _AS_GOOD = 1e-9  # relative: the last digits of sums differ between libraries
 _PAGES = ("report.md", "report.html")
 _NOT_COMPUTED = ("command", "cpu_s", "machine")  # of a study that trains nothing
@@ -217,7 +223,8 @@ def _compared(
         places, prose = _line_differences(lines, expected, name in _PAGES)
         if prose:
             unchecked[f"{count_of(prose, 'line')} of prose in {name}"] = (
-                "other words, of another version of graphattn; study report writes them anew"
+                "other words than this version of graphattn writes; only numbers, tables, checks and "
+                "warnings are compared, and study report writes all anew"
             )
         differences += [Difference(name, *place) for place in places]
         numbers[name] = len(_NUMBER.findall(text))
@@ -265,7 +272,7 @@ def _short(value: Any) -> str:
 def _line_differences(
     lines: list[str], expected: list[str], of_page: bool
 ) -> tuple[list[tuple[str, str, str]], int]:
-    """Numbers that differ, cells of tables that do in words, and the number of other such lines.
+    """Numbers that differ, results that do in words, and the number of other such lines.
 
     Lines are aligned by their words: a page may have been written by another version. In other
     files every line is one of a table.
@@ -284,18 +291,18 @@ def _line_differences(
         stored = lines[start:end]
         computed = expected[first:last]
         if of_page:
-            prose += sum(not _is_cell(line) for line in max(stored, computed, key=len))
-            stored = [line for line in stored if _is_cell(line)]
-            computed = [line for line in computed if _is_cell(line)]
+            prose += sum(not _is_result(line) for line in max(stored, computed, key=len))
+            stored = [line for line in stored if _is_result(line)]
+            computed = [line for line in computed if _is_result(line)]
         for one, other in zip_longest(stored, computed, fillvalue=""):
             if one != other:
                 places.append((f"line {start + 1}", *_around_first(one, other)))
     return places, prose
 
 
-def _is_cell(line: str) -> bool:
-    """True of a line of a table of a page: it says what was measured, not what that means."""
-    return line.lstrip().startswith(("|", "<tr", "<td", "<th"))
+def _is_result(line: str) -> bool:
+    """True of a line of a table, of a check or of a warning."""
+    return _RESULT.match(line.lstrip()) is not None
 
 
 def _number_differences(number: int, line: str, other: str) -> Iterator[tuple[str, str, str]]:

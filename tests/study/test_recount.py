@@ -20,7 +20,7 @@ MEASURED = ("theory", "lra_audit")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    few = {"budgets": Budget(None, 2), "controls": ("full",), "seeds": 3}
+    few = {"budgets": Budget(None, 2), "controls": ("full", "shuffled"), "seeds": 3}
     return tiny_run(tmp_path_factory.mktemp("recount") / "tiny", **few).folder
 
 
@@ -78,6 +78,27 @@ def test_other_words_are_no_other_numbers_but_a_verdict_in_a_table_is_one(made, 
     folder = changed(made, tmp_path, "report.md", lambda text: renamed(reworded(text)))
     result = recount(folder)
     assert [difference.file for difference in result.differences] == ["report.md"]
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
+@pytest.mark.parametrize(
+    ("stands", "edited"),
+    [
+        ("bit for bit: yes", "bit for bit: no"),
+        ("as many parameters: yes", "as many parameters: no"),
+        ("say little", "say much"),  # a warning
+        (": at chance", ": NOT at chance"),
+    ],
+)
+def test_a_check_or_a_warning_in_other_words_is_another_result(
+    made, tmp_path, name, stands, edited
+):
+    def reworded(text):
+        assert stands in text
+        return text.replace(stands, edited, 1)
+
+    result = recount(changed(made, tmp_path, name, reworded))
+    assert [difference.file for difference in result.differences] == [name]
 
 
 def test_a_score_changed_in_the_numbers_is_found_by_its_place(made, tmp_path):
