@@ -3,6 +3,7 @@
 import inspect
 import math
 import operator
+import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -34,11 +35,27 @@ def shown(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def clipped(text: str, most: int, end: int = 0) -> str:
-    """A text of at most ``most`` characters, with dots for the rest, which its end follows."""
+def clipped(text: str, most: int) -> str:
+    """A text of at most ``most`` characters, with dots for the rest."""
     if len(text) <= most:
         return text
-    return f"{text[: most - 3 - end]}...{text[len(text) - end :]}"
+    return f"{text[: most - 3]}..."
+
+
+def short_name(name: str) -> str:
+    """A graph's name in at most 72 characters: cut once, between words, with its last call."""
+    if len(name) <= 72:
+        return name
+    end = name[-24:]
+    ends = [end[part.start() :] for part in re.finditer(r" [|&@-] |, |\.(?=\w)|\)", end)]
+    end = min(ends, key=_unopened, default="")
+    head = re.split(r"\.\.\.(?![\],)])", name[: 69 - len(end)])[0]
+    return re.sub(r"(?<=\W)\w+$", "", head) + "..." + end
+
+
+def _unopened(text: str) -> int:
+    """Number of brackets that a text closes and does not open."""
+    return text.count(")") + text.count("]") - text.count("(") - text.count("[")
 
 
 def whole(

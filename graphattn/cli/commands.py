@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from dataclasses import replace
 from json import dumps
 from typing import Annotated, Any, Optional
 
@@ -194,7 +195,10 @@ def _draw(subject: Item, out: str) -> None:
     from ..convert.files._replace import save_picture
     from ..viz import plot
 
-    save_picture(out, plot(subject.graph, **subject.places))
+    graph = subject.graph
+    if subject.title:
+        graph = replace(graph, name=f"{subject.title}: {graph.name}")
+    save_picture(out, plot(graph, **subject.places))
 
 
 def _saved(subject: Item, path: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ class Item:
     notes: tuple[str, ...] = ()
     places: dict[str, Any] = field(default_factory=dict)  # keyword arguments of graphattn.viz.plot
     paths: tuple[str, ...] = ()  # of the files that were read
+    title: str = ""  # the name of the zoo, for a picture
 
 
 def item(what: str) -> Item:
@@ -48,6 +49,7 @@ def item_or_pattern(what: str) -> Item:
             what,
             pattern.graph(),
             (f"{pattern.name}: {pattern.line}", f"a small one: {pattern.code}"),
+            title=pattern.name,
         )
     with step(f"building {what}"):
         if os.path.lexists(what) or ("(" not in what and ("." in what or os.sep in what)):

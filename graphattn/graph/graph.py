@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import clipped, integers, pair, several, table, whole
 from ..arguments import device as checked_device
+from ..arguments import integers, pair, several, short_name, table, whole
 from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
 from . import runs as _runs
@@ -26,8 +26,6 @@ from .listed import Listed, listed
 from .modes import constant_result, not_compiled, without_modes
 from .near import cuthill_mckee
 
-_LONGEST_NAME = 72
-_END = 24  # characters of a longer name's end, such as ".with_global_tokens(1)"
 _MISSING = object()
 _FEW_PAIRS = 1 << 16  # of which each is tested sooner than rows are made
 EMPTY = 0
@@ -407,7 +405,7 @@ class AttentionGraph(GraphLike, Operand):
         device = next((graph.device for graph in parents if not graph.is_rule), self.device)
         edges = edges.to(device)
         expression = written(edges, function, self, *args, **options)
-        return AttentionGraph(edges, clipped(name, _LONGEST_NAME, _END), device, expression)
+        return AttentionGraph(edges, short_name(name), device, expression)
 
     def _join(
         self, other: object, sign: str, make: Callable[[Edges, Edges], Edges]

@@ -46,6 +46,12 @@ def test_show_writes_a_picture(shell, tmp_path, ending):
     assert out.stat().st_size > 1000
 
 
+def test_a_picture_of_a_named_pattern_says_its_name(shell, tmp_path):
+    out = tmp_path / "picture.svg"
+    assert shell(f"show BigBird --out {out}").exit_code == 0
+    assert "BigBird: block_sparse" in out.read_text()
+
+
 def test_a_picture_is_drawn_where_the_nodes_are(shell, tmp_path, monkeypatch):
     from matplotlib.figure import Figure
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ...arguments import clipped
+from ...arguments import short_name
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
@@ -12,8 +12,6 @@ from ...graph.algebra import as_list, union_of_blocks
 from ...graph.expression import builder
 from ..arguments import whole
 from ..sequence.blocks import in_blocks
-
-_LONGEST_NAME = 72
 
 
 @builder
@@ -67,7 +65,7 @@ def block_sparse(
     cut = ""
     if num_nodes is not None:
         cut = f", num_nodes={N}"
-    name = clipped(f"block_sparse({layout.name}, {block}{cut})", _LONGEST_NAME)
+    name = short_name(f"block_sparse({layout.name}, {block}{cut})")
     return AttentionGraph(in_blocks(layout.edges, block, N), name, layout.device)
 
 
@@ -129,7 +127,7 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     if not any(cell.is_rule for cell in parts):
         edges = as_list(edges, None).to(device)
     rows_shown = [f"[{', '.join(map(_name, row))}]" for row in table]
-    name = clipped(f"composite([{', '.join(rows_shown)}])", _LONGEST_NAME)
+    name = short_name(f"composite([{', '.join(rows_shown)}])")
     return AttentionGraph(edges, name, device)
 
 
