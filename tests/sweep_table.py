@@ -113,7 +113,10 @@ MEASURES: dict[str, Callable[[Any], Any]] = {
         "reach", "receptive_field", "spectral_gap", "tile_fill", "universality",
     )
 }  # fmt: skip
-MEASURES |= {"audit": lambda graph: analyse.audit(graph.mask(), graph)}
+MEASURES |= {
+    "audit": lambda graph: analyse.audit(graph.mask(), graph),
+    "kept": lambda graph: analyse.kept(graph, graph).edges,
+}
 ENCODINGS: dict[str, Callable[[Any], Any]] = {
     "laplacian_eigenvector_pe": lambda graph: nn.laplacian_eigenvector_pe(graph, 3),
     "random_walk_pe": lambda graph: nn.random_walk_pe(graph, 5),

@@ -24,7 +24,7 @@ def used():
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHATTN_CACHE", str(tmp_path))
     yield tmp_path / "rates.json"
-    rates._kept.cache_clear()
+    rates._read_rates.cache_clear()
 
 
 def test_what_is_kept_is_used_and_nothing_else(cache):
@@ -45,10 +45,10 @@ def test_what_is_kept_is_used_and_nothing_else(cache):
         {"rates": {}},
     ):
         cache.write_text(json.dumps({**kept, **spoil}))
-        rates._kept.cache_clear()
+        rates._read_rates.cache_clear()
         assert used() == BUILT_IN
     cache.write_text("not json")
-    rates._kept.cache_clear()
+    rates._read_rates.cache_clear()
     assert not rates.measured()
 
 
@@ -64,7 +64,7 @@ def test_rates_of_a_gpu_are_its_own(cache, monkeypatch):
     assert edges.rates() == edges.built_in()
     assert BACKENDS["tiles"].work_ms(request, "fused", 1e6) == tiles / 2
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "another")
-    rates._kept.cache_clear()
+    rates._read_rates.cache_clear()
     assert edges.rates("cuda") == built_in
 
 

@@ -319,7 +319,7 @@ def cut(ptr, order, nodes):
         row_work.schedule(ptr, order),
         dict(zip(nodes.tolist(), ptr.tolist(), strict=False)),
     )
-    parts = [*work.whole, *(() if work.hubs is None else work.hubs[:1])]
+    parts = [*work.whole_rows, *(() if work.hubs is None else work.hubs[:1])]
     every = [
         (part.block, *numbers)
         for part in parts

@@ -139,7 +139,7 @@ def flat(choice):
 
 @pytest.mark.parametrize(("name", "option"), CASES, ids=map(", ".join, CASES))
 def test_the_plan_of_a_graph_is_the_one_that_was_measured(name, option, monkeypatch):
-    monkeypatch.setattr(base, "kept", lambda device: RATES)
+    monkeypatch.setattr(base, "measured_rates", lambda device: RATES)
     wanted, mine = json.loads(WANTED.read_text())[f"{name}, {option}"], found(name, option)
     assert mine["chosen"] == wanted["chosen"]
     assert list(mine["cost"]) == list(wanted["cost"])
@@ -158,7 +158,7 @@ def test_what_saves_asking_the_others_does_not_change_the_choice(graph, monkeypa
     260 nodes here.
     """
     monkeypatch.setattr(
-        base, "kept", lambda device: {**RATES, "edges": {**RATES["edges"], "edge": 0.02}}
+        base, "measured_rates", lambda device: {**RATES, "edges": {**RATES["edges"], "edge": 0.02}}
     )
     request = Request(heads=4, head_dim=16, value_dim=16)
     assert choose.choose(graph, request) == choose.explain_choice(graph, request).chosen
@@ -168,7 +168,7 @@ def test_points_that_read_their_nearest_are_not_cut_into_blocks_to_find_that_edg
     monkeypatch,
 ):
     """Training makes such graphs for every batch; the survey took as long as all else together."""
-    monkeypatch.setattr(base, "kept", lambda device: {})
+    monkeypatch.setattr(base, "measured_rates", lambda device: {})
     monkeypatch.setattr("graphattn.backends.tiles.survey", lambda graph: pytest.fail("surveyed"))
     points = torch.rand(1024, 3, generator=torch.Generator().manual_seed(0))
     assert (
@@ -194,7 +194,7 @@ MEASURED = [
 @pytest.mark.parametrize(("name", "make", "width", "quickest"), MEASURED)
 def test_narrow_heads_take_what_was_quickest_for_them(name, make, width, quickest, monkeypatch):
     """A product of SDPA with fewer than some 20 numbers a row takes no less time."""
-    monkeypatch.setattr(base, "kept", lambda device: {})
+    monkeypatch.setattr(base, "measured_rates", lambda device: {})
     heads = 4
     if width < 16:
         heads = 8
@@ -246,7 +246,7 @@ def test_a_time_is_told_in_the_largest_unit_that_it_fills(ms, told):
 
 
 def test_every_backend_is_the_choice_for_some_graph(monkeypatch):
-    monkeypatch.setattr(base, "kept", lambda device: RATES)
+    monkeypatch.setattr(base, "measured_rates", lambda device: RATES)
     wanted = json.loads(WANTED.read_text())
     assert sorted(wanted) == sorted(map(", ".join, CASES))
     first = {wanted[", ".join(case)]["chosen"]: case for case in reversed(CASES)}
@@ -254,6 +254,6 @@ def test_every_backend_is_the_choice_for_some_graph(monkeypatch):
 
 
 if __name__ == "__main__":  # writes what is wanted
-    base.kept = lambda device: RATES
+    base.measured_rates = lambda device: RATES
     lines = [f"{json.dumps(', '.join(case))}: {json.dumps(found(*case))}" for case in CASES]
     WANTED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
