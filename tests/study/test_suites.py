@@ -157,7 +157,12 @@ def test_beyond_its_reach_the_jacobian_is_zero():
 def test_digits_are_compared_on_the_grid_and_wrong_use_is_refused(tiny, tmp_path):
     pytest.importorskip("sklearn")
     about = Comparison(
-        "digits", digits.arms(), digits.data(), model=MODEL, positions=("none", "learned")
+        "digits",
+        digits.arms(),
+        digits.data(),
+        model=MODEL,
+        positions=("none", "learned"),
+        controls=("self", "full", "permuted", "in-degrees"),
     )
     assert [about.graphs[name].first.num_edges for name in digits.arms()] == [
         576,
