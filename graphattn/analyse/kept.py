@@ -110,21 +110,27 @@ def kept(graph: AttentionGraph, control: AttentionGraph, *, layers: int = 2) -> 
         raise GraphError(
             f"graph and control must be square and of one size, got {graph!r} and {control!r}"
         )
+    properties = compared(graph, control, layers)
+    properties["clustering"] = _near(_clustering(graph), _clustering(control))
+    return Kept(properties, _share(graph, control), layers)
+
+
+def compared(graph: AttentionGraph, control: AttentionGraph, layers: int) -> dict[str, Property]:
+    """All properties of :class:`Kept` but clustering, by name, of two graphs of one size."""
     properties = {
         "in-degrees": Property(torch.equal(graph.in_degree, control.in_degree)),
         "out-degrees": Property(torch.equal(graph.out_degree, control.out_degree)),
-        "self-loops": Property(_has_same_loops(graph, control)),
+        "self-loops": Property(has_same_loops(graph, control)),
     }
     if graph.is_symmetric:
         properties["symmetry"] = Property(control.is_symmetric)
     if graph.is_causal:
         properties["no later source"] = Property(control.is_causal)
-    properties["reach"] = _near(mean_reach(graph, layers), mean_reach(control, layers))
-    properties["clustering"] = _near(_clustering(graph), _clustering(control))
-    return Kept(properties, _share(graph, control), layers)
+    properties["reach"] = _near(_mean_reach(graph, layers), _mean_reach(control, layers))
+    return properties
 
 
-def mean_reach(graph: AttentionGraph, layers: int) -> float:
+def _mean_reach(graph: AttentionGraph, layers: int) -> float:
     """Nodes that a node depends on, in the mean."""
     return float(receptive_field([graph] * layers, residual=True).sizes[-1].double().mean())
 
@@ -133,7 +139,8 @@ def _near(before: float, after: float) -> Property:
     return Property(abs(after - before) <= WITHIN * before, before, after)
 
 
-def _has_same_loops(graph: AttentionGraph, control: AttentionGraph) -> bool:
+def has_same_loops(graph: AttentionGraph, control: AttentionGraph) -> bool:
+    """True if the same nodes of both graphs read themselves."""
     node = torch.arange(graph.num_nodes)
     return torch.equal(graph.contains(node, node), control.contains(node, node))
 

@@ -12,7 +12,6 @@ import torch
 from ..arguments import number as checked_number
 from ..arguments import one_of, positive, real, several, shown, text, whole
 from ..errors import GraphError, OptionError
-from ..graphs.of_graphs.controls import reads_later
 from .answerable import check_data
 from .arms import Graphs, graphs_of
 from .controls import (
@@ -527,7 +526,7 @@ def _words(value: Any, argument: str, choices: Sequence[str]) -> tuple[str, ...]
 def _check_causal(name: str, graphs: Graphs) -> None:
     graphs = graphs.possible()
     for graph in dict.fromkeys((*graphs.layers, *graphs.each)):
-        if reads_later(graph):
+        if not graph.is_causal:
             raise GraphError(
                 f"arm {name!r} reads later nodes, {graph!r}, in causal data; give a causal graph, "
                 "or causal=False"

@@ -3,12 +3,12 @@
 import numpy as np
 import torch
 
-from ..analyse.kept import mean_reach
+from ..analyse.kept import compared, has_same_loops
 from ..convert import from_edge_index
 from ..errors import ControlError, GraphError
 from ..graph import AttentionGraph
 from ..graphs import causal, full, self_loops
-from ..graphs.of_graphs.controls import WITHIN, reads_later, rewiring
+from ..graphs.of_graphs.controls import rewiring
 from .arms import Graphs
 
 CONTROLS = ("self", "full", "rewired", "permuted", "shuffled")
@@ -18,6 +18,7 @@ REWIRED = ("rewired", "in-degrees", "reach-matched")
 """Controls of other edges, ``draws`` of them for each seed."""
 DRAWN = (*REWIRED, "permuted")
 """Controls that are drawn, several for each seed."""
+_STATED = ("in-degrees", "out-degrees", "symmetry", "reach")
 
 
 def alone(graphs: Graphs) -> Graphs:
@@ -115,7 +116,7 @@ def _assert_swapped(graphs: Graphs, results: Graphs) -> None:
             raise ControlError(f"swaps of {before.name} changed out-degrees")
         if before.is_symmetric and not after.is_symmetric:
             raise ControlError(f"swaps of {before.name} lost symmetry")
-        if reads_later(after) and not reads_later(before):
+        if before.is_causal and not after.is_causal:
             raise ControlError(f"swaps of {before.name} read a later node")
 
 
@@ -125,7 +126,7 @@ def rewired_causal(graph: AttentionGraph, seed: int) -> AttentionGraph:
     Raises:
         GraphError: If the graph reads a later node, or repeats an edge.
     """
-    if reads_later(graph) or graph.has_repeated_edges:
+    if not graph.is_causal or graph.has_repeated_edges:
         raise GraphError(
             "a causal rewiring needs a graph that reads no later node and repeats no edge, got "
             f"{graph!r}"
@@ -150,8 +151,7 @@ def assert_matched(before: AttentionGraph, after: AttentionGraph) -> None:
     """Refuse a rewiring whose targets read more or fewer, or that gained or lost a self-loop."""
     if not torch.equal(before.in_degree, after.in_degree):
         raise ControlError(f"a rewiring of {before.name} changed in-degrees")
-    node = torch.arange(before.num_targets)
-    if not torch.equal(before.contains(node, node), after.contains(node, node)):
+    if not has_same_loops(before, after):
         raise ControlError(f"a rewiring of {before.name} changed self-loops")
 
 
@@ -171,17 +171,8 @@ def invariants(
     """Properties of a graph that a control keeps, in words."""
     if is_permuted:
         return ["all but the places of nodes"]
-    words = []
-    if torch.equal(before.in_degree, after.in_degree):
-        words.append("in-degrees")
-    if torch.equal(before.out_degree, after.out_degree):
-        words.append("out-degrees")
-    if before.is_symmetric and after.is_symmetric:
-        words.append("symmetry")
-    reach = mean_reach(before, layers)
-    if abs(mean_reach(after, layers) - reach) <= WITHIN * reach:
-        words.append("reach")
-    return words
+    properties = compared(before, after, layers)
+    return [name for name in _STATED if name in properties and properties[name].kept]
 
 
 def is_other(graphs: Graphs, results: Graphs) -> bool:

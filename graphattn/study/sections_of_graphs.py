@@ -5,8 +5,9 @@ from math import isclose
 from statistics import stdev
 from typing import Any
 
+from ..graphs.of_graphs.controls import WITHIN
 from .cells import arm_name, examples_text, formatted
-from .controls import DRAWN, WITHIN
+from .controls import DRAWN
 from .markdown import verbatim
 from .metrics import METRICS
 from .page import Block, Table

@@ -138,8 +138,12 @@ class Steps:
         return self._at_budget.lead
 
     @cached_property
+    def _shifts(self) -> "_Shifts":
+        return _Shifts(self.better.by, self.worse.by, self.budget)
+
+    @cached_property
     def _at_budget(self) -> "_Ranks":
-        return _Shifts(self.better.by, self.worse.by, self.budget).at(0.0)
+        return self._shifts.at(0.0)
 
     @cached_property
     def difference(self) -> Ratio:
@@ -153,10 +157,10 @@ class Steps:
         Source: Hodges and Lehmann 1963, "Estimates of Location Based on Rank Tests"; Louis 1981,
         "Nonparametric Analysis of an Accelerated Failure Time Model".
         """
-        low, high = _Shifts(self.better.by, self.worse.by, self.budget).limits()
+        low, high = self._shifts.limits()
         least = _Shifts(self.better.by, self.worse.after, self.budget).estimate()
         most = _Shifts(self.better.after, self.worse.by, self.budget).estimate()
-        estimate = _Shifts(self.better.by, self.worse.by, self.budget).estimate()
+        estimate = self._shifts.estimate()
         few = any(2 * runs.reached < len(runs) for runs in (self.better, self.worse))
         value = math.nan
         if math.isfinite(estimate) and not few:

@@ -141,11 +141,6 @@ def _no_other(graph: AttentionGraph, keep: str) -> str:
     return f'{words}; keep="in-degrees" draws sources anew, and graph.relabel moves nodes'
 
 
-def reads_later(graph: AttentionGraph) -> bool:
-    """True if a node reads one that comes after it."""
-    return bool((graph.source > graph.target).any())
-
-
 def _check_layers(graph: AttentionGraph, keep: str) -> None:
     if keep != "degrees":
         raise GraphError(f'layers needs keep="degrees", got {keep!r}; leave out one of them')
@@ -165,7 +160,7 @@ def _swapped(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.nda
     """Edges after swaps that keep all that :func:`degree_matched_random` keeps by default."""
     if graph.is_square and graph.is_symmetric:
         return _swapped_both_ways(graph, random)
-    return _swapped_one_way(graph, random, graph.is_square and not reads_later(graph))
+    return _swapped_one_way(graph, random, graph.is_square and graph.is_causal)
 
 
 def _matched_in_reach(
@@ -221,7 +216,6 @@ def _annealed(
     ptr, sources = _rows(target, source, N)
     reader_ptr, readers = _rows(source, target, N)
     row = np.repeat(np.arange(N), np.diff(ptr))
-    is_causal = not reads_later(graph)
     total = goals[0]
     steps = [(layer, heat) for layer in range(2, len(goals) + 1) for heat in _HEATS]
     for layer, heat in steps:  # a layer that is near enough takes no swap
@@ -241,7 +235,7 @@ def _annealed(
             heat,
             _CLOSE,
             graph.is_symmetric,
-            is_causal,
+            graph.is_causal,
             random,
         )
         left -= words_read
