@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,21 +52,39 @@ class Findings:
         about: What is measured and how, Markdown.
         parts: Findings by heading.
         draw: Makes the figure.
+        folder: Where they are written.
     """
 
     title: str
     about: str
     parts: dict[str, list[Finding]]
     draw: Callable[[], Any]
+    folder: Path | None = None
 
     @property
     def failed(self) -> list[Finding]:
         """Those that are not as predicted."""
         return [finding for part in self.parts.values() for finding in part if not finding.holds]
 
-    def __str__(self) -> str:
+    @property
+    def _counts(self) -> str:
         count = sum(map(len, self.parts.values()))
-        opening = [self.about, f"{count - len(self.failed)} of {count} predictions hold."]
+        return f"{count - len(self.failed)} of {count} predictions hold"
+
+    def brief(self) -> list[str]:
+        """Counts, and predictions that do not hold, a line each."""
+        lines = [f"{self.title}: {self._counts}"]
+        for heading, findings in self.parts.items():
+            held = sum(finding.holds for finding in findings)
+            lines.append(f"{heading}: {held} of {len(findings)}")
+        return lines + [
+            f"{finding.question}: predicted {_told(finding.predicted)}, measured "
+            f"{_told(finding.measured)}, within {_within(finding)}"
+            for finding in self.failed
+        ]
+
+    def __str__(self) -> str:
+        opening = [self.about, f"{self._counts}."]
         head = ["question", "predicted", "within", "measured", "holds", "source"]
         sections = []
         for heading, findings in self.parts.items():
@@ -113,7 +131,7 @@ class Findings:
         save_page(folder / "report.md", "\n\n".join(page) + "\n")
         for ending in ("pdf", "svg"):
             save_picture(folder / f"figure.{ending}", self.draw())
-        return self
+        return replace(self, folder=folder)
 
 
 def _told(value: Any) -> str:

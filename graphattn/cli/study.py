@@ -245,16 +245,11 @@ def _print_rates(rates: list[Any], kind: Any) -> None:
 
 def _print(result: Any, json: bool, full: bool) -> None:
     """Print verdicts and scores, and the folder of the rest."""
-    from ..study.brief import brief
-
     if json:
         document(result.to_dict())
     elif full:
         say(str(result))
     else:
-        say("\n".join(map(one_line, brief(result))))
+        say("\n".join(map(one_line, result.brief())))
     where = one_line(str(result.folder))
-    say(
-        f"report.md and .html, tables and figures are in {where}; --full prints report.md",
-        sys.stderr,
-    )
+    say(f"the report and its figures are in {where}; --full prints report.md", sys.stderr)

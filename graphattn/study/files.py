@@ -111,7 +111,9 @@ def run_file(
     """Run a study file into a folder, or go on with it.
 
     The file defines ``study(quick, names)``, both optional, which returns a :class:`Study`; or,
-    where nothing is to be trained, an object with ``save(out, command)`` and ``to_dict()``.
+    where nothing is to be trained, an object whose ``save(out, command)`` writes a folder and
+    returns what the command line prints of it, as a :class:`Report` has it: ``folder``,
+    ``brief()``, ``to_dict()`` and ``str()``.
 
     Args:
         path: The file.

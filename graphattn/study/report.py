@@ -10,6 +10,7 @@ from typing import Any
 from ..convert.files._replace import save_page, save_picture
 from ..errors import OptionError
 from . import export, markdown, pilot
+from .brief import brief
 from .page import Block, Page
 from .records import Records, plain, read_plan
 from .results import AT_CHANCE, GROUP, SATURATED, SIGMAS, Results
@@ -117,6 +118,10 @@ class Report(Results):
 
     def __str__(self) -> str:
         return markdown.render(self.page)
+
+    def brief(self) -> list[str]:
+        """Verdicts and scores, a line each."""
+        return brief(self)
 
     def save(self) -> None:
         """Write all files of the report into the folder.

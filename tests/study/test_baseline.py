@@ -14,7 +14,6 @@ from graphattn import study
 from graphattn.errors import OptionError
 from graphattn.study import baseline
 from graphattn.study.baseline import check_baseline, features_of, has_baseline, methods, scores
-from graphattn.study.brief import brief
 from graphattn.study.running import execute
 
 WINDOW = {"window": ga.graphs.sliding_window(N, 3, causal=False)}
@@ -137,7 +136,7 @@ def test_baselines_of_a_user_are_checked_and_listed_and_a_comparison_without_is_
             study.Study("both", both, baselines=wrong)
     own = study.Study("both", both, baselines={"c": {"table": 0.25}})
     found = execute(own, seeds=1, out=tmp_path, processes=0)
-    assert "c, table, the study's own: accuracy 0.250" in brief(found)
+    assert "c, table, the study's own: accuracy 0.250" in found.brief()
     assert "* nodes: no plain method" in str(found)
 
 
@@ -154,7 +153,7 @@ def test_a_page_has_the_baselines_with_intervals(tmp_path):
     (about,) = found.plan["comparisons"].values()
     assert list(about["plain"]["forest"]) == ["0", "1", "2"]
     assert "* logistic regression on the same data, splits and seeds: 0." in str(found)
-    assert any("study, forest, same splits: accuracy 0." in line for line in brief(found))
+    assert any("study, forest, same splits: accuracy 0." in line for line in found.brief())
     without = tiny_run(tmp_path / "without", WINDOW, table(), seeds=1, baseline=False, controls=())
     assert without.plan["comparisons"]["study"]["plain"] == {}
     assert about["held"] == HELD

@@ -19,7 +19,6 @@ from graphattn import study
 from graphattn.cli.app import app
 from graphattn.errors import ControlError, OptionError
 from graphattn.study import Report, html, markdown, records, report
-from graphattn.study.brief import brief
 from graphattn.study.files import run_file
 from graphattn.study.fits import CLASSES
 from graphattn.study.markdown import table
@@ -427,7 +426,7 @@ def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch):
     )
     assert "`graphattn study mine.py --quick --seeds 1 --out .`" in page
     assert "warning: neighbours: no arm is more than 4 standard errors" in first.stderr
-    assert "report.md and .html, tables and figures are in ." in first.stderr
+    assert "the report and its figures are in ." in first.stderr
     assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 2
     said(*run)  # goes on, with as many seeds as the study has
     assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 4
@@ -499,7 +498,7 @@ def test_a_page_explains_what_it_uses_and_both_chances(tmp_path):
     assert f"(chance 1.000, {words}; {chance:.3f} by that of all, sd" in page
     assert "bag of nodes" not in page
     assert "fit unknown" not in page
-    assert brief(found)[-1].startswith(tuple(f"{word}: " for word in CLASSES))
+    assert found.brief()[-1].startswith(tuple(f"{word}: " for word in CLASSES))
 
 
 def test_controls_whose_nodes_depend_on_more_or_on_fewer_are_named(tmp_path):

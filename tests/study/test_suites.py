@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.figure import Figure
+from typer.testing import CliRunner
 
 import graphattn as ga
+from graphattn.cli.app import app
 from graphattn.errors import OptionError
 from graphattn.study import Comparison, Data, Model, Study
 from graphattn.study.files import load, run_file
@@ -115,6 +117,30 @@ def test_a_prediction_that_fails_is_said_aloud_and_folders_are_guarded(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OptionError, match="holds other things"):
         made.save(tmp_path)
+
+
+def test_the_command_line_prints_a_study_that_trains_nothing(tmp_path, monkeypatch):
+    """Findings have what it asks of the report of a study."""
+    (tmp_path / "two.py").write_text(
+        "from matplotlib.figure import Figure\nfrom untrained import Finding, Findings\n\n"
+        "def study():\n    parts = {'one': [Finding('a', 1.0, 1.004, 0.01), Finding('b', 3, 4)]}\n"
+        "    return Findings('Two', 'About two.', parts, Figure)\n"
+    )
+    monkeypatch.syspath_prepend(STUDIES)
+    command = ["study", str(tmp_path / "two.py"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, command)
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [
+            "Two: 1 of 2 predictions hold",
+            "one: 1 of 2",
+            "b: predicted 3, measured 4, within exactly",
+        ],
+    )
+    assert f"the report and its figures are in {tmp_path / 'out'}" in done.stderr
+    assert (
+        "| b | 3 | exactly | 4 | **no** |" in CliRunner().invoke(app, [*command, "--full"]).stdout
+    )
 
 
 def test_recall_predicts_its_law_in_every_cell():
