@@ -128,7 +128,7 @@ def installed_wheel(folder):
     shutil.copytree(
         ROOT / "graphattn", folder / "graphattn", ignore=shutil.ignore_patterns("__pycache__")
     )
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     build = "import setuptools.build_meta as b; b.build_wheel('.')"
     fresh_python.run(build, cwd=folder, expect=0)
