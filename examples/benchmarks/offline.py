@@ -2,7 +2,7 @@
 
 ``python examples/benchmarks/offline.py`` adds to the table what it lacks of :data:`STEPS` on
 :data:`ARCHITECTURES`, which takes minutes; without the file it makes all anew.
-``tests/kernels/test_edges_triton.py`` reads it.
+``tests/kernels/cuda/test_edges_triton.py`` reads it.
 """
 
 import itertools
@@ -52,7 +52,7 @@ def compiled(architecture: int, call: Callable[[], Any]) -> list[dict[str, Any]]
     """What each kernel that a call of the operators would launch takes, specialised as it would
     be.
     """
-    from graphattn.kernels import triton_softmax
+    from graphattn.kernels.softmax import triton as triton_softmax
 
     made: dict[str, Any] = {}
 
@@ -118,7 +118,7 @@ def occupancy(warps: int, registers: int, shared: int) -> float:
 
 def rows(hubs: bool) -> tuple[torch.Tensor, ...]:
     """Edges by target, in rows of all lengths, or with ``hubs`` of long ones."""
-    from graphattn.kernels import row_work
+    from graphattn.kernels.cuda import row_work
 
     pieces = 4 * row_work.PIECE
     degree = torch.tensor([pieces] * 128 if hubs else [3] * 40 + [32] * 87 + [pieces])
@@ -133,7 +133,7 @@ def additive(
     """Additive scores and their gradients, float32: vector attention has one group and a weight for
     each head.
     """
-    from graphattn.kernels import additive_triton
+    from graphattn.kernels.additive import gpu as additive_triton
 
     layout = rows(hubs)
     node, of_edges = (
@@ -156,7 +156,7 @@ def additive(
 
 def projections(heads: int, width: int, dtype: torch.dtype) -> None:
     """Queries of 16 edge features, and the gradient of their projection."""
-    from graphattn.kernels.attention_triton import Shares, project
+    from graphattn.kernels.softmax.gpu import Shares, project
 
     nodes = torch.zeros(1, 128, heads, width, dtype=dtype)
     weight = torch.zeros(heads, 16, width, dtype=dtype)
@@ -180,7 +180,8 @@ def step(
     Else without anything but edge ``features``, and the operators of other normalisations; with
     ``hubs`` on long rows alone.
     """
-    from graphattn.kernels import attention_triton, edges_triton
+    from graphattn.kernels.softmax import gpu as attention_triton
+    from graphattn.kernels.softmax import passes as edges_triton
 
     layout = rows(hubs)
     T, E = layout[3].numel(), layout[2].numel()
@@ -217,7 +218,7 @@ def compacted(
 
     With all that they may be asked: a bias, a softcap and dropout.
     """
-    from graphattn.kernels import compacted_triton
+    from graphattn.kernels.tiles import gpu as compacted_triton
     from graphattn.plans.compacted import Compacted
 
     T, columns = 4 * tile, 128

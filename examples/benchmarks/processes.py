@@ -35,7 +35,7 @@ def hold_to_avx2() -> None:
 
     Code that a C++ compiler made from loops without intrinsics may still contain it.
     """
-    from graphattn.kernels.native import Target
+    from graphattn.kernels.llvm.native import Target
 
     os.environ.update(AVX2)
     host = Target.of_host()

@@ -105,7 +105,7 @@ def _triton_refuses(device: torch.device) -> tuple[str, ...]:
                 f"Triton's kernels are for compute capability {required} or later, and {device} "
                 f"has {present}",
             )
-        from ..kernels.edges_triton import probe
+        from ..kernels.softmax.passes import probe
 
         probe(device)
     except Exception as error:  # from Triton, the driver, or the compiler of its launchers
@@ -127,7 +127,7 @@ def without_compiler() -> list[str]:
 @cache
 def _llvm_refuses() -> tuple[str, ...]:
     try:
-        from ..kernels.native import probe
+        from ..kernels.llvm.native import probe
 
         probe()
     except Exception as error:  # such as a release that is too old, or memory that must not run

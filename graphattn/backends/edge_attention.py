@@ -9,7 +9,7 @@ from torch import Tensor
 from ..errors import BackendError, OptionError
 from ..graph.like import GraphLike
 from ..graph.modes import without_autocast
-from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
+from ..kernels.plain.sums import edge_softmax, gather, scatter_sum
 from ..operands import Inputs, Outputs
 from ..pyg import MessagePassing
 

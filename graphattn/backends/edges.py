@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.modes import constant_result, plain_operations_only, without_autocast
-from ..kernels.bytes_moved import Sizes, bytes_kept, forward
+from ..kernels.cuda.bytes_moved import Sizes, bytes_kept, forward
 from ..kernels.modes import is_transformed
 from ..operands import Inputs, Outputs, are_tracked
 from ..plans.cache import cached
@@ -150,7 +150,7 @@ def _is_in_functorch() -> bool:
 
 
 def sizes(request: Request, edges: int, targets: int, sources: int) -> Sizes:
-    """The sizes of a call for :mod:`graphattn.kernels.bytes_moved`.
+    """The sizes of a call for :mod:`graphattn.kernels.cuda.bytes_moved`.
 
     Edge features count as a tenth of a head.
     """
@@ -259,7 +259,7 @@ def _sums(
     graph: AttentionGraph | EdgeTensors, operands: _Operands, options: _Options, request: Request
 ) -> _Sums:
     """The weighted sums by the fused kernels, or by plain operations where these cannot run."""
-    from ..kernels.edges_op import attend, plain  # registering operators is slow
+    from ..kernels.softmax.operator import attend, plain  # registering operators is slow
 
     device = operands.query.device
     # dropout hashes the number of an edge, which is also its row in tensors of edges
@@ -304,7 +304,7 @@ def constant_layout(
     A constant of compiled code, guarded by the graph's identity. On the CPU an order of the rows is
     computed at the second call, so that a graph used once does not pay for it.
     """
-    from ..kernels import edges_op  # noqa: F401 (compiled code finds its operators registered)
+    from ..kernels.softmax import operator as edges_op  # noqa: F401 (compiled code finds its operators registered)
 
     if device.type != "cpu":
         targets = by_target(graph, device)

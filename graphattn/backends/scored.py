@@ -1,7 +1,7 @@
 """Attention in two steps, for any score and normalisation: scores of edges, then weighted sums.
 
-The two operators of :mod:`graphattn.kernels.edge_pairs` compute product scores and all sums;
-additive scores have their own operator (:mod:`graphattn.kernels.edge_additive`). Any other function
+The two operators of :mod:`graphattn.kernels.pairs.operator` compute product scores and all sums;
+additive scores have their own operator (:mod:`graphattn.kernels.additive.operator`). Any other function
 of an edge is called on blocks of edges, and again in the backward, so that nothing of shape (E, H,
 D) is held.
 """
@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..graph import AttentionGraph
 from ..graph.modes import without_autocast
-from ..kernels.edge_softmax import gather
+from ..kernels.plain.sums import gather
 from ..operands import Inputs, Outputs
 from ..plans.cache import planned
 from ..plans.edge_tensors import EdgeTensors
@@ -54,7 +54,10 @@ def scored_run(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Outputs:
     bias, attr = (
         flat_batch_of_edges(x, lead, statistics) for x in (inputs.score_bias, inputs.edge_attr)
     )
-    from ..kernels.edge_pairs import edge_products, edge_weights  # registering operators is slow
+    from ..kernels.pairs.operator import (  # registering operators is slow
+        edge_products,
+        edge_weights,
+    )
 
     if bias is None:
         removed = None
@@ -102,7 +105,7 @@ def _dtype_of_nodes(inputs: Inputs) -> torch.dtype:
 
 def total_of(graph: AttentionGraph | EdgeTensors, inputs: Inputs) -> Callable[[Tensor], Tensor]:
     """A function from weights (..., E, H), before dropout, to the output of a call."""
-    from ..kernels.edge_pairs import edge_sum
+    from ..kernels.pairs.operator import edge_sum
 
     device = inputs.query.device
     lead = inputs.query.shape[:-3]
@@ -168,7 +171,7 @@ def _features(attr: Tensor, inputs: Inputs) -> _Features:
 
 def _additive(form: AdditiveForm, dtype: torch.dtype, batch: int, nodes: list[Tensor]) -> Tensor:
     """Scores (B, E, H), in float32 or wider; the operands are read in ``dtype``."""
-    from ..kernels.edge_additive import edge_additive
+    from ..kernels.additive.operator import edge_additive
 
     # numbers that the score computed in float32 are not rounded
     dtype = torch.promote_types(dtype, form.x.dtype)
@@ -250,7 +253,8 @@ def _of_edges(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tupl
 
 @planned
 def _layout(graph: AttentionGraph, device: torch.device) -> tuple[Tensor, ...]:
-    from ..kernels import edge_additive, edge_pairs  # noqa: F401 (compiled code finds its operators registered)
+    from ..kernels.additive import operator as edge_additive  # noqa: F401 (compiled code finds its operators registered)
+    from ..kernels.pairs import operator as edge_pairs  # noqa: F401 (compiled code finds its operators registered)
 
     targets = by_target(graph, device)
     sources = by_source(graph, device)

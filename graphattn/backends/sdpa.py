@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..errors import BackendError
 from ..graph.modes import plain_operations_only, without_autocast
-from ..kernels.again import twice_differentiable
 from ..kernels.modes import can_read_values
+from ..kernels.plain.second_derivatives import twice_differentiable
 from ..operands import HALF
 from .request import Request
 from .rows import Weigh

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..graph.modes import without_autocast
-from ..kernels.again import gradients_of_definition
 from ..kernels.modes import is_transformed
+from ..kernels.plain.second_derivatives import gradients_of_definition
 from ..operands import HALF
 from .sdpa import Mask, above_zero, bias_dwarfs_lse, sdpa_drops_nonfinite_rows, unfused_attention
 

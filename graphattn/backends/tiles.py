@@ -11,7 +11,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.limits import MAX_BYTES
 from ..graph.modes import constant_result, plain_operations_only, without_autocast
-from ..kernels.rows import take
+from ..kernels.plain.rows import take
 from ..operands import Inputs, Outputs
 from ..plans.block_lists import block_work
 from ..plans.blocks import least_work, survey

@@ -151,7 +151,7 @@ def run_on(
 
     A bias and dropout need the edges of the rows, and dropout a seed.
     """
-    from ..kernels.compacted import attend  # registering operators is slow
+    from ..kernels.tiles.operator import attend  # registering operators is slow
 
     lead = inputs.query.shape[:-3]
     nodes = [flat_batch(x) for x in (inputs.query, inputs.key, inputs.value)]

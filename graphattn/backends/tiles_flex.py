@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..graph import FULL, PARTIAL, AttentionGraph
-from ..kernels.again import twice_differentiable
-from ..kernels.rows import take
+from ..kernels.plain.rows import take
+from ..kernels.plain.second_derivatives import twice_differentiable
 from ..operands import Inputs, Outputs
 from ..plans.block_lists import (
     MOST_BLOCKS,

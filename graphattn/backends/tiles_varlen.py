@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
-from ..kernels.again import twice_differentiable
+from ..kernels.plain.second_derivatives import twice_differentiable
 from ..operands import HALF, Inputs, Outputs
 from ..plans.sequences import sequences
 from .request import Request, flat_batch

@@ -13,8 +13,8 @@ from ..errors import BackendError, OptionError
 from ..graph import AttentionGraph, PerExample, PerHead
 from ..graph.html import MOST_CELLS, page
 from ..graph.limits import refuse_over
-from ..kernels.edge_softmax import scatter_sum
 from ..kernels.modes import is_transformed
+from ..kernels.plain.sums import scatter_sum
 from ..operands import Outputs
 from ..plans.edge_tensors import EdgeTensors
 from .as_tensor import AsTensor

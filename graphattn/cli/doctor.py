@@ -170,7 +170,7 @@ def _cache() -> dict[str, Any]:
 def _threads() -> dict[str, Any]:
     import torch
 
-    from ..kernels.threads import kind_of_threads
+    from ..kernels.llvm.threads import kind_of_threads
 
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))

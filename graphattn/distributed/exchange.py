@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from ..errors import ProcessError
 from ..graph.sort import offsets
-from ..kernels.rows import take
+from ..kernels.plain.rows import take
 from ..plans.tiles import Slots
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.sort import offsets, rows_of
-from ..kernels.row_work import Degrees, part_of
+from ..kernels.cuda.row_work import Degrees, part_of
 from ..operands import Inputs
 from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import EdgeLayout, by_target, rows_in_order

@@ -16,7 +16,7 @@ from ..graph.per_head import heads_read
 from ..graph.runs import hashed
 from ..graph.sort import rows_of
 from ..graphs import Hierarchy, HierarchyRecipe
-from ..kernels.row_work import Degrees
+from ..kernels.cuda.row_work import Degrees
 from ..operands import Inputs, Outputs
 from ..plans.edge_tensors import EdgeTensors
 from .exchange import Every, Processes, along

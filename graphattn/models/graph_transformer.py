@@ -15,7 +15,7 @@ from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
 from ..graph.layers import Layer, Layers, layers_of
 from ..graphs import circulant, full
-from ..kernels.edge_softmax import scatter_sum
+from ..kernels.plain.sums import scatter_sum
 from ..nn import ShortestPathBias, random_walk_pe, relative_walk_pe
 from ..nn.arguments import check_input
 from ..nn.biases.constant import of_edges

@@ -13,7 +13,7 @@ from ..graph import AttentionGraph, Pattern, need_graph
 from ..graph.like import GraphLike
 from ..graphs import full
 from ..graphs.arguments import whole
-from ..kernels.edge_softmax import scatter_sum
+from ..kernels.plain.sums import scatter_sum
 from ..nn.blocks import EVERY
 from ..plans.grouped import by_target
 

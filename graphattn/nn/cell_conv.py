@@ -8,7 +8,7 @@ from ..backends.device import without_kernels
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graphs.points.hierarchy import CellNeighbours
-from ..kernels.cell_products import cell_products
+from ..kernels.cells.operator import cell_products
 from ..operands import HALF
 from .arguments import check_input
 

@@ -11,7 +11,7 @@ from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern
 from ..graph.edge_index import from_edge_index
 from ..graph.modes import without_autocast
-from ..kernels.edge_softmax import edge_softmax, gather, scatter_sum
+from ..kernels.plain.sums import edge_softmax, gather, scatter_sum
 from ..pyg import MessagePassing
 from .arguments import check_input
 from .geometry import length_of, relative_positions

@@ -12,8 +12,8 @@ from ..graph import AttentionGraph
 from ..graph.images import Images, checked_cell, moved
 from ..graph.like import GraphLike
 from ..graph.modes import without_autocast
-from ..kernels.edge_softmax import gather, scatter_sum
 from ..kernels.modes import can_read_values
+from ..kernels.plain.sums import gather, scatter_sum
 from .biases.constant import need_edges, of_edges, sources, targets
 
 

@@ -21,7 +21,7 @@ from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerExample, PerHead
 from ..graph.chosen import Chosen
 from ..graph.foreign_names import names_checked
-from ..kernels.edge_softmax import gather
+from ..kernels.plain.sums import gather
 from ..operands import Inputs, Outputs, with_weights
 from ..plans.edge_tensors import EdgeTensors
 from . import loaders

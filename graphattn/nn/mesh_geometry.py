@@ -12,7 +12,7 @@ from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph, need_graph
 from ..graph.like import GraphLike
 from ..graphs.mesh.faces import Faces, checked_faces
-from ..kernels.edge_softmax import gather, scatter_sum
+from ..kernels.plain.sums import gather, scatter_sum
 from ..plans.edge_tensors import EdgeTensors
 from .geometry import angle_between, length_of
 

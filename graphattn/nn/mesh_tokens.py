@@ -10,7 +10,7 @@ from ..errors import GraphError
 from ..graph.places import count_of_clouds, counts
 from ..graphs import Hierarchy, mesh_edge_ends, mesh_edges, mesh_faces, mesh_vertices
 from ..graphs.points.hierarchy import Level
-from ..kernels.edge_softmax import gather, scatter_sum
+from ..kernels.plain.sums import gather, scatter_sum
 from .geometry import angle_between, length_of
 from .mesh_geometry import area_vectors, checked_triangles, mesh_edge_geometry, mesh_normals
 

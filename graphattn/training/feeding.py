@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from ..errors import OptionError, ProcessError
 from ..graph import AttentionGraph
 from ..graphs import Hierarchy
-from ..kernels.row_work import cut, keep
+from ..kernels.cuda.row_work import cut, keep
 from ..plans.grouped import by_source, by_target
 from ..plans.transfer import Apart, Derived, Key, Packed, derivable, derived, pack, unpack
 from ..pyg import Batch as Joined

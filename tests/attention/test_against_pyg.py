@@ -7,7 +7,7 @@ from graph_table import GRAPHS
 from torch_geometric.utils import scatter, softmax
 
 import graphattn as ga
-from graphattn.kernels.edge_softmax import edge_softmax, scatter_sum
+from graphattn.kernels.plain.sums import edge_softmax, scatter_sum
 
 
 @pytest.mark.parametrize(

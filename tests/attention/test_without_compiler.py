@@ -10,7 +10,7 @@ from attention_formula import assert_near, tensors
 import graphattn as ga
 from graphattn.backends import device
 from graphattn.errors import BackendError
-from graphattn.kernels.native import Target
+from graphattn.kernels.llvm.native import Target
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def reason(request, monkeypatch, _asked_again):
     if request.param == "knows no CPU":
         monkeypatch.setattr(Target, "of_host", fail)
         return "llvmlite 0.3 cannot be used: no such CPU"
-    monkeypatch.delitem(sys.modules, "graphattn.kernels.native")
+    monkeypatch.delitem(sys.modules, "graphattn.kernels.llvm.native")
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     return "llvmlite 0.3 cannot be used: import of llvmlite.binding halted; None in sys.modules"
 

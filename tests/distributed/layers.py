@@ -14,7 +14,7 @@ import graphattn as ga
 from graphattn.distributed import EdgeFiles, knn_parts, mean, shard, sync_batch_norms
 from graphattn.distributed.paper import on_paper as paper
 from graphattn.errors import GraphAttnError
-from graphattn.kernels import row_work
+from graphattn.kernels.cuda import row_work
 from graphattn.plans.grouped import by_target
 
 RANK, WORLD = dist.get_rank(), dist.get_world_size()

@@ -479,7 +479,7 @@ def _chosen(device: torch.device) -> list[dict[str, Any]]:
 def _dropped(device: torch.device) -> list[dict[str, Any]]:
     """The same seed drops the same weights in the kernels of a device and of the CPU."""
     from graphattn.backends.device import without_kernels
-    from graphattn.kernels.edges_op import edge_attention
+    from graphattn.kernels.softmax.operator import edge_attention
     from graphattn.plans.grouped import by_target
 
     reasons = [
@@ -502,7 +502,7 @@ def _walked(edge_to: str, device: torch.device) -> list[dict[str, Any]]:
     several, which give the same bits.
     """
     from graphattn.backends.device import without_kernels
-    from graphattn.kernels import edges_op
+    from graphattn.kernels.softmax import operator as edges_op
     from graphattn.plans.grouped import by_source, by_target
 
     graph = ga.graphs.random_sources(600, 9) | ga.graphs.global_tokens(600, [3])
@@ -524,7 +524,7 @@ def _walked(edge_to: str, device: torch.device) -> list[dict[str, Any]]:
     reasons = without_kernels(device)
     if device.type != "cuda" or reasons:
         return [{"backend": "edges", "ok": None, "refused": reasons or ["no CUDA"]}]
-    from graphattn.kernels import launches
+    from graphattn.kernels.cuda import launches
 
     expected = results(torch.device("cpu"), torch.float64)
     found = []

@@ -30,7 +30,7 @@ from graphattn.bench import Problem
 from graphattn.bench.peers import MODES, Projected, PyG
 from graphattn.graph import AttentionGraph
 from graphattn.graphs import curve_order, icosphere_mesh
-from graphattn.kernels import bytes_moved
+from graphattn.kernels.cuda import bytes_moved
 from graphattn.operands import Inputs
 from graphattn.plans import compacted as plans_compacted
 from graphattn.plans.compacted import compacted

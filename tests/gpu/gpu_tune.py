@@ -10,7 +10,7 @@ import torch
 
 from graphattn.backends.device import without_kernels
 
-#: HELD and ROWS of ``kernels/launches.py``, or constants of every launch.
+#: HELD and ROWS of ``kernels/cuda/launches.py``, or constants of every launch.
 VARIANTS: dict[str, dict[str, int]] = {
     "as it is": {},
     "HELD 16": {"HELD": 16},
@@ -43,7 +43,8 @@ def measured(shape: str, variant: str, device: torch.device) -> dict[str, Any]:
 @contextmanager
 def varied(variant: dict[str, int]) -> Iterator[None]:
     """Kernels launched with other constants."""
-    from graphattn.kernels import edges_triton, launches
+    from graphattn.kernels.cuda import launches
+    from graphattn.kernels.softmax import passes as edges_triton
 
     before = edges_triton.constants_of
     options = {name: getattr(launches, name) for name in ("HELD", "ROWS")}

@@ -12,7 +12,7 @@ import torch
 from weak_caches import CACHES, GRAPHS_MADE, kept
 
 import graphattn
-from graphattn.kernels import row_work
+from graphattn.kernels.cuda import row_work
 
 HERE = Path(__file__).parent
 WEAK = re.compile(r"\bweakref\b|\bStorageWeakRef\b|\bWeakKeyDictionary\b|\bWeakValueDictionary\b")

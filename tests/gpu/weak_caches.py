@@ -8,7 +8,7 @@ import torch
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn.kernels import row_work
+from graphattn.kernels.cuda import row_work
 from graphattn.nn import ShortestPathBias
 from graphattn.plans.grouped import by_source, by_target
 
@@ -67,7 +67,7 @@ def constants_of_pairs(device: torch.device) -> int:
 
 #: Where weak keys are made, and the caches there; a file without a cache holds a weak reference for another reason.
 CACHES: dict[str, list[Callable[[torch.device], int]]] = {
-    "kernels/row_work.py": [schedules, whole_layouts],
+    "kernels/cuda/row_work.py": [schedules, whole_layouts],
     "kernels/arrays.py": [],  # memory that returns when its array is gone; the key is the memory's own number
     "nn/biases/constant.py": [constants_of_pairs],
     "nn/cache.py": [],  # the layer of a cache of keys and values

@@ -23,20 +23,17 @@ from torch import Tensor
 import graphattn as ga
 from graphattn.distributed.own import edges_into, local_edges
 from graphattn.exactness.bounds import bound, difference, size
-from graphattn.kernels import (
-    additive_triton,
-    attention_triton,
-    compacted_triton,
-    edge_additive,
-    edge_pairs,
-    edges_op,
-    edges_triton,
-    launches,
-    row_work,
-)
-from graphattn.kernels import bytes_moved as bytes_model
+from graphattn.kernels.additive import gpu as additive_triton
+from graphattn.kernels.additive import operator as edge_additive
 from graphattn.kernels.arrays import dtype_of_sums
-from graphattn.kernels.edge_call import Call
+from graphattn.kernels.cuda import bytes_moved as bytes_model
+from graphattn.kernels.cuda import launches, row_work
+from graphattn.kernels.pairs import operator as edge_pairs
+from graphattn.kernels.softmax import gpu as attention_triton
+from graphattn.kernels.softmax import operator as edges_op
+from graphattn.kernels.softmax import passes as edges_triton
+from graphattn.kernels.softmax.call import Call
+from graphattn.kernels.tiles import gpu as compacted_triton
 from graphattn.plans import compacted as plans_compacted
 from graphattn.plans.grouped import by_source, by_target
 

@@ -20,7 +20,10 @@ from torch.utils._pytree import tree_leaves
 import graphattn as ga
 from graphattn.backends import edges, scored
 from graphattn.backends.request import Request
-from graphattn.kernels import additive_triton, attention_triton, edges_triton, launches
+from graphattn.kernels.additive import gpu as additive_triton
+from graphattn.kernels.cuda import launches
+from graphattn.kernels.softmax import gpu as attention_triton
+from graphattn.kernels.softmax import passes as edges_triton
 from graphattn.nn.scores import Additive
 from graphattn.nn.scores.base import LayerScore
 

@@ -16,7 +16,7 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.backends.rows import PRODUCTS
 from graphattn.errors import BackendError, OptionError, ShapeError
-from graphattn.kernels.edge_softmax import edge_softmax
+from graphattn.kernels.plain.sums import edge_softmax
 from graphattn.nn import FeatureScore, GraphAttention, PositiveFeatures, normalizers, scores
 from graphattn.nn.normalizers import SinkSoftmax, hard, sparsemax
 from graphattn.nn.scores import (

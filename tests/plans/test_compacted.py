@@ -6,7 +6,7 @@ from graph_table import GRAPHS
 
 import graphattn as ga
 from graphattn.graphs import curve_order, icosphere, icosphere_mesh, knn
-from graphattn.kernels.compacted import ends
+from graphattn.kernels.tiles.operator import ends
 from graphattn.plans import compacted
 from graphattn.plans.compacted import PADDED, SIZES, reuse, tiles_of_sources, tiles_of_targets
 from graphattn.plans.grouped import by_source, by_target

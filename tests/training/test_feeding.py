@@ -17,7 +17,7 @@ from shape_folders import QUICK, labelled_points, two_classes
 import graphattn as ga
 from graphattn.errors import OptionError, ProcessError
 from graphattn.graph import AttentionGraph
-from graphattn.kernels import row_work
+from graphattn.kernels.cuda import row_work
 from graphattn.plans.cache import CPU
 from graphattn.plans.grouped import by_source, by_target
 from graphattn.plans.transfer import unpack

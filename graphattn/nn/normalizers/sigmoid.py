@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ...arguments import real
 from ...backends.rows import on_rows
-from ...kernels.edge_softmax import gather, scatter_sum
+from ...kernels.plain.sums import gather, scatter_sum
 from .base import named
 
 

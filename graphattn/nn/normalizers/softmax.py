@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ...arguments import width
 from ...backends.rows import softmax_and_share
-from ...kernels.edge_softmax import edge_softmax, gather
+from ...kernels.plain.sums import edge_softmax, gather
 from .base import named
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ...kernels.edge_softmax import gather, scatter_sum
+from ...kernels.plain.sums import gather, scatter_sum
 from .base import named
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ...backends.rows import on_rows
-from ...kernels.edge_softmax import gather, scatter_sum
+from ...kernels.plain.sums import gather, scatter_sum
 from .base import named
 
 

@@ -1,0 +1,1 @@
+"""Additive scores over edges."""

@@ -1,0 +1,1 @@
+"""Launches on a GPU: rows of edges as work, grids, bytes moved."""

@@ -1,0 +1,1 @@
+"""Machine code for the CPU: how kernels are written, compiled and run on threads."""

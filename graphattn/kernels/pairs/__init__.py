@@ -1,0 +1,1 @@
+"""Products and sums over edges: any attention with a product of query and key."""

@@ -1,0 +1,1 @@
+"""Fused attention over edges: softmax of products, its sums, and their derivatives."""

@@ -1,0 +1,1 @@
+"""Attention on tiles with compacted columns."""
