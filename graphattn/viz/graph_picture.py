@@ -81,7 +81,8 @@ def plot(
 
     *A graph*: its mask as an image, beside the graph drawn where its nodes live. Every edge is
     drawn where there are at most 600 (arcs over a sequence: 200); otherwise only those into a few
-    targets, and the caption says so. Nothing of size T x S is made for a large graph.
+    targets, and the caption says so. A head points from what is read to who reads; a straight line
+    that runs both ways has none. Nothing of size T x S is made for a large graph.
 
     *Values*: a panel for each head, on one scale.
 
@@ -358,7 +359,7 @@ def _drawing(
     if place.reads and (targets or every is not None):
         sentences.insert(0, place.reads)
     if every is not None:
-        place.edges(ax, *every)
+        sentences += place.edges(ax, *every)
         if place.hides_loops and bool((every[0] == every[1]).any()):
             sentences.append("Self-loops are not drawn.")
     elif place.draws_all_edges:

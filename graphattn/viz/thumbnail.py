@@ -69,6 +69,7 @@ def _draw(ax: Any, graph: AttentionGraph, place: Layout) -> None:
         every = None
     place.big = 5.0
     place.small = 3.2
+    place.head = 0.04
     if every is None:
         targets = spread_targets(graph, place.target_at)
     else:

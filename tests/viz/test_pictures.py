@@ -18,7 +18,7 @@ from graphattn.graphs.grid.axes import cells
 from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 from graphattn.viz import plot
 from graphattn.viz.choice import sources_of, spread_targets
-from graphattn.viz.layouts.pick import points_of
+from graphattn.viz.layouts.pick import layout_of, points_of
 from graphattn.viz.style import broken
 
 pytestmark = pytest.mark.slow
@@ -133,6 +133,49 @@ def test_a_costly_rule_is_described_instead():
     rule = AttentionGraph(of_function(20_011, 20_021, lambda t, s: t == s), "rule")
     figure = plot(rule, highlight=())
     assert "too costly" in figure.axes[0].texts[0].get_text()
+
+
+def heads_of(place, source, target):
+    """Where heads are, (n, 2), and the unit vectors along which they point."""
+    from matplotlib.figure import Figure
+
+    ax = Figure().add_subplot()
+    place.ground(ax)
+    sentences = place.edges(ax, np.array(source), np.array(target))
+    heads = [drawn for drawn in ax.get_children() if drawn.get_gid() == "heads"]
+    if not heads:
+        return np.empty((0, 2)), np.empty((0, 2)), sentences
+    return heads[0].get_offsets(), np.stack((heads[0].U, heads[0].V), 1), sentences
+
+
+def test_a_head_points_from_a_source_to_its_target():
+    at, way, _ = heads_of(points_of(torch.tensor([[0.0, 0.0], [3.0, 4.0]]), None), [0], [1])
+    np.testing.assert_allclose(at, [[0.58 * 3, 0.58 * 4]])
+    np.testing.assert_allclose(way, [[0.6, 0.8]])
+    graph = listed([(2, 0)], 1, 3)  # of two rows sources are below
+    _, way, _ = heads_of(layout_of(graph), [2], [0])
+    assert way[0, 1] > 0
+    above, below = (heads_of(layout_of(causal(5)), *ends) for ends in (([1], [4]), ([4], [1])))
+    assert above[1][0, 0] > 0 > below[1][0, 0]
+    assert above[0][0, 1] > 0 > below[0][0, 1]
+
+
+def test_a_line_that_two_edges_share_has_no_head_and_a_loop_has_none():
+    place = points_of(points(4, 2), None)
+    at, _, sentences = heads_of(place, [0, 1, 1, 3], [1, 0, 2, 3])
+    assert len(at) == 1
+    assert sentences == ["A line without a head runs both ways."]
+    assert heads_of(place, [0, 1], [1, 0])[2] == ["Every line runs both ways."]
+    assert heads_of(place, [0, 1], [1, 2])[2] == []
+    # arcs of both ways are two lines
+    assert len(heads_of(layout_of(causal(5)), [0, 1, 2], [1, 0, 2])[0]) == 2
+
+
+def test_few_lines_to_a_marked_target_have_heads_where_there_is_room():
+    pos = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.99, 0.01], [0.0, 1.0]])
+    graph = listed([(0, 1), (2, 1), (3, 1)], 4, 4)
+    figure = plot(graph, pos, highlight=1)
+    assert len(artist(figure, "heads of 1").get_offsets()) == 2
 
 
 @pytest.mark.parametrize("name", ["causal", "window", "cross", "network"])

@@ -14,6 +14,10 @@ Index = NDArray[np.int64]
 
 
 _EVEN = 0.2  # share of sources without one
+_HEAD = 0.075  # inches, the length of a head
+_MOST_HEADS = 40  # at one target
+_ROOM = 3.5  # heads that a line to a marked target has room for, at least
+_SPREAD = 0.75  # width of a head, in parts of its length
 
 
 class Layout(ABC):
@@ -31,6 +35,8 @@ class Layout(ABC):
     two_sets = False  # sources and targets are other nodes, even where there are as many
     reads = ""  # how a drawn edge or neighbourhood is to be read, for the caption
     big, small = 7.0, 4.5  # markers of a target and of its sources, points
+    head = _HEAD  # of an edge, inches; 0 for none
+    head_at = 0.58  # of the way from source to target
 
     @abstractmethod
     def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
@@ -49,9 +55,24 @@ class Layout(ABC):
         """The line of each edge, (n, points, d)."""
         return np.stack((self.source_at[source], self.target_at[target]), 1)
 
-    def edges(self, ax: Any, source: Index, target: Index) -> None:
-        """Draw edges that are not highlighted."""
-        self._lines(ax, self.paths(source, target), EDGE, 0.7, "edges", alpha=0.7)
+    def edges(self, ax: Any, source: Index, target: Index) -> list[str]:
+        """Draw edges that are not highlighted, with heads; returns caption sentences."""
+        paths = self.paths(source, target)
+        self._lines(ax, paths, EDGE, 0.7, "edges", alpha=0.7)
+        headed = self.headed(source, target)
+        self._heads(ax, paths[headed], EDGE, "heads")
+        if (headed | (source == target)).all():
+            return []
+        if headed.any():
+            return ["A line without a head runs both ways."]
+        return ["Every line runs both ways."]
+
+    def headed(self, source: Index, target: Index) -> NDArray[np.bool_]:
+        """bool (n,): which edges get a head: not loops, and no pair that shares one line."""
+        if self.two_sets:
+            return np.ones(len(source), dtype=bool)
+        S = len(self.source_at)
+        return ~np.isin(target * S + source, source * S + target)
 
     def neighbourhood(
         self,
@@ -90,6 +111,7 @@ class Layout(ABC):
             colours = np.broadcast_to(colour, len(sources))
         else:
             colours = colour
+        has_heads = share is None and len(sources) <= _MOST_HEADS
         if share is None:
             share = np.full(len(sources), _EVEN)
         width = 0.6 + 2.0 * share
@@ -106,6 +128,11 @@ class Layout(ABC):
             f"edges of {target}",
             alpha=alpha,
         )
+        if has_heads:
+            headed = lines & (self.two_sets | (sources != target))
+            headed &= self._inches(ax, sources, target) > _ROOM * self.head
+            paths = self.paths(sources[headed], np.full(int(headed.sum()), target))
+            self._heads(ax, paths, colours[headed], f"heads of {target}")
         at = self.source_at[sources[dots]]
         drawn = self._dots(ax, at, f"sources of {target}", color=colours[dots], s=area[dots])
         edge = INK
@@ -173,3 +200,44 @@ class Layout(ABC):
         flat = self.flat(paths.reshape(-1, paths.shape[2])).reshape(*paths.shape[:2], 2)
         style |= {"colors": colour, "linewidths": width, "zorder": 7, "gid": gid}
         ax.add_collection(LineCollection(list(flat), **style), autolim=False)
+
+    def _inches(self, ax: Any, sources: Index, target: int) -> Array:
+        """How far sources are from a target on the page, before its panels are arranged."""
+        ends = np.concatenate((self.source_at[sources], self.target_at[[target]]))
+        at = self.flat(ends)
+        if at.shape[1] == 1:  # on a line
+            at = np.concatenate((at, np.zeros_like(at)), 1)
+        at = ax.transData.transform(at)
+        return np.linalg.norm(at[:-1] - at[-1], axis=1) / ax.figure.dpi
+
+    def _heads(self, ax: Any, paths: Array, colour: Any, gid: str) -> None:
+        """A head of one size on the page on each line, which points the way it runs."""
+        if len(paths) == 0 or self.head == 0:
+            return
+        at = self.flat(paths.reshape(-1, paths.shape[2])).reshape(*paths.shape[:2], 2)
+        place = self.head_at * (at.shape[1] - 1)
+        before = int(place)
+        tail = at[:, before]
+        way = at[:, before + 1] - tail
+        tip = tail + (place - before) * way
+        length = np.linalg.norm(way, axis=1, keepdims=True)
+        tip, way = (x[length[:, 0] > 0] for x in (tip, way / np.maximum(length, 1e-300)))
+        triangle: dict[str, Any] = {
+            "width": 0.01 * self.head,
+            "headlength": 100,
+            "headaxislength": 100,
+            "headwidth": 100 * _SPREAD,
+        }
+        heads = ax.quiver(
+            *tip.T,
+            *way.T,
+            angles="xy",
+            units="inches",
+            scale_units="inches",
+            scale=1 / self.head,
+            pivot="mid",
+            color=colour,
+            zorder=7,
+            **triangle,
+        )
+        heads.set_gid(gid)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...errors import GraphError
 from ...graph.graph import AttentionGraph
-from ..style import EDGE, INK, TEXT, fitting
+from ..style import INK, TEXT, fitting
 from .base import Array, Index
 from .points import Points
 
@@ -14,7 +14,7 @@ _MOST_NODES = 1_000  # a layout takes seconds beyond
 
 
 class Network(Points):
-    """Nodes of a square graph; edges get a head unless they all run both ways.
+    """Nodes of a square graph.
 
     Args:
         graph: At most 1,000 nodes.
@@ -41,30 +41,10 @@ class Network(Points):
         super().__init__(
             np.array([positions[node] for node in range(graph.num_nodes)]).reshape(-1, 2)
         )
-        self.one_way = set(pairs) != {(t, s) for s, t in pairs}
         self.names = names
 
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
         return None
-
-    def edges(self, ax: Any, source: Index, target: Index) -> None:
-        from matplotlib.collections import PolyCollection
-
-        super().edges(ax, source, target)
-        if not self.one_way:
-            return
-        start = self.source_at[source]
-        end = self.target_at[target]
-        along = (end - start) / np.maximum(
-            np.linalg.norm(end - start, axis=1, keepdims=True), 1e-12
-        )
-        along *= 0.014 * np.ptp(self.source_at, axis=0).max()
-        across = 0.45 * along @ np.array([[0.0, 1.0], [-1.0, 0.0]])
-        tip = 0.42 * start + 0.58 * end + along
-        heads = np.stack((tip, tip - 2 * along + across, tip - 2 * along - across), 1)
-        ax.add_collection(
-            PolyCollection(list(heads), facecolors=EDGE, zorder=7, gid="heads"), autolim=False
-        )
 
     def remarks(self) -> list[str]:
         return ["Places are computed from the edges; if nodes have real ones, pass pos=."]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..style import GROUND, INK, TEXT, fitting, quiet, width_of
 from .base import Array, Index, Layout
@@ -29,6 +30,7 @@ class Sequence(Layout):
     cells: tuple[int, ...] = ()  # the axes of a grid that lies on this line, row-major
     most_edges = 200  # more arcs are one grey band
     big, small = 6.0, 3.6
+    head_at = 0.5  # the top of an arc
 
     def __init__(self, num_nodes: int, names: list[str] | None, back: int, ahead: int) -> None:
         self.target_at = self.source_at = np.arange(num_nodes, dtype=np.float64)[:, None]
@@ -62,6 +64,9 @@ class Sequence(Layout):
         )
         y = self.gap + height * np.sin(angle)
         return np.stack((x, np.where(below, -y, y)), 2)
+
+    def headed(self, source: Index, target: Index) -> NDArray[np.bool_]:
+        return source != target
 
     def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
         ends = np.append(sources, target)

@@ -50,10 +50,10 @@ class Surface(Points):
         left_out = ["Grey edges behind the surface are not drawn."] * self._left_out
         return left_out + [BEHIND] * self._covered
 
-    def edges(self, ax: Any, source: Index, target: Index) -> None:
+    def edges(self, ax: Any, source: Index, target: Index) -> list[str]:
         front = self.visible(self.source_at[source]) & self.visible(self.target_at[target])
         self._left_out |= not front.all()
-        super().edges(ax, source[front], target[front])
+        return super().edges(ax, source[front], target[front])
 
     def neighbourhood(
         self,

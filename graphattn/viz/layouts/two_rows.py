@@ -21,6 +21,7 @@ class TwoRows(Layout):
     hides_loops = False
     two_sets = True
     big, small = 6.0, 4.0
+    head_at = 0.84  # where lines to one target have drawn apart from those to the next
 
     def __init__(
         self, num_targets: int, num_sources: int, names: tuple[list[str] | None, list[str] | None]
