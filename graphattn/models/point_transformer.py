@@ -178,5 +178,5 @@ class VectorBlock(nn.Module):
     def forward(self, x: Tensor, level: Level, number: int) -> Tensor:
         """The block's output (..., N, C), on the level's graph of that number."""
         graph = level.graphs[number % len(level.graphs)]
-        read = self.attention(self.first(x), graph, positions=level.pos.to(x.dtype))
+        read = self.attention(self.first(x), graph, positions=level.pos)
         return torch.relu(x + self.drop(self.last_norm(self.last(torch.relu(self.norm(read))))))

@@ -116,7 +116,7 @@ class EquivariantAttention(MessagePassing):
         Args:
             x: (N, C) scalars.
             graph: The graph of the edges, or an ``edge_index`` (2, E).
-            pos: (N, d) positions.
+            pos: (N, d) positions, of any floating point dtype.
             v: (N, V, d) vectors; none are zeros.
             edge_attr: (E, F) further invariants, of a layer with ``edge_dim``.
             cell: Lattice vectors in place of the graph's, as in :func:`relative_positions`.
@@ -127,7 +127,7 @@ class EquivariantAttention(MessagePassing):
         """
         check_input("x", x, self.embed_dim, self.q_proj)
         graph = _graph(graph, x)
-        to_target = relative_positions(graph, pos, cell=cell)
+        to_target = relative_positions(graph, pos, cell=cell).to(self.q_proj.weight.dtype)
         if to_target.device != x.device:
             raise ShapeError(f"pos is on {to_target.device} and x on {x.device}; move one of them")
         v = self._vectors(v, x, pos)

@@ -380,7 +380,8 @@ class GraphAttention(EdgeAttention):
             positions: For a layer with ``rotary``: those of the targets, or a pair (of targets, of
                 sources) with a context. By default the nodes count from 0, after those in the
                 cache. For a layer with ``edge_dim`` and no ``rotary``: coordinates (N, edge_dim),
-                whose :func:`relative_positions` are the edge features, in place of ``edge_attr``.
+                whose :func:`relative_positions` are the edge features, in place of ``edge_attr``;
+                of any floating point dtype, which the differences are taken in.
             cache: Keys and values of earlier tokens. The graph's sources are these and then the
                 nodes of ``x``, which a successful call adds to the cache; it excludes a context. A
                 cache is for one layer.
@@ -433,7 +434,8 @@ class GraphAttention(EdgeAttention):
                 f"positions have {axes} axes, and their offsets are the edge features of a layer with "
                 f"edge_dim={axes}; this one has edge_dim={self.edge_dim}: pass edge_attr"
             )
-        return offsets, None
+        # cast after the difference: float32 of a place far from the origin is coarse
+        return offsets.to(self.q_proj.weight.dtype), None
 
     def _projected(
         self, graph: Any, x: Tensor, sources: Sources, positions: Tensor | Pair | None

@@ -101,6 +101,17 @@ def test_the_order_of_the_points_and_other_clouds_change_nothing(name, readout):
     torch.testing.assert_close(batched[own], alone, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_coordinates_of_a_map_serve_a_model_of_float32(name):
+    model, recipe = made(name)
+    pos = cloud(37, 1)
+    x = pos.float()
+    far = pos + torch.tensor([2.0**19, 2.0**22, 0.0])  # float32 resolves half a unit there
+    with torch.no_grad():
+        near = model.float()(x, recipe(pos))
+        torch.testing.assert_close(model(x, recipe(far)), near, rtol=0, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_and_the_positions_learn(name):

@@ -214,3 +214,13 @@ def test_sizes_are_checked():
         ga.nn.EquivariantAttention(6, 3, cutoff=1.0, normalize="sum")
     with pytest.raises(ShapeError, match="as edge_dim says"):
         layer(edge_dim=2)(numbers(N, WIDTH), ga.graphs.full(N), numbers(N, 3))
+
+
+def test_coordinates_of_a_map_serve_a_layer_of_float32():
+    module = layer().float()
+    pos = numbers(N, 3)
+    graph = ga.graphs.knn(pos, k=4)
+    x = numbers(N, WIDTH, seed=1).float()
+    near = module(x, graph, pos)
+    for one, other in zip(module(x, graph, pos + 5e6), near, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)

@@ -35,6 +35,22 @@ def rotation(seed=3):
     return torch.linalg.qr(unit(3, seed))[0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_offsets_are_taken_in_the_dtype_of_the_positions(dtype):
+    pos = cloud()
+    far = pos + torch.tensor([500_000.0, 5_400_000.0, 200.0])  # of a map
+    graph = graphs.knn(pos, 4)
+    x = torch.randn(23, 6).to(dtype)
+    torch.manual_seed(0)
+    layer = ga.nn.GraphAttention(6, 2, edge_dim=3, score="subtraction").to(dtype)
+    of_offsets = layer(x, graph, edge_attr=relative_positions(graph, pos).to(dtype))
+    for places in (pos, far):
+        torch.testing.assert_close(layer(x, graph, positions=places), of_offsets, atol=1e-6, rtol=0)
+    pair = far[:7], far
+    graph = graphs.knn(far, 4, queries=far[:7])
+    assert layer(x[:7], graph, context=x, positions=pair).dtype == dtype
+
+
 BOX = trimesh.creation.box()
 SPHERE = trimesh.creation.icosphere(subdivisions=3)
 
