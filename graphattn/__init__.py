@@ -35,4 +35,4 @@ __getattr__, __dir__, __all__ = _attach_stub(__name__, __file__)
 __version__ = VERSION
 
 if "torch" in sys.modules:  # a script may read its checkpoint before it uses any name of ours
-    from .graph import pickles as _pickles  # noqa: F401
+    from .graph.saving import pickles as _pickles  # noqa: F401

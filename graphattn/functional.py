@@ -18,8 +18,8 @@ from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError
 from .graph import AttentionGraph, Chosen, Pattern, PerExample, PerHead
 from .graph.foreign_names import names_checked
+from .graph.kinds.per_example import as_examples
 from .graph.like import need_fixed, sized
-from .graph.per_example import as_examples
 from .plans.edge_tensors import EdgeTensors
 
 _FLAGS = {  # arguments of a call -> fields of a Request

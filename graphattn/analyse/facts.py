@@ -10,7 +10,7 @@ from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.edges import Edges
-from ..graph.layers import Layer, Layers, layers_of, sized_layers, unions
+from ..graph.kinds.layers import Layer, Layers, layers_of, sized_layers, unions
 from ..graph.like import GraphLike, need_fixed
 from .conductance import conductance
 from .connectivity import connectivity, num_components

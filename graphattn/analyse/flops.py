@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import OptionError
-from ..graph.layers import Layers, in_a_row, unions
+from ..graph.kinds.layers import Layers, in_a_row, unions
 from ..graphs.arguments import whole
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..arguments import check_flags, function, one_of, positive, several, whole
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
-from ..graph.layers import Layers
+from ..graph.kinds.layers import Layers
 from ..plans.whole import csr_by_target
 from .find_leaks import left_as_it_was
 from .forms import is_listable

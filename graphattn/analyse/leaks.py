@@ -13,7 +13,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph, PerExample
 from ..graph import runs as _runs
 from ..graph.edges import Edges
-from ..graph.layers import Layer, Layers, examples_of, layers_of
+from ..graph.kinds.layers import Layer, Layers, examples_of, layers_of
 from ..graph.limits import every_node
 from ..graph.runs import Runs
 from ..plans.whole import MOST_RUNS

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import GraphAttnError
 from ..graph import AttentionGraph
-from ..graph.expression import Expression
+from ..graph.deferred.expression import Expression
 from ..graphs import causal
 from .mutant import Mutant, Node
 from .mutants import Mutants

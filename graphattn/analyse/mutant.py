@@ -9,7 +9,7 @@ import torch
 
 from ..arguments import clipped
 from ..graph import AttentionGraph
-from ..graph.expression import METHODS, Expression, Operand, function_of
+from ..graph.deferred.expression import METHODS, Expression, Operand, function_of
 
 Node = Expression | Operand
 Grown = Callable[[Node], AttentionGraph]

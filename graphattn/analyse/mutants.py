@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..graph import AttentionGraph
-from ..graph.expression import Expression, built, function_of
+from ..graph.deferred.expression import Expression, built, function_of
 from .mutant import Mutant, Node, Padding, parts, replaced, with_argument
 from .mutants_of_builders import of_builder
 from .mutants_of_calls import of_call

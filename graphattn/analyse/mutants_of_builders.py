@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import GraphAttnError, GraphError
 from ..graph import AttentionGraph
-from ..graph.expression import SIGNS, Expression
+from ..graph.deferred.expression import SIGNS, Expression
 from ..graphs import (
     ancestors,
     asymmetric_window,

@@ -7,8 +7,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from ..graph.expression import SIGNS, Expression, shown
-from ..graph.pattern import SIZES
+from ..graph.deferred.expression import SIGNS, Expression, shown
+from ..graph.deferred.pattern import SIZES
 from .mutant import Mutant, Node, arguments, parameters, quoted, with_argument
 
 _MOST_PLACES = 8  # of a tuple that are changed one by one

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..convert.rule import trusted_rule
 from ..graph import AttentionGraph
-from ..graph.expression import JOINS, SIGNS, Expression
+from ..graph.deferred.expression import JOINS, SIGNS, Expression
 from ..graphs import causal, cross, full
 from .mutant import MOVED, REMOTE, Grown, Mutant, Node, Padding, quoted, replaced
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..convert.rule import trusted_rule
 from ..graph import AttentionGraph
-from ..graph.expression import Expression
+from ..graph.deferred.expression import Expression
 from .mutant import Node, arguments
 
 _SIDES = ("rows", "columns"), ("height", "width")

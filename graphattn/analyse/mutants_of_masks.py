@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..errors import GraphAttnError
 from ..graph import AttentionGraph
-from ..graph.expression import SIGNS, Expression
-from ..graph.pattern import SIZES
+from ..graph.deferred.expression import SIGNS, Expression
+from ..graph.deferred.pattern import SIZES
 from .mutant import REMOTE, Mutant, Node, arguments, parts, quoted, with_argument
 from .mutants import Mutants
 from .mutants_of_calls import where

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..arguments import check_flags
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.layers import Layers
+from ..graph.kinds.layers import Layers
 from ..plans.whole import MOST_RUNS
 from .receptive_field import graphs_and_targets
 from .walks import BUDGET, too_many

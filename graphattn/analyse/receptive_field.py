@@ -12,7 +12,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph, PerExample
 from ..graph.algebra import join_cost, pulled
 from ..graph.forms import of_runs
-from ..graph.layers import Layers, layers_of, unions
+from ..graph.kinds.layers import Layers, layers_of, unions
 from ..graph.runs import Runs
 from .walks import BUDGET
 

@@ -3,7 +3,7 @@
 import torch
 
 from ..graph import AttentionGraph
-from ..graph.expression import SIGNS, Expression
+from ..graph.deferred.expression import SIGNS, Expression
 from ..graph.forms import band
 from ..graph.runs import canonical
 from ..plans.cache import cached

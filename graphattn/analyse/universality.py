@@ -11,7 +11,7 @@ import torch
 from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.layers import Layers
+from ..graph.kinds.layers import Layers
 from ..plans.whole import csr_by_target
 from .connectivity import connectivity
 from .forms import is_listable, need_square

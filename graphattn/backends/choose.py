@@ -15,8 +15,8 @@ import torch
 from ..arguments import shown
 from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
+from ..graph.kinds.per_head import heads_read
 from ..graph.modes import without_modes
-from ..graph.per_head import heads_read
 from ..operands import HALF
 from ..plans.cache import known
 from .base import BACKENDS, Backend

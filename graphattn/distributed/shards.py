@@ -9,10 +9,10 @@ from torch import Tensor
 from ..errors import BackendError, OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
+from ..graph.kinds.per_head import heads_read
 from ..graph.like import GraphLike, Pair
 from ..graph.like import Run as EdgesRun
 from ..graph.listed import listed
-from ..graph.per_head import heads_read
 from ..graph.runs import hashed
 from ..graph.sort import rows_of
 from ..graphs import Hierarchy, HierarchyRecipe

@@ -10,9 +10,9 @@ from torch import nn
 from ..arguments import check_flags, function, several, shown, width
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerExample, PerHead
-from ..graph.chosen import Chosen
+from ..graph.deferred.chosen import Chosen
+from ..graph.kinds.per_example import as_examples
 from ..graph.like import GraphLike
-from ..graph.per_example import as_examples
 from ..nn import GraphAttention
 from .bounds import EXPLAINED
 from .layer import LayerSubject

@@ -13,7 +13,7 @@ from ..backends.request import Request
 from ..backends.rows import of_rows
 from ..errors import BackendError, GraphError
 from ..graph import AttentionGraph, PerExample, PerHead
-from ..graph.chosen import Chosen
+from ..graph.deferred.chosen import Chosen
 from ..graph.like import GraphLike
 from ..nn import GraphAttention
 from ..nn.linear_attention import chunks_of

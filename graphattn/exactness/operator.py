@@ -13,7 +13,7 @@ from ..backends.request import Request
 from ..errors import ShapeError
 from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, PerExample, PerHead, disjoint_union
-from ..graph.chosen import Chosen
+from ..graph.deferred.chosen import Chosen
 from ..graph.like import GraphLike
 from .measure import measure
 from .pieces import EXHAUSTIVE, Piece

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..backends.request import Request
 from ..graph import AttentionGraph
-from ..graph.chosen import Chosen
+from ..graph.deferred.chosen import Chosen
 from ..graph.like import GraphLike
 from ..nn.normalizers import DenseNormalizer
 from .pieces import Piece

@@ -14,9 +14,9 @@ from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
 from . import runs as _runs
 from .advice import no_graph, of_other_size
+from .deferred.expression import JOINS, Expression, Operand, builder, written
 from .draw import draw
 from .edges import COUNTED_AT_ONCE, Edges
-from .expression import JOINS, Expression, Operand, builder, written
 from .forms import band
 from .html import mask_page
 from .images import Images, joined_images

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..graph.expression import builders as _builders
+from ..graph.deferred.expression import builders as _builders
 from ..lazy import attach_stub as _attach_stub
 
 _FAMILIES = ("sequence", "grid", "points", "mesh", "network")

@@ -9,7 +9,7 @@ from torch import Tensor
 from .. import arguments
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.expression import builders
+from ..graph.deferred.expression import builders
 
 _SHOWN = 4
 

@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from ..errors import GraphAttnError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern
-from ..graph.expression import METHODS, SIGNS, builders
-from ..graph.text import Reader, short
+from ..graph.deferred.expression import METHODS, SIGNS, builders
+from ..graph.deferred.text import Reader, short
 from .catalogue import inputs, zoo
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import GraphError
 from ..graph import AttentionGraph, Chosen, PerHead
-from ..graph.joined import joined
+from ..graph.kinds.joined import joined
 from ..models.generation.continuation import every, rows
 from .frame import Frame, Piece, Span
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ..arguments import check_flags, probability, width
 from ..errors import OptionError, ShapeError
 from ..graph.foreign_names import names_checked
-from ..graph.layers import Layers, layers_of
+from ..graph.kinds.layers import Layers, layers_of
 from ..graphs import full
 from ..nn import LearnedPosition
 from ..nn.arguments import check_input

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ..arguments import check_flags, probability, width
 from ..errors import OptionError
 from ..graph.foreign_names import names_checked
-from ..graph.layers import Layers, layers_of
+from ..graph.kinds.layers import Layers, layers_of
 from ..graphs import causal
 from ..nn import ALiBi, KeyValueCache, LearnedPosition, Rotary
 from ..nn.cache import tokens_held

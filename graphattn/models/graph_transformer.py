@@ -13,7 +13,7 @@ from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.foreign_names import names_checked
-from ..graph.layers import Layer, Layers, layers_of
+from ..graph.kinds.layers import Layer, Layers, layers_of
 from ..graphs import circulant, full
 from ..kernels.plain.sums import scatter_sum
 from ..nn import ShortestPathBias, random_walk_pe, relative_walk_pe

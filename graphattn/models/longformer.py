@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..arguments import several
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.foreign_names import names_checked
-from ..graph.layers import Layers, layers_of
+from ..graph.kinds.layers import Layers, layers_of
 from ..graph.modes import not_followed
 from ..graphs import global_tokens, sliding_window
 from ..graphs.arguments import integers

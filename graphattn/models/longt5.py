@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..arguments import width
 from ..graph import AttentionGraph
-from ..graph.layers import Layers, layers_of
+from ..graph.kinds.layers import Layers, layers_of
 from ..graph.modes import not_followed
 from ..graphs import composite, cross
 from ..nn import T5Bias

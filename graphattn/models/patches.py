@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from ..arguments import several, whole, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, disjoint_union
+from ..graph.deferred.pattern import cache_key
 from ..graph.modes import constant_result
-from ..graph.pattern import cache_key
 from ..graphs import full
 from ..nn.arguments import check_kind
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ..arguments import check_flags, width
 from ..errors import OptionError
 from ..graph.foreign_names import names_checked
-from ..graph.layers import Layers
+from ..graph.kinds.layers import Layers
 from ..nn import FeedForward, GraphAttention
 from ..nn.arguments import check_input, check_names
 from ..nn.blocks import EVERY, Graph

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import ShapeError
 from ..graph import AttentionGraph, PerHead
-from ..graph.layers import Layers, layers_of
+from ..graph.kinds.layers import Layers, layers_of
 from ..graph.like import GraphLike, need_fixed
 from ..graphs import causal
 from ..nn import KeyValueCache

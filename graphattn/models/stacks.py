@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..arguments import check_flags, function, probability, several, width
 from ..errors import GraphError, OptionError
 from ..graph.foreign_names import names_checked
-from ..graph.layers import Layers, layers_of
+from ..graph.kinds.layers import Layers, layers_of
 from ..graph.like import GraphLike, sized
 from ..nn import KeyValueCache, TransformerBlock
 from ..nn.blocks import Graph, copies, make_norm

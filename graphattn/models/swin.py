@@ -8,7 +8,7 @@ from ..arguments import positive, several, width
 from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
-from ..graph.layers import Layer, Layers
+from ..graph.kinds.layers import Layer, Layers
 from .example import example, features
 from .merging import Grid, merged_sides
 from .patches import PatchEmbedding

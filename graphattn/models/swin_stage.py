@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerHead
-from ..graph.expression import builder
-from ..graph.layers import Layer, Layers
+from ..graph.deferred.expression import builder
+from ..graph.deferred.pattern import sizable
+from ..graph.kinds.layers import Layer, Layers
 from ..graph.like import GraphLike, need_fixed
-from ..graph.pattern import sizable
 from ..graphs import window_partition
 from ..nn import SwinBias, SwinV2Bias, TransformerBlock
 from .merging import Grid, PatchMerging, padded, whole_cells

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ..arguments import check_flags, probability, width
 from ..graph.foreign_names import names_checked
-from ..graph.layers import Layers, layers_of
+from ..graph.kinds.layers import Layers, layers_of
 from ..graphs import causal, full
 from ..nn import KeyValueCache, T5Bias
 from ..nn.blocks import Graph

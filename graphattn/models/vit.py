@@ -10,7 +10,7 @@ from ..arguments import floats, probability, whole, width
 from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
-from ..graph.layers import Layer, Layers
+from ..graph.kinds.layers import Layer, Layers
 from ..nn import LearnedPosition
 from .example import example, features
 from .patches import EVERY_NODE, PatchEmbedding, Size, behind_tokens, lies_on_grid, sides

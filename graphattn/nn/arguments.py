@@ -14,8 +14,8 @@ from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.advice import advice, of_other_size
 from ..graph.edge_index import from_edge_index
+from ..graph.kinds.per_example import as_examples
 from ..graph.like import GraphLike
-from ..graph.per_example import as_examples
 
 Pair = tuple[Tensor, Tensor]
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from ..backends.edge_attention import EdgeAttention
 from ..backends.run import run
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerExample, PerHead
-from ..graph.chosen import Chosen
+from ..graph.deferred.chosen import Chosen
 from ..graph.foreign_names import names_checked
 from ..kernels.plain.sums import gather
 from ..operands import Inputs, Outputs, with_weights

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..arguments import one_of
 from ..errors import GraphError
-from ..graph.places import count_of_clouds, counts
+from ..graph.deferred.places import count_of_clouds, counts
 from ..graphs import Hierarchy, mesh_edge_ends, mesh_edges, mesh_faces, mesh_vertices
 from ..graphs.points.hierarchy import Level
 from ..kernels.plain.sums import gather, scatter_sum

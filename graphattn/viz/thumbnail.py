@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import graphs
 from ..graph.graph import AttentionGraph
-from ..graph.layers import reach
+from ..graph.kinds.layers import reach
 from ..graphs.catalogue import Named, inputs
 from .choice import all_edges, sources_of, spread_targets
 from .layouts import Layout, layout_of

@@ -5,7 +5,7 @@ import torch
 
 import graphattn as ga
 from graphattn.analyse import flops, receptive_field
-from graphattn.graph.layers import reach
+from graphattn.graph.kinds.layers import reach
 from graphattn.graphs import causal, full, sliding_window
 
 AHEAD = sliding_window(7, 3, causal=False)

@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader
 import graphattn as ga
 from graphattn.convert import graph_from_dict, graph_to_dict
 from graphattn.errors import GraphError, LoaderError
-from graphattn.graph import expression
-from graphattn.graph.pickles import reduced
+from graphattn.graph.deferred import expression
+from graphattn.graph.saving.pickles import reduced
 from graphattn.models.swin_stage import window_patterns
 
 ZOO = {name: named.graph() for name, named in ga.graphs.zoo().items()}

@@ -7,7 +7,7 @@ import torch
 
 import graphattn as ga
 from graphattn.errors import ExactnessError, GraphError, OptionError
-from graphattn.graph import chosen
+from graphattn.graph.deferred import chosen
 from graphattn.nn import GraphAttention, Rotary
 
 CENTROIDS = torch.randn(5, 5, generator=torch.Generator().manual_seed(2))

@@ -6,7 +6,7 @@ import torch
 import graphattn as ga
 from graphattn.exactness import layer as layers
 from graphattn.exactness import operator
-from graphattn.graph import per_example
+from graphattn.graph.kinds import per_example
 from graphattn.graphs import causal, cross, full, sliding_window
 
 RANDOM = ga.from_edge_index(torch.tensor([[0, 2, 1, 4], [3, 1, 1, 0]]), 5, 5)

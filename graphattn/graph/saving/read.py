@@ -10,17 +10,17 @@ from torch import Tensor
 
 from ...arguments import whole
 from ...errors import GraphAttnError, GraphError, LoaderError, OptionError
-from ..expression import METHODS, MOST_CALLS, SIGNS, Expression, function_of
+from ..deferred.expression import METHODS, MOST_CALLS, SIGNS, Expression, function_of
+from ..deferred.pattern import Pattern
+from ..deferred.text import Reader, short
 from ..forms import of_runs
 from ..graph import AttentionGraph
 from ..images import Images, images_of_edges
+from ..kinds.per_example import PerExample
+from ..kinds.per_head import PerHead
+from ..kinds.relations import Relations
 from ..listed import INTEGERS, Listed, check_pairs, checked
-from ..pattern import Pattern
-from ..per_example import PerExample
-from ..per_head import PerHead
-from ..relations import Relations
 from ..runs import Runs
-from ..text import Reader, short
 from .tensors import fault, has_keys, is_index, is_list, is_text, tensor_from_plain
 from .write import FORMAT, LONGEST_NAME, LONGEST_TEXT, VERSION
 

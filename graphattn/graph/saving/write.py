@@ -8,14 +8,14 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ..advice import no_graph
-from ..chosen import Chosen
-from ..expression import MOST_CALLS, Expression
+from ..deferred.chosen import Chosen
+from ..deferred.expression import MOST_CALLS, Expression
+from ..deferred.pattern import Pattern
 from ..graph import AttentionGraph
-from ..layers import Layer
-from ..pattern import Pattern
-from ..per_example import PerExample
-from ..per_head import PerHead
-from ..relations import Relations
+from ..kinds.layers import Layer
+from ..kinds.per_example import PerExample
+from ..kinds.per_head import PerHead
+from ..kinds.relations import Relations
 from .tensors import tensor_to_plain
 
 FORMAT = "graphattn"

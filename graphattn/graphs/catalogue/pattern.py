@@ -12,7 +12,7 @@ import torch
 
 from ...errors import GraphNameError
 from ...graph import AttentionGraph
-from ...graph.expression import function_of
+from ...graph.deferred.expression import function_of
 from ..points.farthest import farthest_points
 from ..points.voxels import voxel_ids
 from . import inputs

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
-from ...graph.expression import builder
 from ...graph.forms import band, product
 from ...graph.limits import refuse_over
-from ...graph.pattern import sizable
 from ...graph.runs import Runs
 from ..arguments import axes, call, flag, number
 

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
-from ...graph.expression import builder
 from ...graph.forms import band, one_run, product
-from ...graph.pattern import sizable
 from ...graph.runs import Runs, spread
 from ..arguments import axes, call, flag, per_axis
 from .axes import cell_window, divided

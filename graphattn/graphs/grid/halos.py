@@ -1,10 +1,10 @@
 """Cells that read beyond their border, and cells pooled into one node."""
 
 from ...graph import AttentionGraph
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
-from ...graph.expression import builder
 from ...graph.forms import product
-from ...graph.pattern import sizable
 from ..arguments import axes, call, flag, per_axis
 from .axes import cell_window, divided
 

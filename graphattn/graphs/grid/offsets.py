@@ -1,10 +1,10 @@
 """One place of a convolution's kernel: every node reads the node at an offset from it."""
 
 from ...graph import AttentionGraph
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
-from ...graph.expression import builder
 from ...graph.forms import product
-from ...graph.pattern import sizable
 from ..arguments import axes, call, per_axis
 from .axes import cell_window
 

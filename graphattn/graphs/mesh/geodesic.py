@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
-from ...graph.pattern import sizable
 from ..arguments import call, flag
 from ..points.clouds import coordinates
 from ..points.neighbours import distance

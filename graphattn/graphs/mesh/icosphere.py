@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
 from ..arguments import call, flag, whole

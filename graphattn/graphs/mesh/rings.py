@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.listed import listed
-from ...graph.pattern import sizable
 from ...graph.sort import offsets, rows_of, sorted_keys
 from ..arguments import call, flag, one_of, whole
 from .faces import Faces, checked_faces

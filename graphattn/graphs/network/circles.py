@@ -5,9 +5,9 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
-from ...graph.expression import builder
-from ...graph.pattern import sizable
 from ...graph.runs import Runs, from_pairs
 from ..arguments import call, flag, integers, whole
 from ..sequence.blocks import in_blocks

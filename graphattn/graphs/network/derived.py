@@ -6,7 +6,7 @@ from torch import Tensor
 from ... import arguments
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
 from ...graph.forms import rectangle, stretches
 from ...graph.listed import checked
 from ..arguments import call, integers, whole

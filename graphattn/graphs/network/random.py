@@ -7,10 +7,10 @@ import torch
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
-from ...graph.pattern import sizable
 from ..arguments import call, seeded, whole
 from ..arguments import probability as checked_probability
 

@@ -9,8 +9,8 @@ from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.algebra import difference
+from ...graph.deferred.expression import builder
 from ...graph.edges import Edges
-from ...graph.expression import builder
 from ...graph.forms import band, partition
 from ...graph.listed import listed
 from ...graph.runs import Runs

@@ -9,7 +9,7 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.algebra import as_list, union_of_blocks
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
 from ..arguments import whole
 from ..sequence.blocks import in_blocks
 

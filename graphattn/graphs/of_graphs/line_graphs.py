@@ -8,7 +8,7 @@ import torch
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
 from ..arguments import call, flag

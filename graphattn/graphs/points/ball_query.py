@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.limits import refuse_over
-from ...graph.pattern import sizable
 from ..arguments import call, flag, whole
 from .balls import Pairs, within
 from .clouds import clouds, device_of

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
-from ...graph.places import counts
+from ...graph.deferred.places import counts
 from ...graph.runs import mixed
 from ..arguments import stored, whole
 from .hierarchy import Hierarchy, HierarchyRecipe

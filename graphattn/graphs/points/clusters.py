@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
 from ...graph.forms import partition
 from ...graph.limits import refuse_over
 from ..arguments import call, integers, whole

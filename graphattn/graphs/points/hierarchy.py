@@ -15,8 +15,8 @@ from ...arguments import device as checked_device
 from ...arguments import several, shown
 from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
-from ...graph.expression import shown as written
-from ...graph.places import count_of_clouds
+from ...graph.deferred.expression import shown as written
+from ...graph.deferred.places import count_of_clouds
 from ..arguments import integers, number, stored
 from .clouds import lengths
 from .clusters import clusters

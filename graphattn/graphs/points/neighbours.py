@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.images import Images
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
-from ...graph.pattern import sizable
 from ..arguments import call, flag, number, one_of, whole
 from .balls import within
 from .clouds import Cloud, clouds, coordinates, device_of, parts

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.forms import partition, stretch_of_order
-from ...graph.pattern import sizable
 from ..arguments import call, one_of, whole
 from .clouds import device_of
 from .curve_keys import Curve

@@ -12,8 +12,8 @@ from torch import Tensor
 from ...arguments import several
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph.deferred.places import count_of_clouds
 from ...graph.listed import listed
-from ...graph.places import count_of_clouds
 from ..arguments import flag, integers, stored, whole
 from .clouds import coordinates, length, lengths
 from .clusters import clusters

@@ -9,9 +9,9 @@ from torch import Tensor
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
 from ...graph.algebra import union
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.forms import partition
-from ...graph.pattern import sizable
 from ..arguments import call, integers, number
 from .clouds import coordinates, device_of, length, lengths
 from .farthest import farthest_points

@@ -10,10 +10,10 @@ from ... import arguments
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph, PerExample
 from ...graph.algebra import complement, intersection, union
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.forms import band, partition, rectangle
 from ...graph.limits import refuse_over
-from ...graph.pattern import sizable
 from ..arguments import call, flag, integers, one_of, whole
 
 

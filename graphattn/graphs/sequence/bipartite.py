@@ -1,9 +1,9 @@
 """Two sets of nodes: targets that read sources."""
 
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.forms import band
-from ...graph.pattern import sizable
 from ..arguments import call, whole
 
 

@@ -5,10 +5,10 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import intersection, union, union_of_blocks
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
-from ...graph.expression import builder
 from ...graph.forms import FAR, band, first_of_block
-from ...graph.pattern import sizable
 from ...graph.runs import Runs
 from ..arguments import call, flag, whole
 

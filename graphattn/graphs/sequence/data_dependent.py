@@ -12,14 +12,14 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.advice import no_graph
-from ...graph.choice import with_sources_moved
-from ...graph.chosen import Content
-from ...graph.expression import builder
+from ...graph.deferred.choice import with_sources_moved
+from ...graph.deferred.chosen import Content
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.forms import partition
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
 from ...graph.modes import without_autocast
-from ...graph.pattern import sizable
 from ..arguments import call, flag, integers, one_of, stored, whole
 from .basic import documents
 from .bipartite import cross

@@ -6,10 +6,10 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import union
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
-from ...graph.expression import builder
 from ...graph.forms import FAR, band
-from ...graph.pattern import sizable
 from ...graph.runs import Runs, spread
 from ..arguments import call, whole
 

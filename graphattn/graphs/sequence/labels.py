@@ -6,7 +6,7 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import union
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
 from ...graph.forms import band, partition, stretch_of_order
 from ..arguments import call, flag, integers
 

@@ -9,13 +9,13 @@ from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.advice import no_graph
 from ...graph.algebra import complement
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges, PairTest
-from ...graph.expression import builder
 from ...graph.forms import band, of_function
 from ...graph.limits import refuse_over
 from ...graph.listed import check_pairs
 from ...graph.listed import listed as edges_of_list
-from ...graph.pattern import sizable
 from ..arguments import call, flag, seeded, whole
 from ..arguments import probability as checked_probability
 

@@ -5,9 +5,9 @@ from typing import Literal
 import torch
 
 from ...graph import AttentionGraph
-from ...graph.expression import builder
+from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.forms import band, distances, one_run
-from ...graph.pattern import sizable
 from ..arguments import call, one_of, whole
 
 

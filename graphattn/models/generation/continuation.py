@@ -13,7 +13,7 @@ from ...arguments import several
 from ...convert import from_mask
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, PerExample, PerHead
-from ...graph.layers import Layer, Layers, layers_of
+from ...graph.kinds.layers import Layer, Layers, layers_of
 from ...graph.like import GraphLike
 from ...graph.runs import row_lengths
 from ...graphs import cross

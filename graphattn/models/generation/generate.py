@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ...arguments import whole, width
 from ...graph.foreign_names import names_checked
-from ...graph.layers import Layers
+from ...graph.kinds.layers import Layers
 from .arguments import check_model, check_options, prompts_of
 from .continuation import Continuation, graphs_of_sequences
 from .strategies import Sample, beam_search, likeliest, one_by_one

@@ -9,7 +9,7 @@ from ...convert.files._replace import replace_file
 from ...convert.saving import is_saved_graph, save_graph
 from ...errors import LoaderError
 from ...graph import Relations
-from ...graph.layers import Layer
+from ...graph.kinds.layers import Layer
 from .parts import parts_of
 from .raw import WIDTHS, WRITERS
 

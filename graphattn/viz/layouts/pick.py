@@ -7,7 +7,7 @@ import torch
 
 from ...arguments import one_of, several, shown, table
 from ...errors import GraphError, ShapeError
-from ...graph.expression import SIGNS, Expression
+from ...graph.deferred.expression import SIGNS, Expression
 from ...graph.graph import AttentionGraph
 from ...graph.runs import nonempty
 from ..box import box_of

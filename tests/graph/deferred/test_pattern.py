@@ -14,8 +14,8 @@ import graphattn as ga
 from graphattn import PerHead, graphs
 from graphattn.analyse import reach
 from graphattn.errors import GraphAttnError, GraphError
-from graphattn.graph.layers import layers_of, sized_layers
-from graphattn.graph.text import Reader
+from graphattn.graph.deferred.text import Reader
+from graphattn.graph.kinds.layers import layers_of, sized_layers
 from graphattn.graphs import Pattern, Relations
 
 LONGFORMER = graphs.sliding_window(..., 3, causal=False) | graphs.global_tokens(..., (0,))

@@ -7,21 +7,21 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from ..errors import BackendError, GraphError
-from ..operands import Inputs, Outputs, counted
-from .choice import TransformedChoice, as_one_head, chosen_edges, of_all_heads
-from .expression import METHODS, Expression, Operand, built, function_of
-from .filled import OfSize, filled, leaves_open
-from .graph import AttentionGraph, disjoint_union
-from .html import mask_page
-from .like import GraphLike, Run
-from .modes import (
+from ...errors import BackendError, GraphError
+from ...operands import Inputs, Outputs, counted
+from ..graph import AttentionGraph, disjoint_union
+from ..html import mask_page
+from ..like import GraphLike, Run
+from ..modes import (
     constant_result,
     not_compiled,
     not_followed,
     plain_operations_only,
     without_modes,
 )
+from .choice import TransformedChoice, as_one_head, chosen_edges, of_all_heads
+from .expression import METHODS, Expression, Operand, built, function_of
+from .filled import OfSize, filled, leaves_open
 
 #: Arguments of builders that queries and keys give.
 CONTENT = ("scores", "features")

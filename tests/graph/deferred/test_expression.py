@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.graph.expression import builders
+from graphattn.graph.deferred.expression import builders
 from graphattn.graphs.expression import from_expression
 
 SMALL = ga.graphs.sliding_window(7, 3)

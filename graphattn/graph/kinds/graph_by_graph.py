@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..operands import Inputs, Outputs, with_weights
-from .graph import AttentionGraph
-from .immutable import Immutable
-from .like import Run
-from .modes import constant_result, without_modes
+from ...operands import Inputs, Outputs, with_weights
+from ..graph import AttentionGraph
+from ..immutable import Immutable
+from ..like import Run
+from ..modes import constant_result, without_modes
 from .per_head import PerHead
 
 Graph = AttentionGraph | PerHead

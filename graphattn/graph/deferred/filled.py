@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..arguments import whole
-from ..errors import GraphError
-from .advice import no_positions
+from ...arguments import whole
+from ...errors import GraphError
+from ..advice import no_positions
+from ..graph import AttentionGraph, disjoint_union
 from .expression import Expression, built, function_of
-from .graph import AttentionGraph, disjoint_union
 from .places import PLACES, counts
 
 

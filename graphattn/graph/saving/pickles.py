@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import GraphError, LoaderError
-from .graph import AttentionGraph
-from .pattern import Pattern
-from .per_example import PerExample
-from .per_head import PerHead
-from .relations import Relations
-from .saving.read import from_plain, parsed
-from .saving.write import to_plain
+from ...errors import GraphError, LoaderError
+from ..deferred.pattern import Pattern
+from ..graph import AttentionGraph
+from ..kinds.per_example import PerExample
+from ..kinds.per_head import PerHead
+from ..kinds.relations import Relations
+from .read import from_plain, parsed
+from .write import to_plain
 
 
 def reduced(graph: AttentionGraph | Pattern | PerHead | PerExample | Relations) -> Any:

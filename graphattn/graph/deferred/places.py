@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import integers
-from ..errors import GraphError
+from ...arguments import integers
+from ...errors import GraphError
 
 #: Arguments of builders that may be open, beside sizes.
 PLACES = ("pos", "faces")

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import several
-from ..errors import GraphError, ShapeError
-from ..operands import Block, Inputs, Outputs
-from .advice import no_graph
-from .graph import AttentionGraph
+from ...arguments import several
+from ...errors import GraphError, ShapeError
+from ...operands import Block, Inputs, Outputs
+from ..advice import no_graph
+from ..deferred.pattern import Pattern, Shelf, cache_key
+from ..graph import AttentionGraph
+from ..images import Images
+from ..immutable import Immutable
+from ..like import GraphLike, Run, of_one_list
+from ..listed import listed
+from ..modes import constant_result, not_compiled, not_followed, without_modes
 from .graph_by_graph import GraphByGraph, without_examples
-from .images import Images
-from .immutable import Immutable
 from .joined import Joined, in_blocks, joined
-from .like import GraphLike, Run, of_one_list
-from .listed import listed
-from .modes import constant_result, not_compiled, not_followed, without_modes
-from .pattern import Pattern, Shelf, cache_key
 from .per_head import PerHead
 
 Example = AttentionGraph | PerHead | Pattern

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .edges import Edges
-from .immutable import Immutable
-from .modes import without_modes
+from ..edges import Edges
+from ..immutable import Immutable
+from ..modes import without_modes
 
 P = ParamSpec("P")
 G = TypeVar("G", bound="Operand")

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import several, whole
-from ..errors import GraphError
-from ..operands import Inputs, Outputs, with_weights
-from .advice import no_graph
-from .graph import AttentionGraph
-from .immutable import Immutable
-from .like import GraphLike, Group, Run, of_one_list
-from .modes import constant_result, not_compiled
+from ...arguments import several, whole
+from ...errors import GraphError
+from ...operands import Inputs, Outputs, with_weights
+from ..advice import no_graph
+from ..graph import AttentionGraph
+from ..immutable import Immutable
+from ..like import GraphLike, Group, Run, of_one_list
+from ..modes import constant_result, not_compiled
 
 
 @not_compiled

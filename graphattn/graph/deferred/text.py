@@ -5,8 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..arguments import clipped
-from ..errors import OptionError
+from ...arguments import clipped
+from ...errors import OptionError
 from .expression import METHODS, Expression
 
 _JOINS: dict[type, str] = {ast.BitOr: "|", ast.BitAnd: "&", ast.Sub: "-", ast.MatMult: "@"}

@@ -7,11 +7,11 @@ from operator import or_
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
-from .advice import no_graph
-from .graph import AttentionGraph
-from .immutable import Immutable
-from .modes import not_compiled
+from ...errors import GraphError
+from ..advice import no_graph
+from ..graph import AttentionGraph
+from ..immutable import Immutable
+from ..modes import not_compiled
 
 
 @not_compiled

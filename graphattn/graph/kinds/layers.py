@@ -5,14 +5,14 @@ from typing import Any
 
 from torch import Tensor
 
-from ..arguments import flag, several, whole
-from ..errors import GraphError
-from .advice import advice, no_graph
-from .algebra import join_cost
-from .chosen import Chosen
-from .graph import AttentionGraph
+from ...arguments import flag, several, whole
+from ...errors import GraphError
+from ..advice import advice, no_graph
+from ..algebra import join_cost
+from ..deferred.chosen import Chosen
+from ..deferred.pattern import Pattern
+from ..graph import AttentionGraph
 from .joined import joined, padded
-from .pattern import Pattern
 from .per_example import PerExample
 from .per_head import PerHead
 

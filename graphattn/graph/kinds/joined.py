@@ -5,8 +5,8 @@ from itertools import accumulate
 from math import lcm
 from typing import Any
 
-from ..errors import GraphError
-from .graph import AttentionGraph, side_by_side
+from ...errors import GraphError
+from ..graph import AttentionGraph, side_by_side
 from .per_head import PerHead
 
 Joined = AttentionGraph | PerHead

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..operands import Inputs, Outputs
-from . import runs as _runs
-from .edges import Edges
-from .graph import AttentionGraph
-from .listed import listed
+from ...operands import Inputs, Outputs
+from .. import runs as _runs
+from ..edges import Edges
+from ..graph import AttentionGraph
+from ..listed import listed
 
 #: The edges that queries (B, T, H, D) and keys (B, S, H_kv, D) choose.
 Choose = Callable[[Tensor, Tensor], AttentionGraph]

@@ -12,15 +12,15 @@ from typing import Any, ParamSpec, Protocol, overload
 import numpy as np
 from torch import Tensor
 
-from ..arguments import whole
-from ..errors import GraphError, ShapeError
+from ...arguments import whole
+from ...errors import GraphError, ShapeError
+from ..foreign_names import names_checked
+from ..graph import AttentionGraph
+from ..like import GraphLike
+from ..modes import constant_result, not_compiled
 from .chosen import CONTENT, Chosen, lacks
 from .expression import SIGNS, Expression, NotPlain, Operand, copied, frozen
 from .filled import OfPlaces, OfSize, filled, leaves_open, takes_sources
-from .foreign_names import names_checked
-from .graph import AttentionGraph
-from .like import GraphLike
-from .modes import constant_result, not_compiled
 from .places import PLACES, no_places
 
 SIZES = ("num_nodes", "num_targets", "num_sources", "size")

@@ -1,0 +1,1 @@
+"""Kinds of graphs beside the plain one: of heads, of examples, of relations, of layers."""
