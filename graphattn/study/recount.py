@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from pathlib import Path
@@ -26,6 +26,7 @@ _RESULT = re.compile(
 )
 """Begins a line of a page that says what was found, and not what that means."""
 _AS_GOOD = 1e-9  # relative: the last digits of sums differ between libraries
+_ROUNDING = 0.1  # of the tolerance of a finding
 _PAGES = ("report.md", "report.html")
 _NOT_COMPUTED = ("command", "cpu_s", "machine")  # of a study that trains nothing
 
@@ -190,8 +191,35 @@ def _of_findings(folder: Path, findings: Any) -> Recount:
     """The recount of a study that trains nothing: everything is measured anew."""
     if isinstance(findings, Study):
         raise OptionError(f"{folder} holds no plan.json; run the study again, which writes it")
+    findings = _with_stored_rounding(findings, _stored(folder))
     texts = {"report.md": str(findings)}
     return _compared(folder.name, folder, 0, plain(json.dumps(findings.to_dict())), texts, {})
+
+
+def _with_stored_rounding(findings: Any, stored: dict[str, Any]) -> Any:
+    """The findings with the stored measurements that differ from theirs by rounding alone.
+
+    A measurement in floating point differs between processors, by how much follows from what is
+    measured. A finding states the tolerance at which it is judged; a share of it is rounding.
+    """
+    parts = {}
+    for heading, part in findings.parts.items():
+        rows = stored.get("parts", {}).get(heading, [])
+        if len(rows) != len(part):
+            return findings
+        parts[heading] = [
+            replace(finding, measured=row["measured"])
+            if _differs_by_rounding(finding, row.get("measured"))
+            else finding
+            for finding, row in zip(part, rows, strict=True)
+        ]
+    return replace(findings, parts=parts)
+
+
+def _differs_by_rounding(finding: Any, measured: Any) -> bool:
+    if not (isinstance(measured, float) and isinstance(finding.measured, float)):
+        return False
+    return abs(measured - finding.measured) <= _ROUNDING * finding.tolerance
 
 
 def _compared(
@@ -202,12 +230,7 @@ def _compared(
     texts: dict[str, str],
     unchecked: dict[str, str],
 ) -> Recount:
-    stands: Any = None
-    path = folder / "report.json"
-    try:
-        stands = plain(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise LoaderError(f"{path}: expected JSON, got {error}. Try: study report") from None
+    stands = _stored(folder)
     for name in _NOT_COMPUTED:
         if name not in computed:
             stands.pop(name, None)
@@ -229,6 +252,15 @@ def _compared(
         differences += [Difference(name, *place) for place in places]
         numbers[name] = len(_NUMBER.findall(text))
     return Recount(study, folder, trials, numbers, differences, unchecked)
+
+
+def _stored(folder: Path) -> Any:
+    """The values of ``report.json``."""
+    path = folder / "report.json"
+    try:
+        return plain(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise LoaderError(f"{path}: expected JSON, got {error}. Try: study report") from None
 
 
 def _count(value: Any) -> int:

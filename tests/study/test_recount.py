@@ -220,3 +220,38 @@ def test_a_summary_whose_file_has_gone_is_checked_by_the_one_that_is_given(
     assert "must be the file of tiny" in result.output
     result = run(app, ["study", file, "--check"])
     assert "FILE.py --check --out DIR" in result.output
+
+
+MEASURED_HERE = """
+from untrained import Finding, Findings
+
+
+def study():
+    findings = [Finding("slope", -0.5, {slope!r}, 0.01), Finding("count", 3, {count!r}, 0)]
+    return Findings("Tiny", "Measured.", {{"Part": findings}}, None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("slope", "count", "differ"),
+    [
+        (-0.49951, 3, set()),
+        (-0.4985, 3, {"report.json", "report.md"}),
+        (-0.4995, 4, {"report.json", "report.md"}),
+    ],
+)
+def test_a_measurement_may_differ_by_rounding_and_a_count_may_not(tmp_path, slope, count, differ):
+    """On another processor the fifth digit of a slope is another one."""
+    there = {"question": "slope", "predicted": -0.5, "measured": -0.4995, "tolerance": 0.01}
+    counted = {"question": "count", "predicted": 3, "measured": 3, "tolerance": 0}
+    rows = [{**row, "source": "", "holds": True} for row in (there, counted)]
+    stored = {"title": "Tiny", "failed": 0, "parts": {"Part": rows}}
+    (tmp_path / "report.json").write_text(json.dumps(stored))
+    page = "Measured.\n\n2 of 2 predictions hold.\n\n## Part\n\n"
+    page += (
+        "| question | predicted | within | measured | holds | source |\n|---|---|---|---|---|---|\n"
+    )
+    page += "| slope | -0.5 | 0.01 | -0.4995 | yes |  |\n| count | 3 | exactly | 3 | yes |  |\n"
+    (tmp_path / "report.md").write_text(f"# Tiny\n\n{page}")
+    (tmp_path / "study.py").write_text(MEASURED_HERE.format(slope=slope, count=count))
+    assert {place.file for place in recount(tmp_path).differences} == differ
