@@ -5,8 +5,9 @@ RUN := $(VENV)/bin/
 
 SECONDS ?= 300
 SEED ?= 0
+ORDER ?= $(shell date +%s)
 
-.PHONY: demo gallery docs test proof env lint types tests slow examples fuzz gpu clean
+.PHONY: demo gallery docs test proof env lint types tests shuffled slow examples fuzz gpu clean
 .NOTPARALLEL:
 
 demo: env            ## run real inputs through the library and write a page of pictures
@@ -21,7 +22,7 @@ docs: env            ## the site's pages, with the story's chapters executed; fa
 
 test: env lint types tests   ## everything CI checks
 
-proof: test slow examples     ## and what takes longer: compilers, processes, training, every example
+proof: env lint types shuffled slow examples   ## and what takes longer: random order, compilers, processes, training, every example
 
 env: $(VENV)/.ready
 
@@ -42,6 +43,9 @@ types: env
 
 tests: env           ## tests and doctests but the slow ones
 	PYTHONDONTWRITEBYTECODE= $(RUN)pytest -n 2 --dist worksteal -m "not slow"  # what pytest makes of asserts is kept for the next run
+
+shuffled: env        ## the same tests in a random order; ORDER=... repeats one
+	$(RUN)pytest -n 2 --dist worksteal -m "not slow" -p randomly --randomly-dont-reset-seed --randomly-seed=$(ORDER)
 
 slow: env            ## tests marked slow
 	$(RUN)pytest -n 2 -m slow
