@@ -31,9 +31,9 @@ from torch_geometric.nn import (
 
 import graphattn as ga
 from graphattn.bench.machine import machine
-from graphattn.convert.files._replace import save_page
+from graphattn.io.writing import save_page
+from graphattn.statistics.paired import difference
 from graphattn.study.records import Records, held
-from graphattn.training.difference import difference
 from graphattn.training.evaluate import evaluated
 from graphattn.training.loop import Training
 from graphattn.training.run import Run

@@ -25,9 +25,9 @@ import numpy as np
 import torch
 
 import graphattn as ga
-from graphattn.convert.files._replace import save_page
+from graphattn.io.writing import save_page
+from graphattn.statistics.paired import difference
 from graphattn.training.best import SHARES
-from graphattn.training.difference import difference
 from graphattn.training.evaluate import evaluated
 from graphattn.training.run import Run
 

@@ -30,7 +30,7 @@ from whole_models import MODELS
 from graphattn.bench.machine import heading, machine
 from graphattn.bench.peers import BOTH, FORWARD, MODES, Problem
 from graphattn.bench.timing import Comparison, Contender, measure, timed
-from graphattn.convert.files._replace import save_page, save_picture
+from graphattn.io.writing import save_page, save_picture
 
 STREAM_NUMBERS = 1 << 25  # float32; three arrays of 128 MiB, beyond any cache
 EDGES = ("knn16", "knn64", "mesh", "power_law")

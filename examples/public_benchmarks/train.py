@@ -32,7 +32,7 @@ from torch_geometric.nn import GINEConv
 import graphattn as ga
 from graphattn import graphs
 from graphattn.models import Encoder, GraphTransformer
-from graphattn.study.statistics import interval
+from graphattn.statistics.intervals import interval
 
 
 class Task(NamedTuple):

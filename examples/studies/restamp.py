@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from graphattn.convert.files._replace import replace_file
+from graphattn.io.writing import replace_file
 from graphattn.study import trials
 from graphattn.study.files import load
 from graphattn.study.records import TRIALS, Records, as_json, plain, read_plan, write_plan

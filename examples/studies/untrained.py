@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from graphattn.bench.machine import machine
-from graphattn.convert.files._replace import save_page, save_picture
 from graphattn.errors import OptionError
+from graphattn.io.writing import save_page, save_picture
 from graphattn.study.markdown import render
 from graphattn.study.page import Page, Section, Table
 

@@ -192,7 +192,7 @@ def _facts(subject: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
 
 
 def _draw(subject: Item, out: str) -> None:
-    from ..convert.files._replace import save_picture
+    from ..io.writing import save_picture
     from ..viz import plot
 
     graph = subject.graph

@@ -13,13 +13,13 @@ import torch
 
 from ..convert import from_edge_index, from_mask
 from ..convert.files import load_edges, load_mask, sniff
-from ..convert.files._guard import MAX_BYTES, read, suffix
-from ..convert.files._npy import read_array
 from ..convert.files.edges import ENDINGS as OF_EDGES
 from ..convert.saving import is_saved_graph, load_graph
 from ..errors import GraphAttnError, GraphError, LoaderError, OptionError
 from ..graphs import mesh_edge_ends, mesh_vertices
 from ..graphs.expression import Deferred
+from ..io.arrays import read_array
+from ..io.reading import MAX_BYTES, read, suffix
 from ..shapes.files.polygons import fan
 from ..shapes.files.reading import read_raw
 from .output import one_line

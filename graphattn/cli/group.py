@@ -92,7 +92,7 @@ def _is_in_summary(line: str) -> bool:
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not file:
         return False
-    from ..convert.files._replace import save_page
+    from ..io.writing import save_page
 
     record = {"message": {"message": line, "extraInfo": {"timestamp": int(time.time())}}}
     with suppress(GraphAttnError):

@@ -117,8 +117,8 @@ def gallery(
     One page that needs no network: a thumbnail of each, with the line of code that builds it.
     """
     check_picture(out, (".html",))
-    from ..convert.files._replace import save_page
     from ..graphs import zoo
+    from ..io.writing import save_page
     from ..viz.gallery import gallery_page
 
     patterns = list(zoo().values())

@@ -346,7 +346,7 @@ def compare(
     interval.
     """
     from .. import training
-    from ..training.difference import Difference
+    from ..statistics.paired import Difference
 
     rows = training.compare(runs)
     if json:
@@ -438,7 +438,7 @@ def _interrupts() -> Iterator[None]:
 @contextmanager
 def _callback(json: bool) -> Iterator[Callable[[Any], None]]:
     """A callback that prints the messages of a run, with a bar on a terminal."""
-    from ..training.progress import Pace, bars
+    from ..io.progress import Pace, bars
 
     lines = (lambda text: None) if json else say
     pace = Pace()

@@ -9,8 +9,8 @@ from torch import Tensor
 from ..arguments import whole
 from ..errors import GraphError, LoaderError, need_extra
 from ..graph.saving import Savable, from_plain, parsed, to_plain
-from .files._guard import MAX_BYTES, PathLike, file_name, read, suffix
-from .files._replace import replace_file
+from ..io.reading import MAX_BYTES, PathLike, file_name, read, suffix
+from ..io.writing import replace_file
 
 KINDS = (".json", ".safetensors")
 _KEY = "graphattn"  # in the metadata of a safetensors file

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ..arguments import whole
-from ..convert.files._guard import PathLike, open_regular, read
-from ..convert.files._npy import open_archive, read_entries
-from ..convert.files._replace import replace_file, save_page
 from ..errors import GraphError, LoaderError, OptionError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.runs import hashed
 from ..graph.sort import offsets
+from ..io.arrays import open_archive, read_entries
+from ..io.reading import PathLike, open_regular, read
+from ..io.writing import replace_file, save_page
 from ..plans.edge_tensors import EdgeTensors
 from .own import OwnEdges, edges_into, local_edges
 from .partition import partition_of

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from ..arguments import whole
-from ..convert.files._guard import PathLike
-from ..convert.files._npy import map_array
 from ..errors import GraphError
 from ..graph.sort import offsets
 from ..graphs.points.balls import squared_distance
 from ..graphs.points.clouds import coordinates, refuse_extreme
 from ..graphs.points.nearest import nearest, self_first
+from ..io.arrays import map_array
+from ..io.reading import PathLike
 from .files import EdgeFiles, empty_folder, write
 from .own import OwnEdges
 from .partition import index_dtype, rcb

@@ -8,8 +8,8 @@ import numpy as np
 from torch.utils.data import Subset
 
 from ..arguments import real, whole
-from ..convert.files._replace import save_page
 from ..errors import LoaderError
+from ..io.writing import save_page
 
 _ORDERS = 16  # that are drawn of scenes, of which the one with the most equal parts is taken
 

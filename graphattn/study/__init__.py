@@ -2,6 +2,7 @@
 
 from types import ModuleType as _Module
 
+from ..statistics.intervals import seeds_needed as seeds_needed
 from .claims import Claim as Claim
 from .comparison import Budget as Budget
 from .comparison import Comparison as Comparison
@@ -14,7 +15,6 @@ from .plan import Study as Study
 from .report import Report as Report
 from .report import report as report
 from .running import run as run
-from .statistics import seeds_needed as seeds_needed
 
 #: What ``help`` and ``dir`` show: not the files of this room.
 __all__ = [

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ..errors import OptionError, need_extra
+from ..statistics.intervals import SHARES, Interval, interval
 from .comparison import Comparison
 from .data import Data
 from .metrics import CLASSES, LABELS, METRICS, VALUES, macro_f1, of_labels, of_values
-from .statistics import SHARES, Interval, interval
 
 FOREST = "forest"
 LINEAR = {

@@ -1,8 +1,8 @@
 """Cells of a report's tables: names, numbers and intervals as text."""
 
+from ..statistics.intervals import Interval
 from .markdown import verbatim
 from .results import Results, Row
-from .statistics import Interval
 
 AT_LIMIT = "at the step limit"
 """State of trials that are capped: steps were over before the loss at which training stops."""

@@ -9,10 +9,8 @@ import numpy as np
 
 from ..arguments import flag, one_of, positive, real, text, whole
 from ..errors import OptionError
-from .collapse import share_difference, share_test, typical_pairs
-from .fits import BITS_CURVE, CURVES, SCORE_CURVE
-from .fits import LEVEL as FITS
-from .statistics import (
+from ..statistics.collapse import share_difference, share_test, typical_pairs
+from ..statistics.intervals import (
     EXACT,
     LEVEL,
     MEAN,
@@ -24,6 +22,8 @@ from .statistics import (
     mean_interval,
     sign_flip,
 )
+from .fits import BITS_CURVE, CURVES, SCORE_CURVE
+from .fits import LEVEL as FITS
 from .steps import Steps
 
 KEPT, BROKEN, NOT_DECIDED, SAME, OPPOSITE = (
@@ -285,7 +285,7 @@ class Verdict:
         claim: The claim in words.
         difference: Difference of better and worse, paired by seed; None without pairs. Of a claim
             of steps the ratio, worse to better (:class:`graphattn.study.steps.Ratio`).
-        effect: Its effect size, :func:`graphattn.study.statistics.effect_size`.
+        effect: Its effect size, :func:`graphattn.statistics.intervals.effect_size`.
         p: p of the sign-flip test after Holm's correction; None if it could not be below the level.
         verdict: One of :data:`VERDICTS`.
         remarks: Notes on the claim.

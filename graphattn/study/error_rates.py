@@ -10,9 +10,8 @@ import numpy as np
 from scipy.stats import ttest_1samp
 
 from ..arguments import whole
-from .claims import BROKEN, KEPT, Claim, Verdict, judged
-from .collapse import RULE
-from .statistics import (
+from ..statistics.collapse import RULE
+from ..statistics.intervals import (
     DIFFERENCES,
     IQM,
     LEVEL,
@@ -26,6 +25,7 @@ from .statistics import (
     iqm,
     iqm_interval,
 )
+from .claims import BROKEN, KEPT, Claim, Verdict, judged
 
 SEEDS = (6, 10, 16)
 STUDIES = 500

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import CensoredData, logrank
 
+from ..statistics.intervals import LEVEL
 from .claims import BROKEN, KEPT, STEPS, Claim, Verdict, judged
 from .error_rates import STUDIES, covered
-from .statistics import LEVEL
 from .steps import RATIO, Runs, Steps
 
 _CLAIM = Claim("better", "worse", of=STEPS)

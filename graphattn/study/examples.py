@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..statistics.intervals import Interval
 from .data import NOT_ASKED, Data
 from .metrics import CLASSES
-from .statistics import Interval
 
 _AT_ONCE = 128  # samples of an evaluation
 _DRAWS = 2_000

@@ -3,11 +3,11 @@
 import math
 from typing import Any
 
-from ..convert.files._csv import comma_separated as table_of
+from ..io.tables import comma_separated as table_of
+from ..statistics.intervals import Interval
 from .claims import FITTING, SOLVING, STEPS
 from .fits import UNKNOWN
 from .results import Results, Row
-from .statistics import Interval
 
 _FACTS = (
     "reached",

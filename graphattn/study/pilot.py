@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 from statistics import fmean, variance
 
+from ..statistics.intervals import SHARES, seeds_needed
 from .claims import SCORE, Claim
 from .fits import CANNOT, LEVELLED, Fit
 from .metrics import METRICS
 from .results import Results, Row
-from .statistics import SHARES, seeds_needed
 
 _PERFECT, _GUESS = 0.99, 0.95  # of accuracy; of the cross-entropy of a guess
 _MOST = 8  # times the batches of the study, that are tried where an arm does not fit

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import shown
-from ..convert.files._lock import locked
-from ..convert.files._replace import replace_file
 from ..errors import LoaderError
+from ..io.locks import locked
+from ..io.writing import replace_file
 
 TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
 PILOT, PILOT_SEEDS, MOST_SEEDS = "pilot", 2, 1 << 16

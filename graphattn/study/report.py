@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..convert.files._replace import save_page, save_picture
 from ..errors import OptionError
+from ..io.writing import save_page, save_picture
 from . import export, markdown, pilot
 from .brief import brief
 from .page import Block, Page

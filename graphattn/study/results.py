@@ -11,6 +11,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import ControlError, OptionError
+from ..statistics.collapse import Groups, groups_of
+from ..statistics.intervals import (
+    DIFFERENCES,
+    MEAN,
+    SHARES,
+    Interval,
+    effect_size,
+    interval,
+    iqm_interval,
+)
 from .claims import (
     NOT_FITTED,
     NOT_MEASURED,
@@ -23,22 +33,12 @@ from .claims import (
     Verdict,
     judged,
 )
-from .collapse import Groups, groups_of
 from .controls import DRAWN
 from .examples import read_examples, with_test_set
 from .fits import TOO_OLD, Fit, Stretch, bound_of, fit_of, points_apart, reached
 from .metrics import CLASSES, CONTROL, METRICS
 from .page import Block
 from .records import MOST_SEEDS, Records
-from .statistics import (
-    DIFFERENCES,
-    MEAN,
-    SHARES,
-    Interval,
-    effect_size,
-    interval,
-    iqm_interval,
-)
 from .steps import Runs, Steps
 
 GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")

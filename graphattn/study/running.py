@@ -369,7 +369,7 @@ def _train(study: Study, trials: list[Trial], records: Records, processes: int) 
 @contextmanager
 def progress(total: int, before: int) -> Iterator[Callable[[int, int], None]]:
     """A bar with the time left on a terminal, elsewhere a line every half minute."""
-    from ..training.progress import Pace, bars
+    from ..io.progress import Pace, bars
 
     last = time.monotonic()
     number = before

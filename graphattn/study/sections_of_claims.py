@@ -1,12 +1,12 @@
 """The section on claims: their verdicts, and notes on the words and tests of those."""
 
+from ..statistics.collapse import RULE, unseen
+from ..statistics.intervals import EXACT
 from .cells import EFFECT, effect_text, formatted, interval_text
 from .claims import FITTING, SCORE, SOLVING, STEPS, VERDICTS
-from .collapse import RULE, unseen
 from .markdown import verbatim
 from .page import Block, Table
 from .results import Results
-from .statistics import EXACT
 
 _OF_SCORES = (
     f"Claims on scores: p is of sign flips of the differences less the margin, exact up to {EXACT} "

@@ -8,8 +8,8 @@ from statistics import median_high
 
 import numpy as np
 
+from ..statistics.intervals import LEVEL, Interval, least_p, sign_flip
 from .fits import Stretch
-from .statistics import LEVEL, Interval, least_p, sign_flip
 
 RATIO = "ratio of steps"
 """Estimand: how many times the steps of the better arm the worse one takes."""

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ..graphs import Hierarchy
 from ..models import UNet
+from ..statistics.paired import limits
 from .data import Prepared
-from .difference import limits
 from .forest import Forest
 from .loop import answers_of
 from .options import Schedule

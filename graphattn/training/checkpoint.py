@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..convert.files._guard import PathLike, read
-from ..convert.files._replace import replace_file
 from ..errors import LoaderError, need_extra
-from .schema import written
+from ..io.reading import PathLike, read
+from ..io.schema import written
+from ..io.writing import replace_file
 
 _KEY = "graphattn"
 

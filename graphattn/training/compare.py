@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from ..convert.files._guard import PathLike, read
 from ..errors import LoaderError, OptionError
-from .difference import difference
+from ..io.reading import PathLike, read
+from ..io.schema import parsed
+from ..statistics.paired import difference
 from .run import RESULT, Run
-from .schema import parsed
 
 
 def compare(runs: Sequence[PathLike]) -> list[dict[str, Any]]:

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import device
-from ..convert.files._guard import PathLike
 from ..errors import OptionError
+from ..io.reading import PathLike
+from ..io.schema import parsed, written
 from ..shapes import ShapeFolder
 from .chosen import check_labels, patience_of
 from .data import digests
 from .options import Schedule
 from .ranges import RANGES
 from .run import STARTED, Run
-from .schema import parsed, written
 
 #: Settings of the loop that may be others when a run goes on; patience follows the epochs.
 MAY_CHANGE = ("epochs", "patience", "workers", "device", "seconds")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import whole
-from ..convert.files._guard import PathLike
+from ..io.reading import PathLike
 from ..shapes import ShapeFolder
 from .best import Best
 from .chosen import check_labels, labelled

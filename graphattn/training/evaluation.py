@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ..statistics.paired import Difference, difference
 from .best import choice_in_words
 from .data import Prepared
-from .difference import Difference, difference
 from .run import CONTROL_WORDS
 from .tasks import Task
 

@@ -4,7 +4,8 @@ from typing import Any, cast
 
 from torch import nn
 
-from ..convert.files._replace import save_page
+from ..io.schema import written
+from ..io.writing import save_page
 from ..shapes import ShapeFolder
 from .best import Best
 from .budget import foretold
@@ -19,7 +20,6 @@ from .page import save_report
 from .ranges import RANGES, save_ranges
 from .run import CHECKPOINT, CONTROL_WORDS, MODEL, REPORT, RESULT, Run
 from .scenes import prepared
-from .schema import written
 from .standard import measure
 from .team import Team, own_points
 

@@ -17,18 +17,18 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ..backends.device import ran_out_of_memory
-from ..convert.files._csv import comma_separated
-from ..convert.files._replace import save_page
 from ..distributed.exchange import Processes
 from ..distributed.norms import SyncedNorm, sync_batch_norms
 from ..errors import OptionError
+from ..io.schema import written
+from ..io.tables import comma_separated
+from ..io.writing import save_page
 from ..shapes.batches import mixed
 from ..shapes.seeded import seeded
 from .checkpoint import fill, part, prefixed, save_state
 from .data import Prepared
 from .feeding import Batch, Feed
 from .options import Schedule
-from .schema import written
 from .tasks import Task
 from .team import Team, own_points
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..arguments import flag, number, positive, text, whole
-from ..convert.files._guard import PathLike
 from ..errors import OptionError
+from ..io.reading import PathLike
 from ..shapes import ShapeFolder
 
 #: Least value of each setting whose default depends on the shapes.

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..convert.files._replace import save_page
 from ..graph.html import image
+from ..io.writing import save_page
 from ..viz import png
 from .best import choice_in_words
 from .charts import curves, summary

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from ..arguments import several
-from ..convert.files._csv import comma_separated
-from ..convert.files._guard import PathLike
-from ..convert.files._replace import replace_file, save_page
 from ..errors import OptionError
+from ..io.reading import PathLike
+from ..io.tables import comma_separated
+from ..io.writing import replace_file, save_page
 from ..shapes import Shape, load, save
 from ..shapes.depths import as_of
 from ..shapes.files.las import add_fields

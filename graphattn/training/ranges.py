@@ -6,12 +6,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..convert.files._guard import read
-from ..convert.files._replace import save_page
 from ..errors import LoaderError
+from ..io.reading import read
+from ..io.schema import parsed, typed, written
+from ..io.writing import save_page
 from .data import Prepared
 from .scenes import Scenes, spacing
-from .schema import parsed, typed, written
 
 RANGES = "ranges.json"
 _SPACING, _SCAN = "spacing of points", "spacing before thinning"

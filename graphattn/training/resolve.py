@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ..arguments import device, one_of
-from ..convert.files._guard import PathLike
 from ..errors import LoaderError, OptionError
+from ..io.reading import PathLike
 from ..shapes import ShapeFolder
 from .chosen import labelled, schedule_of, task_of
 from .controls import controls_named

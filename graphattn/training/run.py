@@ -11,10 +11,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..arguments import device, one_of, whole
-from ..convert.files._guard import PathLike, read
-from ..convert.files._lock import locked
-from ..convert.files._replace import remove_unfinished, save_page
 from ..errors import GraphAttnError, LabelError, LoaderError, OptionError
+from ..io.locks import locked
+from ..io.reading import PathLike, read
+from ..io.schema import parsed, record, written
+from ..io.writing import remove_unfinished, save_page
 from ..shapes import ShapeFolder
 from ..shapes.depths import Depth
 from ..shapes.seeded import seeded
@@ -24,7 +25,6 @@ from .data import OTHERS, RIGID
 from .inputs import Inputs, check_sample
 from .loop import Schedule
 from .models import MODELS, build
-from .schema import parsed, record, written
 from .tasks import TASKS, Task
 
 CHECKPOINT, MODEL, LOG, REPORT, RESULT = (

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..arguments import device as device_here
 from ..arguments import function
-from ..convert.files._guard import PathLike
 from ..errors import OptionError
+from ..io.reading import PathLike
 from .checkpoint import safetensors
 from .chosen import check_labels
 from .continued import OF_THE_LOOP, begun, changed, continued, same_settings

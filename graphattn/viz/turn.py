@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..convert.files._replace import save_page
 from ..errors import GraphError, OptionError
 from ..graph.graph import AttentionGraph
 from ..graphs.points.hierarchy import Hierarchy
+from ..io.writing import save_page
 from .box import box_of
 from .choice import checked_targets
 from .creases import SMOOTH, checked_smooth

@@ -5,10 +5,8 @@ import pytest
 from scipy import stats
 
 from graphattn.errors import OptionError
-from graphattn.study.claims import COLLAPSED, KEPT, NOT_DECIDED, Claim, Pairs, judged
-from graphattn.study.collapse import groups_of, typical_pairs, typical_runs
-from graphattn.study.error_rates import CASES, EQUAL_MEANS, HEAD, NOTE, cells, rates, simulated
-from graphattn.study.statistics import (
+from graphattn.statistics.collapse import groups_of, typical_pairs, typical_runs
+from graphattn.statistics.intervals import (
     MEAN,
     MEDIAN,
     TYPICAL,
@@ -16,6 +14,8 @@ from graphattn.study.statistics import (
     iqm_interval,
     median_interval,
 )
+from graphattn.study.claims import COLLAPSED, KEPT, NOT_DECIDED, Claim, Pairs, judged
+from graphattn.study.error_rates import CASES, EQUAL_MEANS, HEAD, NOTE, cells, rates, simulated
 
 CASE = {case.name: case for case in (*CASES, EQUAL_MEANS)}
 

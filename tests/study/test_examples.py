@@ -8,8 +8,8 @@ from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
 
 import graphattn as ga
 from graphattn import study
+from graphattn.statistics.intervals import interval
 from graphattn.study.examples import read_examples, with_test_set
-from graphattn.study.statistics import interval
 
 WINDOW = {"window": ga.graphs.sliding_window(N, 3, causal=False)}
 

@@ -18,10 +18,10 @@ from tiny_study import HELD, SAMPLES, N, tiny_comparison, tiny_data, tiny_run
 import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
+from graphattn.statistics.intervals import effect_size
 from graphattn.study import export, html, picture, pilot, records, report
 from graphattn.study.claims import Pairs
 from graphattn.study.running import execute
-from graphattn.study.statistics import effect_size
 from graphattn.viz.style import empty_figure
 
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)

@@ -9,9 +9,9 @@ import graphattn as ga
 from graphattn.graphs import Hierarchy
 from graphattn.graphs.points.hierarchy import Level
 from graphattn.shapes import Shape
+from graphattn.statistics.paired import limits
 from graphattn.training import Run
 from graphattn.training.best import SHARES, Best, advantage, choice_in_words
-from graphattn.training.difference import limits
 from graphattn.training.tasks import TASKS
 
 HOW = {"model": "best", "epochs": 1, "model_options": {"widths": [8] * 4, "trees": 5}}

@@ -11,7 +11,7 @@ from shape_folders import QUICK
 
 import graphattn as ga
 from graphattn.errors import OptionError
-from graphattn.training.difference import difference
+from graphattn.statistics.paired import difference
 from graphattn.training.evaluation import Evaluation
 from graphattn.training.inputs import Inputs
 from graphattn.training.run import Run

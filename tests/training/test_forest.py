@@ -12,7 +12,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 import graphattn as ga
 from graphattn.errors import OptionError
-from graphattn.training.difference import Difference
+from graphattn.statistics.paired import Difference
 from graphattn.training.evaluation import Evaluation
 from graphattn.training.forest import Forest, local_features, shape_features
 from graphattn.training.notes import notes

@@ -12,7 +12,7 @@ from shape_folders import labelled_points, measured_meshes
 
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
-from graphattn.training.difference import Difference
+from graphattn.statistics.paired import Difference
 from graphattn.training.notes import notes
 from graphattn.training.tasks import Segment
 from graphattn.viz.colours import error_of

@@ -6,7 +6,7 @@ Reading text takes about ten times the size of the file in memory, at most 35 ti
 has one digit.
 """
 
-from ._guard import MAX_BYTES as MAX_BYTES
+from ...io.reading import MAX_BYTES as MAX_BYTES
 from .edges import Edges as Edges
 from .edges import load_edges as load_edges
 from .mask import load_mask as load_mask

@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...errors import LoaderError
-from ._guard import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, show, suffix
-from ._npy import integers, open_archive, read_array, read_entries
-from ._text import clean, keep, rows, tokens, unseparated, word
+from ...io.arrays import integers, open_archive, read_array, read_entries
+from ...io.numbers import clean, keep, rows, tokens, unseparated, word
+from ...io.reading import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, show, suffix
 
 TEXT = (".csv", ".txt", ".tsv", ".edges")
 ENDINGS = (*TEXT, ".npz", ".npy")

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ._guard import MAX_BYTES, PathLike, read, suffix
-from ._npy import read_array
+from ...io.arrays import read_array
+from ...io.reading import MAX_BYTES, PathLike, read, suffix
 
 
 def load_mask(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:

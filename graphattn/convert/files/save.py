@@ -6,8 +6,8 @@ import numpy as np
 
 from ...errors import LoaderError
 from ...graph import AttentionGraph
-from ._guard import PathLike, file_name, suffix
-from ._replace import replace_file
+from ...io.reading import PathLike, file_name, suffix
+from ...io.writing import replace_file
 
 KINDS = (".npz", ".csv")
 

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from ._guard import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, suffix
-from ._npy import HEAD_BYTES, open_archive, read_header
+from ...io.arrays import HEAD_BYTES, open_archive, read_header
+from ...io.reading import MAX_BYTES, Blob, PathLike, file_name, open_regular, read, suffix
 from .edges import ENDINGS, check_names
 
 

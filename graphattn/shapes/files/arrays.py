@@ -6,8 +6,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...convert.files._guard import Blob, PathLike, file_name, open_regular, read
-from ...convert.files._npy import open_archive, read_array, read_entries
+from ...io.arrays import open_archive, read_array, read_entries
+from ...io.reading import Blob, PathLike, file_name, open_regular, read
 from ..shape import LATTICE
 from .parts import Parts
 from .raw import Raw, reads, writes

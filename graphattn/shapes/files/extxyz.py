@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...convert.files._guard import Blob, PathLike, read, show
 from ...errors import LoaderError, need_extra
+from ...io.reading import Blob, PathLike, read, show
 from .lengths import doubts_of_atoms
 from .parts import Parts
 from .raw import Raw, reads, writes

@@ -7,8 +7,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...convert.files._guard import Blob, PathLike, read
 from ...errors import LoaderError, need_extra
+from ...io.reading import Blob, PathLike, read
 from .parts import Parts
 from .raw import Raw, reads, writes
 from .words import unit

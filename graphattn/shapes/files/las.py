@@ -6,9 +6,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...convert.files._guard import Blob, PathLike, read
-from ...convert.files._replace import replace_file
 from ...errors import LoaderError, need_extra
+from ...io.reading import Blob, PathLike, read
+from ...io.writing import replace_file
 from ..depths import DEPTHS, fewest
 from .lengths import said_of_survey, units_of_keys, units_of_text
 from .parts import NUMBERS, Parts

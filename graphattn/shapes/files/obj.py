@@ -12,18 +12,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...convert.files._guard import Blob, PathLike, read, show
-from ...convert.files._text import (
-    KIND,
-    SPACE,
-    clean,
-    first_words,
-    keep,
-    line_ends,
-    rows,
-    tokens,
-    word,
-)
+from ...io.numbers import KIND, SPACE, clean, first_words, keep, line_ends, rows, tokens, word
+from ...io.reading import Blob, PathLike, read, show
 from .corners import OF_CORNERS, at_vertices, mean_normals
 from .parts import Parts
 from .polygons import coordinates

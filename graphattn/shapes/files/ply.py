@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...convert.files._guard import Blob, PathLike, open_regular, read
-from ...convert.files._text import clean
+from ...io.numbers import clean
+from ...io.reading import Blob, PathLike, open_regular, read
 from .parts import Parts
 from .ply_ascii import read_ascii
 from .ply_binary import read_binary

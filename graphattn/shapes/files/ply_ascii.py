@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ...convert.files._guard import Blob
-from ...convert.files._text import Rows, rows
+from ...io.numbers import Rows, rows
+from ...io.reading import Blob
 from .ply_header import Column, Element
 from .polygons import spans, typed
 

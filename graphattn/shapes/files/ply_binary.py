@@ -5,8 +5,8 @@ from array import array
 
 import numpy as np
 
-from ...convert.files._guard import Blob
 from ...errors import LoaderError
+from ...io.reading import Blob
 from .ply_header import Column, Element, Property
 
 _ROW_BYTES = 1 << 30  # a numpy type must stay below 2**31 bytes

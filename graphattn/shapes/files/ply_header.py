@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...convert.files._guard import Blob, show
+from ...io.reading import Blob, show
 
 # (n,) numbers, or the lengths (n,) and the items of lists
 Column = np.ndarray | tuple[np.ndarray, np.ndarray]

@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 
-from ...convert.files._guard import Blob, show
-from ...convert.files._text import Rows, not_finite, word
 from ...errors import LoaderError
+from ...io.numbers import Rows, not_finite, word
+from ...io.reading import Blob, show
 from .raw import Raw
 
 

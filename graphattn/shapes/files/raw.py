@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...convert.files._guard import Blob
+from ...io.reading import Blob
 
 R = TypeVar("R", bound=Callable[..., Any])
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from ...arguments import flag, text, whole
-from ...convert.files._guard import MAX_BYTES, PathLike, file_name, read, suffix
 from ...convert.saving import is_saved_graph, load_graph
 from ...errors import LoaderError
+from ...io.reading import MAX_BYTES, PathLike, file_name, read, suffix
 from ..shape import Shape
 from .corners import OF_CORNERS, welded
 from .extxyz import frames

@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...convert.files._guard import Blob, PathLike, read, show
-from ...convert.files._text import clean, not_finite, rows
+from ...io.numbers import clean, not_finite, rows
+from ...io.reading import Blob, PathLike, read, show
 from .parts import Parts
 from .polygons import coordinates, merge
 from .raw import Raw, reads, writes

@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...convert.files._guard import Blob, PathLike, file_name, read, show
-from ...convert.files._text import clean, rows, unseparated
+from ...io.numbers import clean, rows, unseparated
+from ...io.reading import Blob, PathLike, file_name, read, show
 from .extxyz import is_extxyz, one_frame
 from .parts import Parts
 from .raw import Raw, reads, writes

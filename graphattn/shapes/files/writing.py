@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 from ...arguments import flag, several
-from ...convert.files._guard import PathLike, file_name, suffix
-from ...convert.files._replace import replace_file
 from ...convert.saving import is_saved_graph, save_graph
 from ...errors import LoaderError
 from ...graph import Relations
 from ...graph.kinds.layers import Layer
+from ...io.reading import PathLike, file_name, suffix
+from ...io.writing import replace_file
 from .parts import parts_of
 from .raw import WIDTHS, WRITERS
 

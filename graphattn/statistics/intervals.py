@@ -77,10 +77,10 @@ class Interval:
 
 
 def interval(values: Sequence[float], bounds: tuple[float, float] | None = None) -> Interval:
-    """Mean and 95 % interval, by :func:`graphattn.training.difference.limits`.
+    """Mean and 95 % interval, by :func:`graphattn.statistics.paired.limits`.
 
     Of fewer than 3 seeds the mean alone. Of runs that fall into two groups
-    (:func:`graphattn.study.collapse.groups_of`) the median, as no such interval covers their mean.
+    (:func:`graphattn.statistics.collapse.groups_of`) the median, as no such interval covers their mean.
 
     Example:
         >>> print(interval([0.1, 0.2, 0.3]))
@@ -97,7 +97,7 @@ def mean_interval(
     values: Sequence[float], bounds: tuple[float, float] | None = None, of: str = MEAN
 ) -> Interval:
     """Mean and 95 % interval of runs of one group; of fewer than 3 the mean alone."""
-    from ..training.difference import limits
+    from .paired import limits
 
     low = math.nan
     high = math.nan

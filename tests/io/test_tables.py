@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from graphattn.convert.files._csv import comma_separated
+from graphattn.io.tables import comma_separated
 from graphattn.study.export import _escaped, _table
 from graphattn.training.loop import _write_log
 from graphattn.training.predict import _table as table_of_predictions

@@ -8,6 +8,15 @@ import pytest
 from scipy import stats
 
 from graphattn.errors import OptionError
+from graphattn.statistics.collapse import share_difference
+from graphattn.statistics.intervals import (
+    effect_size,
+    holm,
+    interval,
+    least_p,
+    seeds_needed,
+    sign_flip,
+)
 from graphattn.study.claims import (
     NOT_DECIDED,
     OPPOSITE,
@@ -18,8 +27,6 @@ from graphattn.study.claims import (
     check_significance,
     judged,
 )
-from graphattn.study.collapse import share_difference
-from graphattn.study.statistics import effect_size, holm, interval, least_p, seeds_needed, sign_flip
 
 D = [0.31, -0.02, 0.17, 0.05, 0.11, 0.29, -0.07]
 

@@ -9,7 +9,7 @@ import stat
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from ...errors import LoaderError
+from ..errors import LoaderError
 
 MAX_BYTES = 1 << 30  # 1 GiB; every loader's max_bytes= raises it
 PathLike = str | os.PathLike[str]

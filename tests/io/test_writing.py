@@ -7,8 +7,8 @@ import torch
 
 import graphattn as ga
 from graphattn.convert.files import save_edges
-from graphattn.convert.files._replace import save_picture
 from graphattn.errors import GraphAttnError
+from graphattn.io.writing import save_picture
 from graphattn.viz import plot
 
 GRAPH = ga.graphs.full(9)

@@ -10,7 +10,7 @@ from typing import BinaryIO, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from ._guard import Blob, PathLike, read
+from .reading import Blob, PathLike, read
 
 HEAD_BYTES = 1 << 16  # more than any header numpy accepts
 _ENTRIES = 64  # arrays in one .npz

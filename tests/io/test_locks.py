@@ -8,9 +8,9 @@ import time
 import pytest
 import torch
 
-from graphattn.convert.files import _lock
-from graphattn.convert.files._lock import locked
 from graphattn.errors import OptionError
+from graphattn.io import locks
+from graphattn.io.locks import locked
 from graphattn.study.records import held
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
@@ -61,10 +61,10 @@ def test_a_child_that_outlives_its_parent_holds_nothing(tmp_path, hold):
         child = forked(lambda: None)
     try:
         with hold(tmp_path):
-            assert len(_lock._handles) == 1
+            assert len(locks._handles) == 1
     finally:
         kill(child)
-    assert not _lock._handles
+    assert not locks._handles
 
 
 def test_a_child_that_leaves_the_block_closes_no_file_of_its_own(tmp_path):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...errors import OptionError
+from ..errors import OptionError
 
 _handles: set[int] = set()
 

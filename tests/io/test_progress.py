@@ -4,7 +4,7 @@ import io
 import sys
 from types import SimpleNamespace
 
-from graphattn.training import progress
+from graphattn.io import progress
 
 
 class Terminal(io.StringIO):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ...errors import GraphAttnError, LoaderError, OptionError
-from ._guard import PathLike, file_name
+from ..errors import GraphAttnError, LoaderError, OptionError
+from .reading import PathLike, file_name
 
 # matplotlib reads fonts of a PDF and names in an SVG from globals
 _ONE_AT_A_TIME = threading.Lock()

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import LoaderError
-from ._guard import Blob, show
+from ..errors import LoaderError
+from .reading import Blob, show
 
 LINE_BYTES = 1 << 20  # 1 MiB: a face of 100,000 corners fits
 

@@ -1,0 +1,1 @@
+"""Statistics of paired runs and shapes: intervals, tests, groups."""
