@@ -126,7 +126,8 @@ def plot(
             edges can be drawn. ``()`` for none.
         layout: "sequence", "two rows", "grid", "points" or "network" (a seeded spring layout), of
             layers also "layers" (rows); chosen if left out.
-        figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into.
+        figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into. Panels of one graph
+            stand below each other where it is taller than wide.
         caption: Sentences below: what is drawn and what is left out.
         title: A line above: what is drawn; in a figure narrower than 5 inches the graph's name
             alone.
@@ -237,26 +238,16 @@ def _draw_graph(
     if isinstance(place, Points):
         height = 5.4
     shown = empty_figure(figure, width, height)
-    # a place fills a square, a sequence a row
-    if isinstance(place, Points):
-        widths = [0.7, 1.3]
-    else:
-        widths = [1, 1.25]
-    if near is not None:
-        widths.append(0.85)
-    gap = None
-    if is_narrow(shown):
-        gap = 0.12
-    panels = shown.add_gridspec(1, len(widths), width_ratios=widths, wspace=gap)
+    panels = _panels(shown, isinstance(place, Points), near is not None)
     ordered, rows, along = _along_a_curve(graph, place, targets)
-    left = shown.add_subplot(panels[0, 0])
+    left = shown.add_subplot(panels[0])
     if along:
         mask = draw_mask(shown, left, ordered, rows, None) + along
         left.set_xlabel("source: rank on the curve", fontsize=TEXT)
         left.set_ylabel("target: rank on the curve", fontsize=TEXT)
     else:
         mask = draw_mask(shown, left, ordered, rows, names)
-    ax = shown.add_subplot(panels[0, 1])
+    ax = shown.add_subplot(panels[1])
     sentences = _drawing(ax, graph, place, targets, every)
     if colours is not None:
         sentences += colours.remarks
@@ -265,16 +256,36 @@ def _draw_graph(
         named = []
     else:
         named = handles_of(colours.labels)
+    below = 0
     if words.legend and (targets or named):
-        _legend(shown, ax, graph, targets, names[0], named)
+        below = _legend(shown, ax, graph, targets, names[0], named)
     if near is not None:
-        _close_up(shown.add_subplot(panels[0, 2]), graph, place, targets[0], near)
+        _close_up(shown.add_subplot(panels[2]), graph, place, targets[0], near)
     if is_narrow(shown):
         title = graph.name
     else:
         title = _title(graph, place)
-    words.put(shown, title, mask + sentences + place.remarks())
+    words.put(shown, title, mask + sentences + place.remarks(), below)
     return shown
+
+
+def _panels(figure: Any, square: bool, close_up: bool) -> list[Any]:
+    """Places of the mask, the drawing and its close-up: side by side, or below each other in a
+    figure that is taller than wide.
+    """
+    # a place fills a square, a sequence a row
+    if square:
+        shares = [0.7, 1.3]
+    else:
+        shares = [1, 1.25]
+    if close_up:
+        shares.append(0.85)
+    if figure.bbox.height > figure.bbox.width:
+        return list(figure.add_gridspec(len(shares), 1))
+    gap = None
+    if is_narrow(figure):
+        gap = 0.12
+    return list(figure.add_gridspec(1, len(shares), width_ratios=shares, wspace=gap))
 
 
 def _coloured(place: Layout, color: Any) -> Colouring:
@@ -413,8 +424,12 @@ def _legend(
     targets: list[int],
     names: list[str] | None,
     labels: list[Any],
-) -> None:
-    """Names of highlighted targets and labels, above the drawing or below a narrow figure."""
+) -> int:
+    """Names of highlighted targets and labels, above the drawing or below a narrow figure.
+
+    Returns:
+        Rows of names below the figure.
+    """
     style: dict[str, Any] = {
         "fontsize": TEXT,
         "frameon": False,
@@ -444,7 +459,7 @@ def _legend(
             loc="outside lower center",
             **style | {"columnspacing": 0.8},
         )
-        return
+        return -(-len(handles + labels) // columns)
     if handles and longest > 28:
         columns = 1
     elif targets:
@@ -460,3 +475,4 @@ def _legend(
         borderaxespad=0.2,
         **style,
     )
+    return 0

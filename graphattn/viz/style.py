@@ -1,6 +1,7 @@
 """Colours, sizes and the empty figure. Headless and safe in threads: no pyplot, no global state."""
 
 import io
+import math
 import re
 import textwrap
 from collections.abc import Iterable
@@ -35,6 +36,7 @@ _SIGNED_LINES = ("#0b4a8fff", "#7b879405", "#9c3d06ff")
 TEXT = 9  # points
 _MOST_LETTERS = 14
 _NARROW = 5.0  # inches
+_ROW = 1.4  # lines of text that a row of a legend takes
 _ABOVE = 1.01  # 1 and what half precision rounds it to
 _WEAK = 0.2  # of the scale: pale
 
@@ -101,8 +103,11 @@ def empty_figure(figure: Any, width: float, height: float) -> "Figure":
     return figure  # type: ignore[return-value]
 
 
-def titled(figure: Any, title: str | None, sentences: list[str]) -> None:
-    """A title above, unless it is ``None``, and a caption below, wrapped to the figure."""
+def titled(figure: Any, title: str | None, sentences: list[str], below: int = 0) -> None:
+    """A title above, unless it is ``None``, and a caption below, wrapped to the figure.
+
+    ``below`` rows of a legend stand under the caption: matplotlib puts both at the same place.
+    """
     columns = int(width_of(figure) * 14)
     if is_narrow(figure):
         size = TEXT
@@ -112,9 +117,8 @@ def titled(figure: Any, title: str | None, sentences: list[str]) -> None:
         lines = broken(title, int(columns * 0.8 * (TEXT + 2) / size))
         figure.suptitle(plain(lines), fontsize=size, color=INK)
     if sentences:
-        figure.supxlabel(
-            plain(textwrap.fill(" ".join(sentences), columns)), fontsize=TEXT, color=INK
-        )
+        lines = textwrap.fill(" ".join(sentences), columns) + "\n" * math.ceil(_ROW * below)
+        figure.supxlabel(plain(lines), fontsize=TEXT, color=INK)
     root = figure.get_figure(root=True)
     if (layout := root.get_layout_engine()) is not None:
         layout.execute(root)  # it settles the second time, when equal aspects are known
@@ -127,15 +131,15 @@ class Words(NamedTuple):
     title: bool = True
     legend: bool = True
 
-    def put(self, figure: Any, title: str, sentences: list[str]) -> None:
-        """Write the title and the caption that are asked for."""
+    def put(self, figure: Any, title: str, sentences: list[str], below: int = 0) -> None:
+        """Write the title and the caption that are asked for, above rows of a legend."""
         heading = None
         if self.title:
             heading = title
         words = []
         if self.caption:
             words = sentences
-        titled(figure, heading, words)
+        titled(figure, heading, words, below)
 
 
 def png(figure: Any, dpi: int = 110) -> bytes:

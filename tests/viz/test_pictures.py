@@ -135,6 +135,23 @@ def test_a_costly_rule_is_described_instead():
     assert "too costly" in figure.axes[0].texts[0].get_text()
 
 
+@pytest.mark.parametrize("height", [2.8, 8.0])
+def test_a_narrow_figure_has_its_legend_under_the_caption_and_a_tall_one_stacks_panels(height):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.0, height), layout="constrained")
+    plot(causal(64), highlight=[20, 40], figure=figure)
+    figure.canvas.draw()
+    boxes = [drawn.get_window_extent() for drawn in (figure._supxlabel, figure.legends[0])]
+    assert caption(figure).startswith("Mask:")
+    lines = figure.get_supxlabel()
+    written = len(lines.rstrip().splitlines()) / (lines.count("\n") + 1)
+    assert boxes[0].y1 - written * boxes[0].height >= boxes[1].y1
+    left, right = (axes.get_position() for axes in figure.axes)
+    assert (left.y0 > right.y1) == (height > 4.0)
+    assert (left.x1 < right.x0) == (height < 4.0)
+
+
 def heads_of(place, source, target):
     """Where heads are, (n, 2), and the unit vectors along which they point."""
     from matplotlib.figure import Figure
