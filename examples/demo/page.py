@@ -49,9 +49,9 @@ def python(code: str) -> Markup:
     return Markup(highlight(code, PythonLexer(), HtmlFormatter(nowrap=True)).rstrip())
 
 
-def picture(png: bytes) -> str:
+def picture(webp: bytes) -> str:
     """A data URI."""
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    return "data:image/webp;base64," + base64.b64encode(webp).decode("ascii")
 
 
 def tiny(error: float) -> str:

@@ -1,10 +1,13 @@
 """Run one scene: the layer on the graph, the proof, the pictures."""
 
+import io
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
+from PIL import Image  # comes with matplotlib
 from scene import Scene, Script
 from torch import Tensor
 
@@ -12,6 +15,9 @@ import graphattn as ga
 from graphattn.exactness import Report
 
 WIDTH, HEADS = 32, 4
+# inches, without and with a close-up
+_TALL = ((4.2, 7.4), (4.2, 9.4))
+_SMALL = (2.4, 1.9)
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,7 @@ class Outcome:
     report: Report
     backend: str
     time_ms: float
-    pictures: tuple[bytes, bytes]
+    pictures: "Pictures"
 
     @property
     def ok(self) -> bool:
@@ -103,14 +109,52 @@ def milliseconds(call) -> float:
     return sorted(times)[2]
 
 
-def pictures(made: Scene, weights: ga.EdgeWeights) -> tuple[bytes, bytes]:
-    """The graph, and the weights of one target, as PNG."""
+@dataclass(frozen=True)
+class Pictures:
+    """A scene as WebP, and its caption."""
+
+    wide: bytes  # the mask beside the graph
+    tall: bytes  # the same, for a narrow screen
+    weights: bytes  # of one target
+    small: bytes  # the weights without any word
+
+    caption: str
+
+
+def pictures(made: Scene, weights: ga.EdgeWeights) -> Pictures:
+    """The graph, and the weights of one target."""
     graph, look = made.graph, dict(made.look)
     if made.first is not None:
         keep = (graph.target < made.first) & (graph.source < made.first)
         graph = graph.subgraph(range(made.first))
         weights = ga.EdgeWeights(graph, weights.alpha[keep])
         look["tokens"] = look["tokens"][: made.first]
-    whole = ga.plot(graph, highlight=made.highlight, **look)
-    one = ga.plot(graph, values=weights, target=made.target, heads="mean", relative=True, **look)
-    return ga.viz.png(whole, dpi=150), ga.viz.png(one, dpi=150)
+    shown = {"highlight": made.highlight, **look}
+    caption = ga.plot(graph, **shown).get_supxlabel()
+    wide = ga.plot(graph, caption=False, title=False, **shown)
+    tall = Figure(figsize=_TALL[len(wide.axes) > 3], layout="constrained", facecolor="white")
+    ga.plot(graph, caption=False, title=False, figure=tall, **shown)
+    read = {"values": weights, "target": made.target, "heads": "mean", "relative": True, **look}
+    one = ga.plot(graph, **read)
+    bare = {"caption": False, "title": False, "legend": False}
+    small = Figure(figsize=_SMALL, layout="constrained", facecolor="white")
+    ga.plot(graph, figure=small, **bare, **read | {"tokens": None})
+    for axes in small.axes:
+        axes.set(title="", xlabel="", ylabel="", xticks=[], yticks=[])
+    images = [
+        webp(figure, dpi) for figure, dpi in ((wide, 130), (tall, 130), (one, 110), (small, 100))
+    ]
+    return Pictures(*images, caption=" ".join(caption.split()))
+
+
+def webp(figure: Figure, dpi: int) -> bytes:
+    """A figure as the smaller of two files: with few colours exact, else nearly so."""
+    raw = io.BytesIO()
+    figure.savefig(raw, format="png", dpi=dpi, bbox_inches="tight", pad_inches=0.04)
+    image = Image.open(raw).convert("RGB")
+    files = []
+    for options in ({"lossless": True}, {"quality": 78}):
+        file = io.BytesIO()
+        image.save(file, "webp", method=6, **options)
+        files.append(file.getvalue())
+    return min(files, key=len)

@@ -11,6 +11,9 @@ from torch import Tensor
 
 import graphattn as ga
 
+#: What makes the files of this folder known to a program that runs in the repository's.
+_FOLDER = 'import sys; sys.path.insert(0, "examples/demo")'
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -66,7 +69,8 @@ class Script:
         assert isinstance(function, ast.FunctionDef)
         body = textwrap.dedent("\n".join(lines[function.body[0].end_lineno or 0 :]))
         body = "scene = ".join(body.rsplit("return ", 1))
-        return f"{needed(body, inspect.getsource(inspect.getmodule(self.make) or self.make))}\n\n{body}"
+        own = needed(body, inspect.getsource(inspect.getmodule(self.make) or self.make))
+        return f"{_FOLDER}\n{own}\n\n{body}"
 
 
 def needed(body: str, module: str) -> str:
