@@ -69,3 +69,52 @@ def test_points_without_neighbours_that_are_meant_are_not_warned_of():
     assert lines_of(CLOUD, 0.0) == []
     assert lines_of(CLOUD[:5], 1e-3) == []
     assert lines_of(CLOUD, 1e-3, batch=torch.arange(101)) == []  # each is alone in its cloud
+
+
+def test_sources_that_no_target_reads_are_warned_of():
+    queries = torch.rand(71, 3, generator=torch.Generator().manual_seed(1)) * CLOUD.amax(0)
+    (line,) = lines_of(CLOUD, 0.7, queries=queries)
+    assert line.startswith("r=0.7 leaves sources that no target reads")
+    assert lines_of(CLOUD, 4.0, queries=queries) == []
+    assert lines_of(CLOUD, 0.7, queries=queries[:60]) == []  # a few targets may be probes
+    assert lines_of(CLOUD, 0.7) == []
+    reads_all = ga.graphs.knn(queries, 2, queries=CLOUD).reverse()  # as the warning says
+    assert int(reads_all.out_degree.min()) == 2
+
+
+MAP = CLOUD.double() + torch.tensor([500_000.0, 5_400_000.0, 200.0])  # float32 has steps of 0.5
+SEARCHES = {
+    "knn": lambda pos: ga.graphs.knn(pos, 5),
+    "knn in a batch": lambda pos: ga.graphs.knn(pos, 3, batch=BATCH),
+    "knn of an array": lambda pos: ga.graphs.knn(pos.numpy(), 5),
+    "knn of queries": lambda pos: ga.graphs.knn(MAP, 5, queries=pos[:9]),
+    "radius": lambda pos: ga.graphs.radius(pos, 1.5),
+    "periodic radius": lambda pos: ga.graphs.radius(pos, 1.5, cell=CELL.double()),
+    "balls": lambda pos: ga.graphs.ball_query(pos, 1.5, 4),
+    "recipe": lambda pos: ga.graphs.knn(..., k=5)(pos),
+    "windows": lambda pos: ga.graphs.voxel_windows(pos, 1.5),
+    "sample": lambda pos: ga.graphs.grid_sample(pos, 1.5),
+    "cells": lambda pos: ga.graphs.serialized_hierarchy(pos[:1], cell=1.5, levels=2),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_positions_too_coarse_for_their_neighbours_are_warned_of(search):
+    def lines(pos):
+        return set(lines_of(pos, 0, builder=lambda pos, _: SEARCHES[search](pos)))
+
+    assert lines(MAP) == set()
+    (line,) = lines(MAP.float())
+    assert line.startswith("pos lies 5e+06 from the origin, where numbers of float32 are 0.5 apart")
+    if search != "knn of queries":
+        assert lines((MAP - MAP.mean(0)).float()) == set()  # as the warning says
+        assert lines((MAP - MAP.mean(0)).bfloat16().float()) == set()
+        assert lines(MAP.float().round()) == set()  # numbers of cells, which are exact
+
+
+@pytest.mark.parametrize(("dtype", "warned"), [(torch.float16, False), (torch.bfloat16, True)])
+def test_a_dtype_may_be_too_coarse_at_the_origin(dtype, warned):
+    pos = torch.rand(5_003, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+    if dtype == torch.bfloat16:
+        pos = pos + 1
+    assert len(lines_of(pos, 8, builder=ga.graphs.knn)) == warned

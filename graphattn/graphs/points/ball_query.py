@@ -12,7 +12,7 @@ from ..arguments import call, flag, whole
 from .balls import Pairs, within
 from .clouds import clouds, device_of
 from .neighbours import checked_points, distance, graph_of
-from .reach import warn_of_balls
+from .reach import warn_of_balls, warn_of_rounding
 
 
 @sizable
@@ -84,6 +84,7 @@ def ball_query(
     name = call("ball_query", r=r, k=most, pad=pad)
     graph = graph_of(edges, size, device_of(pos), name, repeats)
     warn_of_balls(graph, reach, points, query_points)
+    warn_of_rounding(graph, points, query_points, pos, queries)
     return graph
 
 

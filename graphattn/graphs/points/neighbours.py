@@ -19,7 +19,7 @@ from .balls import within
 from .clouds import Cloud, clouds, coordinates, device_of, parts
 from .nearest import nearest, self_first
 from .periodic import Cells, Crowd, Near, checked_cells, nearest_images, within_images
-from .reach import warn_of_reach
+from .reach import warn_of_reach, warn_of_rounding, warn_of_unread
 from .small_cells import ImageEdges, together
 
 
@@ -44,7 +44,8 @@ def knn(
         s_0, s_1, \dots \text{ the sources } s \ne t \text{ by } (\|p_s - p_t\|^2, s)
 
     Distances are compared in float64 for any dtype; of equally far points the lowest index wins.
-    The edges are the same on the CPU and on the GPU.
+    The edges are the same on the CPU and on the GPU. Coordinates whose dtype rounds them so much
+    that it decides who is near, such as those of a map in float32, are warned of.
 
     Args:
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
@@ -114,6 +115,10 @@ def knn(
             f"{arguments} needs at least {needed} points, got {num_points}{where}; {hint}"
         )
 
+    def noticed(graph: AttentionGraph) -> AttentionGraph:
+        warn_of_rounding(graph, points, query_points, pos, queries)
+        return graph
+
     if lattices is not None:
         reads_self = None
         if queries is None:
@@ -127,7 +132,7 @@ def knn(
             by_cloud.append(
                 (cloud, crowd, nearest_images(crowd, count - skipped, reads_self, step))
             )
-        return graph_of_images(by_cloud, lattices, size, device_of(pos), name)
+        return noticed(graph_of_images(by_cloud, lattices, size, device_of(pos), name))
     edges = []
     for cloud in searched:
         num_points = cloud.last_point - cloud.point
@@ -144,7 +149,7 @@ def knn(
         target = torch.arange(cloud.query, cloud.last_query, device=neighbours.device)
         target = target.repeat_interleave(neighbours.shape[1])
         edges.append((target, neighbours.flatten() + cloud.point))
-    return graph_of(edges, size, device_of(pos), name)
+    return noticed(graph_of(edges, size, device_of(pos), name))
 
 
 @sizable
@@ -175,7 +180,8 @@ def radius(
     Distances are compared in float64 for any dtype, with the border included; note that the float32
     number nearest to 0.3 is larger than 0.3. The edges are the same on the CPU and on the GPU.
     A radius that joins none of 8 points or more, all of more than 64, or a point to more than 2,000
-    images is warned of: it may be in other units than ``pos``.
+    images is warned of: it may be in other units than ``pos``. So are sources that none of 64
+    ``queries`` or more reads, and coordinates that are too coarse, as in :func:`knn`.
 
     Args:
         pos: (N, d) floating point coordinates of the sources, a tensor or a numpy array; any d.
@@ -252,6 +258,8 @@ def radius(
     def noticed(graph: AttentionGraph) -> AttentionGraph:
         loops = len(points) * include_self
         warn_of_reach(graph, reach, points, query_points, searched, loops)
+        warn_of_unread(graph, reach, points, query_points)
+        warn_of_rounding(graph, points, query_points, pos, queries)
         return graph
 
     if lattices is not None:

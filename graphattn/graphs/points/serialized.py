@@ -20,6 +20,7 @@ from .clusters import clusters
 from .curve_keys import Curve
 from .hierarchy import CellNeighbours, Hierarchy, Level
 from .patches import curve_patches
+from .reach import warn_of_coarse_cells
 
 _MOST = 1 << 62
 
@@ -156,6 +157,7 @@ def _grid(pos: Any, batch: Tensor | None, cell: Any, cells: Any) -> Tensor:
         raise GraphError("pass either cell, the side of the cells of a grid, or cells")
     if cells is None:
         side = length(cell, "cell")
+        warn_of_coarse_cells(place, side, pos)
         clouds = (place / side).floor().split(lengths(place, batch).tolist())
         grid = torch.cat([place[:0], *(part - part.amin(0) for part in clouds)])
         finest = 0.0

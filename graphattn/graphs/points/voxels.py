@@ -15,7 +15,7 @@ from ...graph.forms import partition
 from ..arguments import call, integers, number
 from .clouds import coordinates, device_of, length, lengths
 from .farthest import farthest_points
-from .reach import warn_of_windows
+from .reach import warn_of_coarse_cells, warn_of_windows
 
 Lengths = float | tuple[float, ...]
 
@@ -45,6 +45,7 @@ def voxel_ids(
     points = coordinates(pos, "pos")
     sides = _per_axis(window, points.shape[1], "window", positive=True)
     starts = _per_axis(shift, points.shape[1], "shift", positive=False)
+    warn_of_coarse_cells(points, min(sides), pos)
     label = torch.repeat_interleave(lengths(points, batch))
     for axis, (side, start) in enumerate(zip(sides, starts, strict=True)):
         cell, number = torch.unique(((points[:, axis] - start) / side).floor(), return_inverse=True)
