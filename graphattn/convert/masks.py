@@ -43,7 +43,7 @@ def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> Any:
             of it has equal weights, not 0).
     Example:
         >>> print(from_mask(torch.ones(2, 3).tril().bool()))
-        AttentionGraph(mask: 3 sources -> 2 targets, 3 edges, density 0.5, listed)
+        AttentionGraph(mask: 3 sources -> 2 targets, 3 edges, density 0.5, listed, unread sources: 1)
         █ · ·
         █ █ ·
         >>> from_mask([[False, True], [False, False]], "mha").equals(from_mask([[True, False], [True, True]]))

@@ -695,6 +695,10 @@ class AttentionGraph(GraphLike, Operand):
             facts.append("rule")
         else:
             facts.append("listed")
+        if self.edges.is_listed and not (self.is_square or costly):
+            unread = int((torch.bincount(self.source, minlength=self.num_sources) == 0).sum())
+            if unread:
+                facts.append(f"unread sources: {unread:,}")
         if self.images is not None:
             facts.append("periodic")
         elif self.has_repeated_edges:

@@ -389,6 +389,14 @@ def test_print_is_the_mask():
     ]
 
 
+def test_sources_that_no_target_reads_are_said():
+    mask = torch.tensor([[True, False, False, True], [False, False, False, True]])
+    assert repr(from_mask(mask)).endswith("listed, unread sources: 2)")
+    assert "unread" not in repr(from_mask(mask.any(0, keepdim=True)[:, [0, 3]]))
+    square = from_edge_index([[0], [1]], num_nodes=4)  # a node may be read in a later layer
+    assert "unread" not in repr(square)
+
+
 @pytest.mark.parametrize("sizes", [(71, 71), (11, 67), (83, 7)])
 def test_the_part_that_a_downsampled_print_names_is_printed_pair_by_pair(sizes):
     graph = rule(band(*sizes, 0), "causal")
