@@ -46,19 +46,82 @@ NEXT = {
     "mesh": {"start_shapes": "Points and meshes", "examples/guide/pictures": "Pictures of shapes"},
     "network": {"examples/guide/graphs": "Graphs", "start_biases": "Inductive biases"},
 }
-#: The points that code names, in words.
+#: The inputs that code names: in words, and as lines that make them.
 INPUTS = {
-    "sphere": "48 points spread evenly on the unit sphere, from top to bottom, of shape (48, 3)",
-    "sphere_faces": "92 triangles over the points of ``sphere``, of shape (92, 3)",
-    "square": "48 points spread over the unit square in no order of place, of shape (48, 2)",
-    "two_clouds": "the cloud of each of the 48 points, the first 20 and the other 28",
-    "cells": "the cells of a grid of 8 x 8, row by row, of shape (64, 2)",
-    "octahedron_faces": "8 triangles over 6 vertices, of shape (8, 3)",
-    "karate": "Zachary's karate club, a graph of 34 members and 78 friendships",
-    "node_types": "which side each member of the karate club took, of shape (34,)",
-    "dag": "a graph of 24 nodes without cycles, where t reads t // 2 and t // 3",
-    "parents": "the parents of 31 nodes, a binary tree level by level, of shape (31,)",
+    "sphere": (
+        "48 points spread evenly on the unit sphere, from top to bottom, of shape (48, 3)",
+        """
+step = torch.arange(48, dtype=torch.float64) + 0.5
+height = 1 - step / 24
+angle = step * torch.pi * (3 - 5**0.5)
+ring = (1 - height**2).sqrt()
+sphere = torch.stack((ring * angle.cos(), ring * angle.sin(), height), 1)
+""",
+    ),
+    "sphere_faces": (
+        "92 triangles over the points of ``sphere``, of shape (92, 3)",
+        """
+from scipy.spatial import ConvexHull
+sphere_faces = torch.from_numpy(ConvexHull(sphere.numpy()).simplices).long()
+""",
+    ),
+    "square": (
+        "48 points spread over the unit square in no order of place, of shape (48, 2)",
+        """
+powers = torch.tensor([0.7548776662, 0.5698402910], dtype=torch.float64)
+square = torch.arange(1, 49)[:, None] * powers % 1
+""",
+    ),
+    "two_clouds": (
+        "the cloud of each of the 48 points, the first 20 and the other 28",
+        "two_clouds = (torch.arange(48) >= 20).long()",
+    ),
+    "cells": (
+        "the cells of a grid of 8 x 8, row by row, of shape (64, 2)",
+        "cells = torch.cartesian_prod(torch.arange(8), torch.arange(8))",
+    ),
+    "octahedron_faces": (
+        "8 triangles over 6 vertices, of shape (8, 3)",
+        """
+octahedron_faces = torch.tensor(
+    [[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1], [5, 2, 1], [5, 3, 2], [5, 4, 3], [5, 1, 4]]
+)
+""",
+    ),
+    "karate": (
+        "Zachary's karate club, a graph of 34 members and 78 friendships",
+        """
+import networkx
+club = networkx.karate_club_graph()
+karate = ga.from_mask(torch.from_numpy(networkx.to_numpy_array(club) > 0))
+""",
+    ),
+    "node_types": (
+        "which side each member of the karate club took, of shape (34,)",
+        """
+import networkx
+club = networkx.karate_club_graph()
+node_types = torch.tensor([int(club.nodes[node]["club"] == "Officer") for node in club])
+""",
+    ),
+    "dag": (
+        "a graph of 24 nodes without cycles, where t reads t // 2 and t // 3",
+        """
+pairs = sorted({(t, t // d) for t in range(1, 24) for d in (2, 3)})
+dag = ga.from_edge_index(torch.tensor(pairs).T.flip(0), num_nodes=24)  # sources, then targets
+""",
+    ),
+    "parents": (
+        "the parents of 31 nodes, a binary tree level by level, of shape (31,)",
+        "parents = (torch.arange(31) - 1) // 2",
+    ),
 }
+#: A field above the cards; the script shows it, and hides what does not have all its words.
+_FILTER = (
+    '<p class="filter" hidden><label>Find <input type="search" placeholder="causal window, Swin,'
+    ' mesh, Child 2019 ..."></label> <output></output></p>',
+    '<script defer src="_static/filter.js"></script>',
+)
 _MASK_SHOWS = "targets downwards, sources across, dark where the target reads the source."
 #: A line that says how a pattern differs from the one before it.
 _ELLIPTIC = re.compile(r"the same(,| with| between)")
@@ -94,15 +157,24 @@ def methods(named: Named) -> list[str]:
 def call(named: Named) -> str:
     """A program that builds the pattern's graph and runs a layer on it."""
     words = dict.fromkeys(re.findall(r"(?<![\w.])[a-z_]+\b", named.code))
-    inner = _inputs(named)
-    lines = ["import torch", "", "import graphattn as ga"]
+    imports = ["import torch"]
+    made = []
+    for name in _inputs(named):
+        description, code = INPUTS[name]
+        made += ["", f"# {description.replace('``', '')}"]
+        for line in code.strip().splitlines():
+            if re.match("import |from ", line):
+                imports.append(line)
+            else:
+                made.append(line)
     top = [name for name in words if name in ga.__all__ and name not in ga.graphs.__all__]
+    own = ["import graphattn as ga"]
     if top:
-        lines.append(f"from graphattn import {', '.join(sorted(top))}")
+        own.append(f"from graphattn import {', '.join(sorted(top))}")
     if builders(named):
-        lines.append(f"from graphattn.graphs import {', '.join(sorted(builders(named)))}")
-    if inner:
-        lines.append(f"from graphattn.graphs.catalogue.inputs import {', '.join(sorted(inner))}")
+        own.append(f"from graphattn.graphs import {', '.join(sorted(builders(named)))}")
+    imports = sorted(set(imports), key=lambda line: (line.startswith("from"), line))
+    lines = [*imports, "", *own, *made]
     code = f"graph = {named.code}"
     if len(code) > _COLUMNS:
         code = f"graph = (\n{textwrap.indent(_wrapped(named.code), '    ')}\n)"
@@ -151,9 +223,18 @@ def facts(named: Named) -> dict[str, str]:
 
 
 def _inputs(named: Named) -> list[str]:
-    """The small inputs that the code of a pattern names, in order."""
-    words = dict.fromkeys(re.findall(r"(?<![\w.])[a-z_]+\b", named.code))
-    return [name for name in words if name in inputs.__all__]
+    """The small inputs that the code of a pattern names, each after those that its lines name."""
+    found: list[str] = []
+
+    def add(code: str) -> None:
+        words = dict.fromkeys(re.findall(r"(?<![\w.])[a-z_]+\b", code))
+        for name in words:
+            if name in inputs.__all__ and name not in found:
+                add(INPUTS[name][1].replace(f"{name} =", ""))
+                found.append(name)
+
+    add(named.code)
+    return found
 
 
 def _drawing(named: Named) -> str:
@@ -236,9 +317,6 @@ def page(named: Named, drawn: bool = True) -> str:
     lines += ["", ".. code-block:: python", "", code, ""]
     lines += [f'The same graph is ``ga.graphs.zoo()["{named.name}"].graph()``, and']
     lines += [f"``graphattn show '{named.name}'`` on the command line.", ""]
-    for name in _inputs(named):
-        if name in INPUTS:
-            lines += [f"``{name}``: {INPUTS[name]}.", ""]
     lines += ["At this size", "------------", "", ".. list-table::", "   :widths: 1 3", ""]
     for name, value in facts(named).items():
         lines += [f"   * - {name}", f"     - {value}"]
@@ -272,19 +350,27 @@ def chosen() -> str:
 
 
 def gallery(patterns: Iterable[Named], drawn: bool = True) -> str:
-    """All patterns by family, each a card that leads to its page."""
+    """All patterns by family, each a card that leads to its page, and a field that finds some."""
     patterns = list(patterns)
     lines = ["# Patterns", "", f"The {len(patterns)} patterns that the library names, by family."]
     lines += ["Left the mask: targets are rows, sources are columns, dark where a target reads a"]
     lines += ["source. Right the graph where its nodes live, whole, or the sources of one or two"]
     lines += ["marked targets. Arcs above a line read earlier nodes and below it later ones; of"]
     lines += ["two rows the targets are above."]
+    if drawn:
+        lines += ["", "```{raw} html", *_FILTER, "```"]
     for family, members in groupby(patterns, lambda named: named.family):
         named = list(members)
         lines += ["", f"## {family.capitalize()} ({len(named)})"]
         if drawn:
-            cards = [f'<a href="patterns/{slug(each)}.html">{card(each)}</a>' for each in named]
+            cards = [f"<a {_attributes(each)}>{card(each)}</a>" for each in named]
             lines += ["", "```{raw} html", '<div class="patterns">', *cards, "</div>", "```"]
     entries = [f"patterns/{slug(each)}" for each in patterns]
     lines += ["", "```{toctree}", ":hidden:", "", *entries, "```"]
     return "\n".join(lines) + "\n"
+
+
+def _attributes(named: Named) -> str:
+    """Where a card leads, and the words that find it beside those that it shows."""
+    words = escape(f"{named.family} {named.also}".strip(), quote=True)
+    return f'href="patterns/{slug(named)}.html" data-words="{words}"'

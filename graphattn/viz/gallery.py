@@ -1,6 +1,7 @@
 """The gallery: every named pattern as a thumbnail, on one page that needs nothing else."""
 
 import io
+import re
 from collections.abc import Iterable
 from html import escape
 from itertools import groupby
@@ -59,9 +60,10 @@ def card(named: Named) -> str:
         paper = f" <small>{escape(named.paper)}</small>"
     else:
         paper = ""
+    code = re.sub(r"[(\[,.]", r"\g<0><wbr>", escape(named.code))  # a line breaks behind these first
     return (
         f"<figure>{pictures(named)}<b>{escape(named.name)}</b>{paper}<br>{escape(named.line)}"
-        f"<code>{escape(named.code)}</code></figure>"
+        f"<code>{code}</code></figure>"
     )
 
 

@@ -100,7 +100,9 @@ def test_the_page_holds_the_masks_and_needs_nothing_else():
     assert "<b>&lt;b&gt;bold&lt;/b&gt;</b>" in page
     assert "A &amp; B 1999" in page
     assert re.findall(r"<h2>(.*?)</h2>", page) == ["sequence (2)", "grid (1)"]
-    assert re.findall(r"<code>(.*?)</code>", page) == [each.code for each in named]
+    assert re.findall(r"<code>(.*?)</code>", page.replace("<wbr>", "")) == [
+        each.code for each in named
+    ]
     assert not re.search(r"<script|https?:|@import|url\(", page)
     pictures = [
         base64.b64decode(data) for data in re.findall(r'src="data:image/png;base64,([^"]+)"', page)
