@@ -1,6 +1,6 @@
 """The public names of :mod:`graphattn`."""
 
-from . import analyse as analyse
+from . import analysis as analysis
 from . import convert as convert
 from . import distributed as distributed
 from . import graphs as graphs
@@ -11,10 +11,10 @@ from . import shapes as shapes
 from . import study as study
 from . import training as training
 from . import viz as viz
-from .analyse import audit as audit
-from .analyse import facts as facts
-from .analyse import leaks as leaks
-from .analyse.spread import spread as spread
+from .analysis import audit as audit
+from .analysis import facts as facts
+from .analysis import leaks as leaks
+from .analysis.spread import spread as spread
 from .backends import EdgeWeights as EdgeWeights
 from .convert.masks import from_mask as from_mask
 from .convert.networkx import from_networkx as from_networkx

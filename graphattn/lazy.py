@@ -7,7 +7,7 @@ The names stand once, in the ``__init__.pyi`` beside a package, where type check
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,7 +35,9 @@ def attach_stub(
             setattr(sys.modules[package], name, value)
             return value
         if name.startswith("__") or find_spec(f"{package}.{name}") is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}{_near(name, homes)}"
+            )
         return import_module(f"{package}.{name}")
 
     def names() -> list[str]:
@@ -43,6 +45,16 @@ def attach_stub(
         return sorted({*own["__all__"], *(name for name in own if name.startswith("__"))})
 
     return load, names, list(homes)
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    """The public name that another one is nearly, as the end of a message."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, n=1)
+    if not near:
+        return ""
+    return f"; did you mean {near[0]!r}?"
 
 
 def _homes(stub: Path) -> dict[str, str]:

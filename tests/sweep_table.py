@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import graphattn as ga
-from graphattn import analyse, nn
+from graphattn import analysis, nn
 from graphattn.backends import BACKENDS
 from graphattn.graphs.catalogue.inputs import octahedron_faces
 from graphattn.nn.geometry import FEATURES as GEOMETRY
@@ -106,7 +106,7 @@ def _with(module: Any, call: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
 
 #: Functions of a graph whose numbers are integers, or are computed in float32 whatever the mode.
 MEASURES: dict[str, Callable[[Any], Any]] = {
-    name: getattr(analyse, name)
+    name: getattr(analysis, name)
     for name in (
         "commute_time", "conductance", "connectivity", "effective_resistance", "facts", "flops", "forman_curvature",
         "hops", "influence_distribution", "jacobian_bound", "leaks", "ollivier_ricci_curvature", "path_counts",
@@ -114,8 +114,8 @@ MEASURES: dict[str, Callable[[Any], Any]] = {
     )
 }  # fmt: skip
 MEASURES |= {
-    "audit": lambda graph: analyse.audit(graph.mask(), graph),
-    "kept": lambda graph: analyse.kept(graph, graph).edges,
+    "audit": lambda graph: analysis.audit(graph.mask(), graph),
+    "kept": lambda graph: analysis.kept(graph, graph).edges,
 }
 ENCODINGS: dict[str, Callable[[Any], Any]] = {
     "laplacian_eigenvector_pe": lambda graph: nn.laplacian_eigenvector_pe(graph, 3),
@@ -226,7 +226,7 @@ ALONE_LEARNED: dict[str, Callable[[Any], Any]] = {
         nn.CellConv(WIDTH, 5), lambda module, _: module(FEATURES[: len(CELLS)], NEAR)
     ),
 }
-#: Public names of ``graphattn.nn`` and ``graphattn.analyse`` that are no functions of a graph or of
+#: Public names of ``graphattn.nn`` and ``graphattn.analysis`` that are no functions of a graph or of
 #: features.
 NOT_CALLED = {
     "KeyValueCache": "state of a layer",

@@ -75,7 +75,7 @@ def test_explain_takes_an_array_for_a_tensor():
 def test_modules_that_want_their_graph_are_told_what_to_write():
     layer = ga.nn.GraphAttention(8, 2)
     with pytest.raises(OptionError, match=r"bring its graph along: lambda x: module\(x, graph\)"):
-        ga.analyse.find_leaks(layer, torch.randn(6, 8), CAUSAL)
+        ga.analysis.find_leaks(layer, torch.randn(6, 8), CAUSAL)
     with pytest.raises(
         OptionError, match=r"must accept subject\(query, key, value\).*of a model verify the layers"
     ):

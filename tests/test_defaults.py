@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import graphattn as ga
-from graphattn import analyse, convert, graphs, hf, models, nn, viz
+from graphattn import analysis, convert, graphs, hf, models, nn, viz
 from graphattn.backends import BACKENDS, request
 
 WANTED = Path(__file__).with_name("defaults.json")
@@ -18,7 +18,7 @@ PLAIN = (bool, int, float, str, tuple)
 
 def named():
     """Every public function and class by its name, and what the planner counts with."""
-    for room in (ga, analyse, convert, graphs, hf, models, nn, viz):
+    for room in (ga, analysis, convert, graphs, hf, models, nn, viz):
         for name in sorted(getattr(room, "__all__", dir(room))):
             each = getattr(room, name)
             if inspect.isfunction(each) or (

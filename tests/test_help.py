@@ -24,7 +24,7 @@ def test_help_of_a_constructor_is_not_torchs(room):
 
 
 @pytest.mark.parametrize(
-    "room", [ga.nn, ga.models, ga.graphs, ga.analyse, graphattn.viz], ids=lambda r: r.__name__
+    "room", [ga.nn, ga.models, ga.graphs, ga.analysis, graphattn.viz], ids=lambda r: r.__name__
 )
 def test_help_lists_classes_and_functions(room, monkeypatch):
     for way in ("docclass", "docroutine"):  # their own pages make a MiB
@@ -44,7 +44,7 @@ def test_help_lists_classes_and_functions(room, monkeypatch):
     assert not any(isinstance(getattr(room, name), ModuleType) for name in public)
 
 
-@pytest.mark.parametrize("room", [ga.analyse, ga.models], ids=lambda r: r.__name__)
+@pytest.mark.parametrize("room", [ga.analysis, ga.models], ids=lambda r: r.__name__)
 def test_help_of_a_room_begins_with_a_line_for_each_public_name(room):
     """Before pydoc's list of its files, which names no function."""
     lines = [line.strip() for line in room.__doc__.splitlines() if line.startswith("    ")]

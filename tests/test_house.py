@@ -30,7 +30,8 @@ ROOMS = [
     "graphs",
     "convert",
     "plans",
-    "analyse",
+    "mistakes",
+    "analysis",
     "kernels",
     "backends",
     "functional",
@@ -55,9 +56,7 @@ MODULES = {
 
 
 #: Rooms that a layer stands on: they import no other room.
-CORE = set(ROOMS[: ROOMS.index("functional") + 1]) - {"analyse"} | {"nn", "exactness"}
-#: The mistake behind a wrong output is named with ``analyse``, once there is one.
-NAMES_MISTAKES = "exactness/diagnose.py"
+CORE = set(ROOMS[: ROOMS.index("functional") + 1]) - {"analysis"} | {"nn", "exactness"}
 
 
 def room_of(path: Path) -> str:
@@ -141,11 +140,8 @@ def test_core_rooms_import_no_other_room():
     wrong = []
     for path in FILES:
         name = str(path.relative_to(PACKAGE))
-        allowed = set(CORE)
-        if name == NAMES_MISTAKES:
-            allowed.add("analyse")
         if room_of(path) in CORE:
-            wrong += [f"{name} imports {room}" for room in imported_rooms(path) - allowed]
+            wrong += [f"{name} imports {room}" for room in imported_rooms(path) - CORE]
     assert not wrong, wrong
 
 
@@ -247,7 +243,7 @@ def test_a_first_layer_call_loads_what_it_runs():
     loaded = loaded_by(
         "ga.nn.GraphAttention(32, 4)(torch.randn(64, 32), ga.graphs.sliding_window(64, 9))"
     )
-    others = {"convert", "exactness", "io", "statistics"}
+    others = {"convert", "exactness", "io", "mistakes", "statistics"}
     assert {room_of(MODULES[name]) for name in loaded} <= CORE - others
     assert len(loaded) <= 150
     assert sum(nodes_of(MODULES[name]) for name in loaded) <= 130_000
@@ -260,8 +256,8 @@ def test_verify_loads_known_mistakes_where_something_is_wrong():
         "window = lambda q, k, v: ga.attention(q, k, v, ga.graphs.sliding_window(13, 3))\n"
         "ga.verify(window, graph, dtypes=(torch.float64,), gradients=False)"
     )
-    assert "analyse" not in {room_of(MODULES[name]) for name in right}
-    assert "graphattn.analyse.mistakes" in wrong
+    assert "mistakes" not in {room_of(MODULES[name]) for name in right}
+    assert "graphattn.mistakes.graphs.search" in wrong
 
 
 def test_marks_for_the_compiler_are_torchs():
@@ -291,7 +287,7 @@ def test_importing_a_room_does_not_hide_the_function_of_its_name():
         "print([name for name in ga.__all__ if isinstance(getattr(ga, name), types.ModuleType)])"
     )
     spaces = [
-        "analyse",
+        "analysis",
         "convert",
         "distributed",
         "graphs",

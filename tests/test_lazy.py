@@ -49,3 +49,10 @@ def test_an_unknown_name_is_an_attribute_error_as_of_any_module():
         AttributeError, match=r"module 'graphattn\.graphs' has no attribute 'slidng_window'"
     ):
         graphattn.graphs.slidng_window  # noqa: B018
+
+
+def test_a_name_that_was_another_one_is_told_by_the_nearest():
+    with pytest.raises(AttributeError, match=r"no attribute 'analyse'; did you mean 'analysis'\?"):
+        graphattn.analyse  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
+        graphattn.zzz  # noqa: B018

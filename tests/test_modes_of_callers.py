@@ -15,7 +15,7 @@ import torch
 from sweep_table import ALONE, ALONE_LEARNED, ENCODINGS, GRAPHS, LAYERS, MEASURES, NOT_CALLED
 
 import graphattn as ga
-from graphattn import analyse, nn
+from graphattn import analysis, nn
 from graphattn.backends.weights import EdgeWeights
 from graphattn.errors import GraphAttnError
 from graphattn.graph import AttentionGraph
@@ -152,7 +152,7 @@ def test_everything_public_is_in_the_table():
     text = inspect.getsource(inspect.getmodule(LAYERS["TransformerBlock"]))
     names = [
         *nn.__all__,
-        *(name for name in dir(analyse) if callable(getattr(analyse, name)) and name[0] != "_"),
+        *(name for name in dir(analysis) if callable(getattr(analysis, name)) and name[0] != "_"),
     ]
     assert [
         name

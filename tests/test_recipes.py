@@ -51,7 +51,7 @@ layer.register_message_forward_hook(lambda *parts: seen.append(1))
 assert torch.allclose(layer(y, none), expected, atol=1e-6) and seen
 assert ga.nn.ALiBi(2)(half).shape == (graph.num_edges, 2)
 try:
-    ga.analyse.facts(half)
+    ga.analysis.facts(half)
 except GraphError as error:
     assert "pass the .graph that it drops edges of" in str(error), error
 """,

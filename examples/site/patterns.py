@@ -215,7 +215,7 @@ def facts(named: Named) -> dict[str, str]:
     if fewest == most:
         rows["a target reads"] = f"{most} sources"
     if graph.is_square:
-        rows["reach"] = str(ga.analyse.hops(graph))
+        rows["reach"] = str(ga.analysis.hops(graph))
         rows["causal"] = "no"
         if bool((graph.source <= graph.target).all()):
             rows["causal"] = "yes: no node reads a later one"

@@ -16,12 +16,12 @@ from torch import nn
 import graphattn as ga
 
 LENGTHS = (4, 8, 16, 32)
-DILATED = [ga.graphs.sliding_window(..., 2, dilation=2**k) for k in range(5)]
+SPARSE = [ga.graphs.sliding_window(..., 2, dilation=2**k) for k in range(5)]
 for n in LENGTHS:
     chain = ga.from_rule(lambda t, s: s == t - 1, n)  # a state reads the one before
     graphs = chain, ga.graphs.sliding_window(n, 3, causal=False), ga.graphs.full(n)
-    assert [ga.analyse.hops(graph).layers for graph in graphs] == [n - 1, n - 1, 1]
-    assert ga.analyse.reach([d(n) for d in DILATED[: n.bit_length() - 1]]).mask()[-1, 0]
+    assert [ga.analysis.hops(graph).layers for graph in graphs] == [n - 1, n - 1, 1]
+    assert ga.analysis.reach([d(n) for d in SPARSE[: n.bit_length() - 1]]).mask()[-1, 0]
 
 # %%
 # Measured: what of the first token's gradient arrives
@@ -63,7 +63,7 @@ kinds = {
     "RNN": lambda: Net(nn.RNN(16, 16, batch_first=True)),
     "both ways": lambda: Net(nn.RNN(16, 8, batch_first=True, bidirectional=True)),
     "LSTM": lambda: Net(nn.LSTM(16, 16, batch_first=True)),
-    "dilated": lambda: Net(ga.models.Encoder(5, 16, 2), DILATED),
+    "dilated": lambda: Net(ga.models.Encoder(5, 16, 2), SPARSE),
     "attention": lambda: Net(ga.models.Encoder(1, 16, 2), ga.graphs.causal(...)),
 }
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")

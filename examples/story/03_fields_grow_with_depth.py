@@ -40,7 +40,7 @@ figure, axes = plt.subplots(1, 4, figsize=(12, 2.4), layout="constrained")
 for axis, (name, stack) in zip(axes, stacks.items(), strict=True):
     target, seen = asked[name], torch.zeros(LAYERS, N)
     for k in range(1, LAYERS + 1):  # of the last k layers, on their own sources
-        field = ga.analyse.reach(stack[-k:]).mask()[target]
+        field = ga.analysis.reach(stack[-k:]).mask()[target]
         scale = N // field.numel()
         seen[LAYERS - k] = field.float().repeat_interleave(scale)
     sizes[name] = int(field.sum())
@@ -59,7 +59,7 @@ torch.manual_seed(0)
 net = nn.Sequential(*(nn.Conv1d(4, 4, 3, stride=2, padding=1) for _ in STEPS)).double()
 x = torch.randn(1, 4, N, dtype=torch.float64, requires_grad=True)
 (gradient,) = torch.autograd.grad(net(x)[0, :, 1].sum(), x)
-field = ga.analyse.reach(stacks["3, of stride 2"]).mask()[1]
+field = ga.analysis.reach(stacks["3, of stride 2"]).mask()[1]
 assert torch.equal(gradient[0].abs().sum(0) > 0, field)
 
 # %%
@@ -70,8 +70,8 @@ image = ga.graphs.grid_neighbourhood((15, 15), 3, clamp=False)
 video = ga.graphs.grid_neighbourhood((9, 9, 9), 3, clamp=False)
 figure, axes = plt.subplots(1, 4, figsize=(12, 3), layout="constrained")
 for axis, k in zip(axes, range(1, LAYERS + 1), strict=True):
-    field = ga.analyse.reach([image] * k).mask()[15 * 7 + 7]
-    cube = ga.analyse.receptive_field([video] * k, targets=[81 * 4 + 9 * 4 + 4])
+    field = ga.analysis.reach([image] * k).mask()[15 * 7 + 7]
+    cube = ga.analysis.receptive_field([video] * k, targets=[81 * 4 + 9 * 4 + 4])
     assert int(field.sum()) == (2 * k + 1) ** 2
     assert int(cube.sizes[-1]) == (2 * k + 1) ** 3
     axis.imshow(field.view(15, 15), cmap="Blues")

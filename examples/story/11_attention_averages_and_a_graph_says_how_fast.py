@@ -50,7 +50,7 @@ def block():
 options = {"figsize": (10, 3.6), "layout": "constrained", "sharey": True}
 figure, (left, right) = plt.subplots(1, 2, **options)
 for name, graph in graphs.items():
-    rate = 1 - ga.analyse.spectral_gap(graph)
+    rate = 1 - ga.analysis.spectral_gap(graph)
     fall, kept = spreads(graph, alone), spreads(graph, block)
     (line,) = left.semilogy(fall, label=f"{name}: {rate:.3f} a layer")
     predicted = [fall[8] * rate ** (i - 8) for i in range(8, LAYERS)]

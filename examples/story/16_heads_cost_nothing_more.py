@@ -59,7 +59,7 @@ for n in lengths:
     filters = nn.Conv1d(C, C, n + 1, padding=n // 2, groups=C, bias=False)
     apart = counted(nn.Conv1d(C, C, 1), counted(filters, text)[0])[1]
     found = {"separable convolution": counted(filters, text)[1] + apart}
-    pairs = ga.analyse.flops(graph, C, 4).attention
+    pairs = ga.analysis.flops(graph, C, 4).attention
     assert pairs == 2 * 2 * n * n * C
     found["attention, one mix"] = pairs + apart
     found["whole convolution"] = 2 * n * (n + 1) * C * C

@@ -77,7 +77,7 @@ def show(
         return
     say(f"{subject.graph!r}\n\n{mask_lines(drawing)}\n")
     if facts is not None:
-        from ..analyse.facts import called, shown
+        from ..analysis.facts import called, shown
 
         rendered(table([(called(name), shown(value)) for name, value in facts.items()]))
     say_notes(notes)
@@ -179,7 +179,7 @@ def say_notes(notes: tuple[str, ...]) -> None:
 
 
 def _facts(subject: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    from ..analyse.facts import counted
+    from ..analysis.facts import counted
 
     graph = subject.graph
     nodes = graph.num_targets + graph.num_sources

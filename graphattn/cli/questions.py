@@ -31,8 +31,8 @@ def facts(
         _of_layers(what, budget, json)
         return
     subject = item(what)
-    from ..analyse.facts import facts as facts_of
-    from ..analyse.tile_fill import tile_fill
+    from ..analysis.facts import facts as facts_of
+    from ..analysis.tile_fill import tile_fill
 
     with step(f"looking at {what}"):
         answer = facts_of(subject.graph, budget=budget)
@@ -65,7 +65,7 @@ def _of_layers(what: str, budget: int, json: bool) -> None:
         raise OptionError(f"no layer stands between the semicolons of {what!r}")
     graphs = {part: item(part).graph for part in dict.fromkeys(parts)}
     layers = [graphs[part] for part in parts]
-    from ..analyse.facts import facts as facts_of
+    from ..analysis.facts import facts as facts_of
 
     with step(f"looking at {what}"):
         answer = facts_of(layers, budget=budget)
@@ -110,7 +110,7 @@ def audit(
       graphattn audit mistral/config.json
     """
     if mask is not None:
-        from ..analyse.audit import audit as audited
+        from ..analysis.masks.audit import audit as audited
         from ..convert.files import load_mask
 
         subject = item(what)

@@ -9,9 +9,9 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from ..analyse.mistakes import described, singles
-from ..analyse.mutant import MOVED, Mutant
-from ..analyse.mutants import Mutants
+from ..mistakes.graphs.mutant import MOVED, Mutant
+from ..mistakes.graphs.mutants import Mutants
+from ..mistakes.graphs.search import described, singles
 from ..nn import Rotary
 from .bounds import EXPLAINED, difference, differences, size
 from .measure import measure_backend, twins

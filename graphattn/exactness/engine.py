@@ -14,7 +14,7 @@ The path of a call, file by file:
   the targets that rounding may decide.
 * ``invariants`` tries to contradict what holds for any numbers, on a ``probe``.
 * ``diagnose``, loaded only after an error, looks for the known mistake that gives a wrong output
-  (``wrong_scores``, and the mutants of ``analyse``); ``report`` prints.
+  (``wrong_scores``, and the mutants of ``mistakes``); ``report`` prints.
 """
 
 import sys
@@ -271,7 +271,7 @@ def _diagnosis(request: Verification, pieces: list[Piece], rows: list[Row]) -> s
     subject = request.subject
     diagnosis = None
     if subject.chosen is None and not all(row.ok for row in rows):
-        from .diagnose import diagnose  # it loads analyse, which an exact subject never needs
+        from .diagnose import diagnose  # it loads mistakes, which an exact subject never needs
 
         diagnosis = diagnose(subject, pieces, rows)
     if not isinstance(subject, CallableSubject):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..analyse.audit_mask import BUDGET, Audit, audit_one
+from ..analysis.masks.audit_mask import BUDGET, Audit, audit_one
 from ..errors import GraphAttnError, LoaderError, OptionError, need_extra
 from ..graph import AttentionGraph
 from ..graphs import block_local, causal, full, sliding_window

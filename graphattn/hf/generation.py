@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..analyse.leaks import leaks
+from ..analysis.paths.leaks import leaks
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, PerHead
 from ..graphs import causal

@@ -142,7 +142,7 @@ class Swin(nn.Module):
     def graphs(self, size: Grid) -> list[AttentionGraph]:
         """Every layer of the model on inputs of ``size``, merging layers too, as graphs.
 
-        Padding is not a node: ``graphattn.analyse.reach(graphs(size))`` has the patches on which
+        Padding is not a node: ``graphattn.analysis.reach(graphs(size))`` has the patches on which
         the last nodes depend.
         """
         layers: list[AttentionGraph] = []

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..analyse import receptive_field
+from ..analysis import receptive_field
 from ..errors import ControlError
 from .arms import Graphs
 from .comparison import Comparison, Trial

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ..analyse.kept import compared, has_same_loops
+from ..analysis.kept import compared, has_same_loops
 from ..convert import from_edge_index
 from ..errors import ControlError, GraphError
 from ..graph import AttentionGraph

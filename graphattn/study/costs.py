@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from ..analyse import flops
+from ..analysis import flops
 from ..backends.request import Request
 from ..errors import OptionError
 from ..operands import Inputs, counting
@@ -49,7 +49,7 @@ def measured(comparison: Comparison, equal: str) -> dict[str, dict[str, float]]:
 def operations(comparison: Comparison, graphs: Graphs) -> float:
     """Operations of a forward pass, a mean over samples; a backward pass takes twice as many.
 
-    Those of :class:`Model` are of its encoder, by :func:`graphattn.analyse.flops`; a
+    Those of :class:`Model` are of its encoder, by :func:`graphattn.analysis.flops`; a
     :class:`CustomModel` is called: products count as in ``torch.utils.flop_counter``, attention of
     this library by its edges, ``2 E H (D + D_v)``, whichever backend runs it, and every number that
     is gathered or scattered by an index, as PyG's layers do along edges, is an operation.

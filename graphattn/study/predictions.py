@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ..analyse import facts, flops, receptive_field, universality
-from ..analyse.walks import walk
+from ..analysis import facts, flops, receptive_field, universality
+from ..analysis.paths.walks import walk
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph
 from .arms import Graphs

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..analyse.receptive_field import Layers, graphs_of, receptive_field
+from ..analysis.paths.receptive_field import Layers, graphs_of, receptive_field
 from ..errors import GraphError, OptionError
 from ..graph.graph import AttentionGraph
 from .choice import checked_targets, thinned

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import graphattn as ga
-from graphattn import analyse, graphs
+from graphattn import analysis, graphs
 from graphattn.errors import GraphError, OptionError
 from graphattn.models import Encoder
 from graphattn.nn import FeedForward, GraphAttention, MixtureOfExperts
@@ -62,17 +62,17 @@ def test_flops_are_those_that_torch_counts():
     ):
         for options in ({}, {"num_kv_heads": 1}, {"head_dim": 5}):
             layer = GraphAttention(width, heads, backend=backend, **options)
-            found = analyse.flops(graph, width, heads, hidden=0, **options)
+            found = analysis.flops(graph, width, heads, hidden=0, **options)
             assert found.total == counted(layer, x, graph, return_weights=True)[0]
             assert found.all_pairs == 4 * n * n * heads * layer.head_dim
     memory, read = torch.randn(7, width), graphs.cross(n, 7)
     layer = GraphAttention(width, heads, backend="dense")
     assert (
-        analyse.flops(read, width, heads, hidden=0).total
+        analysis.flops(read, width, heads, hidden=0).total
         == counted(layer, x, read, context=memory, return_weights=True)[0]
     )
     # on edges torch sees no product
-    without = analyse.flops([graphs.full(n)] * 3, width, heads, hidden=9)
+    without = analysis.flops([graphs.full(n)] * 3, width, heads, hidden=9)
     assert (
         without.total - without.attention
         == counted(Encoder(3, width, heads, 9, backend="message_passing"), x, graphs.full(n))[0]
@@ -87,29 +87,29 @@ def test_flops_of_a_sparse_graph_are_those_of_its_edges():
         counted(torch.matmul, q[t : t + 1], k[s : s + 1].t())[0]
         for s, t in graph.edge_index.t().tolist()
     )
-    assert analyse.flops(graph, 4, 1, hidden=0).attention == 2 * one == 2 * 2 * edges * 4
+    assert analysis.flops(graph, 4, 1, hidden=0).attention == 2 * one == 2 * 2 * edges * 4
     heads = ga.PerHead((graph, graphs.causal(9)))
-    both = [analyse.flops(g, 8, 4, hidden=0).attention for g in (graph, graphs.causal(9))]
-    assert analyse.flops(heads, 8, 4, hidden=0).attention == sum(both) / 2
-    assert analyse.flops((g for g in (graph, heads)), 8, 4).attention == both[0] + sum(both) / 2
+    both = [analysis.flops(g, 8, 4, hidden=0).attention for g in (graph, graphs.causal(9))]
+    assert analysis.flops(heads, 8, 4, hidden=0).attention == sum(both) / 2
+    assert analysis.flops((g for g in (graph, heads)), 8, 4).attention == both[0] + sum(both) / 2
     window, full = (
-        analyse.flops(make(1_000_000), 64, 4)
+        analysis.flops(make(1_000_000), 64, 4)
         for make in (lambda n: graphs.sliding_window(n, 9), graphs.full)
     )
     assert full.attention == full.all_pairs == window.all_pairs > 1e5 * window.attention
     assert (full.projections, full.feed_forward) == (window.projections, window.feed_forward)
     assert str(
-        analyse.flops(graphs.full(0))
+        analysis.flops(graphs.full(0))
     ) == "0 FLOP: attention 0 FLOP (0.000% of all pairs'), " + (
         "projections 0 FLOP, feed-forwards 0 FLOP"
     )
     assert window.to_dict()["total"] == window.attention + window.projections + window.feed_forward
     for name, value in (("embed_dim", 0), ("num_heads", True), ("hidden", -1), ("head_dim", 2.0)):
         with pytest.raises(GraphError, match=name):
-            analyse.flops(graph, **{name: value})
+            analysis.flops(graph, **{name: value})
     for sizes in ({"embed_dim": 4}, {"embed_dim": 20}, {"num_kv_heads": 3}):
         with pytest.raises(OptionError, match="must be a multiple of num_heads"):
-            analyse.flops(graph, **sizes)
+            analysis.flops(graph, **sizes)
 
 
 def test_experts_that_are_not_chosen_cost_nothing():  # active parameters
@@ -146,13 +146,13 @@ def test_a_separable_convolution_costs_what_attention_and_a_shared_perceptron_co
     layer = GraphAttention(d, 1, bias=False, backend="dense")
     attention = counted(layer, y, full, return_weights=True)[0] - 4 * counted(layer.q_proj, y)[0]
     perceptron = counted(F.linear, y, torch.randn(d, d))[0]  # the same weights for every token
-    assert attention == 2 * separable[0] == analyse.flops(full, d, 1).attention
+    assert attention == 2 * separable[0] == analysis.flops(full, d, 1).attention
     assert perceptron == separable[1]
     whole = counted(nn.Conv1d(d, d, n, padding=n // 2), x)[0]
     assert whole == d * separable[0]  # the control: n^2 d^2, of another order
     for width in (1, 10, 64):
         less, equal, more = (
-            analyse.flops(graphs.full(m), width, 1) for m in (width, 6 * width, 7 * width)
+            analysis.flops(graphs.full(m), width, 1) for m in (width, 6 * width, 7 * width)
         )
         assert less.attention < less.projections + less.feed_forward
         assert equal.attention == equal.projections + equal.feed_forward

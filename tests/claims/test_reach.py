@@ -47,7 +47,7 @@ def test_longest_of_the_shortest_paths(name):
     make, layers = PATHS[name]
     for n in (5, 11, 30):
         graph = make(n)
-        assert ga.analyse.hops(graph).layers == layers(n)
+        assert ga.analysis.hops(graph).layers == layers(n)
         lengths = dict(nx.all_pairs_shortest_path_length(ga.convert.to_networkx(graph)))
         assert max(max(row.values()) for row in lengths.values()) == layers(n)
 
@@ -56,7 +56,7 @@ def test_longest_of_the_shortest_paths(name):
 def test_dilated_convolutions_of_width_k_reach_n_in_log_k_n_layers(width, layers):
     n = width**layers
     stack = [graphs.sliding_window(n, width, dilation=width**i) for i in range(layers)]
-    fields = ga.analyse.receptive_field(stack, targets=[n - 1])
+    fields = ga.analysis.receptive_field(stack, targets=[n - 1])
     assert [int(size) for size in fields.sizes] == [width ** (i + 1) for i in range(layers)]
 
 
@@ -93,7 +93,7 @@ def test_stacked_attention_mixes_k_hops_pairs_of_pairs():
         mask, product = graph.mask().long(), torch.eye(17, dtype=torch.long)
         for _ in range(k):
             product = (mask @ product).clamp(max=1)
-        assert torch.equal(ga.analyse.reach([graph] * k).mask(), product.bool())
+        assert torch.equal(ga.analysis.reach([graph] * k).mask(), product.bool())
         for target in (0, 8, 16):
             assert (
                 dependencies(stack_of(k), [graph] * k, 17, target)
@@ -105,8 +105,8 @@ def test_a_virtual_node_is_label_to_sequence_and_sequence_to_label():
     n, label = 12, 12
     local = graphs.sliding_window(n + 1, 3, causal=False)
     graph = local.without_self_loops() | graphs.global_tokens(n + 1, (label,))
-    assert ga.analyse.hops(local).layers == n
-    assert ga.analyse.hops(graph).layers == 2
+    assert ga.analysis.hops(local).layers == n
+    assert ga.analysis.hops(graph).layers == 2
     assert dependencies(stack_of(1), [graph], n + 1, label) == list(range(n + 1))  # seq2label
     assert all(label in dependencies(stack_of(1), [graph], n + 1, t) for t in range(n))  # label2seq
     assert dependencies(stack_of(2), [graph] * 2, n + 1, 0) == list(range(n + 1))
@@ -208,5 +208,5 @@ def test_convolution_recurrence_and_attention_are_layers_of_one_model():
     torch.manual_seed(0)
     encoder, x = Encoder(3, 8, 2).double(), torch.randn(n, 8, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda y: encoder(y, layers), x)
-    assert torch.equal(jacobian.abs().sum((1, 3)) > 0, ga.analyse.reach(layers).mask())
-    assert ga.analyse.reach(layers).num_edges < n * n
+    assert torch.equal(jacobian.abs().sum((1, 3)) > 0, ga.analysis.reach(layers).mask())
+    assert ga.analysis.reach(layers).num_edges < n * n

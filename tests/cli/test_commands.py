@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphattn import graphs
-from graphattn.analyse.facts import counted
+from graphattn.analysis.facts import counted
 from graphattn.cli.what import item
 
 

@@ -18,7 +18,7 @@ def test_facts_of_a_pattern(shell, monkeypatch):
     assert "each then depends on  every node\n" in text
     assert "no spectral gap, conductance, mean resistance: more than 512 nodes" in text
     assert "boxes of the grid" in text
-    monkeypatch.setattr(import_module("graphattn.analyse.tile_fill"), "_MOST_TILES", 0)
+    monkeypatch.setattr(import_module("graphattn.analysis.tile_fill"), "_MOST_TILES", 0)
     assert "no tiles: tile_fill looks at every tile" in shell("facts 'causal(40)'").stdout
     assert shell.json("facts 'causal(40)'")["tiles"] is None
 

@@ -240,7 +240,7 @@ def test_the_page_to_play_with_draws_the_librarys_masks():
     for line, mask, reach, leak, edges in found:
         graph = eval(line, {"ga": ga})
         assert graph.mask().tolist() == mask, line
-        assert ga.analyse.reach([graph.with_self_loops()] * 3).mask().tolist() == reach, line
+        assert ga.analysis.reach([graph.with_self_loops()] * 3).mask().tolist() == reach, line
         assert (leak is None) == ga.leaks([graph] * 3).ok, line
         assert edges == graph.num_edges, line
 

@@ -143,7 +143,7 @@ def test_a_huge_graph_is_printed_and_asked_at_once_or_refused(builder, size, bou
             lambda g: g.num_edges,
             lambda g: g.density,
             lambda g: ga.facts(g, budget=1000),
-            ga.analyse.hops,
+            ga.analysis.hops,
         ):
             with suppress(GraphError):
                 ask(graph)

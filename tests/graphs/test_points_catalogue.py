@@ -179,4 +179,4 @@ def test_layers_of_ptv3_take_turns_with_the_curves():
         graphs.curve_patches(pos, 16, curve)
         for curve in ("z", "z-trans", "hilbert", "hilbert-trans")
     ]
-    assert ga.analyse.reach(layers).num_edges > ga.analyse.reach([layers[0]] * 4).num_edges
+    assert ga.analysis.reach(layers).num_edges > ga.analysis.reach([layers[0]] * 4).num_edges

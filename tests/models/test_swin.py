@@ -154,7 +154,7 @@ def test_merging_reads_what_its_graph_says():
 def test_what_the_last_nodes_depend_on_is_what_its_graphs_reach(size):
     mine = converted(hf(size=size, embed_dim=4, num_heads=(1, 1)))
     grids, layers = mine.grids(size), mine.graphs(size)
-    reach = ga.analyse.reach(layers).mask()
+    reach = ga.analysis.reach(layers).mask()
     assert (len(layers), reach.all()) == (5, False)
 
     def last(x):

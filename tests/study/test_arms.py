@@ -58,10 +58,10 @@ def test_permutations_are_drawn_for_each_seed_and_keep_reach():
     trials = [trial for trial in trials_of(about, 4) if trial.kind == "permuted"]
     drawn = {about.graphs_for(trial).digest() for trial in trials}
     assert len(drawn) == len({trial.key for trial in trials}) / 2 == 12  # of two budgets
-    sizes = ga.analyse.receptive_field([WINDOW] * 2).sizes[-1].sort().values
+    sizes = ga.analysis.receptive_field([WINDOW] * 2).sizes[-1].sort().values
     for trial in trials[:3]:
         graph = about.graphs_for(trial).first
-        assert torch.equal(ga.analyse.receptive_field([graph] * 2).sizes[-1].sort().values, sizes)
+        assert torch.equal(ga.analysis.receptive_field([graph] * 2).sizes[-1].sort().values, sizes)
     one = compared({"window": WINDOW}, permutations=1)
     trials = [trial for trial in trials_of(one, 4) if trial.kind == "permuted"]
     assert len({one.graphs_for(trial).digest() for trial in trials}) == 1

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import GraphConv
 
 import graphattn as ga
-from graphattn import analyse, study
+from graphattn import analysis, study
 from graphattn.errors import OptionError
 from graphattn.study import costs, picture, records, trial
 from graphattn.study.comparison import Comparison
@@ -32,7 +32,7 @@ def test_equal_operations_give_cheaper_arms_more_steps():
     )
     steps = {one.arm: one.steps for one in trials_of(about, 1)}
     spent = {
-        name: analyse.flops([g] * 2, 8, 2, hidden=5).total * steps[name]
+        name: analysis.flops([g] * 2, 8, 2, hidden=5).total * steps[name]
         for name, g in (("window", WINDOW), ("full", FULL))
     }
     assert steps["full"] == 1000 < steps["window"]
@@ -89,7 +89,7 @@ class Own(torch.nn.Module):
 HEAD = 2 * N * 8 * 3
 COUNTED = {
     # by edges, dense as it runs
-    "encoder": lambda graph: analyse.flops([graph] * 2, 8, 2, hidden=5).total + HEAD,
+    "encoder": lambda graph: analysis.flops([graph] * 2, 8, 2, hidden=5).total + HEAD,
     "pyg": lambda graph: 2 * HEAD + 2 * graph.num_edges * 8,  # gathered, and added up
     "sparse": lambda graph: 2 * graph.num_edges * 8 + HEAD,
     "all pairs": lambda graph: 4 * N * N * 8 + HEAD,

@@ -124,7 +124,7 @@ def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path):
     row, told = found.row("in-degrees of window"), found.row("in-degrees of window").prediction
     asked = torch.arange(4, N)
     for seed, draw in itertools.product(range(2), range(3)):
-        field = ga.analyse.receptive_field(
+        field = ga.analysis.receptive_field(
             [about.drawn("in-degrees", "window", seed, draw).first] * 2, residual=True
         ).graphs[-1]
         share = float(field.contains(asked, asked - 4).double().mean())

@@ -74,7 +74,7 @@ def test_collapse_has_the_slope_of_the_second_eigenvalue_where_it_applies():
     causal = theory.distances(ga.graphs.causal(32), seed=7, layers=60)
     assert theory.slope(causal) == pytest.approx(-1, abs=0.01)
     chain = ga.graphs.sliding_window(32, 3, causal=False)  # symmetric: lambda is another number
-    predicted = torch.tensor(1 - ga.analyse.spectral_gap(chain)).log2()
+    predicted = torch.tensor(1 - ga.analysis.spectral_gap(chain)).log2()
     assert theory.slope(theory.distances(chain, seed=7, layers=60)) == pytest.approx(
         float(predicted), abs=0.05
     )
@@ -249,7 +249,7 @@ def test_over_squashing_asks_the_root_for_the_leaf_of_its_key():
         assert int(leaf[8:].argmax()) == target
         assert sorted(features[7:, 8:].argmax(-1).tolist()) == [*range(8)]
     assert arms["tree"].num_edges == 15 + 14
-    assert ga.analyse.receptive_field([arms["tree"]] * 3, targets=[0]).sizes[-1].tolist() == [15]
+    assert ga.analysis.receptive_field([arms["tree"]] * 3, targets=[0]).sizes[-1].tolist() == [15]
     assert [graph.num_edges for graph in arms["tree, last layer full"]] == [29, 29, 29, 225]
     narrow = over_squashing.study(quick=True)
     assert [*narrow.comparisons[0].kinds] == ["tree", "tree, last layer full", "full"]

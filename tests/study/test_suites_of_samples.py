@@ -48,13 +48,13 @@ def test_a_list_has_the_value_of_its_tokens_and_a_tree_of_as_many_edges():
         tree = listops.tree(sample)
         assert tree.num_edges == sample.num_nodes + 2 * (sample.num_nodes - 1)
         assert (
-            int(ga.analyse.receptive_field([tree] * 4, targets=[0]).sizes[-1]) == sample.num_nodes
+            int(ga.analysis.receptive_field([tree] * 4, targets=[0]).sizes[-1]) == sample.num_nodes
         )
 
 
 def test_a_window_of_7_brings_at_most_12_other_tokens_to_the_first():
     window = ga.graphs.sliding_window(28, 7, causal=False)
-    assert int(ga.analyse.receptive_field([window] * 4, targets=[0]).sizes[-1]) == 12 + 1
+    assert int(ga.analysis.receptive_field([window] * 4, targets=[0]).sizes[-1]) == 12 + 1
 
 
 def test_clouds_are_of_radius_1_turned_and_read_by_their_nearest():

@@ -81,7 +81,7 @@ def _public_objects():
         "explanation": ga.explain(graph),
         "report": ga.verify(graph, dtypes=(torch.float64,), backends=("dense",)),
         "facts": ga.facts(graph),
-        "hops": ga.analyse.hops(graph),
+        "hops": ga.analysis.hops(graph),
         "audit": ga.audit(graph.mask(), graph),
         "error": ga.GraphAttnError("a message"),
     }

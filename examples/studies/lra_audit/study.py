@@ -5,7 +5,7 @@ attention patterns on inputs of 1,000 to 4,000 tokens. What does the readout of 
 on?
 
 *Method.* The code of google-research/long-range-arena at commit cd31e5c was read, and each graph
-built as it builds it; ``graphattn.analyse.receptive_field`` counts through as many layers as the
+built as it builds it; ``graphattn.analysis.receptive_field`` counts through as many layers as the
 configuration has. Nothing is trained, and no accuracy is reproduced: published numbers may come
 from other code.
 
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from untrained import Finding, Findings
 
-from graphattn.analyse import receptive_field
+from graphattn.analysis import receptive_field
 from graphattn.convert import from_mask
 from graphattn.graph import AttentionGraph
 from graphattn.graphs import asymmetric_window, documents, fixed, global_tokens, sliding_window

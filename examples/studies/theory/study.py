@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from untrained import Finding, Findings
 
 from graphattn import graphs as g
-from graphattn.analyse import connectivity, hops, receptive_field, spectral_gap
+from graphattn.analysis import connectivity, hops, receptive_field, spectral_gap
 from graphattn.functional import attention
 from graphattn.graph import AttentionGraph
 from graphattn.nn import PositiveFeatures

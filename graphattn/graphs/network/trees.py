@@ -197,3 +197,14 @@ def _forest(parent: object) -> tuple[Tensor, Tensor, torch.device]:
             "at a root, whose parent is -1"
         )
     return up, steps[:N], parents.device
+
+
+def tree_depth(parent: Tensor) -> Tensor:
+    """Steps from each place along ``parent`` until it stays, int64 (n,), by pointer doubling."""
+    steps = (parent != torch.arange(parent.numel())).long()
+    while True:
+        more = steps[parent]
+        if not bool(more.any()):
+            return steps
+        steps = steps + more
+        parent = parent[parent]

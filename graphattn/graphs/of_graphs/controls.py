@@ -69,7 +69,7 @@ def degree_matched_random(
         >>> control = degree_matched_random(graph, seed=3)
         >>> torch.equal(control.in_degree, graph.in_degree), control.is_symmetric
         (True, True)
-        >>> from graphattn.analyse import receptive_field
+        >>> from graphattn.analysis import receptive_field
         >>> near = degree_matched_random(graph, seed=3, layers=2)
         >>> [round(float(receptive_field([g] * 2).sizes[-1].double().mean()))
         ...  for g in (graph, near, control)]

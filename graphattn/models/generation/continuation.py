@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...analyse.leaks import leaks
+from ...analysis.paths.leaks import leaks
 from ...arguments import several
 from ...convert import from_mask
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError

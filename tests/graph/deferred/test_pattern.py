@@ -12,7 +12,7 @@ import torch
 
 import graphattn as ga
 from graphattn import PerHead, graphs
-from graphattn.analyse import reach
+from graphattn.analysis import reach
 from graphattn.errors import GraphAttnError, GraphError
 from graphattn.graph.deferred.text import Reader
 from graphattn.graph.kinds.layers import layers_of, sized_layers

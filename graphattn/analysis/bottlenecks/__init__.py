@@ -1,0 +1,1 @@
+"""Bottlenecks of a graph: components, conductance, resistance, curvature, spectrum."""

@@ -1,0 +1,1 @@
+"""A mask beside the graph that it should be."""

@@ -1,0 +1,1 @@
+"""Mistakes about a graph: the calls that made it with one thing wrong."""

@@ -1,0 +1,283 @@
+"""The mistakes that turn the graph that was meant into the graph of a mask, in words."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from time import thread_time
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...errors import GraphAttnError
+from ...graph import AttentionGraph
+from ...graph.deferred.expression import Expression
+from ...graphs import causal
+from .mutant import Mutant, Node
+from .mutants import Mutants
+from .of_masks import of_mask
+
+_NAMED = 4  # mistakes that explain the same
+# pairs of either kind on which a mutant must agree before all are compared
+_WRONG, _RIGHT = (
+    1024,
+    64,
+)
+_PAIRS = 4096  # of mistakes that are tried,
+_PAIRED_EDGES = 1 << 23  # fewer where nodes and listed edges are many
+# entries of a mask that cost what an interval or a listed edge does
+_INTERVAL, _EDGE, _REMADE = (
+    64,
+    16,
+    8,
+)
+_CHANGED = 0.5  # of the wrong pairs that two mistakes change, each alone
+_SECONDS = 5.0  # of this thread's time for pairs of mistakes
+_COUNTED = 1 << 20  # runs or edges that are walked over to count sources
+
+
+def compared(graph: AttentionGraph) -> int:
+    """Cost of comparing a graph with another, in entries of a mask."""
+    if not graph.is_rule:
+        return _EDGE * graph.num_edges
+    return graph.num_targets * min(graph.num_sources, _INTERVAL * graph.edges.runs_per_row)
+
+
+def mistakes(
+    meant: AttentionGraph, mask: AttentionGraph, wrong: tuple[AttentionGraph, ...], budget: int
+) -> tuple[tuple[str, ...], str]:
+    """The mistakes that make exactly the graph of the mask, simplest first, or a pair of them.
+
+    Pairs are tried for some seconds of work. The second answer says why some mistakes were not
+    looked for, or is "".
+
+    Args:
+        meant: The graph that it should be.
+        mask: Another one, of the same sizes.
+        wrong: The edges in which they differ, listed: too many, missing.
+        budget: What the mutants may cost, in entries of a mask.
+    """
+    mutants = Mutants(meant)
+    cost = _REMADE * len(mutants.all) * mutants.num_listed
+    if cost > budget:
+        return (
+            (),
+            f"no mistake was looked for: that makes {len(mutants.all)} graphs anew; try "
+            f"budget={cost}. By kind:",
+        )
+    probe = _Probe(mutants, mask, wrong, budget)
+    answers = [probe.answer(mutants.mutated(mutant)) for mutant in mutants.all]
+    single = [
+        mutant
+        for mutant, answer in zip(mutants.all, answers, strict=True)
+        if probe.explains(answer)
+    ]
+    if not single or single[0].remote:
+        read = of_mask(mutants, mask, wrong, budget // max(1, compared(meant)))
+        single += [
+            mutant for mutant in read if probe.explains(probe.answer(mutants.mutated(mutant)))
+        ]
+        single.sort(key=lambda mutant: mutant.rank)
+    if single:
+        return described(mutants, single), ""
+    work = meant.num_targets
+    if not meant.is_rule:
+        work += meant.num_edges
+    most = min(_PAIRS, _PAIRED_EDGES // max(1, work))
+    begin = thread_time()
+    for first, second in _pairs(mutants, probe, answers)[:most]:
+        if thread_time() - begin > _SECONDS:
+            break
+        pair = mutants.mutated_twice(first, second)
+        if pair is not None and probe.explains(probe.answer(pair)):
+            return (f"{_in_words(mutants, first)}; and {_in_words(mutants, second)}",), ""
+    if not probe.needed:
+        return (), ""
+    return (), (
+        "no known mistake makes all of them, and some were not looked for; try "
+        f"budget={probe.needed}. By kind:"
+    )
+
+
+def _pairs(
+    mutants: Mutants, probe: "_Probe", answers: "list[_Answer | None]"
+) -> list[tuple[Mutant, Mutant]]:
+    """Pairs that may explain the graph, the commonest mistakes first.
+
+    Those change most of the wrong pairs, or one reverses all edges.
+    """
+    meant = probe.answer(mutants.root)
+    assert meant is not None
+    wrong = meant.bits != probe.bits
+    changes = [
+        wrong.new_zeros(()) if answer is None else (answer.bits != meant.bits) & wrong
+        for answer in answers
+    ]
+    turns = [
+        mutant.part is mutants.root and _function(mutant) in ("~", "reverse")
+        for mutant in mutants.all
+    ]
+    visible = [answer is None or not torch.equal(answer.bits, meant.bits) for answer in answers]
+    enough = _CHANGED * int(wrong.sum())
+
+    def may(i: int, j: int) -> bool:
+        if turns[i] or turns[j]:
+            return True
+        return visible[i] and visible[j] and int((changes[i] | changes[j]).sum()) >= enough
+
+    places = sorted(
+        combinations(range(len(answers)), 2),
+        key=lambda pair: sum(mutants.all[i].rank for i in pair),
+    )
+    pairs = ((mutants.all[i], mutants.all[j], i, j) for i, j in places)
+    return [
+        (one, other) for one, other, i, j in pairs if not (one.remote or other.remote) and may(i, j)
+    ]
+
+
+def _function(mutant: Mutant) -> str:
+    if isinstance(mutant.changed, Expression):
+        return mutant.changed.function
+    return ""
+
+
+def singles(mutants: Mutants) -> Iterator[tuple[Mutant, AttentionGraph]]:
+    """Every single mistake that leaves the sizes as they are, and the graph that it makes."""
+    meant = mutants.grow(mutants.root)
+    for mutant in mutants.all:
+        graph = _grown(mutants, mutants.mutated(mutant))
+        if graph is not None and (graph.num_targets, graph.num_sources) == (
+            meant.num_targets,
+            meant.num_sources,
+        ):
+            yield mutant, graph
+
+
+def described(mutants: Mutants, chosen: list[Mutant]) -> tuple[str, ...]:
+    """The commonest of mistakes that make the same graph, in words."""
+    first = [mutant for mutant in chosen if mutant.rank <= chosen[0].rank + 1]
+    return tuple(dict.fromkeys(_in_words(mutants, mutant) for mutant in first[:_NAMED]))
+
+
+class _Answer(NamedTuple):
+    """A graph, and which of the probed pairs are its edges."""
+
+    graph: AttentionGraph
+    bits: Tensor
+
+
+class _Probe:
+    """Pairs at which a wrong guess soon fails: of wrong entries, and of right ones."""
+
+    def __init__(
+        self,
+        mutants: Mutants,
+        mask: AttentionGraph,
+        wrong: tuple[AttentionGraph, ...],
+        budget: int,
+    ) -> None:
+        self.mutants = mutants
+        self.mask = mask
+        self.budget = budget
+        self.needed = 0  # of what was not compared, because it costs more than the budget
+        seeded = torch.Generator().manual_seed(0)
+        chance = [
+            torch.randint(size, (_RIGHT,), generator=seeded)
+            for size in (mask.num_targets, mask.num_sources)
+        ]
+        wrong_edges = [_some(graph, _WRONG) for graph in wrong]
+        self.target, self.source = torch.cat(
+            (torch.stack(chance), _of_rows(mask, _RIGHT), *wrong_edges), 1
+        )
+        self.bits = mask.contains(self.target, self.source)
+
+    def answer(self, node: Node) -> _Answer | None:
+        graph = _grown(self.mutants, node)
+        if graph is None or (graph.num_targets, graph.num_sources) != (
+            self.mask.num_targets,
+            self.mask.num_sources,
+        ):
+            return None
+        return _Answer(graph, graph.contains(self.target, self.source))
+
+    def explains(self, answer: _Answer | None) -> bool:
+        if answer is None or not torch.equal(answer.bits, self.bits):
+            return False
+        cost = compared(answer.graph)
+        if cost > self.budget:
+            self.needed = max(self.needed, cost)
+        return cost <= self.budget and same(answer.graph, self.mask)
+
+
+def _grown(mutants: Mutants, node: Node) -> AttentionGraph | None:
+    try:
+        return mutants.grow(node)
+    except (GraphAttnError, MemoryError):  # the builder has no such graph, or none that fits
+        return None
+
+
+def same(one: AttentionGraph, other: AttentionGraph) -> bool:
+    """True if two graphs have the same edges; a full one is compared with no other."""
+    full = one.num_targets * one.num_sources
+    return one.num_edges == other.num_edges and (one.num_edges == full or one.equals(other))
+
+
+def _some(graph: AttentionGraph, most: int) -> Tensor:
+    """Some edges (2, n), spread over all, which are listed: targets and sources."""
+    place = torch.linspace(
+        0, graph.num_edges - 1, min(most, graph.num_edges), dtype=torch.float64
+    ).long()
+    edges = graph._listed()
+    return torch.stack((edges.target[place], edges.source[place])).cpu()
+
+
+def _of_rows(graph: AttentionGraph, most: int) -> Tensor:
+    """The first and the last edge (2, n) of some targets, spread over all; nothing is listed."""
+    target = torch.linspace(
+        0, graph.num_targets - 1, min(most, graph.num_targets), dtype=torch.float64
+    ).long()
+    row, lo, hi = graph.edges.rows(target)
+    return torch.stack((target[row].repeat(2), torch.cat((lo, hi - 1))))[:, (hi > lo).repeat(2)]
+
+
+def _in_words(mutants: Mutants, mutant: Mutant) -> str:
+    if mutant.counted:
+        graph = _grown(mutants, mutant.changed)
+    else:
+        graph = None
+    if graph is None:
+        count = ""
+    else:
+        count = _counted(mutants.grow(mutant.part), graph)
+    if count:
+        return f"{count}: {mutant.words}"
+    return mutant.words
+
+
+def _counted(meant: AttentionGraph, mutated: AttentionGraph) -> str:
+    """The sources that a target reads too many or too few: "one source too many in the past"."""
+    sizes = (meant.num_targets, meant.num_sources)
+    cost = sum(graph.edges.num_runs for graph in (meant, mutated))
+    if cost > _COUNTED or (mutated.num_targets, mutated.num_sources) != sizes:
+        return ""
+    more = mutated - meant
+    fewer = meant - mutated
+    if bool(more.num_edges) == bool(fewer.num_edges):
+        return ""
+    if more.num_edges:
+        wrong = more
+        fault = "too many"
+    else:
+        wrong = fewer
+        fault = "too few"
+    if not meant.is_square:
+        return _sources(int(wrong.in_degree.max()), fault)
+    past = causal(meant.num_nodes).without_self_loops().to(wrong.device)
+    sides = {" in the past": past, " in the future": past.reverse()}
+    most = {where: int((wrong & side).in_degree.max()) for where, side in sides.items()}
+    return " and ".join(_sources(number, fault) + where for where, number in most.items() if number)
+
+
+def _sources(number: int, fault: str) -> str:
+    if number == 1:
+        return f"one source {fault}"
+    return f"{number:,} sources {fault}"
