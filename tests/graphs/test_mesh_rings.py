@@ -3,6 +3,7 @@
 import networkx
 import pytest
 import torch
+from scipy.spatial import Delaunay
 
 from graphattn import graphs
 from graphattn.errors import GraphError
@@ -41,6 +42,59 @@ def assert_edges(graph, num_nodes, neighbours, loops):
         == torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T.tolist()
     )
     assert not graph.is_rule
+
+
+def cells_of_a_box():
+    """Hexahedra (C, 8) of a box of 3 x 2 x 2 cells, and tetrahedra (T, 4) among random points."""
+    node = torch.arange(4 * 3 * 3).view(4, 3, 3)
+    low, high = slice(None, -1), slice(1, None)
+    around = [(low, low), (high, low), (high, high), (low, high)]
+    corners = [node[x, y, z] for z in (low, high) for x, y in around]
+    points = torch.rand(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return torch.stack(corners, -1).view(-1, 8), torch.from_numpy(Delaunay(points).simplices).long()
+
+
+def of_second_order(faces):
+    """Triangles (F, 6): corners, and the points between them."""
+    sides = [frozenset((face[i], face[(i + 1) % 3])) for face in faces for i in range(3)]
+    number = {side: 100 + i for i, side in enumerate(dict.fromkeys(sides))}
+    middles = torch.tensor([number[side] for side in sides]).view(-1, 3)
+    return torch.cat((torch.tensor(faces), middles), 1)
+
+
+HEXAHEDRA, TETRAHEDRA = cells_of_a_box()
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [TETRAHEDRA, TETRAHEDRA[:, [3, 1, 0, 2]], HEXAHEDRA, of_second_order(STRIP), TETRAHEDRA.int()],
+)
+@pytest.mark.parametrize("builder", [graphs.mesh_vertices, graphs.mesh_faces, graphs.mesh_report])
+def test_cells_and_elements_of_second_order_are_no_polygons(cells, builder):
+    with pytest.raises(GraphError, match=r"faces must be polygons, .* share three corners"):
+        builder(cells)
+    builder([tuple(cell) for cell in cells.tolist()])  # as the message says
+
+
+def test_tetrahedra_are_joined_as_the_message_says():
+    triangles = TETRAHEDRA[:, [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]].flatten(0, 1)
+    graph = graphs.mesh_vertices(triangles)
+    pairs = {(s, t) for cell in TETRAHEDRA.tolist() for s in cell for t in cell if s != t}
+    assert set(zip(graph.source.tolist(), graph.target.tolist(), strict=True)) == pairs
+
+
+@pytest.mark.parametrize(
+    "quads",
+    [
+        BOX,
+        [(0, 1, 2, 3), (3, 2, 1, 0)],  # both sides of one
+        [*BOX, (0, 1, 2, 8)],  # two around one vertex
+        [(0, 1, 2, 2), (2, 1, 3, 3), (2, 3, 4, 5)],  # padded triangles
+        [(0, 1, 2, 3)],
+    ],
+)
+def test_quads_stay_quads(quads):
+    assert graphs.mesh_vertices(torch.tensor(quads)).equals(graphs.mesh_vertices(quads))
 
 
 def ring(network, hops):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,6 +11,8 @@ from ...arguments import integers, table, whole
 from ...errors import GraphError, GraphIndexError
 from ...graph.limits import refuse_over
 from ...graph.sort import by_row, rows_of
+
+_SOME_FACES = 1_024  # that are compared with all others
 
 
 class Faces(NamedTuple):
@@ -43,7 +46,8 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
     """The faces from a Tensor (F, n) or a list of tuples, and their device.
 
     A corner equal to the next one is dropped, so a triangle may be padded to a quad by repeating a
-    vertex. A face that then has fewer than three corners, or a vertex twice, is degenerate.
+    vertex. A face that then has fewer than three corners, or a vertex twice, is degenerate. A table
+    whose rows are no polygons, such as tetrahedra, is refused.
     """
     vertex, sizes, device = _corners(faces)
     num_vertices = _check_range(vertex, sizes, num_vertices)
@@ -58,6 +62,8 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
     if len(sizes) and bool((sizes == sizes[0]).all()):
         table = vertex.view(len(sizes), -1)
     if table is not None and _are_distinct(table):
+        if isinstance(faces, Tensor):
+            _refuse_cells(table, num_vertices)
         return Faces(face, vertex, table.roll(-1, 1).flatten(), sound, num_vertices), device
     keep = vertex != vertex[_next(face)]
     face = face[keep]
@@ -72,10 +78,48 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
             "name vertices twice; pass faces.t() of PyG's data.face (3, F), or a list of tuples "
             "if these are polygons"
         )
+    if isinstance(faces, Tensor) and table is not None:
+        _refuse_cells(table, num_vertices)
     keep = sound[face]
     face = face[keep]
     vertex = vertex[keep]
     return Faces(face, vertex, vertex[_next(face)], sound, num_vertices), device
+
+
+def _refuse_cells(table: Tensor, num_vertices: int) -> None:
+    """Refuse rows that mostly share three corners with another row, where polygons share two.
+
+    Such rows are cells of a volume (tetrahedra share a triangle), or elements of second order (two
+    corners and the point between them).
+    """
+    from scipy.sparse import csr_matrix  # slow to import
+
+    size, width = table.shape
+    if width == 3:
+        return
+    ptr = np.arange(0, table.numel() + 1, width)
+    ones = np.ones(table.numel(), np.int32)
+    corners = csr_matrix((ones, table.flatten().numpy(), ptr), (size, num_vertices))
+    corners.sum_duplicates()
+    corners.data[:] = 1
+    distinct = np.diff(corners.indptr)
+    some = np.arange(0, size, size // _SOME_FACES + 1)
+    shared = (corners[some] @ corners.T).tocoo()
+    # fewer than all, which duplicates share
+    least = np.minimum(distinct[some[shared.row]], distinct[shared.col])
+    sharing = np.unique(shared.row[(shared.data >= 3) & (shared.data < least)])
+    if len(sharing) <= len(some) / 2:
+        return
+    hint = "of tetrahedra pass their triangles, "
+    hint += "cells[:, [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]].flatten(0, 1); "
+    hint += "of second-order triangles faces[:, :3]"
+    if size == 3:
+        hint = "pass faces.t() of PyG's data.face (3, F)"
+    raise GraphError(
+        f"faces must be polygons, in order around each, got {tuple(table.shape)} whose rows share "
+        "three corners, as cells of a volume and elements of second order do; "
+        f"{hint}; or a list of tuples if these are polygons"
+    )
 
 
 def _are_distinct(table: Tensor) -> bool:

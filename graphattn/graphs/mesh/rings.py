@@ -35,10 +35,12 @@ def mesh_vertices(
         edge is an edge once in each direction, however many faces share it.
     Raises:
         GraphIndexError: If a face names a vertex outside ``[0, num_vertices)``; the face is named.
-        GraphError: If ``hops < 1``, or ``faces`` is not a table of integers with at least 3
-            columns.
+        GraphError: If ``hops < 1``, ``faces`` is not a table of integers with at least 3 columns,
+            or its rows are tetrahedra, other cells, or elements of second order: most share three
+            corners with another row.
     Source:
-        *What differs* from PyG's ``FaceToEdge`` and trimesh's ``edges_unique``: degenerate faces
+        *What differs* from PyG's ``FaceToEdge``, which reads four corners as tetrahedra, and
+        trimesh's ``edges_unique``: degenerate faces
         add no edge, not even a self-loop. A face is degenerate if it has fewer than three distinct
         vertices or comes back to one; a vertex repeated at once is padding and is dropped.
         :func:`mesh_report` counts them.
