@@ -22,7 +22,8 @@ def mesh_normals(pos: Tensor, faces: Tensor) -> Tensor:
     a face.
 
     Args:
-        pos: (N, 3) positions of the vertices.
+        pos: (N, 3) positions of the vertices; or (N, 2), of a mesh of a plane, whose normals are
+            (0, 0, 1), or (0, 0, -1) where its faces turn clockwise.
         faces: (F, 3) triangles, counter-clockwise from outside.
     """
     mesh, corner = checked_triangles(pos, faces)
@@ -42,7 +43,7 @@ def mesh_edge_geometry(
     :math:`(\cot\alpha + \cot\beta) / 2`, with the angles opposite to the edge.
 
     Args:
-        pos: (N, 3) positions of the vertices.
+        pos: (N, 3) positions of the vertices, or (N, 2) in a plane.
         faces: (F, 3) triangles; all counter-clockwise from outside, or ridges and valleys are
             exchanged.
         graph: A graph of the vertices whose edges are mesh edges, such as ``mesh_vertices(faces)``;
@@ -53,7 +54,7 @@ def mesh_edge_geometry(
         that of the nodes of :func:`graphattn.graphs.mesh_edges`; with a graph (E, 3) in its edge
         order, zeros for self-loops.
     Raises:
-        ShapeError: If ``pos`` is not (N, 3).
+        ShapeError: If ``pos`` is neither (N, 3) nor (N, 2).
         GraphError: If a face is not a triangle, or an edge of ``graph`` is not in the mesh.
     Source:
         Pinkall and Polthier 1993 for cotangents.
@@ -78,7 +79,7 @@ def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.
     """Distance along the surface from every vertex to the nearest of some, by the heat method.
 
     Args:
-        pos: (N, 3) positions of the vertices; no gradient flows.
+        pos: (N, 3) positions of the vertices, or (N, 2) in a plane; no gradient flows.
         faces: (F, 3) triangles.
         start: int64 (K,), the vertices at distance 0.
         time: Time of heat flow, in squares of the mean length of edges; more is smoother.
@@ -150,13 +151,19 @@ def _ones(ids: Tensor, size: int) -> Any:
 
 def checked_triangles(pos: Tensor, faces: Tensor) -> tuple[Faces, Tensor]:
     """The sound faces, and the positions (F, 3, 3) of their corners."""
-    floats(pos, "pos", "(N, 3)", 2)
-    if tuple(pos.shape[1:]) != (3,):
-        raise ShapeError(f"pos must have shape (N, 3), got {tuple(pos.shape)}")
+    pos = in_space(pos)
     mesh = checked_faces(faces, len(pos))[0]
     if bool((torch.bincount(mesh.face, minlength=len(mesh.sound))[mesh.sound] != 3).any()):
         raise GraphError("faces must be triangles for angles; split larger ones, as trimesh does")
     return mesh, gather(pos, mesh.vertex.to(pos.device), 0).view(-1, 3, 3)
+
+
+def in_space(pos: Tensor) -> Tensor:
+    """Positions (N, 3); those of a plane, (N, 2), with a third coordinate of 0."""
+    floats(pos, "pos", "(N, 3) or (N, 2)", 2)
+    if pos.shape[1] not in (2, 3):
+        raise ShapeError(f"pos must have shape (N, 3) or (N, 2), got {tuple(pos.shape)}")
+    return torch.nn.functional.pad(pos, (0, 3 - pos.shape[1]))
 
 
 def area_vectors(corner: Tensor) -> Tensor:

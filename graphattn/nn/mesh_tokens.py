@@ -12,7 +12,13 @@ from ..graphs import Hierarchy, mesh_edge_ends, mesh_edges, mesh_faces, mesh_ver
 from ..graphs.points.hierarchy import Level
 from ..kernels.plain.sums import gather, scatter_sum
 from .geometry import angle_between, length_of
-from .mesh_geometry import area_vectors, checked_triangles, mesh_edge_geometry, mesh_normals
+from .mesh_geometry import (
+    area_vectors,
+    checked_triangles,
+    in_space,
+    mesh_edge_geometry,
+    mesh_normals,
+)
 
 ELEMENTS = ("vertices", "faces", "edges")
 _LARGEST = 1e4  # ratio of an edge to the height of a face: that of a face without area
@@ -37,7 +43,7 @@ def mesh_elements(
     ==============  ===================================================================================================
 
     Args:
-        pos: (N, 3) positions of the vertices.
+        pos: (N, 3) positions of the vertices, or (N, 2) in a plane.
         faces: (F, 3) triangles without degenerate ones, counter-clockwise from outside.
         elements: "vertices", "faces" or "edges".
         hops: Steps of the neighbourhood: 1 for what shares an edge (of edges, a face).
@@ -63,6 +69,7 @@ def mesh_elements(
             f"pos must be finite, got {int((~pos.isfinite()).sum())} numbers that are not"
         )
     mesh, corner = checked_triangles(pos, faces)
+    pos = in_space(pos)
     if not bool(mesh.sound.all()):
         raise GraphError(
             f"faces must not be degenerate, got one in row {int((~mesh.sound).nonzero()[0])}; "

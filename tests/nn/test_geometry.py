@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 import trimesh
+from scipy.spatial import Delaunay
 from torch_geometric.data import Data
 from torch_geometric.transforms import PointPairFeatures
 
@@ -160,6 +161,28 @@ def test_mesh_edges_have_the_angles_of_trimesh_and_the_laplacian_of_a_plane():
     assert bool(torch.autograd.grad(made.sum(), pos)[0].isfinite().all())
     with_loops = mesh_edge_geometry(pos, faces, graph.with_self_loops())
     assert float(with_loops.detach().sum()) == pytest.approx(float(made.detach().sum()))
+
+
+def test_a_mesh_of_a_plane_lies_in_space():
+    plane = Delaunay(cloud()[:, :2])
+    pos = torch.from_numpy(plane.points)
+    faces = torch.from_numpy(plane.simplices).long()
+    flat = torch.nn.functional.pad(pos, (0, 1))
+    normals = ga.nn.mesh_normals(pos, faces)
+    assert normals.unique(dim=0).tolist() == [[0, 0, 1]]  # counter-clockwise
+    assert torch.equal(ga.nn.mesh_normals(pos, faces.flip(1)), -normals)
+    assert torch.equal(mesh_edge_geometry(pos, faces), mesh_edge_geometry(flat, faces))
+    start = torch.tensor([3])
+    assert torch.equal(
+        ga.nn.heat_distance(pos, faces, start), ga.nn.heat_distance(flat, faces, start)
+    )
+    for elements in ("vertices", "faces", "edges"):
+        x, shape = ga.nn.mesh_elements(pos, faces, elements)
+        of_flat, in_space = ga.nn.mesh_elements(flat, faces, elements)
+        assert torch.equal(x, of_flat)
+        assert torch.equal(shape.levels[0].pos, in_space.levels[0].pos)
+    with pytest.raises(GraphAttnError, match="pos must have shape"):
+        ga.nn.mesh_normals(pos[:, :1], faces)
 
 
 def test_heat_reaches_a_sphere_by_great_circles():

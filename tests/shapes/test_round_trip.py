@@ -86,6 +86,14 @@ def test_every_format_gives_back_what_it_holds(ending, tmp_path):
         assert set(back.keys()) == set(asked.keys())
 
 
+@pytest.mark.parametrize("ending", [".csv", ".xyz", ".pcd", ".npz"])
+def test_points_of_a_plane_keep_their_normals(ending, tmp_path):
+    asked = Data(pos=torch.rand(5, 2), normal=torch.rand(5, 2))
+    ga.save(asked, tmp_path / f"plane{ending}")
+    back = ga.load(tmp_path / f"plane{ending}")
+    assert torch.equal(back.normal, asked.normal)
+
+
 @pytest.mark.parametrize("order", ["<", ">", "text"])
 def test_every_property_of_a_ply_file_as_plyfile_reads_and_writes_it(order, tmp_path):
     """Numbers of all types at their limits, in vertices, faces and an element of another name."""

@@ -153,7 +153,7 @@ class Parts:
                 names = _COLUMNS.get(plain, (plain,))
             else:
                 names = (plain,)
-            if plain == "pos":
+            if plain in ("pos", "normal") and values.ndim == 2:
                 names = names[: values.shape[1]]
             if len(names) > 1 and values.shape[1:] == (len(names),):
                 new = {column_name: values[:, column] for column, column_name in enumerate(names)}

@@ -7,6 +7,8 @@ _GROUPS = (
     ("pos", "x y"),
     ("normal", "nx ny nz"),
     ("normal", "normal_x normal_y normal_z"),
+    ("normal", "nx ny"),  # of a plane
+    ("normal", "normal_x normal_y"),
     ("color", "red green blue"),
     ("color", "r g b"),
     ("color", "rf gf bf"),
