@@ -271,7 +271,10 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
     if all(lead == leads[0] for lead in leads):
         return leads[0]
     try:
-        return torch.broadcast_shapes(*leads)
+        # broadcast_shapes imports sympy: seconds
+        return torch.broadcast_tensors(*(query.new_empty(()).expand(lead) for lead in leads))[
+            0
+        ].shape
     except RuntimeError:
         shapes = ", ".join(str(tuple(lead)) for lead in leads)
         raise ShapeError(

@@ -184,7 +184,7 @@ def by_pair(function: PairRule, target: Tensor, source: Tensor) -> Tensor:
                 [ True,  True],
                 [ True,  True]])
     """
-    shape = torch.broadcast_shapes(target.shape, source.shape)
+    shape = torch.broadcast_tensors(target, source)[0].shape
     if 0 in shape:
         return torch.zeros(shape, dtype=torch.bool, device=target.device)
     target, source = (x.reshape((1,) * (len(shape) - x.dim()) + x.shape) for x in (target, source))

@@ -40,7 +40,7 @@ def partition_of(
     if partition == "contiguous":
         return contiguous(num_nodes, processes)
     if pos is None and len(grid) > 1:
-        pos = torch.stack(torch.unravel_index(torch.arange(num_nodes), grid), 1)
+        pos = torch.cartesian_prod(*map(torch.arange, grid))
     if pos is None:
         raise OptionError(f'{name}="rcb" bisects coordinates: pass pos=, or {name}="contiguous"')
     points = table(pos, "pos", f"({num_nodes}, axes)").detach().cpu().double()
