@@ -1,6 +1,7 @@
 """The house: rooms import one way, and importing is cheap."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -63,11 +64,18 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@functools.cache
+def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """At the top or inside a function."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported_rooms(path: Path) -> set[str]:
     """Rooms of this package that a file imports, at the top or inside a function."""
     inside = path.relative_to(PACKAGE).parent.parts
     rooms = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = inside[: len(inside) - node.level + 1]
             names = [*base, *(node.module or "").split(".")] if node.module or base else []
@@ -113,13 +121,13 @@ def imported_files(name: str) -> set[str]:
     """Files of this package that a file imports, also for types alone and inside functions."""
     path = MODULES[name]
     parts = name.split(".")
-    text = path.read_text()
+    statements = import_statements(path)
     if path.name == "__init__.py":
         parts.append("__init__")
     if path.with_suffix(".pyi").exists():  # names that are imported when they are used
-        text += path.with_suffix(".pyi").read_text()
+        statements = statements + import_statements(path.with_suffix(".pyi"))
     found = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in statements:
         if isinstance(node, ast.ImportFrom) and node.level:
             base = ".".join(parts[: len(parts) - node.level])
             if node.module:
@@ -202,8 +210,7 @@ def test_one_file_imports_pyg():
     importing = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom | ast.Import)
+        for node in import_statements(path)
         if any(name.split(".")[0] == "torch_geometric" for name in names_imported(node))
     }
     assert importing == {"pyg.py"}
