@@ -28,6 +28,7 @@ ROOMS = [
     "compiled",
     "pyg",
     "graph",
+    "twins",
     "graphs",
     "convert",
     "plans",
@@ -250,7 +251,7 @@ def test_a_first_layer_call_loads_what_it_runs():
     loaded = loaded_by(
         "ga.nn.GraphAttention(32, 4)(torch.randn(64, 32), ga.graphs.sliding_window(64, 9))"
     )
-    others = {"convert", "exactness", "io", "mistakes", "statistics"}
+    others = {"convert", "exactness", "io", "mistakes", "statistics", "twins"}
     assert {room_of(MODULES[name]) for name in loaded} <= CORE - others
     assert len(loaded) <= 150
     assert sum(nodes_of(MODULES[name]) for name in loaded) <= 130_000

@@ -14,11 +14,11 @@ from ..graph.deferred.chosen import Chosen
 from ..graph.kinds.per_example import as_examples
 from ..graph.like import GraphLike
 from ..nn import GraphAttention
+from ..twins.pieces import EXHAUSTIVE
 from .bounds import EXPLAINED
 from .layer import LayerSubject
 from .measure import Progress
 from .operator import GraphSubject, function_subject, side_by_side
-from .pieces import EXHAUSTIVE
 from .subject import Subject
 
 #: The options of a graph and of a function; a layer has none.

@@ -9,30 +9,26 @@ from math import isfinite
 import torch
 from torch import Tensor
 
+from ..mistakes.attention.operands import RARE_OPERANDS, WRONG_OPERANDS
+from ..mistakes.attention.scene import Answer, Make, Mistake, Rotation, Scene
+from ..mistakes.attention.scores import (
+    NUMBERS,
+    RARE_SCORES,
+    WRONG_SCORES,
+    rounded_weights,
+    with_mask,
+)
 from ..mistakes.graphs.mutant import MOVED, Mutant
 from ..mistakes.graphs.mutants import Mutants
 from ..mistakes.graphs.search import described, singles
 from ..nn import Rotary
+from ..twins.pieces import BUDGET, Piece, piece_of
 from .bounds import EXPLAINED, difference, differences, size
 from .measure import measure_backend, twins
-from .pieces import BUDGET, Piece, piece_of
 from .probe import sent
 from .report import Row
 from .stability import only_stable, stability
 from .subject import Case, Subject, detached
-from .wrong_operands import RARE_OPERANDS, WRONG_OPERANDS
-from .wrong_scores import (
-    NUMBERS,
-    RARE_SCORES,
-    WRONG_SCORES,
-    Answer,
-    Make,
-    Mistake,
-    Rotation,
-    Scene,
-    rounded_weights,
-    with_mask,
-)
 
 UNEXPLAINED = "none of the known mistakes explains it"
 _LOOKED_AT = 64  # wrong targets of a large graph, and as many right ones

@@ -6,15 +6,15 @@ The path of a call, file by file:
   (attention on a graph, or a caller's function) or ``layer`` (with ``layer_twin``, its formulas);
   ``subject`` is their interface. A subject runs the code under test on the whole graph, and states
   the same as a dense ``Problem`` on a few targets.
-* ``pieces`` decides how much is compared: **everything**, in pieces of targets that a dense twin
-  can hold, if that is at most ``EVERYTHING`` pairs; else **a sample** of the targets, with all the
-  sources that they read.
-* ``measure`` runs every backend in every case and dtype beside the dense twin of ``twins``,
+* ``twins.pieces`` decides how much is compared: **everything**, in pieces of targets that a dense
+  twin can hold, if that is at most ``EVERYTHING`` pairs; else **a sample** of the targets, with all
+  the sources that they read.
+* ``measure`` runs every backend in every case and dtype beside the dense twin of ``twins.dense``,
   backwards too, and gives a row for each error; ``bounds`` has the limits of errors, ``stability``
   the targets that rounding may decide.
 * ``invariants`` tries to contradict what holds for any numbers, on a ``probe``.
-* ``diagnose``, loaded only after an error, looks for the known mistake that gives a wrong output
-  (``wrong_scores``, and the mutants of ``mistakes``); ``report`` prints.
+* ``diagnose``, loaded only after an error, looks for the known mistake of ``mistakes`` that gives a
+  wrong output; ``report`` prints.
 """
 
 import sys
@@ -31,11 +31,11 @@ from ..errors import ExactnessError, OptionError
 from ..graph import AttentionGraph, PerHead
 from ..graph.modes import without_autocast
 from ..nn import GraphAttention
+from ..twins.pieces import EVERYTHING, Piece, all_pieces, sample
 from .arguments import Verification, verification
 from .invariants import check_invariants
 from .measure import Measures, Progress, measure
 from .operator import FORWARD_ONLY, CallableSubject, with_layout
-from .pieces import EVERYTHING, Piece, all_pieces, sample
 from .probe import threads
 from .report import Check, Report, Row
 from .symmetry.report import SymmetryReport

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
+from ..twins.pieces import EXHAUSTIVE, Piece
 from .bounds import agreement, difference, size
 from .measure import Progress
-from .pieces import EXHAUSTIVE, Piece
 from .probe import SHOVE, Probe, threads
 from .report import Check, Row
 from .subject import Subject

@@ -19,11 +19,12 @@ from ..nn import GraphAttention
 from ..nn.linear_attention import chunks_of
 from ..nn.normalizers import SinkSoftmax, by_sum, none
 from ..nn.scores import Score
+from ..twins.pieces import EXHAUSTIVE, Piece
+from ..twins.problem import Problem, Result
 from .bounds import size
 from .layer_twin import LayerTwin, Numbers
 from .operator import MOST_EDGES, chosen_edges
-from .pieces import EXHAUSTIVE, Piece
-from .subject import Case, Leaf, Problem, Result, detached, seeded
+from .subject import Case, Leaf, detached, seeded
 
 RUNNING_SUMS = "running_sums"  # the way of linear attention, which "auto" takes and no backend is
 SPREAD = 8.0  # standard deviation of positions

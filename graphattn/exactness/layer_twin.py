@@ -12,9 +12,9 @@ from ..errors import OptionError
 from ..nn import GraphAttention, Rotary, normalizers
 from ..nn.normalizers import DenseNormalizer, entry_of, optional_arguments
 from ..nn.scores import Score
-from .pieces import Piece
-from .subject import DenseScore, Problem
-from .twins import DenseGraphAttention, turned
+from ..twins.dense import DenseGraphAttention, turned
+from ..twins.pieces import Piece
+from ..twins.problem import DenseScore, Problem
 
 #: Operands of edges by name, of a row and columns (e,) in it.
 NamedOperands = Callable[[int, Tensor], dict[str, Tensor | None]]

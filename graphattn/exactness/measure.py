@@ -9,11 +9,12 @@ from torch import Tensor
 from ..backends import BACKENDS
 from ..backends.device import ran_out_of_memory
 from ..errors import BackendError, ShapeError
+from ..twins.pieces import EVERYTHING, Piece, longest_sum, piece_of
+from ..twins.problem import Result
 from .bounds import GROWTH, bound, difference, size
-from .pieces import EVERYTHING, Piece, longest_sum, piece_of
 from .report import Refusal, Row
 from .stability import Stability, only_stable, stability
-from .subject import Case, Result, Subject, detached, seeded
+from .subject import Case, Subject, detached, seeded
 
 Progress = Callable[[str], None]
 # by name: "output", "lse", "weights", "grad query", ..., "second query", ...

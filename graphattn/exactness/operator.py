@@ -15,9 +15,10 @@ from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, PerExample, PerHead, disjoint_union
 from ..graph.deferred.chosen import Chosen
 from ..graph.like import GraphLike
+from ..twins.pieces import EXHAUSTIVE, Piece
+from ..twins.problem import Problem, Result
 from .measure import measure
-from .pieces import EXHAUSTIVE, Piece
-from .subject import Case, Leaf, Problem, Result, detached, seeded
+from .subject import Case, Leaf, detached, seeded
 
 MOST_EDGES = 1 << 24  # edges that may each get a bias
 SCALE, SOFTCAP = 0.61, 2.3  # away from the default, and low enough for the cap to bend the scores

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.listed import listed
-from .pieces import Piece
+from ..twins.pieces import Piece
 from .stability import stability
 from .subject import Case, Leaf, Subject, detached, seeded
 

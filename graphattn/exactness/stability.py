@@ -16,9 +16,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..twins.pieces import Piece
+from ..twins.problem import Problem, Result
 from .bounds import size
-from .pieces import Piece
-from .subject import Case, Problem, Result, Subject, detached, seeded
+from .subject import Case, Subject, detached, seeded
 
 STEP = {torch.float64: 1e-7, torch.float32: 4e-6}  # relative, above the rounding of the dtype
 # the least fourth difference of a kink: what matters in float32, above what rounding makes

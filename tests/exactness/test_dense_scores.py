@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from graphattn.exactness.layer_twin import of_pairs, of_rows
-from graphattn.exactness.twins import turned
 from graphattn.nn import FeatureScore, PositiveFeatures, normalizers, scores
+from graphattn.twins.dense import turned
 
 T, S, H, D = 3, 5, 2, 7
 

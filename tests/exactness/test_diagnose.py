@@ -9,10 +9,11 @@ import pytest
 import torch
 from graph_table import GRAPHS
 
-from graphattn.exactness import engine, pieces, verify
+from graphattn.exactness import engine, verify
 from graphattn.exactness.diagnose import UNEXPLAINED
 from graphattn.graph import AttentionGraph, forms
 from graphattn.graphs import global_tokens
+from graphattn.twins import pieces
 
 
 def attend(query, key, value, mask, *, scale=None, copies=None, tile=False, fill=-torch.inf):

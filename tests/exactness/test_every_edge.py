@@ -8,9 +8,10 @@ from graph_table import GRAPHS
 from torch.nn import functional as F
 
 import graphattn as ga
-from graphattn.exactness import engine, pieces, verify
-from graphattn.exactness.pieces import sample
+from graphattn.exactness import engine, verify
 from graphattn.nn import GraphAttention
+from graphattn.twins import pieces
+from graphattn.twins.pieces import sample
 
 ROW = 131
 WINDOW = ga.graphs.sliding_window(151, 5)

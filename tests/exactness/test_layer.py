@@ -355,7 +355,7 @@ def test_stability_tells_kinks_from_curves(monkeypatch):
         return leaves
 
     monkeypatch.setattr(subject, "leaves", near_kinks)
-    from graphattn.exactness.pieces import sample
+    from graphattn.twins.pieces import sample
 
     result = stability.stability(subject, subject.cases[0], torch.float64, [sample(graph)])
     distance = 10.0 ** -torch.linspace(0, 10, 64)

@@ -24,10 +24,10 @@ from graphattn.bench.calibrate import reason_against_trial
 from graphattn.exactness.layer import LayerSubject
 from graphattn.exactness.measure import measure, measure_backend
 from graphattn.exactness.operator import CALLABLE, CallableSubject, GraphSubject
-from graphattn.exactness.pieces import sample
 from graphattn.exactness.subject import Subject
 from graphattn.graph import AttentionGraph
 from graphattn.plans import compacted as plans_compacted
+from graphattn.twins.pieces import sample
 
 WIDE, HALVES = (torch.float32, torch.float64), (torch.bfloat16, torch.float16)
 TELLING = (

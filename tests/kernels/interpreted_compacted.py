@@ -24,10 +24,10 @@ from interpreted import as_index, with_bfloat16
 from graphattn.backends import tiles, tiles_compacted
 from graphattn.exactness.measure import measure
 from graphattn.exactness.operator import GraphSubject
-from graphattn.exactness.pieces import sample
 from graphattn.kernels.tiles import gpu as compacted_triton
 from graphattn.kernels.tiles import operator as compacted
 from graphattn.plans import compacted as plans
+from graphattn.twins.pieces import sample
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 CUDA = torch.device("cuda", 0)

@@ -6,9 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .subject import Problem
-from .twins import turned
-from .wrong_scores import Answer, Make, Mistake, Rotation, Scene
+from ...twins.dense import turned
+from ...twins.problem import Problem
+from .scene import Answer, Make, Mistake, Rotation, Scene
 
 _HEADS = 16  # up to which each is tried in the place of each
 _OPERANDS = ("query", "key", "value")

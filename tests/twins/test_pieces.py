@@ -5,12 +5,13 @@ import torch
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn.exactness import measure, pieces
+from graphattn.exactness import measure
 from graphattn.exactness.layer import LayerSubject
 from graphattn.exactness.measure import twins
 from graphattn.exactness.operator import GraphSubject
-from graphattn.exactness.pieces import all_pieces, longest_sum, piece_of, sample
 from graphattn.nn import GraphAttention
+from graphattn.twins import pieces
+from graphattn.twins.pieces import all_pieces, longest_sum, piece_of, sample
 
 
 @pytest.mark.parametrize("budget", [1 << 20, 23])

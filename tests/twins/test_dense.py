@@ -16,11 +16,12 @@ from graph_table import GRAPHS
 from torch import nn
 from torch.nn import functional as F
 
-from graphattn.exactness import DenseGraphAttention, dense_attention, twins
+from graphattn.exactness import DenseGraphAttention, dense_attention
 from graphattn.nn import FeatureScore, GraphAttention, PositiveFeatures
 from graphattn.nn.linear_attention import FEATURE_MAPS
 from graphattn.nn.normalizers import NORMALIZERS
 from graphattn.nn.scores import SCORES
+from graphattn.twins import dense as twins
 
 T, S, H, D, V = 7, 11, 3, 5, 2
 
