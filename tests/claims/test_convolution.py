@@ -68,7 +68,7 @@ def as_heads(kernel, groups, layer):
     return wide.flatten(1)
 
 
-@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_heads_read_at_an_offset_and_together_a_window(stride):
     for size, kernel, dilation in (
         ((11,), 5, 2),

@@ -117,6 +117,7 @@ def test_half_precision_sums_in_float32():
     assert (found - wanted).abs().max() < 2**-7 * wanted.abs().max()
 
 
+@pytest.mark.slow
 def test_twenty_thousand_tokens_need_no_edges():
     graph = graphs.causal(20_000)  # 200 million edges
     made = GraphAttention(4, 1, score=FeatureScore("relu"), normalize="sum")
@@ -126,6 +127,7 @@ def test_twenty_thousand_tokens_need_no_edges():
     assert "listed" not in graph._memo
 
 
+@pytest.mark.slow
 def test_random_features_have_softmaxs_exponential_as_their_mean():
     torch.manual_seed(0)
     q, k = torch.randn(2, 30, 4, dtype=torch.float64) / 2

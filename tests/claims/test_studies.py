@@ -144,6 +144,7 @@ def coded(*texts):
     return torch.tensor([[WORDS.index(word) for word in text.split()] for text in texts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_flies_moves_to_soars_or_to_insects_with_its_context(seed):
     """A masked language model whose output layer is its embedding, on a toy corpus of 36 sentences

@@ -90,6 +90,7 @@ def test_resume_takes_what_the_run_says(shell, tmp_path):
     assert again["scores"] == shell.json(f"evaluate {run}")["scores"]
 
 
+@pytest.mark.slow
 def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
     # a page takes longer than the rest
     monkeypatch.setattr("graphattn.training.fit.save_report", lambda *args: None)

@@ -161,6 +161,7 @@ def test_a_shard_is_refused_where_the_whole_graph_is_read():
         ga.nn.ALiBi(2)(ga.nn.EdgeTensors(ga.graphs.causal(7)))
 
 
+@pytest.mark.slow
 def test_a_hierarchy_is_shared_level_by_level():
     pos, x = torch.rand(40, 3, dtype=torch.float64), torch.randn(40, 4, dtype=torch.float64)
     shape = ga.graphs.hierarchy(pos, ratio=0.5)

@@ -271,6 +271,7 @@ def test_a_simple_mistake_is_not_joined_by_a_rare_one():
     assert "symmetric" not in result
 
 
+@pytest.mark.slow
 def test_one_over_the_width_is_named_beside_what_is_as_good():
     result = diagnosis(with_mask(MASK, scale=1 / 5), RANDOM)
     assert "scale 1 / D, not 1 / sqrt(D) or scale applied twice" in result

@@ -43,7 +43,10 @@ def test_row_131_is_not_in_the_sample():
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [(130, "edge 130 -> 131 of the graph is not read"), (5, "edge 5 -> 131 is read, but not")],
+    [
+        (130, "edge 130 -> 131 of the graph is not read"),
+        pytest.param(5, "edge 5 -> 131 is read, but not", marks=pytest.mark.slow),
+    ],
 )
 def test_one_wrong_edge_of_a_function_outside_the_sample(source, words):
     report = verify(masked(edited(WINDOW, ROW, source)), WINDOW, at_most=19, **FLOAT64)
@@ -68,13 +71,14 @@ def test_a_right_function_is_exact_and_the_report_says_on_what(monkeypatch, limi
     assert "pairs without an edge, at 3 of 151 targets" in str(report)
 
 
+@pytest.mark.slow
 def test_float32_alone_sees_it_too():
     assert not verify(
         masked(edited(WINDOW, ROW, 130)), WINDOW, at_most=19, dtypes=(torch.float32,)
     ).ok
 
 
-@pytest.mark.parametrize("source", [130, 5])
+@pytest.mark.parametrize("source", [pytest.param(130, marks=pytest.mark.slow), 5])
 def test_one_wrong_edge_of_a_layer_outside_the_sample(monkeypatch, source):
     right, other = GraphAttention.forward, ga.from_mask(edited(WINDOW, ROW, source))
 

@@ -363,6 +363,7 @@ def test_stability_tells_kinks_from_curves(monkeypatch):
     assert not bool(result.stable[:, distance < 1e-7].any())
 
 
+@pytest.mark.slow
 def test_rounding_that_grows_widens_the_limits():
     report = assert_exact(made(score="dot", normalize="sum", seed=5), GRAPHS["causal"](), seed=2)
     plain = [row.bound for row in report.rows if row.dtype == "float64"]

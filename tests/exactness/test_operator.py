@@ -146,6 +146,7 @@ def test_a_layer_whose_forward_takes_no_biases_is_verified_without():
     assert any("forward does not take one" in note for note in report.notes)
 
 
+@pytest.mark.slow
 def test_a_layer_that_raises_on_other_graphs_breaks_the_claims():
     class Frozen(GraphAttention):
         def forward(self, x, graph):

@@ -639,6 +639,7 @@ def triplets(edge_index, num_nodes):
     return target, source, i, j, k, first, second
 
 
+@pytest.mark.slow
 def test_vectors_and_forces_of_visnet_of_pyg_turn(double, monkeypatch):
     monkeypatch.setattr(visnet, "radius_graph", radius_graph)
     torch.manual_seed(0)

@@ -195,8 +195,15 @@ CLOSE = {
 }
 
 
-@pytest.mark.parametrize("layers", [2, 3])
-@pytest.mark.parametrize("name", CLOSE)
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        pytest.param(name, layers, marks=[] if fast else pytest.mark.slow)
+        for number, name in enumerate(CLOSE)
+        for layers in (2, 3)
+        for fast in (number > 0 and layers == 2 + number % 2,)
+    ],
+)
 def test_reach_is_kept_with_degrees_where_layers_are_given(name, layers):
     graph = CLOSE[name]
     control = graphs.degree_matched_random(graph, 3, layers=layers)

@@ -161,6 +161,7 @@ def test_a_curve_has_means_of_stretches_and_all_batches():
     assert steps_to_fit({"curve": points[:3]}) is None
 
 
+@pytest.mark.slow
 def test_every_trial_has_its_training_accuracy_and_curve_and_shuffled_labels_too(tiny):
     lines = [json.loads(line) for line in (tiny.folder / "trials.jsonl").read_text().splitlines()]
     assert {len(line["curve"]) for line in lines} == {3}

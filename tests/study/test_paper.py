@@ -199,6 +199,7 @@ def scored(found, folder, scores, losses):
         return report(folder)
 
 
+@pytest.mark.slow
 def test_a_pilot_warns_of_chance_by_its_reasons_of_perfect_scores_and_counts_seeds(tmp_path):
     each = {
         "budgets": study.Budget(None, 2),
@@ -271,6 +272,7 @@ def test_titles_of_panels_end_before_the_next_panel_and_the_edge():
     assert sizes == {picture.SHEET.text}
 
 
+@pytest.mark.slow
 def test_comparisons_of_two_metrics_have_a_scale_each_and_a_mark_says_what_did_not_fit(
     tmp_path, pictures
 ):

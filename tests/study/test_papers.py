@@ -116,6 +116,7 @@ def test_a_repetition_is_continued_by_the_token_seen_longest_ago():
             assert tokens[earlier + 1] == target
 
 
+@pytest.mark.slow
 def test_windows_that_are_not_shifted_reach_two_thirds():
     comparison = swin_shift.study().comparisons[0]
     plain = predicted(comparison, swin_shift.PLAIN)

@@ -274,6 +274,7 @@ def test_every_number_of_such_a_report_is_computed_again(made):
     assert "window fits in fewer steps than full" in text
 
 
+@pytest.mark.slow
 def test_ten_seeds_find_half_the_steps_and_decide_6_of_100_nulls():
     """Three standard errors of 40 studies: .1 of a rate of .05."""
     for case in (CASES[0], CASES[2]):

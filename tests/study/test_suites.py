@@ -143,6 +143,7 @@ def test_the_command_line_prints_a_study_that_trains_nothing(tmp_path, monkeypat
     )
 
 
+@pytest.mark.slow
 def test_recall_predicts_its_law_in_every_cell():
     """By the receptive field: reached exactly up to L (w - 1), and the ceiling beyond it is
     chance.

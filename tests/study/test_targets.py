@@ -217,6 +217,7 @@ def depths(tmp_path_factory):
     return execute(Study("depths", every, claims), seeds=3, out=folder, processes=0)
 
 
+@pytest.mark.slow
 def test_parts_of_a_test_are_scored_apart_and_make_up_the_whole(depths):
     row = depths.row("window", "depth 1")
     for seed, record in enumerate(depths.records_of(row)):
@@ -264,6 +265,7 @@ def test_claims_of_no_comparison_or_group_are_refused(depths):
         Claim("a", "b", group="far", of="solving")
 
 
+@pytest.mark.slow
 def test_shuffled_numbers_are_no_better_than_their_mean(tmp_path):
     x = features()
     report = study.run(

@@ -19,6 +19,7 @@ from graphattn.training.loop import Schedule, Training
 from graphattn.training.tasks import Classify, Regress
 
 
+@pytest.mark.slow
 def test_runs_are_compared_on_the_shapes_that_both_held_out(classes, parts, tmp_path):
     results = [
         ga.training.train(classes, tmp_path / name, lr=lr, **QUICK)

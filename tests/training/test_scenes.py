@@ -194,6 +194,7 @@ def test_feet_for_metres_are_seen_though_points_are_thinned(tmp_path, no_page):
     assert not same["unlike"]
 
 
+@pytest.mark.slow
 def test_the_control_reads_the_same_blocks(tmp_path, no_page):
     how = {**PLAIN, "control": ("perceptron", "random"), "epochs": 1}
     result = ga.training.train(scans(tmp_path / "scans"), tmp_path / "run", grid=1.0, **how)
@@ -265,6 +266,7 @@ def test_grids_that_cannot_be_are_refused(tmp_path):
             ga.training.train(folder, tmp_path / "run", grid=grid, **PLAIN)
 
 
+@pytest.mark.slow
 def test_tiles_of_las_are_scenes_whatever_their_size(tmp_path, no_page):
     """Height above the ground tells the roofs; the same points without a classification are
     objects.

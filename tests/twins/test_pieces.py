@@ -54,7 +54,7 @@ def test_the_choice_is_seeded(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "row_by_row"),
     [(name, (0, 3, 128)[i % 3]) for i, name in enumerate(GRAPHS) if "zero" not in name]
-    + [("hub", 0), ("longformer", 3)],
+    + [pytest.param(*more, marks=pytest.mark.slow) for more in (("hub", 0), ("longformer", 3))],
 )
 def test_the_twin_in_pieces_is_the_twin(monkeypatch, name, row_by_row):
     monkeypatch.setattr(pieces, "ROW_BY_ROW", row_by_row)
