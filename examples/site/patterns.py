@@ -217,7 +217,7 @@ def facts(named: Named) -> dict[str, str]:
     if graph.is_square:
         rows["reach"] = str(ga.analysis.hops(graph))
         rows["causal"] = "no"
-        if bool((graph.source <= graph.target).all()):
+        if graph.is_causal:
             rows["causal"] = "yes: no node reads a later one"
     return rows
 
@@ -372,5 +372,9 @@ def gallery(patterns: Iterable[Named], drawn: bool = True) -> str:
 
 def _attributes(named: Named) -> str:
     """Where a card leads, and the words that find it beside those that it shows."""
-    words = escape(f"{named.family} {named.also}".strip(), quote=True)
-    return f'href="patterns/{slug(named)}.html" data-words="{words}"'
+    words = [named.family, named.also, *builders(named), *methods(named)]
+    graph = graph_of(named)
+    if graph.is_square and graph.is_causal:
+        words.append("causal")
+    text = escape(" ".join(filter(None, words)), quote=True)
+    return f'href="patterns/{slug(named)}.html" data-words="{text}"'

@@ -11,6 +11,7 @@ import torch
 from ..graph.html import image
 from ..shapes import Shape
 from ..viz import plot_shape, png
+from ..viz.style import panels
 from ..viz.turn import page_of
 from .colours import of_classes, of_numbers
 from .elements import at_vertices
@@ -49,7 +50,7 @@ def gallery(result: Any, numbers: list[int]) -> str:
     )
 
 
-def _of_points(result: Any, number: int) -> tuple[bytes, str, str]:
+def _of_points(result: Any, number: int) -> tuple[str, str, str]:
     task = result.task
     label = result.labels[number]
     prediction = task.predictions(result.answers[number])
@@ -66,7 +67,7 @@ def _of_points(result: Any, number: int) -> tuple[bytes, str, str]:
     shape.label = label
     names = task.classes or None
     figure = plot_shape(shape, "label", prediction=prediction, names=names, title="", caption=False)
-    return png(figure), caption, _turning(shape, prediction, names)
+    return images(figure), caption, _turning(shape, prediction, names)
 
 
 def _turning(shape: Any, prediction: torch.Tensor, names: tuple[str, ...] | None) -> str:
@@ -91,7 +92,7 @@ def _turning(shape: Any, prediction: torch.Tensor, names: tuple[str, ...] | None
     )
 
 
-def _of_shape(result: Any, number: int) -> tuple[bytes, str, str]:
+def _of_shape(result: Any, number: int) -> tuple[str, str, str]:
     task = result.task
     answer = result.answers[number][0]
     label = result.labels[number][0]
@@ -108,7 +109,13 @@ def _of_shape(result: Any, number: int) -> tuple[bytes, str, str]:
         colour = of_numbers(prediction[None], task.mean, task.deviation)
     shape = result.data.folder[result.data.numbers[number]]
     shape.prediction = colour.expand(len(shape.pos), 3)
-    return png(plot_shape(shape, "prediction", title="")), caption, ""
+    return image(png(plot_shape(shape, "prediction", title=""))), caption, ""
+
+
+def images(figure: Any, dpi: int = 110) -> str:
+    """The panels of a figure, side by side where there is room."""
+    row = "".join(image(raw, width=width) for raw, width in panels(figure, dpi))
+    return f'<div class="panels">{row}</div>'
 
 
 def isolated(name: str) -> str:
@@ -116,7 +123,7 @@ def isolated(name: str) -> str:
     return f"\u2068{name}\u2069"
 
 
-def _figure(name: str, picture: bytes, caption: str, page: str) -> str:
+def _figure(name: str, picture: str, caption: str, page: str) -> str:
     words = f"<b>{html.escape(isolated(name))}</b><br>{html.escape(caption)}"
     more = ""
     if page:
@@ -125,4 +132,4 @@ def _figure(name: str, picture: bytes, caption: str, page: str) -> str:
             f'<iframe loading="lazy" title="{html.escape(isolated(name))}, to turn" '
             f'srcdoc="{html.escape(page)}"></iframe></details>'
         )
-    return f"<figure>{image(picture)}<figcaption>{words}</figcaption>{more}</figure>"
+    return f"<figure>{picture}<figcaption>{words}</figcaption>{more}</figure>"

@@ -1,6 +1,7 @@
 """One page of a run that needs no network: curves, errors, and coloured shapes."""
 
 import html
+import shlex
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -16,7 +17,7 @@ from .charts import curves, summary
 from .colours import of_classes
 from .elements import TOKEN
 from .evaluation import Evaluation
-from .gallery import chosen, gallery, isolated
+from .gallery import chosen, gallery, images, isolated
 from .notes import left_out, scene_of
 from .run import CONTROL_WORDS, Run
 
@@ -27,7 +28,7 @@ def save_report(path: Path, run: Run, history: list[dict[str, Any]], result: Eva
         import matplotlib  # noqa: F401 (an extra)
 
         pictures = {
-            "curves": _image(curves(history, run.task)),
+            "curves": images(curves(history, run.task), 160),
             "summary": _image(summary(result)),
             "shapes": gallery(result, chosen(result)),
         }
@@ -78,8 +79,11 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
         )
     part = {"test": "held-out", "val": "validation", "train": "training", "all": ""}[result.part]
     verb = {"classify": "classified", "segment": "segmented", "regress": "measured"}[task.name]
+    counted = f"{len(result.names):,} {part} shape{'s' * (len(result.names) != 1)} {verb}"
+    # other files of the kind of the run's
+    new = f"{shlex.quote(str(run.path))} NEW/*{Path(result.names[0]).suffix}"
     return {
-        "title": escape(f"{isolated(run.folder.name)}: {len(result.names):,} {part} shapes {verb}"),
+        "title": escape(f"{isolated(run.folder.name)}: {counted}"),
         "subtitle": escape(run.said),
         "scores": scores,
         "beside": comparison
@@ -91,6 +95,7 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
             f"first{captions[task.readout == 'node', bool(task.classes)]}."
         ),
         "legend": legend,
+        "next": escape(f"graphattn predict {new} --out answers"),
         "facts": "".join(
             f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>"
             for k, v in _facts(run, result).items()

@@ -149,6 +149,25 @@ def png(figure: Any, dpi: int = 110) -> bytes:
     return raw.getvalue()
 
 
+def panels(figure: Any, dpi: int = 110) -> list[tuple[bytes, int]]:
+    """The panels of a figure as PNG files, and the width of each in pixels of 96 to an inch: a page
+    puts them below each other where it is narrow.
+    """
+    from PIL import Image  # comes with matplotlib
+
+    whole = Image.open(io.BytesIO(png(figure, dpi)))
+    files = []
+    for ax in figure.axes:
+        box = ax.get_tightbbox().padded(4).transformed(figure.dpi_scale_trans.inverted())
+        left, right = (round(dpi * x) for x in (box.x0, box.x1))
+        top, bottom = (whole.height - round(dpi * y) for y in (box.y1, box.y0))
+        sides = max(left, 0), max(top, 0), min(right, whole.width), min(bottom, whole.height)
+        raw = io.BytesIO()
+        whole.crop(sides).save(raw, format="png")
+        files.append((raw.getvalue(), round(96 * (sides[2] - sides[0]) / dpi)))
+    return files
+
+
 def broken(title: str, columns: int) -> str:
     """A title in lines of at most ``columns`` letters, broken between phrases if it can be.
 

@@ -33,7 +33,7 @@ def nodes_of(page):
 def test_each_class_has_a_box_to_tick_on_a_page_inside_the_figure():
     one = shape(31)
     page = gallery._turning(one, one.label.roll(1), NAMES)
-    figure = gallery._figure("a.ply", b"", "said", page)
+    figure = gallery._figure("a.ply", "", "said", page)
     (inner,) = re.findall(r'<iframe [^>]*srcdoc="([^"]*)"', figure)
     assert html.unescape(inner) == page
     truth, guess, error = nodes_of(page)["colors"]
@@ -41,7 +41,7 @@ def test_each_class_has_a_box_to_tick_on_a_page_inside_the_figure():
         assert {html.unescape(name) for name in BOX.findall(colours["legend"])} == set(NAMES)
     assert [each["name"] for each in (truth, guess, error)] == ["label", "prediction", "error"]
     assert not re.search(r"https?://(?!www.w3.org)", page)
-    assert "<iframe" not in gallery._figure("a.ply", b"", "said", "")
+    assert "<iframe" not in gallery._figure("a.ply", "", "said", "")
 
 
 @pytest.mark.parametrize("points", [29, 31, 997])

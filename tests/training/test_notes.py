@@ -3,6 +3,7 @@ found, a short reach.
 """
 
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -89,7 +90,12 @@ def test_a_class_that_is_never_found_is_said_in_the_terminal_and_on_the_page(tmp
     result = ga.training.train(folder, tmp_path / "run", balance=False, **PLAIN)
     assert "no point of '1' is found: IoU 0.000" in str(result)
     assert "\n  0: IoU 0.9" in str(result)
-    assert "is found: IoU 0.000" in (tmp_path / "run" / "report.html").read_text()
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "is found: IoU 0.000" in page
+    assert f"graphattn predict {tmp_path / 'run'} NEW/*.ply --out answers" in page
+    # loss, score, classes; then label, prediction and error of a shape
+    assert len(re.findall("<img ", page.partition("<h2>Shapes")[0])) == 3
+    assert len(re.findall("<img ", page.partition("<h2>Shapes")[2].partition("</figure>")[0])) == 3
     assert result.to_dict()["notes"] == result.notes == ga.training.evaluate(tmp_path / "run").notes
 
 

@@ -312,3 +312,21 @@ def test_a_stray_vertex_of_no_face_does_not_change_the_frame():
         ax = plot_shape(Data(pos=points, face=face)).axes[0]
         limits.append((*ax.get_xlim(), *ax.get_ylim()))
     assert limits[0] == pytest.approx(limits[1])
+
+
+def test_a_page_gets_each_panel_of_a_figure_as_a_picture_of_its_own():
+    from PIL import Image
+
+    from graphattn.viz.style import panels
+
+    pos = torch.rand(50, 3, generator=torch.Generator().manual_seed(0))
+    shape = Data(pos=pos, label=torch.arange(50) % 2)
+    figure = plot_shape(shape, "label", prediction=shape.label.roll(1), title="", caption=False)
+    pictures = [Image.open(io.BytesIO(raw)) for raw, _ in panels(figure, 50)]
+    assert len(pictures) == 3
+    assert pictures[0].width < pictures[1].width  # beside the second are names of labels
+    for picture, (_, width) in zip(pictures, panels(figure, 50), strict=True):
+        ink = picture.convert("L").point(lambda grey: 255 * (grey < 200)).getbbox()
+        assert ink[0] > 0 < ink[1]
+        assert ink[2] < picture.width
+        assert abs(width - 96 * picture.width / 50) <= 1

@@ -1,7 +1,11 @@
-// Shows the patterns whose card, family or other names have every word of the field.
+// Shows the patterns whose card or data-words have every word of the field; of code only the names
+// of builders count: "causal" is no word of sliding_window(48, 9, causal=False).
 const field = document.querySelector(".filter input");
-const cards = [...document.querySelectorAll(".patterns > a")].map((card) => (
-  { card, text: `${card.textContent} ${card.dataset.words}`.toLowerCase() }));
+const cards = [...document.querySelectorAll(".patterns > a")].map((card) => {
+  const shown = card.cloneNode(true);
+  shown.querySelector("code").remove();
+  return { card, text: `${shown.textContent} ${card.dataset.words}`.toLowerCase() };
+});
 
 function show() {
   const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
