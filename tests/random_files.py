@@ -208,6 +208,21 @@ def _pieces(data: bytes, size: int) -> list[bytes]:
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
+def fan_of(places):
+    """Triangles (k - 2, 3) of a polygon's corners (k, 3): a fan from the first that folds none."""
+    count = len(places)
+    for start in range(count):
+        numbers_ = [(start + i) % count for i in range(count)]
+        sides = places[numbers_[1:]].astype("f8") - places[start]
+        areas = np.cross(sides[:-1], sides[1:])
+        normal = areas.sum(0)
+        if all(area @ normal >= -1e-9 * normal @ normal for area in areas):
+            break
+    else:
+        numbers_ = list(range(count))
+    return [[numbers_[0], numbers_[i], numbers_[i + 1]] for i in range(1, count - 1)]
+
+
 class Mesh:
     """Vertices, polygons, and a number of texture coordinates and normals of corners, all as
     float32.
@@ -226,8 +241,11 @@ class Mesh:
 
     def fans(self, values: np.ndarray) -> np.ndarray:
         """Values (K, ...) of corners at those of triangles, (F, 3, ...)."""
-        rows = [[a, a + i, a + i + 1] for a, b in pairwise(self.ptr) for i in range(1, b - a - 1)]
-        return values[np.array(rows)]
+        rows = [
+            np.array(fan_of(self.pos[self.corner[first:end]])) + first
+            for first, end in pairwise(self.ptr)
+        ]
+        return values[np.concatenate(rows)]
 
     def off(self) -> tuple[bytes, set[str]]:
         """OFF, and the words that it has: of vertices normal, color, uv, of faces face_color."""

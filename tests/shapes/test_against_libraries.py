@@ -10,7 +10,7 @@ import plyfile
 import pytest
 import torch
 import trimesh
-from random_files import PLY_TYPES, Listed, Mesh, Pcd, Ply, Table, numbers
+from random_files import PLY_TYPES, Listed, Mesh, Pcd, Ply, Table, fan_of, numbers
 
 import graphattn as ga
 from graphattn.errors import LoaderError
@@ -61,8 +61,9 @@ def test_every_property_of_a_random_ply_is_read_by_value(given, tmp_path):
         shape = load(tmp_path, "a.ply", ply.data)
         theirs = plyfile.PlyData.read(io.BytesIO(ply.data))
         polygons = ply.elements["face"]["vertex_indices"].rows
-        triangles = [[p[0], p[i], p[i + 1]] for p in polygons for i in range(1, len(p) - 1)]
-        assert shape.face.T.tolist() == np.array(triangles).tolist()
+        fans = [np.array(fan_of(shape.pos.numpy()[polygon])) for polygon in polygons]
+        triangles = [polygon[fan] for polygon, fan in zip(polygons, fans, strict=True)]
+        assert shape.face.T.tolist() == np.concatenate(triangles).tolist()
         repeat = np.repeat(np.arange(len(polygons)), [len(p) - 2 for p in polygons])
         for element, columns in ply.elements.items():
             read = theirs[element].data
@@ -75,13 +76,9 @@ def test_every_property_of_a_random_ply_is_read_by_value(given, tmp_path):
                 if name in ("vertex_indices", "x", "y", "z", "red", "green", "blue"):
                     continue
                 if name == "texcoord":
-                    pairs = [p.reshape(-1, 2) for p in column.rows]
-                    fans = [
-                        np.concatenate((p[0], p[i], p[i + 1]))
-                        for p in pairs
-                        for i in range(1, len(p) - 1)
-                    ]
-                    same(shape.face_texcoord, np.array(fans))
+                    pairs = zip(column.rows, fans, strict=True)
+                    corners = [row.reshape(-1, 2)[fan].reshape(-1, 6) for row, fan in pairs]
+                    same(shape.face_texcoord, np.concatenate(corners))
                     continue
                 values = column.table() if isinstance(column, Listed) else column
                 if element == "face":

@@ -60,6 +60,7 @@ def read_off(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         point_lines=lines[: first - 1],
         face_lines=lines[first - 1 :],
         text=True,
+        has_lines=True,
     )
 
 

@@ -60,6 +60,7 @@ def read_ply(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         corners=corners,
         point_lines=at[0],
         face_lines=at[1],
+        has_lines=True,
     )
 
 

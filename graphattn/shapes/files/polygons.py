@@ -1,6 +1,7 @@
 """Checks that all formats share, and triangles of polygons."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,6 +9,9 @@ from ...errors import LoaderError
 from ...io.numbers import Rows, not_finite, word
 from ...io.reading import Blob, show
 from .raw import Raw
+
+_STARTS = 16  # corners from which a fan is tried
+_FLAT = 1e-9  # part of a polygon's area, below which rounding decides whether a triangle folds
 
 
 def coordinates(blob: Blob, table: Rows, width: int = 3, *, skip: int = 0) -> np.ndarray:
@@ -30,7 +34,10 @@ def check(raw: Raw, pos: np.ndarray, nonfinite: bool) -> np.ndarray:
         raise raw.blob.fault("points", "an empty file: it has none", "check how it was exported")
     _finite(raw, pos, nonfinite)
     size = np.diff(raw.ptr)
-    bad = np.flatnonzero(size < 3)
+    least = 3
+    if raw.has_lines:
+        least = 1
+    bad = np.flatnonzero(size < least)
     if len(bad):
         raise _of_face(raw, int(bad[0]), "at least 3 corners", f"{size[bad[0]]}", "delete the face")
     corner = raw.corner
@@ -46,6 +53,66 @@ def check(raw: Raw, pos: np.ndarray, nonfinite: bool) -> np.ndarray:
             raw, row, f"vertices 0 to {count - 1}", got, "check that counting starts at 0", at
         )
     return corner.astype(np.int64)
+
+
+def without_lines(raw: Raw) -> Raw:
+    """The polygons alone; faces of two corners as edges, and those of one left out, with notes."""
+    size = np.diff(raw.ptr)
+    is_line = size == 2
+    keep = size > 2
+    notes = [*raw.notes]
+    others = dict(raw.others)
+    lines = raw.corner[raw.ptr[:-1][is_line, None] + np.arange(2)]
+    ends = ("edge_vertex1", "edge_vertex2")
+    if len(lines) and not set(ends) & set(others):
+        others |= dict(zip(ends, lines.T, strict=True))
+        notes.append(f"{len(lines):,} faces of two corners are edges: edge_vertex1, edge_vertex2")
+    elif len(lines):
+        notes.append(f"{len(lines):,} faces of two corners left out, as the file has other edges")
+    if (size == 1).any():
+        notes.append(f"{(size == 1).sum():,} faces of one corner left out")
+    of_corners = np.repeat(keep, size)
+    face_lines = raw.face_lines
+    if face_lines is not None:
+        face_lines = face_lines[keep]
+    return replace(
+        raw,
+        ptr=np.append(0, np.cumsum(size[keep])),
+        corner=raw.corner[of_corners],
+        faces={name: values[keep] for name, values in raw.faces.items()},
+        corners={name: values[of_corners] for name, values in raw.corners.items()},
+        others=others,
+        notes=tuple(notes),
+        face_lines=face_lines,
+    )
+
+
+def unfolded(raw: Raw, pos: np.ndarray) -> tuple[Raw, int]:
+    """Polygons that start where their fan of triangles does not fold, and how many have no such
+    corner: a fan from any corner fits a convex polygon, and from a dent many others.
+    """
+    size = np.diff(raw.ptr)
+    order = np.arange(len(raw.corner))
+    folded = 0
+    for corners in np.unique(size[size > 3]).tolist():
+        left = raw.ptr[:-1][size == corners]
+        for start in range(min(corners, _STARTS)):
+            around = (start + np.arange(corners)) % corners
+            at = left[:, None] + around
+            place = pos[raw.corner[at]].astype(np.float64)
+            side = place[:, 1:] - place[:, :1]
+            side /= np.abs(side).max((1, 2), keepdims=True, initial=1e-300)
+            area = np.cross(side[:, :-1], side[:, 1:])
+            normal = area.sum(1, keepdims=True)
+            least = -_FLAT * (normal * normal).sum(2)
+            fits = ~((area * normal).sum(2) < least).any(1)
+            order[at[fits] - around + np.arange(corners)] = at[fits]
+            left = left[~fits]
+            if not len(left):
+                break
+        folded += len(left)
+    corners_in_order = {name: values[order] for name, values in raw.corners.items()}
+    return replace(raw, corner=raw.corner[order], corners=corners_in_order), folded
 
 
 def _finite(raw: Raw, pos: np.ndarray, nonfinite: bool) -> None:

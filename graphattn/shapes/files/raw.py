@@ -37,6 +37,7 @@ class Raw:
     point_lines: np.ndarray | None = None  # (N,) byte offsets in a text file
     face_lines: np.ndarray | None = None  # (P,)
     text: bool = False  # the file has no types of numbers
+    has_lines: bool = False  # faces of one or two corners are points and lines
     has_gaps: bool = False  # of a depth camera: what is not finite was not seen
     dropped: int = 0  # points that were not seen
 

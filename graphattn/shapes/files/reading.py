@@ -16,7 +16,7 @@ from ...io.reading import MAX_BYTES, PathLike, file_name, read, suffix
 from ..shape import Shape
 from .corners import OF_CORNERS, welded
 from .extxyz import frames
-from .polygons import check, fan
+from .polygons import check, fan, unfolded, without_lines
 from .raw import READERS, Raw
 from .text import ENDINGS as TEXT
 from .words import narrow, worded
@@ -172,8 +172,11 @@ def _shape_of(raw: Raw, path: PathLike) -> Shape:
     if raw.text:
         points = {name: _narrow(name, values) for name, values in points.items()}
     tensors = {"pos": tensor(points.pop("pos"))}
+    raw, folded = unfolded(raw, raw.points["pos"])
     faces = fan(raw.ptr, raw.corner)
     notes = raw.notes
+    if folded:
+        notes = (*notes, f"{folded:,} polygons are not convex: their triangles fold")
     if raw.doubt:
         notes = (*notes, raw.doubt)
     if len(raw.corner):
@@ -248,7 +251,10 @@ def _checked(raw: Raw, allow_nonfinite: bool) -> Raw:
         raise raw.blob.fault(
             "x, y and z, or pos of as many numbers", f"pos of shape {pos.shape}", "rename pos"
         )
-    return replace(raw, corner=check(raw, pos, allow_nonfinite))
+    raw = replace(raw, corner=check(raw, pos, allow_nonfinite))
+    if raw.has_lines and len(raw.corner):
+        raw = without_lines(raw)
+    return raw
 
 
 def _without_gaps(raw: Raw) -> Raw:
