@@ -35,9 +35,9 @@ from graphattn.io.writing import save_page
 from graphattn.statistics.paired import difference
 from graphattn.study.records import Records, held
 from graphattn.training.evaluate import evaluated
-from graphattn.training.loop import Training
+from graphattn.training.reading.scenes import prepared
 from graphattn.training.run import Run
-from graphattn.training.scenes import prepared
+from graphattn.training.running.loop import Training
 
 HERE = Path(__file__).parent
 CONTROLS = ("perceptron", "random")

@@ -27,8 +27,8 @@ import torch
 import graphattn as ga
 from graphattn.io.writing import save_page
 from graphattn.statistics.paired import difference
-from graphattn.training.best import SHARES
 from graphattn.training.evaluate import evaluated
+from graphattn.training.models.best import SHARES
 from graphattn.training.run import Run
 
 RELEASE = "laspy-2.7.0"

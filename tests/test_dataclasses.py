@@ -35,7 +35,7 @@ FILLED = {
     "graphattn.models.reading.HeldMemory",
     "graphattn.study.comparison.Comparison",
     "graphattn.study.plan.Study",
-    "graphattn.training.loop.Training",
+    "graphattn.training.running.loop.Training",
 }
 
 

@@ -2,16 +2,16 @@
 
 from types import ModuleType as _Module
 
-from .captured import Captured as Captured
 from .compare import compare as compare
 from .evaluate import evaluate as evaluate
 from .evaluation import Evaluation as Evaluation
-from .inputs import Inputs as Inputs
-from .loop import Progress as Progress
 from .options import Options as Options
 from .options import Schedule as Schedule
 from .predict import predict as predict
+from .reading.inputs import Inputs as Inputs
 from .run import Run as Run
+from .running.captured import Captured as Captured
+from .running.loop import Progress as Progress
 from .train import resume as resume
 from .train import train as train
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..errors import LoaderError, OptionError
 from ..shapes import ShapeFolder
-from .elements import TOKEN, count_of
 from .options import LoopSettings, Options, Schedule
+from .reading.elements import TOKEN, count_of
 from .tasks import TASKS, Task
 
 _UNEQUAL = 5.0  # the most frequent class over the rarest, from which classes are weighted

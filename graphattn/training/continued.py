@@ -11,9 +11,9 @@ from ..io.reading import PathLike
 from ..io.schema import parsed, written
 from ..shapes import ShapeFolder
 from .chosen import check_labels, patience_of
-from .data import digests
 from .options import Schedule
-from .ranges import RANGES
+from .reading.data import digests
+from .reading.ranges import RANGES
 from .run import STARTED, Run
 
 #: Settings of the loop that may be others when a run goes on; patience follows the epochs.

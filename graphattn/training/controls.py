@@ -6,10 +6,10 @@ from dataclasses import replace
 from ..arguments import one_of, several
 from ..errors import OptionError
 from ..shapes import ShapeFolder
-from .inputs import Inputs
-from .models import MODELS
+from .models.named import MODELS
+from .reading.inputs import Inputs
+from .reading.scenes import prepared
 from .run import CONTROL_WORDS, Run
-from .scenes import prepared
 
 
 def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]:

@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from ..arguments import whole
 from ..io.reading import PathLike
 from ..shapes import ShapeFolder
-from .best import Best
 from .chosen import check_labels, labelled
-from .data import Prepared, digests, same_files
 from .evaluation import Evaluation
-from .loop import answers_of
-from .notes import notes
-from .ranges import load_ranges, unlike, warn_of
+from .models.best import Best
+from .pages.notes import notes
+from .reading.data import Prepared, digests, same_files
+from .reading.ranges import load_ranges, unlike, warn_of
+from .reading.scenes import Scenes, prepared
 from .run import MODEL, Run
-from .scenes import Scenes, prepared
+from .running.loop import answers_of
 
 
 def evaluated(

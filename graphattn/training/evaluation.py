@@ -6,8 +6,8 @@ from typing import Any
 from torch import Tensor
 
 from ..statistics.paired import Difference, difference
-from .best import choice_in_words
-from .data import Prepared
+from .models.best import choice_in_words
+from .reading.data import Prepared
 from .run import CONTROL_WORDS
 from .tasks import Task
 

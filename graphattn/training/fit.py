@@ -7,21 +7,21 @@ from torch import nn
 from ..io.schema import written
 from ..io.writing import save_page
 from ..shapes import ShapeFolder
-from .best import Best
-from .budget import foretold
 from .controls import control_of
-from .data import Prepared, joined
 from .evaluate import evaluated
 from .evaluation import Evaluation
-from .forest import Forest
-from .loop import Progress, Tell, Training, fitting
-from .notes import notes, reads, unseen_classes
-from .page import save_report
-from .ranges import RANGES, save_ranges
+from .models.best import Best
+from .models.forest import Forest
+from .models.standard import measure
+from .pages.notes import notes, reads, unseen_classes
+from .pages.page import save_report
+from .reading.data import Prepared, joined
+from .reading.ranges import RANGES, save_ranges
+from .reading.scenes import prepared
 from .run import CHECKPOINT, CONTROL_WORDS, MODEL, REPORT, RESULT, Run
-from .scenes import prepared
-from .standard import measure
-from .team import Team, own_points
+from .running.budget import foretold
+from .running.loop import Progress, Tell, Training, fitting
+from .running.team import Team, own_points
 
 
 def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team, finish: bool = False) -> Evaluation:

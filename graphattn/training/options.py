@@ -23,7 +23,7 @@ class LoopSettings:
         lr: Largest learning rate of AdamW.
         weight_decay: Weight decay of AdamW.
         workers: Processes that make batches: shapes changed in training, their graphs, and the plans
-            that a step needs of these (:mod:`graphattn.training.feeding`). Numbers do not depend on
+            that a step needs of these (:mod:`graphattn.training.running.feeding`). Numbers do not depend on
             it. Each holds two batches or three in shared memory.
         seconds: Time between two checkpoints inside an epoch; there is one at its end, too.
         device: Device of the model: "cpu", "cuda".
@@ -111,7 +111,7 @@ class Options(LoopSettings):
         names: Names of the classes of points, in the order of their values without those ignored.
         model: Name of a model; "best" trains "unet" and grows a forest on the same features, and
             answers by the one with the better score on the validation part, or by the mean of
-            both (:mod:`graphattn.training.best`). By default "unet", or "mesh-unet" to regress a
+            both (:mod:`graphattn.training.models.best`). By default "unet", or "mesh-unet" to regress a
             number for each vertex of meshes: along its edges, and between some vertices of all of it.
         graph: Expression of a recipe, such as ``"radius(..., 0.2)"``, for all levels of the
             hierarchy, or one for each with ``;`` between them; by default the model's.

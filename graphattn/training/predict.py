@@ -21,13 +21,13 @@ from ..shapes import Shape, load, save
 from ..shapes.depths import as_of
 from ..shapes.files.las import add_fields
 from ..shapes.files.raw import READERS
-from .colours import of_classes, of_numbers
-from .elements import coloured_tokens
 from .evaluate import votes_of
-from .inputs import rows_of
-from .ranges import Ranges, load_ranges, unlike, warn_of
+from .pages.colours import of_classes, of_numbers
+from .reading.elements import coloured_tokens
+from .reading.inputs import rows_of
+from .reading.ranges import Ranges, load_ranges, unlike, warn_of
+from .reading.scenes import prepared
 from .run import Run, make_folder
-from .scenes import prepared
 from .tasks import Task
 
 _ROWS = 1 << 16  # that are text at once

@@ -8,14 +8,14 @@ from ..io.reading import PathLike
 from ..shapes import ShapeFolder
 from .chosen import labelled, schedule_of, task_of
 from .controls import controls_named
-from .data import Prepared, digests
-from .default_inputs import augment_of, inputs_of, options_of
-from .elements import elements_of
-from .inputs import Inputs
-from .models import MODELS
+from .models.named import MODELS
 from .options import Options
+from .reading.data import Prepared, digests
+from .reading.default_inputs import augment_of, inputs_of, options_of
+from .reading.elements import elements_of
+from .reading.inputs import Inputs
+from .reading.scenes import prepared
 from .run import Run
-from .scenes import prepared
 from .tasks import TASKS, Task
 
 #: Models in which a point reads others than its neighbours, or none.

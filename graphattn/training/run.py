@@ -20,11 +20,11 @@ from ..shapes import ShapeFolder
 from ..shapes.depths import Depth
 from ..shapes.seeded import seeded
 from ..versions import version_of
-from .checkpoint import fill, load_state, part, read_tensors, save_state
-from .data import OTHERS, RIGID
-from .inputs import Inputs, check_sample
-from .loop import Schedule
-from .models import MODELS, build
+from .models.named import MODELS, build
+from .reading.data import OTHERS, RIGID
+from .reading.inputs import Inputs, check_sample
+from .running.checkpoint import fill, load_state, part, read_tensors, save_state
+from .running.loop import Schedule
 from .tasks import TASKS, Task
 
 CHECKPOINT, MODEL, LOG, REPORT, RESULT = (

@@ -10,19 +10,19 @@ from ..arguments import device as device_here
 from ..arguments import function
 from ..errors import OptionError
 from ..io.reading import PathLike
-from .checkpoint import safetensors
 from .chosen import check_labels
 from .continued import OF_THE_LOOP, begun, changed, continued, same_settings
-from .data import same_files
 from .evaluation import Evaluation
 from .fit import fit
-from .loop import Progress, Tell
 from .options import Options
-from .ranges import RANGES
+from .reading.data import same_files
+from .reading.ranges import RANGES
 from .resolve import resolve
 from .run import CHECKPOINT, Run
-from .signals import signals
-from .team import Team, team
+from .running.checkpoint import safetensors
+from .running.loop import Progress, Tell
+from .running.signals import signals
+from .running.team import Team, team
 
 
 def train(

@@ -11,7 +11,7 @@ from shape_folders import labelled_points, measured_meshes, two_classes
 
 import graphattn as ga
 from graphattn.shapes.files.raw import READERS
-from graphattn.training.loop import Training
+from graphattn.training.running.loop import Training
 
 TASKS = {
     "classify": (two_classes, '{"widths": [8, 8], "num_heads": 2}', "accuracy", "of shapes right"),

@@ -11,10 +11,10 @@ from torch import nn
 
 import graphattn as ga
 from graphattn.shapes.batches import PointBatches
-from graphattn.training import loop
-from graphattn.training.inputs import Inputs
+from graphattn.training.reading.inputs import Inputs
+from graphattn.training.running import loop
+from graphattn.training.running.team import Team
 from graphattn.training.tasks import Regress
-from graphattn.training.team import Team
 
 RANK, WORLD = dist.get_rank(), dist.get_world_size()
 SIZES = (5, 9, 4, 7, 6, 3, 8)

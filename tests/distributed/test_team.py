@@ -13,8 +13,8 @@ from shape_folders import labelled_points, measured_meshes, two_classes
 import graphattn as ga
 from graphattn.distributed.exchange import Processes
 from graphattn.errors import OptionError, ProcessError
-from graphattn.training.models import MODELS
-from graphattn.training.team import Team
+from graphattn.training.models.named import MODELS
+from graphattn.training.running.team import Team
 
 HOW = {
     "epochs": 3,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphattn.graphs import Hierarchy
-from graphattn.training.models import MODELS
+from graphattn.training.models.named import MODELS
 
 CLASSES = 5
 

@@ -11,13 +11,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "training")]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "training" / "running")]
 import no_device  # noqa: E402
 import test_feeding  # noqa: E402
 import torch  # noqa: E402
 
 from graphattn.backends import device  # noqa: E402
-from graphattn.training import feeding  # noqa: E402
+from graphattn.training.running import feeding  # noqa: E402
 
 #: Operations whose result has a size that the host must learn, or is a number of the host.
 WAITS = {

@@ -8,8 +8,8 @@ import pytest
 
 from graphattn.io.tables import comma_separated
 from graphattn.study.export import _escaped, _table
-from graphattn.training.loop import _write_log
 from graphattn.training.predict import _table as table_of_predictions
+from graphattn.training.running.loop import _write_log
 
 HOSTILE = ["=cmd|' /C calc'!A0.ply", "@SUM(1+1)", "+2+3", "-2+3", "\t=1", "\r=1", '=HYPERLINK("x")']
 

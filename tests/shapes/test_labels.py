@@ -174,7 +174,7 @@ def test_files_of_several_endings_have_what_all_have(tmp_path):
 
 def test_files_of_cloudcompare_need_no_options(tmp_path):
     from graphattn.training.chosen import task_of
-    from graphattn.training.default_inputs import inputs_of
+    from graphattn.training.reading.default_inputs import inputs_of
 
     for number in range(3):
         label, own = torch.tensor([2.0, 2, 5, 5, 6, 0, 2]), torch.rand(7)

@@ -13,9 +13,9 @@ from shape_folders import QUICK, measured_meshes
 
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
-from graphattn.training.charts import curves
-from graphattn.training.checkpoint import read_tensors
-from graphattn.training.loop import Schedule, Training
+from graphattn.training.pages.charts import curves
+from graphattn.training.running.checkpoint import read_tensors
+from graphattn.training.running.loop import Schedule, Training
 from graphattn.training.tasks import Classify, Regress
 
 
@@ -89,7 +89,7 @@ def test_the_epoch_with_the_best_iou_is_kept_and_not_the_one_with_the_least_loss
         return [torch.zeros(len(y), 2) for y in data.labels()], value
 
     with monkeypatch.context():
-        monkeypatch.setattr("graphattn.training.loop.answers_of", told)
+        monkeypatch.setattr("graphattn.training.running.loop.answers_of", told)
         lines = []
         with pytest.raises(StopIteration):
             ga.training.train(

@@ -133,7 +133,7 @@ def test_the_first_call_may_have_fake_tensors_or_another_default_device():
 
 
 def test_a_model_of_shapes_is_exported_for_one_of_them():
-    from graphattn.training.models import build
+    from graphattn.training.models.named import build
 
     pos = torch.rand(60, 3)
     shape = graphs.hierarchy(pos, ratio=0.25, normals=torch.nn.functional.normalize(pos, dim=1))

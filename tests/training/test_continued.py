@@ -9,7 +9,7 @@ from shape_folders import QUICK, cloud, two_classes
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
 from graphattn.training import Run
-from graphattn.training.checkpoint import load_state
+from graphattn.training.running.checkpoint import load_state
 
 
 class Leave(Exception):

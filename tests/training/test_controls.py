@@ -13,7 +13,7 @@ import graphattn as ga
 from graphattn.errors import OptionError
 from graphattn.statistics.paired import difference
 from graphattn.training.evaluation import Evaluation
-from graphattn.training.inputs import Inputs
+from graphattn.training.reading.inputs import Inputs
 from graphattn.training.run import Run
 from graphattn.training.tasks import Classify, Regress, Segment
 

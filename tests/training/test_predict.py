@@ -11,7 +11,7 @@ from shape_folders import QUICK
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
 from graphattn.training.predict import _write_rows
-from graphattn.training.scenes import Scenes
+from graphattn.training.reading.scenes import Scenes
 from graphattn.training.tasks import Regress, Segment
 
 

@@ -1,0 +1,177 @@
+"""A network and a forest on the same features: the better one answers, or both.
+
+The choice is made on the validation part alone, and is kept with the parameters. It is the forest
+unless another is better there by more than chance explains: the epoch of the network was chosen by
+that part, and of eight scans it is often one.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...graphs import Hierarchy
+from ...models import UNet
+from ...statistics.paired import limits
+from ..options import Schedule
+from ..reading.data import Prepared
+from ..running.loop import answers_of
+from ..tasks import Task
+from .forest import Forest
+
+#: Candidates, and the share that the forest has in the answers of each.
+SHARES = {"the forest": 1.0, "the mean of both": 0.5, "the network": 0.0}
+#: Runs of consecutive answers, each of which is left out once.
+_BLOCKS = 20
+
+
+class Best(nn.Module):
+    """A U-Net and a random forest; answers are those of one of them, or their mean.
+
+    Args:
+        features: Width of the points' features, which both read.
+        out_dim: Width of the answer.
+        readout: "node" or "shape".
+        trees: Of the forest.
+        options: Arguments of :class:`graphattn.models.UNet`.
+    """
+
+    share: Tensor
+    scores: Tensor
+
+    def __init__(
+        self,
+        features: int,
+        out_dim: int,
+        *,
+        readout: str = "node",
+        trees: int = 100,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.out_dim = out_dim
+        self.network = UNet(features, out_dim, readout=readout, **options)
+        self.forest = Forest(features, out_dim, readout=readout, trees=trees)
+        self.register_buffer("share", torch.zeros(()))
+        self.register_buffer("scores", torch.full((len(SHARES),), torch.nan))
+
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Logits, logarithms of probabilities, or numbers in deviations: (N, out) or (B, out)."""
+        share = float(self.share)
+        if share == 0:
+            output: Tensor = self.network(x, shape)
+            return output
+        trees: Tensor = self.forest(x, shape)
+        if share == 1:
+            return trees
+        output = self.network(x, shape)
+        if self.out_dim == 1:
+            return (1 - share) * output + share * trees
+        mean = (1 - share) * output.softmax(-1) + share * trees.softmax(-1)
+        return mean.clamp(min=1e-9).log()
+
+    def only_network(self) -> None:
+        """Answer as the network, which is in training, and undo a choice."""
+        self.share.fill_(0)
+        self.scores.fill_(torch.nan)
+
+    def choose(self, task: Task, val: Prepared, schedule: Schedule) -> None:
+        """Answer from now on as the best of the forest and those that are better than it.
+
+        A candidate is better if the 95 % interval of :func:`advantage` on some shapes with labels
+        lies above 0. Where there are no such shapes, the forest is chosen.
+        """
+        best = list(SHARES).index("the forest")
+        if len(val):
+            labels = torch.cat(val.labels())
+            predictions = [
+                self._predictions(share, task, val, schedule) for share in SHARES.values()
+            ]
+            for number, predicted in enumerate(predictions):
+                self.scores[number] = task.scores(predicted, labels)[task.metric]
+            forest = predictions[best]
+            for number, predicted in enumerate(predictions):
+                if not self.scores[number] > self.scores[best]:
+                    continue
+                if advantage(task, predicted, forest, labels)[0] > 0:
+                    best = number
+        self.share.fill_(list(SHARES.values())[best])
+
+    def _predictions(self, share: float, task: Task, val: Prepared, schedule: Schedule) -> Tensor:
+        """Predictions of a candidate for all shapes."""
+        self.share.fill_(share)
+        return task.predictions(torch.cat(answers_of(self, task, val, schedule)[0]))
+
+    def choice(self) -> dict[str, Any]:
+        """The chosen candidate, the score of each on the validation part, and the margin.
+
+        A candidate whose answers are not finite has no score.
+        """
+        shares = list(SHARES.values())
+        name = list(SHARES)[shares.index(float(self.share))]
+        scores = dict(zip(SHARES, self.scores.tolist(), strict=True))
+        scores = {key: score for key, score in scores.items() if math.isfinite(score)}
+        others = [score for key, score in scores.items() if key != name]
+        margin = None
+        if name in scores and others:
+            margin = scores[name] - max(others)
+        return {"name": name, "validation": scores, "margin": margin}
+
+
+def advantage(
+    task: Task, predictions: Tensor, others: Tensor, labels: Tensor
+) -> tuple[float, float]:
+    """Limits of the 95 % interval of how much more some predictions score than others do.
+
+    Neighbouring points of a scan are right or wrong together, so that the score is taken again
+    without each of 20 runs of consecutive answers (a block jackknife), and the t interval is that
+    of the pseudo-values.
+
+    Args:
+        task: Task with the metric of the scores.
+        predictions: (N,).
+        others: (N,), of the same shapes or points.
+        labels: (N,).
+
+    Source: Tukey 1958, "Bias and confidence in not-quite large samples"; Kunsch 1989, "The
+    jackknife and the bootstrap for general stationary observations".
+    """
+    blocks = min(_BLOCKS, len(labels))
+    if blocks < 2:
+        return -math.inf, math.inf
+    block = torch.arange(len(labels)) * blocks // len(labels)
+
+    def difference(mask: Tensor) -> float:
+        """Difference of the scores of two sets of answers, of those in the mask."""
+        pair = [
+            task.scores(answers[mask], labels[mask])[task.metric]
+            for answers in (predictions, others)
+        ]
+        return float(pair[0] - pair[1])
+
+    full_difference = difference(block >= 0)
+    without_block = [difference(block != number) for number in range(blocks)]
+    pseudo_values = [blocks * full_difference - (blocks - 1) * value for value in without_block]
+    if not all(map(math.isfinite, pseudo_values)):
+        return -math.inf, math.inf
+    return limits(pseudo_values)
+
+
+def choice_in_words(choice: dict[str, Any]) -> str:
+    """A choice in words."""
+    if not choice["validation"]:
+        return f"{choice['name']} answers, as no validation part chooses"
+    if choice["margin"] is None:
+        (score,) = choice["validation"].values()
+        return f"{choice['name']} answers, the only one with a score ({score:.3f})"
+    scores = ", ".join(f"{name} {score:.3f}" for name, score in choice["validation"].items())
+    if choice["margin"] < 0:
+        return (
+            f"{choice['name']} answers, as no score on the validation part is higher by more than "
+            f"chance explains ({scores})"
+        )
+    return (
+        f"{choice['name']} answers, by a margin of {choice['margin']:.3f} on the validation part "
+        f"({scores})"
+    )

@@ -1,0 +1,216 @@
+"""A random forest on descriptors: local covariances of points, histograms over pairs of points."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...arguments import whole
+from ...errors import need_extra
+from ...graphs import Hierarchy, knn
+
+_TREES, _MOST = 100, 60_000  # points that the trees are grown on
+_NEAREST = (10, 30, 100)
+_PAIRS, _BINS = 4096, 32  # of a shape
+_ROWS = 4096  # points that are read at once
+
+
+def local_features(pos: Tensor, normals: Tensor | None, upward: str) -> Tensor:
+    """Descriptors (N, 27) of the 10, 30 and 100 nearest points, or (N, 36) with an axis up.
+
+    For each number of neighbours the radius, the standard deviations along the principal axes,
+    linearity, planarity and scattering, the way to their mean, and its part along the normal
+    (without a sign where normals are of PCA); with an axis up ``|cos|`` of the angle to it of the
+    direction of least spread, and the heights of the point above the lowest and below the highest
+    of them.
+
+    Source: Weinmann et al. 2015, "Semantic point cloud interpretation based on optimal
+    neighborhoods", without the choice of one number.
+    """
+    widest = knn(pos, _NEAREST[-1], include_self=True, clamp=True)
+    near = widest.source.view(len(pos), -1)
+    near = near.gather(1, (pos[near] - pos[:, None]).square().sum(-1).argsort(dim=1, stable=True))
+    parts = []
+    for k in _NEAREST:
+        pieces = [
+            _descriptors(pos, normals, upward, at, near[at, :k])
+            for at in torch.arange(len(pos)).split(_ROWS)
+        ]
+        parts.append(torch.cat(pieces))
+    return torch.cat(parts, 1)
+
+
+def _descriptors(
+    pos: Tensor, normals: Tensor | None, upward: str, at: Tensor, near: Tensor
+) -> Tensor:
+    d = (pos[near] - pos[at, None]).double()
+    mean = d.mean(1)
+    spread = d - mean[:, None]
+    values, axes = torch.linalg.eigh(spread.mT @ spread / near.shape[1])
+    small, middle, large = values.clamp(min=0).sqrt().unbind(1)
+    extent = large.clamp(min=1e-30)
+    if normals is None:
+        normal = axes[:, :, 0]
+    else:
+        normal = normals[at].double()
+    radius = d.square().sum(-1).amax(1).sqrt()
+    along = (mean * normal).sum(1)
+    parts = [
+        radius,
+        small,
+        middle,
+        large,
+        (large - middle) / extent,
+        (middle - small) / extent,
+        small / extent,
+    ]
+    parts += [mean.norm(dim=1), along]
+    if upward:
+        axis = "xyz".index(upward)
+        parts += [axes[:, axis, 0].abs(), -d[:, :, axis].amin(1), d[:, :, axis].amax(1)]
+    return torch.stack(parts, 1).float()
+
+
+def shape_features(x: Tensor, pos: Tensor, normals: Tensor | None) -> Tensor:
+    """Descriptors of a shape: quantiles of point features, D2, and normal angles by distance.
+
+    Source: Osada et al. 2002, "Shape distributions", for D2.
+    """
+    draw = torch.Generator().manual_seed(0)
+    a, b = torch.randint(len(pos), (2, _PAIRS), generator=draw)
+    d = (pos[a] - pos[b]).norm(dim=1)
+    spread = d / d.mean().clamp(min=1e-30)
+    parts = [
+        torch.histc(spread, _BINS, 0, 3),
+        x.double().quantile(torch.linspace(0.1, 0.9, 5).double(), 0).flatten(),
+    ]
+    if normals is not None:
+        cosine = (normals[a] * normals[b]).sum(1).abs()
+        limits = (spread < 0.5, (spread >= 0.5) & (spread < 1), spread >= 1)
+        parts += [
+            torch.histc(cosine[part], _BINS // 4, 0, 1) / part.sum().clamp(min=1) for part in limits
+        ]
+    return torch.cat([part.float() for part in parts])
+
+
+class Forest(nn.Module):
+    """Trees of scikit-learn as tensors; its output is that of a model of the task."""
+
+    root: Tensor
+    left: Tensor
+    right: Tensor
+    feature: Tensor
+    threshold: Tensor
+    value: Tensor
+
+    def __init__(
+        self, features: int, out_dim: int, *, readout: str = "node", trees: int = _TREES
+    ) -> None:
+        super().__init__()
+        self.out_dim = out_dim
+        self.readout = readout
+        self.trees = whole(trees, "trees", 1)
+        for name in ("root", "left", "right", "feature"):
+            self.register_buffer(name, torch.zeros(0, dtype=torch.int32))
+        self.register_buffer("threshold", torch.zeros(0, dtype=torch.float64))
+        self.register_buffer("value", torch.zeros(0, out_dim))
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *rest: Any) -> None:
+        for name, buffer in self.named_buffers():  # as large as the trees are
+            if prefix + name in state:
+                setattr(self, name, buffer.new_empty(state[prefix + name].shape))
+        super()._load_from_state_dict(state, prefix, *rest)
+
+    def rows(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Descriptors of each point, or of each shape."""
+        if self.readout == "node":
+            return x
+        level = shape.levels[0]
+        if level.batch is None:
+            sizes = [len(x)]
+        else:
+            sizes = torch.bincount(level.batch).tolist()
+        if level.normals is None:
+            normals = [None] * len(sizes)
+        else:
+            normals = level.normals.split(sizes)
+        return torch.stack(
+            [
+                shape_features(*one)
+                for one in zip(x.split(sizes), level.pos.split(sizes), normals, strict=True)
+            ]
+        )
+
+    def fit(self, task: Any, batches: Any, seed: int) -> "Forest":
+        """Grow the trees on packed batches of shapes with labels."""
+        try:
+            from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+        except ModuleNotFoundError:
+            raise need_extra("scikit-learn", "train") from None
+        pairs = [(self.rows(batch.x, Hierarchy.join(batch.levels)), batch.y) for batch in batches]
+        x, y = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        if task.classes:
+            rows = (y >= 0).nonzero().flatten()
+        else:
+            rows = torch.arange(len(y))
+        if len(rows) > _MOST:
+            rows = rows[
+                torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:_MOST]
+            ]
+        if task.classes:
+            kind = RandomForestClassifier
+        else:
+            kind = RandomForestRegressor
+        if self.readout == "shape":
+            leaf = 1
+        else:
+            leaf = 3
+        options = {
+            "max_features": "sqrt" if task.classes else 1 / 3,
+            "n_jobs": torch.get_num_threads(),
+        }
+        forest = kind(self.trees, min_samples_leaf=leaf, random_state=seed, **options)
+        if task.classes:
+            target = y[rows]
+        else:
+            target = (y[rows].double() - task.mean) / task.deviation
+        forest.fit(x[rows].numpy(), target.numpy())
+        first = 0
+        parts: dict[str, list[Tensor]] = {name: [] for name, _ in self.named_buffers()}
+        if task.classes:
+            columns = torch.as_tensor(forest.classes_).long()
+        else:
+            columns = torch.zeros(1, dtype=torch.long)
+        for tree in (one.tree_ for one in forest.estimators_):
+            leaf_at = torch.from_numpy(tree.children_left) < 0
+            nodes = torch.arange(first, first + len(leaf_at))
+            for name in ("left", "right"):
+                child = torch.from_numpy(getattr(tree, f"children_{name}"))
+                parts[name].append(torch.where(leaf_at, nodes, child + first).int())
+            parts["root"].append(torch.tensor([first], dtype=torch.int32))
+            parts["feature"].append(torch.from_numpy(tree.feature).clamp(min=0).int())
+            parts["threshold"].append(torch.from_numpy(tree.threshold.copy()))
+            value = torch.zeros(len(nodes), self.out_dim)
+            value[:, columns] = torch.from_numpy(tree.value[:, 0]).float()
+            parts["value"].append(value)
+            first += len(nodes)
+        for name, several in parts.items():
+            setattr(self, name, torch.cat(several))
+        return self
+
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Logarithms of probabilities, or numbers in deviations, (N, out) or (B, out)."""
+        rows = self.rows(x, shape)
+        mean = torch.cat([self._mean(part) for part in rows.split(_ROWS)])
+        if self.out_dim > 1:
+            return mean.clamp(min=1e-9).log()
+        return mean
+
+    def _mean(self, x: Tensor) -> Tensor:
+        node = self.root.long().expand(len(x), -1)
+        while True:
+            below = x.gather(1, self.feature[node].long()).double() <= self.threshold[node]
+            after = torch.where(below, self.left[node], self.right[node]).long()
+            if torch.equal(after, node):
+                return self.value[node].mean(1)
+            node = after

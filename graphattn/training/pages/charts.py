@@ -1,0 +1,142 @@
+"""Charts of a run: its curves, and its answers beside the labels."""
+
+from typing import Any
+
+import torch
+
+from ...arguments import clipped
+from ...viz.style import FAINT, INK, empty_figure, plain, shades
+from ..tasks import Task
+
+_LETTERS = 30  # of a class beside an axis
+_TRAINED, _VALID = "#0072B2", "#D55E00"
+
+
+def curves(history: list[dict[str, Any]], task: Task) -> Any:
+    """Loss and score by epoch."""
+    figure = empty_figure(None, 9.4, 2.8)
+    losses, scores = figure.subplots(1, 2)
+    epochs = [line["epoch"] for line in history]
+    # a line of one point is not seen
+    if len(epochs) == 1:
+        dot = "o"
+    else:
+        dot = ""
+    losses.plot(
+        epochs, [line["loss"] for line in history], color=_TRAINED, marker=dot, label="training"
+    )
+    if history and "val_loss" in history[0]:
+        losses.plot(
+            epochs,
+            [line["val_loss"] for line in history],
+            color=_VALID,
+            marker=dot,
+            label="validation",
+        )
+        scores.plot(
+            epochs, [line[f"val_{task.metric}"] for line in history], color=_VALID, clip_on=False
+        )
+        best = max(n for n, line in enumerate(history) if line["best"])
+        reached = history[best][f"val_{task.metric}"]
+        scores.plot(epochs[best], reached, "o", color=_VALID, clip_on=False)
+        point = epochs[best], reached
+        scores.annotate(
+            "taken", point, (0, -14), textcoords="offset points", ha="center", fontsize=8, color=INK
+        )
+    if task.metric != "r2":
+        scores.set_ylim(top=1.0)
+    score = {"accuracy": "share of shapes right", "miou": "mean IoU", "r2": "R²"}[task.metric]
+    for axes, name in ((losses, task.loss_words), (scores, f"{score}, validation part")):
+        _plain(axes)
+        axes.set_xlabel("epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_title(name, loc="left", fontsize=9)
+    losses.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def summary(result: Any) -> Any:
+    """The confusion matrix, the IoU of each class, or predictions against truth."""
+    return {"classify": _confusion, "segment": _iou, "regress": _against}[result.task.name](result)
+
+
+def _confusion(result: Any) -> Any:
+    table = torch.tensor(result.scores["confusion"])
+    K = len(table)
+    side = min(9.4, 2.2 + 0.45 * K)
+    figure = empty_figure(None, side, side * 0.9)
+    axes = figure.subplots()
+    share = table / table.sum(1, keepdim=True).clamp(min=1)
+    axes.imshow(share.numpy(), cmap=shades("#ffffff", "#9dbbe2", "#3c6aa8"), vmin=0, vmax=1)
+    names = [plain(clipped(name, _LETTERS)) for name in result.task.classes]
+    axes.set_xticks(range(K), names, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(K), names)
+    axes.set_xlabel("prediction")
+    axes.set_ylabel("label")
+    if K <= 20:
+        for row, column in torch.nonzero(table).tolist():
+            dark = float(share[row, column]) > 0.6
+            if dark:
+                ink = "white"
+            else:
+                ink = INK
+            axes.text(
+                column,
+                row,
+                str(int(table[row, column])),
+                ha="center",
+                va="center",
+                fontsize=8,
+                color=ink,
+            )
+    axes.tick_params(length=0, labelsize=8)
+    for spine in axes.spines.values():
+        spine.set_color(FAINT)
+    return figure
+
+
+def _iou(result: Any) -> Any:
+    iou = {name: value for name, value in result.scores["iou"].items() if value is not None}
+    figure = empty_figure(None, 6.4, 0.8 + 0.3 * len(iou))
+    axes = figure.subplots()
+    names = [plain(clipped(name, _LETTERS)) for name in iou]
+    axes.barh(range(len(names)), list(iou.values()), color="#7aa5d8", height=0.6)
+    axes.set_yticks(range(len(names)), names)
+    for row, value in enumerate(iou.values()):
+        axes.text(value + 0.01, row, f"{value:.3f}", va="center", fontsize=8, color=INK)
+    axes.set_xlim(0, 1.08)
+    axes.invert_yaxis()
+    axes.set_xlabel("intersection over union")
+    _plain(axes)
+    return figure
+
+
+def _against(result: Any) -> Any:
+    prediction = torch.cat(result.answers)
+    true = torch.cat(result.labels)
+    sample = torch.linspace(0, len(true) - 1, min(len(true), 5000)).long()
+    figure = empty_figure(None, 4.6, 4.4)
+    axes = figure.subplots()
+    low = float(true.min())
+    high = float(true.max())
+    axes.plot([low, high], [low, high], color=INK, linewidth=0.8)
+    axes.scatter(
+        true[sample].numpy(),
+        prediction[sample].numpy(),
+        s=4,
+        color=_TRAINED,
+        alpha=0.35,
+        linewidths=0,
+    )
+    axes.set_xlabel("true")
+    axes.set_ylabel("predicted")
+    _plain(axes)
+    return figure
+
+
+def _plain(axes: Any) -> None:
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, labelsize=8)
+    for side in axes.spines.values():
+        side.set_visible(False)

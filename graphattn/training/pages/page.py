@@ -1,0 +1,140 @@
+"""One page of a run that needs no network: curves, errors, and coloured shapes."""
+
+import html
+import shlex
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+
+from ...graph.html import image
+from ...io.writing import save_page
+from ...viz import png
+from ..evaluation import Evaluation
+from ..models.best import choice_in_words
+from ..reading.elements import TOKEN
+from ..run import CONTROL_WORDS, Run
+from .charts import curves, summary
+from .colours import of_classes
+from .gallery import chosen, gallery, images, isolated
+from .notes import left_out, scene_of
+
+
+def save_report(path: Path, run: Run, history: list[dict[str, Any]], result: Evaluation) -> None:
+    """Write the page; without matplotlib it names the package to install in place of pictures."""
+    try:
+        import matplotlib  # noqa: F401 (an extra)
+
+        pictures = {
+            "curves": images(curves(history, run.task), 160),
+            "summary": _image(summary(result)),
+            "shapes": gallery(result, chosen(result)),
+        }
+    except ModuleNotFoundError:
+        pictures = dict.fromkeys(
+            ("curves", "summary", "shapes"), "<p>pip install 'graphattn[plot]' for pictures.</p>"
+        )
+    text = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
+    save_page(path, text.substitute({**_words(run, result), **pictures}))
+
+
+def _words(run: Run, result: Evaluation) -> dict[str, str]:
+    task = run.task
+    escape = html.escape
+    metric = {"accuracy": "of shapes right", "miou": "mean IoU", "r2": "R<sup>2</sup>"}[task.metric]
+    name = run.model
+    comparison = ""
+    if result.choice:
+        name += f": {result.choice['name']}"
+        words = escape(choice_in_words(result.choice))
+        comparison = f"<p>Of the network, the forest and both, {words}.</p>"
+    scores = f"<div><b>{_number(task.metric, result.scores)}</b>{metric}, {escape(name)}</div>"
+    for name, one in result.controls.items():
+        score = _number(task.metric, one.scores)
+        scores += f'<div class="other"><b>{score}</b>{CONTROL_WORDS[name]}</div>'
+    for name in result.controls:
+        over = result.over(name)
+        unit = f"{over.unit}; {escape(task.per_shape)}"
+        comparison += f"<p>The model scores {over.than(CONTROL_WORDS[name])} ({unit}).</p>"
+    titles = {
+        "classify": "Which class is taken for which",
+        "segment": "Classes",
+        "regress": "Predicted against true",
+    }
+    captions = {
+        (True, True): ": the truth, the prediction, and where it is wrong",
+        (True, False): ": the truth, the prediction, and what it is too large or too small by",
+        (False, True): ", in the colour of the predicted class",
+        (False, False): ", dark to bright by their predictions",
+    }
+    colours = (of_classes(torch.arange(len(task.classes))) * 255).round().int().tolist()
+    if task.readout == "node":
+        legend = ""
+    else:
+        legend = "".join(
+            f'<span><i class="swatch" style="background:rgb{tuple(colour)}"></i>{escape(name)}</span>'
+            for name, colour in zip(task.classes, colours, strict=True)
+        )
+    part = {"test": "held-out", "val": "validation", "train": "training", "all": ""}[result.part]
+    verb = {"classify": "classified", "segment": "segmented", "regress": "measured"}[task.name]
+    counted = f"{len(result.names):,} {part} shape{'s' * (len(result.names) != 1)} {verb}"
+    # other files of the kind of the run's
+    new = f"{shlex.quote(str(run.path))} NEW/*{Path(result.names[0]).suffix}"
+    return {
+        "title": escape(f"{isolated(run.folder.name)}: {counted}"),
+        "subtitle": escape(run.said),
+        "scores": scores,
+        "beside": comparison
+        + "".join(f'<p class="note">{escape(isolated(note))}</p>' for note in result.notes),
+        "wide": "1 1 100%" if task.readout == "node" else "0 1 13rem",
+        "what": titles[task.name],
+        "about": (
+            "Those with the largest error "
+            f"first{captions[task.readout == 'node', bool(task.classes)]}."
+        ),
+        "legend": legend,
+        "next": escape(f"graphattn predict {new} --out answers"),
+        "facts": "".join(
+            f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>"
+            for k, v in _facts(run, result).items()
+        ),
+    }
+
+
+def _facts(run: Run, result: Evaluation) -> dict[str, str]:
+    schedule = run.schedule
+    inputs = run.inputs
+    graphs = " ; ".join(dict.fromkeys(inputs.graph)) or "none"
+    if inputs.grid:
+        graphs += f" ; {scene_of(run)}"
+    levels = (
+        f", levels that keep {' and '.join(f'{r:g}' for r in inputs.ratio)} of the points"
+        * bool(inputs.ratio)
+    )
+    size = sum(p.numel() for p in run.new_model().parameters())
+    options = "".join(f", {name} {value}" for name, value in run.options.items())
+    return {
+        "model": f"{run.model}, {size:,} parameters{options}",
+        "reads": f"{', '.join(inputs.features)} of each {TOKEN[inputs.elements]}",
+        "not read": ", ".join(left_out(run, result.data.folder)) or "nothing else in the files",
+        "graphs": graphs + levels,
+        "trained": (
+            f"at most {schedule.epochs} epochs in batches of {schedule.points:,} points, "
+            f"seed {schedule.seed}"
+        ),
+        "changed in training": ", ".join(run.augment) or "nothing",
+        "folder": str(run.folder),
+        "torch": torch.__version__,
+    }
+
+
+def _number(metric: str, scores: dict[str, Any]) -> str:
+    if metric == "accuracy":
+        return f"{scores[metric]:.1%}"
+    return f"{scores[metric]:.3f}"
+
+
+def _image(figure: Any) -> str:
+    return image(png(figure, 160), width=round(figure.get_figwidth() * 96))

@@ -1,0 +1,284 @@
+"""Inputs of a model for a folder: those of its preset, changed by the files and by the options."""
+
+import math
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from ...arguments import one_of, positive, whole
+from ...errors import OptionError
+from ...shapes import ShapeFolder
+from ...shapes.folder import plain_name
+from ..models.named import MODELS
+from ..options import Options
+from ..tasks import Task
+from .data import OTHERS, RIGID
+from .inputs import Inputs, check_sample
+from .scenes import AXES, CELLS, MANY, grid_of
+
+_SAMPLE = 512  # points drawn of a shape that has one answer
+_COARSEST = 500  # vertices of the coarsest level of a mesh, which all read each other
+_LEVELS = (2.0, 4.0, 8.0)  # sides of cells of a scene's levels, in those that it is thinned to
+_NEAR = "knn(..., 12, include_self=True, clamp=True)"
+_UNET_OF_SCENES = {
+    "widths": [32, 32, 64, 64],
+    "depths": [1, 1, 1, 1],
+    "edges": ["offset", "distance", "alignment"],
+}
+#: Properties of points that are read where files have them.
+_READ = ("color", "intensity", "return_number", "number_of_returns")
+#: Models that read what a forest reads of scenes.
+_NETWORKS = ("unet", "best")
+#: Relative signals, and the properties of files that they are made of.
+_SIGNALS = {"color": "color", "normals": "normal"}
+
+
+def inputs_of(
+    model: str,
+    task: Task,
+    shapes: ShapeFolder,
+    numbers: list[int],
+    options: Options,
+    elements: str = "",
+) -> Inputs:
+    """Inputs of a model.
+
+    Args:
+        model: Its name.
+        task: Its task.
+        shapes: The folder.
+        numbers: Shapes of the part to train, which cells of scenes are chosen by.
+        options: Options of the training.
+        elements: "faces" or "edges" where these are the tokens of a mesh, else "".
+    """
+    inputs = _of_preset(model, task, shapes, elements)
+    inputs = _of_files(inputs, model, task, shapes, options, elements)
+    inputs = scene_of(inputs, model, task, shapes, numbers, options)
+    if options.features is not None:
+        inputs = replace(inputs, features=tuple(options.features))
+    if options.graph is not None:
+        inputs = replace(inputs, graph=_graphs(options.graph, model, len(inputs.graph)))
+    return inputs
+
+
+def _of_preset(model: str, task: Task, shapes: ShapeFolder, elements: str) -> Inputs:
+    preset = MODELS[model]
+    if task.readout == "shape":
+        inputs = preset.of_shape
+    else:
+        inputs = preset.of_nodes
+    if model == "mesh-unet":
+        inputs = _coarsened(inputs, float(shapes.sizes.double().mean()))
+    if elements:
+        inputs = _of_elements(inputs, elements, model)
+    return inputs
+
+
+def _coarsened(inputs: Inputs, size: float) -> Inputs:
+    """Inputs with as many levels as leave some 500 vertices of a mesh of that size."""
+    steps = max(1, math.ceil(math.log(size / _COARSEST, 8)))
+    finest, coarsest = inputs.graph
+    return replace(
+        inputs, ratio=inputs.ratio * steps, graph=(finest, *[_NEAR] * (steps - 1), coarsest)
+    )
+
+
+def _of_elements(inputs: Inputs, elements: str, model: str) -> Inputs:
+    """Inputs of faces or edges in the place of vertices."""
+    if model == "perceptron":
+        return replace(inputs, elements=elements)
+    if model != "mesh":
+        raise OptionError(f"elements={elements!r} is for model='mesh', got model={model!r}")
+    return replace(
+        inputs,
+        elements=elements,
+        features=("element",),
+        graph=(f"mesh_{elements}(..., self_loops=True)",),
+    )
+
+
+def _of_files(
+    inputs: Inputs, model: str, task: Task, shapes: ShapeFolder, options: Options, elements: str
+) -> Inputs:
+    """Inputs with what the files have: colours, intensity, normals, faces, a size."""
+    shape = shapes[0]
+    signals: tuple[str, ...] = ()
+    if MODELS[model].signals:
+        signals = tuple(word for word, name in _SIGNALS.items() if name in shape)
+    features = inputs.features
+    if not elements:
+        # in the order of the file; PyG's keys() has none
+        names = [name for name, _ in shape.items()]
+        features += tuple(n for n in names if plain_name(n) in _READ)
+    normals = inputs.normals
+    if "normals" in signals:
+        normals = "normal"
+    if normals == "faces" and "face" not in shape:
+        raise OptionError(
+            f"model={model!r} needs meshes with faces, got {shapes.name(0)} without; take another "
+            "model"
+        )
+    sample = _sample(options, task, normals, elements)
+    if sample and normals == "pca" and "face" in shape:
+        normals = "faces"
+    scale = 0.0
+    if task.name == "regress":  # numbers may depend on the size of a shape
+        scale = _radius(shapes)
+    return replace(
+        inputs, features=features, signals=signals, normals=normals, sample=sample, scale=scale
+    )
+
+
+def _sample(options: Options, task: Task, normals: str, elements: str) -> int:
+    """Points drawn of each shape; 0 for all."""
+    if options.sample is not None:
+        sample = whole(options.sample, "sample", 0)
+        if not elements:
+            check_sample(sample, task.readout)
+        return sample
+    reads_faces = normals == "faces" or elements
+    if reads_faces or task.readout == "node":
+        return 0
+    return _SAMPLE
+
+
+def _radius(shapes: ShapeFolder) -> float:
+    """Median radius of some 100 shapes; 1 if it is 0."""
+    radii = []
+    for number in range(0, len(shapes), max(1, len(shapes) // 100)):
+        pos = shapes[number].pos
+        radii.append(float((pos - pos.mean(0)).norm(dim=1).max()))
+    return float(median(radii)) or 1.0
+
+
+def _graphs(text: str, model: str, levels: int) -> tuple[str, ...]:
+    """Recipes of the levels: one for all of them, or one for each with ``;`` between them."""
+    if not levels:
+        raise OptionError(
+            f"graph is for a model that reads the edges of recipes, got model={model!r}"
+        )
+    recipes = tuple(part.strip() for part in text.split(";"))
+    if len(recipes) not in (1, levels):
+        raise OptionError(
+            f"graph must name one recipe, or one for each of {levels} levels, got {len(recipes)}"
+        )
+    if len(recipes) == 1:
+        return recipes * levels
+    return recipes
+
+
+def scene_of(
+    inputs: Inputs,
+    model: str,
+    task: Task,
+    shapes: ShapeFolder,
+    numbers: list[int],
+    options: Options,
+) -> Inputs:
+    """Inputs of scenes, with an axis up, cells and blocks; of other shapes with the axis alone."""
+    is_cloud = task.name == "segment" and "face" not in shapes[0]
+    upward = _upward(options, is_cloud and _are_scenes(shapes))
+    side = 0.0
+    if is_cloud:
+        side = _side_of_cells(options, upward, shapes, numbers)
+    elif options.grid or options.block:
+        raise OptionError(
+            f"grid and block are for clouds whose points have classes, got a task to {task.name}"
+        )
+    inputs = replace(inputs, upward=upward)
+    if not side:
+        if options.block:
+            raise OptionError(
+                f"block requires clouds that are thinned to a grid, got block={options.block} and "
+                "grid=0; give grid, the side of a cell"
+            )
+        return inputs
+    inputs = replace(inputs, grid=side, block=_side_of_blocks(options, side))
+    if model == "perceptron":
+        return inputs
+    return _of_cells(inputs, model)
+
+
+def _are_scenes(clouds: ShapeFolder) -> bool:
+    """True of clouds that are surveyed, or large."""
+    return clouds.surveyed or float(clouds.sizes.double().mean()) >= MANY
+
+
+def _upward(options: Options, are_scenes: bool) -> str:
+    """Axis that points up; "" for none."""
+    up = options.up
+    if up is None:
+        up = "none"
+        if are_scenes or options.grid:
+            up = "z"
+    if one_of(up, "up", (*AXES, "none")) == "none":
+        return ""
+    return up
+
+
+def _side_of_cells(options: Options, upward: str, shapes: ShapeFolder, numbers: list[int]) -> float:
+    """Side of the cells that clouds are thinned to; 0 if they are not."""
+    if options.grid == 0:
+        return 0.0
+    if options.grid is not None:
+        return positive(options.grid, "grid")
+    if upward:
+        return grid_of(shapes, numbers)
+    return 0.0
+
+
+def _side_of_blocks(options: Options, side: float) -> float:
+    """Side of the blocks that scenes are cut into; 0 if each scan decides."""
+    if options.block is not None:
+        return float(options.block)
+    if options.shard:
+        return CELLS * side  # a block is a whole scan
+    return 0.0
+
+
+def _of_cells(inputs: Inputs, model: str) -> Inputs:
+    """Inputs in units of the cells that a scene is thinned to."""
+    features = inputs.features
+    if model in _NETWORKS:
+        usual = MODELS["best"].of_nodes.features
+        features = ("local", *(word for word in features if word not in usual))
+        graph = (_NEAR,) * (len(_LEVELS) + 1)
+        inputs = replace(inputs, scale=inputs.grid, ratio=(), cell=_LEVELS, graph=graph)
+    elif inputs.cell:
+        cell = tuple(10 * side for side in inputs.cell)
+        inputs = replace(inputs, scale=inputs.grid, cell=cell)
+    if inputs.upward and features[0] == "local":  # in the order of a control, whose trees are equal
+        features = ("local", "above_ground", *features[1:])
+    elif inputs.upward:
+        features = ("above_ground", *features)
+    return replace(inputs, features=features)
+
+
+def options_of(model: str, inputs: Inputs) -> dict[str, Any]:
+    """Arguments of a model that its inputs determine."""
+    options: dict[str, Any] = {}
+    if model == "mesh-unet":
+        levels = len(inputs.graph)
+        options = {"widths": [32] * levels, "depths": [1] * (levels - 1) + [2]}
+    elif model in _NETWORKS and inputs.grid:
+        options = dict(_UNET_OF_SCENES)
+    if inputs.signals:
+        options["signals"] = 3 * len(inputs.signals)
+    return options
+
+
+def augment_of(model: str, inputs: Inputs, options: Options) -> tuple[str, ...]:
+    """Changes of a shape in training; scenes are also turned about the axis up and mirrored."""
+    if options.augment is None:
+        words = MODELS[model].augment
+        if inputs.grid:
+            words += tuple(word for word in RIGID if word not in words)
+        return words
+    words = tuple(options.augment)
+    for word in words:
+        one_of(word, "augment", (*RIGID, *OTHERS))
+    if "drop" in words and inputs.elements:
+        raise OptionError(
+            f"augment must leave faces and edges where they have labels, got {', '.join(words)}"
+        )
+    return words

@@ -1,0 +1,355 @@
+"""Inputs of a model: features of points, and levels with graphs; positions centred and scaled."""
+
+import ast
+import math
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+from zlib import crc32
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ...arguments import number, one_of, positive, whole
+from ...errors import LoaderError, OptionError
+from ...graph import AttentionGraph, Pattern
+from ...graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
+from ...graphs.expression import from_expression
+from ...graphs.points.hierarchy import Level
+from ...nn import local_pca, mesh_elements, mesh_normals
+from ...pyg import Data
+from ...shapes.folder import plain_name
+from ...shapes.shape import LATTICE
+from ..models.forest import local_features
+from .levels import redrawn, with_cells
+from .placing import placed, sampled
+
+_FINE, _COARSE = 10, 20  # neighbours that normals and spreads are made of
+NORMALS = ("none", "pca", "faces", "normal")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    r"""The features and graphs of a shape that a model reads.
+
+    ==================  ====  ==========================================================================================
+    ``"constant"``      1     1
+    ``"position"``      3     from the mean of the points
+    ``"distance"``      1     of the point from that mean
+    ``"outward"``       1     :math:`|\cos|` of the angle between that direction and the normal
+    ``"spread"``        6     standard deviations of the 20 and of the 10 nearest points along their principal axes
+    ``"normals"``       3     unit normals
+    ``"local"``         27    covariances of the 10, 30 and 100 nearest points: :mod:`graphattn.training.models.forest`;
+                              36 with an axis up
+    ``"above_ground"``  1     height above the local ground along ``upward``, of a scan that is thinned by ``grid``
+    ``"upright"``       2     :math:`|\cos|` of ``upward``'s angles to the normals of the 20 and the 10 nearest points
+    ``"element"``       4, 5  of a face its area and angles, of an edge its dihedral angle, the angles that see it, and
+                              ratios: :func:`graphattn.nn.mesh_elements`
+    a property          any   of the files, by its name: ``"color"``
+    ==================  ====  ==========================================================================================
+
+    All but positions, normals and properties stay the same when a shape is turned.
+
+    Args:
+        features: Words of the table.
+        normals: "pca" (of 20 neighbours, without a sign), "faces" (of vertices, or of the faces
+            that points are drawn on), "normal" (the file's), or "none".
+        scale: Divisor of positions, in their own units; 0 is each shape's own radius.
+        sample: Points that are drawn of each shape, on its faces if it has some; 0 takes the points
+            as they are.
+        ratio: Of the levels, as in :func:`graphattn.graphs.hierarchy`.
+        cell: Of the levels instead, likewise.
+        patch: Points of a patch along curves: the levels are then the points and, of cells of these
+            sides, those of :func:`graphattn.graphs.serialized_hierarchy`, without recipes.
+        graph: Recipes as expressions, one for each level, or several for its layers in turn, with
+            commas between them; none for a model without edges.
+        down: Of a coarser level's points from the finer ones.
+        up: Of a finer level's points from the coarser ones.
+        elements: What a token of a mesh is: "faces" or "edges"; "" is a point or a vertex.
+        signals: What levels carry for relative signals: "color" and "normals", from -1 to 1.
+        redrawn: Seed of random graphs with the same in-degrees in the place of all of these, drawn
+            for each shape; ``None`` keeps them.
+        upward: "x", "y" or "z", the axis that points up; "" is none. Shapes are then turned about
+            it alone in training.
+        grid: Side of the cells that scans are thinned to, a point for each, in their own units; 0
+            for none.
+        block: Side of the blocks that they are cut into, likewise; 0 is that of some 8,192 points,
+            for large scans.
+    """
+
+    features: tuple[str, ...]
+    normals: str = "none"
+    scale: float = 0.0
+    sample: int = 0
+    ratio: tuple[float, ...] = ()
+    cell: tuple[float, ...] = ()
+    patch: int = 0
+    graph: tuple[str, ...] = ()
+    down: str = "knn(..., 16, clamp=True)"
+    up: str = "knn(..., 4, clamp=True)"
+    elements: str = ""
+    signals: tuple[str, ...] = ()
+    redrawn: int | None = None
+    upward: str = ""
+    grid: float = 0.0
+    block: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.features:
+            raise OptionError("features must name at least one, such as position, got none")
+        one_of(self.normals, "normals", NORMALS)
+        number(self.scale, "scale", "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        one_of(self.upward, "upward", ("", "x", "y", "z"))
+        for name in ("grid", "block"):
+            number(getattr(self, name), name, "a finite number >= 0", lambda x: 0 <= x < math.inf)
+        if self.block and not self.block >= 4 * self.grid > 0:
+            raise OptionError(
+                f"block must be 4 cells of the grid or more, got {self.block} and grid={self.grid}"
+            )
+        reads_points = not (self.sample or self.elements)
+        if self.grid and not reads_points:
+            raise OptionError(
+                "grid is for points that have labels each, without sample and elements"
+            )
+        if whole(self.sample, "sample", 0) == 1:
+            raise OptionError("sample must be 0 for all points, or at least 2, got 1")
+        for ratio in self.ratio:
+            number(ratio, "ratio", "a number in (0, 1]", lambda x: 0 < x <= 1)
+        for side in self.cell:
+            positive(side, "cell")
+        if whole(self.patch, "patch", 0) and not self.cell:
+            raise OptionError("patch needs the sides of cells, got cell=()")
+        one_of(self.elements, "elements", ("", "faces", "edges"))
+        if self.sample and self.elements:
+            raise OptionError(f"sample must be 0 where a token is no point, got {self.sample}")
+        for word in self.signals:
+            one_of(word, "signals", ("color", "normals"))
+        if self.redrawn is not None:
+            whole(self.redrawn, "redrawn", 0)
+
+    def __call__(self, shape: Any, name: str) -> Data:
+        """The shape as the model reads it: ``x`` (N, F), ``levels``, ``y``.
+
+        Errors call it ``name``.
+        """
+        if self.graph:
+            _ = self._recipe  # an expression that is wrong is no fault of the file
+        try:
+            return self._data(shape, name)
+        except LoaderError:
+            raise
+        except ValueError as error:  # of builders, and of what is missing
+            raise LoaderError(f"{name}: {error}") from error
+
+    def _data(self, shape: Any, name: str) -> Data:
+        if self.normals == "faces" and "face" not in shape:
+            raise LoaderError(
+                f"{name}: expected a mesh with faces, got points alone. Try: a model of points."
+            )
+        if bool(shape.get("pbc", torch.zeros(3)).any()):
+            raise LoaderError(
+                f"{name}: expected a shape that does not repeat, got pbc. Try: a model of your own "
+                "on ga.graphs.radius(pos, r, cell=cell), or set pbc to False."
+            )
+        if self.sample:
+            shape = sampled(shape, self.sample)
+        pos = placed(shape.pos, self.scale, name)
+        faces: Any = shape.face.T if "face" in shape else None
+        if faces is None and self.elements:
+            raise LoaderError(
+                f"{name}: expected a mesh with faces, got points alone. Try: a model of points."
+            )
+        element = None
+        normals = None
+        if self.elements:
+            element, tokens = mesh_elements(pos, faces, self.elements)
+            pos = tokens.levels[0].pos
+            normals = tokens.levels[0].normals
+        local = [_pca(pos, k) for k in (_COARSE, _FINE) if self._is_local]
+        if normals is None:
+            normals = self._normals(shape, pos, local, name)
+        computed = {"element": element, "normals": normals}
+        parts = [self._feature(word, shape, pos, computed, local, name) for word in self.features]
+        if self.patch:
+            levels = with_cells(pos, self.cell, self.patch)
+        elif not self.graph:
+            levels = Hierarchy((Level(pos, None, (), normals=normals),))
+        else:
+            levels = self._recipe(pos, faces=faces, normals=normals)
+        if self.signals:
+            carried: dict[str, Any] = {
+                "color": lambda: 2 * _property(shape, "color", len(pos), name, 3) - 1,
+                "normals": lambda: normals,
+            }
+            levels = levels.with_signals(torch.cat([carried[word]() for word in self.signals], 1))
+        if self.redrawn is not None:
+            levels = redrawn(levels, crc32(os.fsencode(name), self.redrawn))
+        widths = tuple(part.shape[1] for part in parts)
+        return Data(
+            x=torch.cat(parts, 1),
+            y=shape.get("y"),
+            levels=levels,
+            num_nodes=len(pos),
+            widths=widths,
+        )
+
+    @cached_property
+    def _recipe(self) -> HierarchyRecipe:
+        graphs: list[Any] = [tuple(map(_recipe, _parts(text))) for text in self.graph]
+        down = _recipe(self.down)
+        up = _recipe(self.up)
+        recipe: HierarchyRecipe = hierarchy(
+            ..., ratio=self.ratio or None, cell=self.cell or None, graph=graphs, down=down, up=up
+        )
+        return recipe
+
+    @property
+    def _is_local(self) -> bool:
+        if self.normals == "pca":
+            return True
+        return not {"spread", "upright"}.isdisjoint(self.features)
+
+    def _normals(
+        self, shape: Any, pos: Tensor, local: list[tuple[Tensor, Tensor]], name: str
+    ) -> Tensor | None:
+        if self.normals == "none":
+            return None
+        if self.normals == "pca":
+            return local[0][0]
+        if self.normals == "faces":
+            if "face" in shape:
+                return mesh_normals(pos, shape.face.T)
+            return shape.face_normal
+        return normalize(_property(shape, "normal", len(pos), name, 3), dim=1)
+
+    def _feature(
+        self,
+        word: str,
+        shape: Any,
+        pos: Tensor,
+        computed: dict[str, Tensor | None],
+        local: list[tuple[Tensor, Tensor]],
+        name: str,
+    ) -> Tensor:
+        element = computed["element"]
+        normals = computed["normals"]
+        if word == "element" and element is not None:
+            return element
+        if word == "constant":
+            return torch.ones(len(pos), 1)
+        if word == "position":
+            return pos
+        if word == "distance":
+            return pos.norm(dim=1, keepdim=True)
+        if word == "spread":
+            return torch.cat([spread for _, spread in local], 1)
+        if word == "local":
+            return local_features(pos, None if self.normals == "pca" else normals, self.upward)
+        if word == "upright" and self.upward:
+            return torch.stack(
+                [normal[:, "xyz".index(self.upward)].abs() for normal, _ in local], 1
+            )
+        if word in ("outward", "normals"):
+            if normals is None:
+                ways = "give normals='pca', or features='normal' for those of the file"
+                raise OptionError(f"features={word!r} needs normals, got none; {ways}")
+            along = (normalize(pos, dim=1) * normals).sum(1, keepdim=True).abs()
+            if word == "normals":
+                return normals
+            return along
+        return _property(shape, word, len(pos), name)
+
+    def turned(self, data: Data, matrix: Tensor) -> Data:
+        """The shape rotated or mirrored by a matrix (3, 3), with the same graphs."""
+        matrix = matrix.float()
+
+        def moved(x: Tensor | None) -> Any:
+            if x is None:
+                return None
+            return x @ matrix.T
+
+        def signals(x: Tensor | None) -> Any:
+            if x is None or "normals" not in self.signals:
+                return x
+            at = 3 * self.signals.index("normals")
+            return torch.cat((x[:, :at], moved(x[:, at : at + 3]), x[:, at + 3 :]), 1)
+
+        levels = [
+            replace(n, pos=moved(n.pos), normals=moved(n.normals), signals=signals(n.signals))
+            for n in data.levels.levels
+        ]
+        x = data.x.clone()
+        first = 0
+        for word, width in zip(self.features, data.widths, strict=True):
+            if word in ("position", "normals"):
+                x[:, first : first + width] = moved(x[:, first : first + width])
+            first += width
+        return Data(
+            x=x, y=data.y, levels=Hierarchy(tuple(levels)), num_nodes=len(x), widths=data.widths
+        )
+
+
+def _parts(text: str) -> list[str]:
+    """Expressions with commas between them."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return [text]  # which from_expression refuses
+    if isinstance(node, ast.Tuple):
+        return [ast.unparse(part) for part in node.elts]
+    return [text]
+
+
+def check_sample(sample: int, readout: str) -> None:
+    """Refuse to draw points of shapes whose points have labels."""
+    if sample and readout == "node":
+        raise OptionError(f"sample must be 0 where each point has a label, got {sample}")
+
+
+def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
+    """The tensors of a shape that have so many rows, by name."""
+    tensors = {name: x for name, x in shape.items() if torch.is_tensor(x) and name not in LATTICE}
+    return {name: x for name, x in tensors.items() if x.shape[:1] == (size,)}
+
+
+def _property(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:
+    """A property of the file for each point, (N, k), or its first ``width`` columns.
+
+    CloudCompare's name of it is read, too.
+    """
+    rows = rows_of(shape, size)
+    values = rows.get(
+        word, next((x for key, x in rows.items() if plain_name(key) == plain_name(word)), None)
+    )
+    if values is None:
+        properties = ", ".join(key for key in rows if key != "pos") or "none"
+        got = f"none; its properties: {properties}"
+        raise LoaderError(
+            f"{name}: expected the property {word} of each point, got {got}. Try: other features."
+        )
+    values = values.float().reshape(size, -1)[:, :width]
+    if width not in (None, values.shape[1]):
+        raise LoaderError(
+            f"{name}: expected {word} (N, {width}), got (N, {values.shape[1]}). Try: another model."
+        )
+    if not torch.isfinite(values).all():
+        raise LoaderError(
+            f"{name}: expected finite {word}, got NaN or infinity. Try: repair it, or other "
+            "features."
+        )
+    return values
+
+
+def _recipe(text: str) -> Pattern:
+    pattern = from_expression(text)
+    if isinstance(pattern, AttentionGraph):
+        raise OptionError(
+            f"graph must be open in its positions, such as 'knn(..., 16)', got {text!r}"
+        )
+    return pattern
+
+
+def _pca(pos: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    return local_pca(knn(pos, k, include_self=True, clamp=True), pos)

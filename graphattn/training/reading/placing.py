@@ -1,0 +1,85 @@
+"""Shapes before they are read: a part of their points, centred and scaled."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import LoaderError
+from ...shapes import Shape
+from ...shapes.seeded import seeded
+
+
+def placed(pos: Tensor, scale: float, name: str) -> Tensor:
+    """Positions from their mean in units of ``scale``, or of the largest distance from it."""
+    if not len(pos):
+        raise LoaderError(f"{name}: expected points, got none. Try: leave the file out.")
+    if pos.shape[1:] != (3,):
+        raise LoaderError(
+            f"{name}: expected positions (N, 3), got {tuple(pos.shape)}. Try: a third coordinate "
+            "of 0."
+        )
+    if not torch.isfinite(pos).all():
+        raise LoaderError(
+            f"{name}: expected finite positions, got NaN or infinity. Try: repair it."
+        )
+    pos = pos.double() - pos.double().mean(0)
+    radius = float(pos.norm(dim=1).max())
+    if not radius > 1e-12:
+        if len(pos) == 1:
+            got = "one point"
+        else:
+            got = f"{len(pos)} points at one place"
+        raise LoaderError(
+            f"{name}: expected points at different places, got {got}. Try: leave the file out."
+        )
+    return (pos / (scale or radius)).float()
+
+
+def sampled(shape: Any, size: int) -> Any:
+    """The same ``size`` points each time: on faces, with ``face_normal``, or some of a cloud."""
+    num_points = len(shape.pos)
+    points = dict(shape.items())
+    floats = {
+        name: x
+        for name, x in points.items()
+        if torch.is_tensor(x) and len(x) == num_points and x.is_floating_point()
+    }
+    with seeded(0):
+        if "face" in shape:
+            corners, share, normal = _on_faces(shape.pos.float(), shape.face, size)
+            if len(share):
+                interpolated = {
+                    name: torch.einsum("nk,nk...->n...", share, x[corners].float())
+                    for name, x in floats.items()
+                }
+                return Shape({"y": shape.get("y"), "face_normal": normal} | interpolated)
+        if num_points <= size:
+            return shape
+        keep = torch.randperm(num_points)[:size].sort().values
+    rows = {
+        name: value[keep]
+        for name, value in points.items()
+        if torch.is_tensor(value) and len(value) == num_points
+    }
+    return Shape(points | rows)
+
+
+def _on_faces(pos: Tensor, face: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Points drawn by area: corners of their faces, barycentric shares, normals, (size, 3).
+
+    There are none on faces without area.
+    """
+    a, b, c = pos[face]
+    across = torch.linalg.cross(b - a, c - a)
+    area = across.norm(dim=1)
+    if not (len(area) and torch.isfinite(area).all() and area.any()):
+        return face.new_zeros(0, 3), pos.new_zeros(0, 3), pos.new_zeros(0, 3)
+    u, v = torch.rand(2, size)
+    u, v = torch.where(u + v > 1, torch.stack((1 - u, 1 - v)), torch.stack((u, v)))
+    face_ids = torch.multinomial(area, size, replacement=True)
+    return (
+        face[:, face_ids].T,
+        torch.stack((1 - u - v, u, v), 1),
+        across[face_ids] / area[face_ids, None],
+    )

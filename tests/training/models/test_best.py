@@ -1,0 +1,220 @@
+"""The model "best": a network and a forest, of which the validation part chooses."""
+
+import json
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn.graphs import Hierarchy
+from graphattn.graphs.points.hierarchy import Level
+from graphattn.shapes import Shape
+from graphattn.statistics.paired import limits
+from graphattn.training import Run
+from graphattn.training.models.best import SHARES, Best, advantage, choice_in_words
+from graphattn.training.tasks import TASKS
+
+HOW = {"model": "best", "epochs": 1, "model_options": {"widths": [8] * 4, "trees": 5}}
+
+
+def roofs(folder, many=5, size=300):
+    """Scans of which points above 3 are roofs."""
+    folder.mkdir()
+    draw = torch.Generator().manual_seed(3)
+    for number in range(many):
+        pos = torch.rand(size, 3, generator=draw) * torch.tensor([17.0, 17, 0.2])
+        roof = (pos[:, :2] - 8).abs().amax(1) < 3
+        pos[:, 2] += 4 * roof
+        ga.save(Shape(pos=pos, label=roof.int()), folder / f"{number}.ply")
+    return folder
+
+
+class Answers(torch.nn.Module):
+    """A member of a Best with a fixed output."""
+
+    def __init__(self, output):
+        super().__init__()
+        self.output = output
+
+    def forward(self, x, shape):
+        return self.output
+
+
+class Labelled:
+    """A validation part of one shape with labels, in the place of Prepared."""
+
+    def __init__(self, y):
+        self.y = y
+
+    def __len__(self):
+        return len(self.y)
+
+    def labels(self):
+        return [self.y]
+
+
+def planted(network, forest):
+    model = Best(3, 2, widths=(8, 8), trees=1)
+    model.network = Answers(network)
+    model.forest = Answers(forest)
+    return model
+
+
+def test_answers_are_those_of_the_share():
+    network, forest = torch.randn(5, 2), torch.randn(5, 2).log_softmax(-1)
+    model = planted(network, forest)
+    x, shape = torch.zeros(5, 3), Hierarchy((Level(torch.zeros(5, 3), None, ()),))
+    assert torch.equal(model(x, shape), network)
+    model.share.fill_(1)
+    assert torch.equal(model(x, shape), forest)
+    model.share.fill_(0.5)
+    mean = (network.softmax(-1) + forest.softmax(-1)) / 2
+    torch.testing.assert_close(model(x, shape).softmax(-1), mean)
+
+
+def candidates(monkeypatch, y, wrong):
+    """A Best whose candidates err on the points that ``wrong`` lists, after its choice."""
+    right = torch.nn.functional.one_hot(y, 2).double()
+    names = {share: name for name, share in SHARES.items()}
+
+    def answers(model, task, val, schedule):
+        output = right.clone()
+        points = wrong[names[float(model.share)]]
+        output[points] = output[points].flip(1)
+        return [output], 0.0
+
+    monkeypatch.setattr("graphattn.training.models.best.answers_of", answers)
+    model = Best(3, 2, widths=(8, 8))
+    model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(y), None)
+    return model.choice()
+
+
+@pytest.mark.parametrize("chosen", SHARES)
+def test_the_candidate_with_the_best_score_is_chosen_with_its_margin(chosen, monkeypatch):
+    y = torch.arange(200) % 2
+    third = list(range(0, 200, 3))
+    wrong = dict.fromkeys(SHARES, third) | {chosen: []}
+    choice = candidates(monkeypatch, y, wrong)
+    assert choice["name"] == chosen
+    assert choice["validation"][chosen] == 1
+    assert choice["margin"] == pytest.approx(1 - 133 / 267, abs=0.01)
+    assert choice_in_words(choice).startswith(f"{chosen} answers, by a margin of 0.50")
+
+
+def test_a_candidate_that_is_better_by_chance_leaves_the_answer_to_the_forest(monkeypatch):
+    """It is better in one corner of the only scan: there neighbours are right together."""
+    y = torch.arange(200) % 2
+    wrong = {"the forest": list(range(10)), "the mean of both": [], "the network": [50, 150]}
+    choice = candidates(monkeypatch, y, wrong)
+    assert choice["name"] == "the forest"
+    assert choice["margin"] < 0
+    assert "as no score on the validation part is higher by more than chance" in choice_in_words(
+        choice
+    )
+    spread = wrong | {"the forest": list(range(0, 200, 20))}
+    assert candidates(monkeypatch, y, spread)["name"] == "the mean of both"
+
+
+def test_the_interval_of_an_advantage_is_the_t_interval_where_answers_are_few():
+    """Of shares of at most 20 answers a jackknife without one at a time is the paired t interval."""
+    task = TASKS["classify"]("shape", ("a", "b"))
+    labels = torch.zeros(18, dtype=torch.int64)
+    ours = torch.tensor([0] * 15 + [1] * 3)
+    others = torch.tensor([1] * 7 + [0] * 11)
+    seen = advantage(task, ours, others, labels)
+    assert seen == pytest.approx(limits(((others - ours).double()).tolist()))
+    assert advantage(task, ours[:1], others[:1], labels[:1]) == (-torch.inf, torch.inf)
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, -torch.inf])
+def test_a_network_that_diverged_leaves_the_answer_to_the_forest(wrong):
+    model = Best(3, 2, widths=(8, 8))
+    model.scores.copy_(torch.tensor([0.25, wrong, wrong]))
+    model.share.fill_(1)
+    choice = model.choice()
+    assert choice == {"name": "the forest", "validation": {"the forest": 0.25}, "margin": None}
+    assert choice_in_words(choice) == "the forest answers, the only one with a score (0.250)"
+
+
+def test_a_network_without_finite_answers_is_never_chosen(monkeypatch):
+    y = torch.tensor([0.0, 1.0, 3.0])
+
+    def answers(model, task, val, schedule):
+        return [y[:, None] * {0.5: torch.nan, 0.0: torch.nan, 1.0: 0.5}[float(model.share)]], 0.0
+
+    monkeypatch.setattr("graphattn.training.models.best.answers_of", answers)
+    model = Best(3, 1, widths=(8, 8))
+    model.choose(TASKS["regress"]("node"), Labelled(y[:, None]), None)
+    assert model.choice()["name"] == "the forest"
+
+
+def test_without_a_validation_part_the_forest_answers():
+    model = Best(3, 2, widths=(8, 8))
+    model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(torch.zeros(0)), None)
+    assert float(model.share) == 1
+    assert choice_in_words(model.choice()) == "the forest answers, as no validation part chooses"
+
+
+def test_of_candidates_with_one_score_the_forest_is_chosen(monkeypatch):
+    y = torch.tensor([0, 0, 1, 1])
+    right = torch.nn.functional.one_hot(y, 2).double()
+    monkeypatch.setattr("graphattn.training.models.best.answers_of", lambda *_: ([right], 0.0))
+    model = Best(3, 2, widths=(8, 8))
+    model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(y), None)
+    assert model.choice()["name"] == "the forest"
+
+
+@pytest.mark.slow
+def test_a_run_says_what_answers_and_is_read_again(tmp_path):
+    texts = []
+    folder = roofs(tmp_path / "scans")
+    result = ga.training.train(
+        folder,
+        tmp_path / "run",
+        grid=1.0,
+        control=("forest",),
+        tell=lambda progress: texts.append(progress.words),
+        model="best",
+        epochs=1,
+        model_options={"widths": [8] * 4},
+    )
+    line = choice_in_words(result.choice)
+    assert line in "\n".join(texts)
+    assert line in str(result)
+    assert line in (tmp_path / "run" / "report.html").read_text()
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["choice"] == result.choice
+    run = Run.load(tmp_path / "run")
+    model = run.trained_model()
+    assert model.choice() == result.choice
+    # both read what the control reads, and its trees are as many
+    control = Run.load(tmp_path / "run" / "forest")
+    assert control.inputs.features == run.inputs.features
+    trees = control.trained_model()
+    assert torch.equal(model.forest.threshold, trees.threshold)
+    assert torch.equal(model.forest.value, trees.value)
+    again = ga.training.evaluate(tmp_path / "run")
+    assert (again.scores, again.choice) == (result.scores, result.choice)
+    (line,) = ga.training.predict(tmp_path / "run", [folder / "1.ply"], tmp_path / "out")
+    assert line["points"] == 300
+
+
+@pytest.mark.parametrize("task", ["classify", "regress"])
+def test_shapes_have_a_best_model_too(task, tmp_path, no_page):
+    draw = torch.Generator().manual_seed(5)
+    names = []
+    for number in range(12):
+        high = 0.1 + 2 * (number % 2)
+        pos = torch.rand(40, 3, generator=draw) * torch.tensor([1.0, 1.0, high])
+        name = f"{'flat' if high < 1 else 'tall'}/{number}.ply"
+        (tmp_path / "shapes" / name).parent.mkdir(parents=True, exist_ok=True)
+        ga.save(Shape(pos=pos), tmp_path / "shapes" / name)
+        names.append(f"{name},{high}")
+    if task == "regress":
+        (tmp_path / "shapes" / "labels.csv").write_text("file,label\n" + "\n".join(names))
+    how = {**HOW, "model_options": {"widths": [8, 8], "trees": 9}, "control": False}
+    result = ga.training.train(tmp_path / "shapes", tmp_path / "run", task=task, val=0.3, **how)
+    assert result.choice["name"] in SHARES
+    assert choice_in_words(result.choice) in str(result)
+    assert result.choice["validation"]["the forest"] > 0.7
+    again = ga.training.resume(tmp_path / "run")
+    assert (again.scores, again.choice) == (result.scores, result.choice)
