@@ -2,6 +2,7 @@
 process runs it.
 """
 
+import collections
 import contextlib
 import gc
 import os
@@ -53,6 +54,20 @@ def pytest_runtest_setup(item):
     fixture.
     """
     _seed(item.path, "tests")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of the cases of a test that is marked ``sample(k)``, all but every k-th are slow."""
+    seen = collections.Counter()
+    for item in items:
+        mark = item.get_closest_marker("sample")
+        if mark is None:
+            continue
+        test = item.nodeid.partition("[")[0]
+        if seen[test] % mark.args[0]:
+            item.add_marker("slow")
+        seen[test] += 1
 
 
 def pytest_collection_finish(session):

@@ -40,6 +40,7 @@ def results(name, graph, normalize, bias, weights=True):
     return [*[outputs.alpha] * weights, outputs.output, *grads]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("normalize", "bias"),
     [(Sigmoid(), True), (Sigmoid(-0.5), False), (none, True), (none, False), (by_sum, False)],

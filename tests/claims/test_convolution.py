@@ -28,6 +28,7 @@ CONVOLUTIONS = [  # size, kernel, options of torch's layer, causal
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("size", "kernel", "options", "causal"), CONVOLUTIONS)
 def test_a_convolution_is_attention_with_a_head_for_each_offset(size, kernel, options, causal):
     torch.manual_seed(0)

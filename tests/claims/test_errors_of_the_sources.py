@@ -242,6 +242,7 @@ def test_the_weights_between_tokens_are_no_parameters_and_the_projections_are(ch
     assert (weights[0] - weights[1]).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 def test_more_beams_may_end_in_a_text_that_is_less_likely():
     """Source C wants that a beam's score be at least greedy's; often it is, and nothing makes it
     so.

@@ -65,6 +65,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "options"),
     [(name, LAYERS[(i + j) % 3]) for i, name in enumerate(GRAPHS) for j in (0, 1)],
@@ -110,6 +111,7 @@ def test_a_removed_edge_and_asked_for_weights_go_edge_by_edge():
     )
 
 
+@pytest.mark.slow
 def test_half_precision_sums_in_float32():
     x = torch.randn(300, 12)
     mine, theirs = layer().bfloat16(), layer("message_passing").bfloat16()

@@ -123,6 +123,7 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
     assert "upper part" in (tmp_path / "out" / "0.csv").read_text()
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_says_how_it_goes_on(shell, tmp_path, monkeypatch):
     folder, run = two_classes(tmp_path / "shapes"), tmp_path / "a run"
     command = f"train {folder} --out {shlex.quote(str(run))} --no-control --model perceptron"

@@ -368,6 +368,7 @@ def scattered(nodes, edges):
     return from_edge_index(edge_index, num_nodes=nodes, duplicates="merge")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("side", [32, 128, 512])
 def test_tiles_of_every_size(side, monkeypatch):
     """Over several tiles and their borders: scattered edges, a full part, and edges that no list

@@ -326,6 +326,7 @@ def by_both(b, h, q, kv):
     return (q - kv <= h // 2) & (q >= kv) & ((b < 2) | (kv > 3))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize(
     ("graph", "head"),

@@ -118,6 +118,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PATTERNS)
 def test_patterns_come_back(name, way, tmp_path):

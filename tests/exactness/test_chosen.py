@@ -24,6 +24,7 @@ def seeded_layer(embed_dim=8, **options):
     return GraphAttention(embed_dim, 2, **options)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PATTERNS)
 def test_attention_is_exact_on_the_edges_that_are_chosen(name):
     report = ga.assert_exact(PATTERNS[name](13), dtypes=(torch.float64, torch.float32))
@@ -72,6 +73,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_is_exact_on_the_edges_that_its_queries_and_keys_choose(name):
     options, size = LAYERS[name]

@@ -55,6 +55,7 @@ PACKED = GRAPHS["packed_documents"]()
 HUB = torch.zeros(31, dtype=torch.bool).index_fill(0, torch.tensor([0, 17]), True)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("words", "function", "graph"),
     [

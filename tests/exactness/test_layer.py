@@ -94,6 +94,7 @@ class Distance(nn.Module):
         return self.reach * (query - key).norm(dim=-1) + edge_attr[..., :1].exp()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("options", "graph"),
     [
@@ -175,6 +176,7 @@ def test_graphs_of_heads(options):
 # --- linear attention
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("graph", [ga.graphs.prefix(11, 6), GRAPHS["cross"]()])
 def test_running_sums_are_the_dense_formula(monkeypatch, graph):
     monkeypatch.setattr(linear_attention, "_CHUNK", 3)

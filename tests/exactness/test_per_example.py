@@ -25,6 +25,7 @@ def test_attention_on_graphs_of_examples_is_exact(graphs: ga.PerExample) -> None
     assert ga.verify(list(graphs.graphs), dtypes=[torch.float64], gradients=False).ok
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("graphs", [GRAPHS, HEADS], ids=["several", "of heads"])
 @pytest.mark.parametrize(
     "options",

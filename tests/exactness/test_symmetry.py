@@ -605,6 +605,7 @@ def all_pairs(pos, batch):
     return edge_index, (pos[edge_index[0]] - pos[edge_index[1]]).norm(dim=1)
 
 
+@pytest.mark.slow
 def test_schnet_of_pyg_is_symmetric():
     torch.manual_seed(0)
     model = SchNet(

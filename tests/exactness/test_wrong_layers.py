@@ -281,6 +281,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "graph"), list(zip(BROKEN, itertools.cycle((CAUSAL, RANDOM)), strict=False))
 )
@@ -342,6 +343,7 @@ def tanh(x):
     return CAP * torch.tanh(x / CAP)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("words", "layer"),
     [
@@ -391,6 +393,7 @@ def by_other_positions(change):
     return forward
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("words", "change"),
     [
@@ -532,6 +535,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "graph"), list(zip(RIGHT, itertools.cycle((CAUSAL, RANDOM)), strict=False))
 )

@@ -119,6 +119,7 @@ REPLACED = [  # which part, what takes its place, the words
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("family", PARTS)
 def test_a_quantised_or_half_converted_model_is_refused(family):
     for part, make, words in REPLACED:

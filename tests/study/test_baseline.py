@@ -26,6 +26,7 @@ def table():
     return tiny_data(inputs=features, targets=(features[..., 0].sum(1) > 0).long())
 
 
+@pytest.mark.slow
 def test_methods_are_trained_and_tested_on_the_splits_of_the_trials():
     about = tiny_comparison(WINDOW, table(), budgets=study.Budget(31, 3))
     found = scores(about, range(3, 5))
@@ -148,6 +149,7 @@ def test_tokens_are_counted_and_told_by_place_without_their_padding():
     assert np.array_equal(found[1, 3:].reshape(3, 3), [[0, 1, 0], [0, 1, 0], [0, 0, 0]])
 
 
+@pytest.mark.slow
 def test_a_page_has_the_baselines_with_intervals(tmp_path):
     found = tiny_run(tmp_path, WINDOW, table(), seeds=3, controls=(), budgets=study.Budget(None, 1))
     (about,) = found.plan["comparisons"].values()

@@ -202,6 +202,7 @@ def test_two_budgets_of_as_many_examples_are_told_apart(tmp_path):
     assert picture.name_among(found.rows, first) == "window, 1 steps"
 
 
+@pytest.mark.slow
 def test_every_rate_is_tried_and_the_test_is_not_looked_at(monkeypatch):
     """Targets of what is held out are changed: the same rate, the same model; those of the
     validation choose it.

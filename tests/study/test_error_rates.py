@@ -20,6 +20,7 @@ from graphattn.study.error_rates import CASES, EQUAL_MEANS, HEAD, NOTE, cells, r
 CASE = {case.name: case for case in (*CASES, EQUAL_MEANS)}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [case.name for case in CASES])
 def test_ten_seeds_decide_6_of_100_nulls_and_intervals_cover_90(name):
     """Three standard errors of 120 studies: .065 of a rate of .06, .08 of a coverage of .9."""

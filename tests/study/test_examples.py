@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 import torch
 from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
 
@@ -19,6 +20,7 @@ def fixed(**changes):
     return tiny_data(test=test, **changes)
 
 
+@pytest.mark.slow
 def test_trials_record_what_is_right_where_seeds_share_a_test_set(tmp_path):
     options = {"controls": ("full",), "budgets": study.Budget(None, 3), "seeds": 3}
     claims = [study.Claim("window", "full")]

@@ -44,6 +44,7 @@ def named(tmp_path_factory):
     return tiny_run(tmp_path_factory.mktemp("paper") / "named", arms, claims=claims, **given)
 
 
+@pytest.mark.slow
 def test_comma_separated_values_are_the_numbers_of_the_rows(named):
     with (named.folder / "report.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
@@ -104,6 +105,7 @@ def test_a_page_of_html_needs_nothing_beside_it_and_names_are_text(named):
     assert html.render(named.page, named.folder / "none.svg").count("<img") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curves", [True, False])
 def test_a_figure_as_wide_as_a_column_has_8_points_and_stays_inside(named, tiny, curves, pictures):
     figure = picture.draw(tiny if curves else named, picture.COLUMN)
@@ -141,6 +143,7 @@ def piloted(folder, data=None, arms=None, **changes):
     return tiny_run(folder, arms, data, **given)
 
 
+@pytest.mark.slow
 def test_a_pilot_finds_the_budget_at_which_arms_fit_or_says_that_none_does(tmp_path, capsys):
     """The third token is asked, at its own node."""
     others = ga.from_rule(lambda t, s: (t != s) & (s != 3), N)
@@ -168,6 +171,7 @@ def test_a_pilot_finds_the_budget_at_which_arms_fit_or_says_that_none_does(tmp_p
     assert any("others, self fit at no budget up to 8 batches" in text for text in found.cautions)
 
 
+@pytest.mark.slow
 def test_a_pilot_has_seeds_that_its_study_never_sees(tmp_path):
     claims = [study.Claim("window", "full")]
     with pytest.warns(UserWarning, match="its loss in training"):

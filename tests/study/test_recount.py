@@ -186,6 +186,7 @@ def with_own_page(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_a_summary_is_checked_by_the_file_of_the_recorded_command(
     with_own_page, tmp_path, monkeypatch
 ):

@@ -343,6 +343,7 @@ def test_a_diverged_model_has_no_accuracy_either(tiny, tmp_path):
     assert one["seed"] not in found.row(one["arm"], examples=one["examples"]).scores
 
 
+@pytest.mark.slow
 def test_a_report_made_again_is_the_same_bytes_and_names_are_verbatim(tiny, tmp_path, pictures):
     folder = tmp_path / "again"
     shutil.copytree(tiny.folder, folder)

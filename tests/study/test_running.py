@@ -191,6 +191,7 @@ def test_claims_withdrawn_after_looking_still_count(tiny, tmp_path):
     assert tiny_run(folder, claims=more).withdrawn == []
 
 
+@pytest.mark.slow
 def test_other_budgets_and_positions_are_said_with_their_date(tiny, tmp_path):
     folder = tmp_path / "longer"
     shutil.copytree(tiny.folder, folder)

@@ -227,6 +227,7 @@ def curves(arm, seed):
     return [[step, 0.5, 0.96 if step >= fits_at else 0.2] for step in (1, 2, 3, 4)]
 
 
+@pytest.mark.slow
 def test_a_report_says_a_claim_of_steps_in_words_tables_and_numbers(made):
     found = with_curves(made, curves)
     fit, loss = found.verdicts

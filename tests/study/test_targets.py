@@ -39,6 +39,7 @@ def trained(data, kind="arm", steps=60, **changes):
     return train(comparison, comparison.graphs["window"], trial)
 
 
+@pytest.mark.slow
 def test_numbers_are_learned_and_scored_in_their_units():
     x = features()
     targets = torch.stack((x[..., 0].mean(1), x[..., 1].mean(1)), -1)
@@ -78,6 +79,7 @@ def test_scores_are_those_of_their_definitions():
     assert np.isnan(of_labels(logits / 0, labels)["ap"])
 
 
+@pytest.mark.slow
 def test_labels_of_nodes_are_asked_of_nodes_that_are_there():
     x = features()
     sizes = torch.randint(4, N + 1, (SAMPLES,), generator=torch.Generator().manual_seed(2))

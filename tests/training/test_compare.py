@@ -42,6 +42,7 @@ def test_runs_are_compared_on_the_shapes_that_both_held_out(classes, parts, tmp_
         ga.training.compare([tmp_path / "a", tmp_path / "b"])
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_another_and_says_what_is_new(classes, tmp_path):
     ga.training.train(classes, tmp_path / "a", **QUICK)
     first, words = load_file(tmp_path / "a" / "model.safetensors"), []
@@ -78,6 +79,7 @@ def test_epochs_are_called_back_and_are_a_table(parts, tmp_path):
     assert {"IoU of 0", "IoU of 1"} < set(rows[0])  # the IoU of each class
 
 
+@pytest.mark.slow
 def test_the_epoch_with_the_best_iou_is_kept_and_not_the_one_with_the_least_loss(
     parts, tmp_path, monkeypatch
 ):
@@ -137,6 +139,7 @@ def test_half_precision_learns_nearly_the_same(classes, tmp_path, monkeypatch):
         Schedule(1, 1, average=1.0)
 
 
+@pytest.mark.slow
 def test_a_start_says_sizes_settings_and_what_it_has_seen(classes, tmp_path):
     ga.training.train(classes, tmp_path / "a", **QUICK)
     words, still = [], {**QUICK, "lr": 1e-30, "weight_decay": 0.0, "start": tmp_path / "a"}

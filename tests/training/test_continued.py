@@ -130,6 +130,7 @@ def test_a_finished_run_needs_no_state_but_to_go_on(classes, tmp_path):
         assert (run / name).read_bytes() == kept[name]
 
 
+@pytest.mark.slow
 def test_a_run_without_its_controls_is_not_finished(classes, tmp_path):
     def leave(progress):
         if progress.phase.startswith("control") or progress.words.startswith("control"):
@@ -183,6 +184,7 @@ def test_a_finished_run_says_so_and_more_epochs_go_on(classes, tmp_path):
     assert len((run / "log.jsonl").read_text().splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_has_not_ended_is_marked_where_it_is_read(classes, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(LoaderError, match=r"expected a trained model, got none yet"):

@@ -14,6 +14,7 @@ from graphattn.twins import pieces
 from graphattn.twins.pieces import all_pieces, longest_sum, piece_of, sample
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("budget", [1 << 20, 23])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_edge_into_the_sample_has_a_place_of_its_own(monkeypatch, name, budget):
@@ -51,6 +52,7 @@ def test_the_choice_is_seeded(monkeypatch):
     assert chosen[0] == chosen[1] != chosen[2]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "row_by_row"),
     [(name, (0, 3, 128)[i % 3]) for i, name in enumerate(GRAPHS) if "zero" not in name]

@@ -13,6 +13,7 @@ SMALL = ga.graphs.sliding_window(7, 3)
 LISTED = ga.from_edge_index(torch.tensor([[0, 1, 2], [2, 2, 5]]), num_nodes=7)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("named", list(ga.graphs.zoo().values()), ids=lambda named: named.name)
 def test_the_expression_of_a_named_pattern_makes_it_again(named):
     graph = named.graph()
@@ -83,6 +84,7 @@ def test_a_graph_of_a_function_has_no_expression():
     assert ga.from_rule(lambda t, s: s <= t, 5).expression is None
 
 
+@pytest.mark.slow
 def test_an_expression_does_not_grow_for_ever():
     graph = ga.graphs.self_loops(600)
     for token in range(300):

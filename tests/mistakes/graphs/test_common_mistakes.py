@@ -241,6 +241,7 @@ def of_diffusion(n):
 TABLE = [pair[i % 2] for i, pair in enumerate(zip(cases(24, 5), cases(37, 9), strict=True))]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "number", range(len(TABLE)), ids=lambda i: f"{TABLE[i][0].name[:30]}: {TABLE[i][2][:30]}"
 )

@@ -80,6 +80,7 @@ def test_points_of_another_spacing_are_warned_of(tmp_path, no_page):
         ga.training.predict(tmp_path / "run", [tmp_path / "millimetres.ply"], tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_class_that_is_never_found_is_said_in_the_terminal_and_on_the_page(tmp_path):
     folder = labelled_points(tmp_path / "parts")
     for path in folder.iterdir():

@@ -205,6 +205,7 @@ def test_the_control_reads_the_same_blocks(tmp_path, no_page):
     assert told["inputs"]["features"] == ["position", "distance", "intensity"]
 
 
+@pytest.mark.slow
 def test_what_will_not_fit_says_what_would(tmp_path, no_page, monkeypatch):
     folder = scans(tmp_path / "scans")
     monkeypatch.setattr(budget, "_free", lambda device: 3_000_000)
