@@ -110,10 +110,14 @@ def _indexed(store: Any) -> Any:
 
 
 def _images(store: Any) -> dict[str, Any]:
-    """The offsets and the cells of a shape with both, or of a batch of such shapes."""
+    """The offsets and the cells of a shape with both, or of a batch of such shapes; cells of zeros
+    stand for none.
+    """
     offsets = store.get("offsets")
     cell = store.get("cell")
-    if offsets is None or cell is None:
+    if offsets is not None and cell is None:
+        raise GraphError("data has offsets and no cell: give all shapes of a batch both, or none")
+    if offsets is None or not bool(cell.any()):
         return {}
     if cell.dim() == 2:  # those of a Batch of plain Data are one below the other
         cell = cell.unflatten(0, (-1, cell.shape[1]))

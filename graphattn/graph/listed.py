@@ -318,5 +318,5 @@ def checked(
     raise GraphError(
         f"edges {first} and {second} are both {int(source[first])} -> {int(target[first])}: "
         'repeated edges. ga.from_edge_index(edge_index, duplicates="merge") drops copies, "keep" '
-        "counts each one (a multigraph)"
+        "counts each one (a multigraph); of images in a cell that repeats pass their offsets"
     )

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import torch
+
 from ..errors import GraphError
 from ..graph import Pattern
 from ..graphs import farthest_points
 from ..pyg import BaseTransform
 from .augment import before_joined, keep_rows, of_faces
+
+_OF_CELLS = ("knn", "radius")  # builders that read images
 
 
 class AddEdges(BaseTransform):
@@ -14,13 +18,16 @@ class AddEdges(BaseTransform):
 
     Of a shape with ``cell`` (and ``pbc``), ``radius`` and ``knn`` read the images in the cell that
     repeats, and the shape gets ``offsets`` (E, 3) beside ``edge_index``;
-    :func:`graphattn.from_pyg` makes the graph of both, also of a ``Batch``.
+    :func:`graphattn.from_pyg` makes the graph of both, also of a ``Batch``. A ``Batch`` has what
+    its first shape has: atoms (``z``) without a cell get one of zeros, so that they can stand
+    beside crystals.
 
     Args:
         recipe: ``ga.graphs.knn(..., k=16)``, ``radius(..., r=0.1)``, ``mesh_vertices(...)``, ...
 
     Raises:
-        GraphError: If it is no recipe, or the shape lacks what it needs.
+        GraphError: If it is no recipe, the shape lacks what it needs, or shapes without ``z`` come
+            with and without a cell.
 
     Example:
         >>> import torch, graphattn as ga
@@ -35,6 +42,7 @@ class AddEdges(BaseTransform):
                 f"recipe must be open in its positions, such as knn(..., k=16), got {recipe!r}"
             )
         self.recipe = recipe
+        self._kinds: set[bool] = set()
 
     def forward(self, data: Any) -> Any:
         """The shape with edges; of a batch, each cloud has its own."""
@@ -44,8 +52,27 @@ class AddEdges(BaseTransform):
             faces = None
         graph = self.recipe(data.pos, data.get("batch"), faces=faces, **cell_of(data))
         data.edge_index = graph.edge_index
+        if "batch" in data:
+            if graph.offsets is not None:
+                data.offsets = graph.offsets
+            return data
+        reads_cells = self.recipe.expression.function in _OF_CELLS
+        is_of_atoms = "z" in data and reads_cells
+        axes = data.pos.shape[1]
         if graph.offsets is not None:
             data.offsets = graph.offsets
+            if data.get("pbc") is None:
+                data.pbc = torch.ones(axes, dtype=torch.bool, device=data.pos.device)
+        elif is_of_atoms:
+            data.offsets = graph.edge_index.new_zeros(graph.num_edges, axes)
+            data.cell = data.pos.new_zeros(axes, axes)
+            data.pbc = torch.zeros(axes, dtype=torch.bool, device=data.pos.device)
+        self._kinds.add(is_of_atoms or graph.offsets is not None)
+        if len(self._kinds) > 1:
+            raise GraphError(
+                f"{self!r} met shapes with a cell and others without, of which a Batch would keep "
+                "what the first has; give the others cell=torch.zeros(3, 3) and pbc=[False] * 3"
+            )
         return data
 
     def __repr__(self) -> str:

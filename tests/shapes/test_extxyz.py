@@ -6,7 +6,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 import graphattn as ga
-from graphattn.errors import LoaderError
+from graphattn.errors import GraphError, LoaderError
 from graphattn.shapes import AddEdges, RandomDrop, RandomRotation, Shape, load_frames, save_frames
 
 DOUBLE = torch.float64
@@ -111,9 +111,64 @@ def test_cif_is_read_by_ase(tmp_path):
         ga.load(tmp_path / "no.cif")
 
 
-def test_points_as_text_are_no_atoms(tmp_path):
-    (tmp_path / "cloud.xyz").write_text("2\n0 0 1\n0 1 2\n")
-    assert ga.load(tmp_path / "cloud.xyz").pos.shape == (2, 3)
+@pytest.mark.parametrize("comment", ["", "made by a program = 3", "water 1.5"])
+@pytest.mark.parametrize("end", ["", "\n", "\n\n"])
+def test_atomic_numbers_stand_for_symbols(comment, end, tmp_path):
+    path = tmp_path / "water.xyz"
+    path.write_text(f"3\n{comment}\n8 0.0 0.0 .12\n1 0 .76 -.48\n1 0 -.76 -.48{end}")
+    shape = ga.load(path)
+    assert shape.z.tolist() == [8, 1, 1]
+    assert shape.pos.tolist() == [[0, 0, 0.12], [0, 0.76, -0.48], [0, -0.76, -0.48]]
+    assert "the first column is read as atomic numbers" in shape.notes
+    path.write_text(2 * f"3\n{comment}\n8 0.0 0.0 .12\n1 0 .76 -.48\n1 0 -.76 -.48\n")
+    assert [frame.z.tolist() for frame in load_frames(path)] == [[8, 1, 1]] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "pos", "x"),
+    [
+        ("2\n0 0 1\n0 1 2\n", [[0, 0, 1], [0, 1, 2]], None),
+        ("2\n8 0 1.5 7\n1 1 2.5 7\n", [[8, 0, 1.5], [1, 1, 2.5]], [[7], [7]]),  # no comment
+        ("2\n\n8.0 0 1 7\n1 1 2 7\n", [[8, 0, 1], [1, 1, 2]], [[7], [7]]),  # no whole numbers
+        ("2\n\n8 0 1 7\n1 1 2 7\n", [[8, 0, 1], [1, 1, 2]], [[7], [7]]),  # nothing else
+        ("2\n\n8 0 1.5 7\n0 1 2 7\n", [[8, 0, 1.5], [0, 1, 2]], [[7], [7]]),  # no element 0
+    ],
+)
+def test_points_as_text_are_no_atoms(text, pos, x, tmp_path):
+    (tmp_path / "cloud.xyz").write_text(text)
+    shape = ga.load(tmp_path / "cloud.xyz")
+    assert shape.pos.tolist() == pos
+    assert "z" not in shape
+    if x is not None:
+        assert shape.x.tolist() == x
+        assert shape.notes == ("columns 4 and on have no names: x",)
+
+
+def test_columns_behind_the_places_of_atoms(tmp_path):
+    path = tmp_path / "charges.xyz"
+    path.write_text("2\n\nO 0 0 0 -.8 1\nH 0 0 1 .4 2\n")
+    shape = ga.load(path)
+    assert shape.x.tolist() == [[-0.8, 1], [0.4, 2]]
+    assert shape.notes == ("columns 5 and on have no names: x",)
+    for rows in ("O 0 0 0 a\nH 0 0 1 b\n", "O 0 0 0 1\nH 0 0 1\n"):
+        path.write_text(f"2\n\n{rows}")
+        shape = ga.load(path)
+        assert sorted(shape.keys()) == ["pos", "z"]
+        assert shape.notes == ("left out, as texts: columns behind the 4th",)
+
+
+def test_a_plain_comment_is_no_property(tmp_path):
+    path = tmp_path / "plain.xyz"
+    path.write_text("1\ncreated by VMD\nH 0 0 0\n")
+    assert sorted(ga.load(path).keys()) == ["pos", "z"]
+    assert ga.load(path).notes == ("left out, as texts: words of the comment",)
+    path.write_text("1\n i =  3, time = 0.5, E = -17.1 of CP2K\nH 0 0 0\n")
+    shape = ga.load(path)
+    assert (int(shape.i), float(shape.time), float(shape.E)) == (3, 0.5, -17.1)
+    assert "CP2K" not in shape
+    assert shape.notes == ("left out, as texts: words of the comment",)
+    path.write_text("1\nProperties=species:S:1:pos:R:3 relaxed energy=2\nH 0 0 0\n")
+    assert ga.load(path).relaxed.tolist() == [True]  # a flag, as in ASE
 
 
 @pytest.mark.parametrize(
@@ -157,6 +212,79 @@ def test_a_batch_has_a_cell_for_each_shape_and_edges_with_offsets(tmp_path):
     assert of_data.cell.shape == (9, 3)  # PyG's own Data
     assert ga.from_pyg(of_data).equals(graph)
     assert ga.from_pyg(ga.convert.to_pyg(graph)).equals(graph)
+
+
+def molecule(cls=Shape, **more):
+    return cls(pos=torch.tensor([[0.0, 0, 0], [0, 0, 2.2]]), **more)
+
+
+def box(cls=Shape, side=10.0, **more):
+    pos = torch.tensor([[0.2, 5, 5], [9.8, 5, 5], [5, 5, 5]]) * (side / 10)
+    return cls(pos=pos, cell=side * torch.eye(3), **more)
+
+
+@pytest.mark.parametrize("cls", [Shape, Data])
+@pytest.mark.parametrize("side", [10.0, 2.0])
+def test_molecules_and_crystals_are_batched_in_any_order(cls, side):
+    recipe = AddEdges(ga.graphs.radius(..., r=3.0))
+    frames = [
+        molecule(cls, z=torch.tensor([29, 29])),
+        box(cls, side, z=torch.tensor([29] * 3)),
+        molecule(cls, z=torch.tensor([1, 1])),
+    ]
+    for order in ([0, 1, 2], [1, 0, 2], [0, 2, 1]):
+        batch = Batch.from_data_list([recipe(frames[number].clone()) for number in order])
+        graph = ga.from_pyg(batch)
+        cells = torch.stack([frames[n].get("cell", torch.zeros(3, 3)) for n in order])
+        pbc = torch.tensor([n == 1 for n in order])[:, None].expand(3, 3)
+        exact = ga.graphs.radius(batch.pos, 3.0, batch=batch.batch, cell=cells, pbc=pbc)
+        assert graph.equals(exact)
+        length = ga.nn.edge_geometry(graph, batch.pos, features=("distance",))
+        assert float(length.max()) <= 3
+
+
+def test_molecules_alone_have_a_graph_without_images():
+    recipe = AddEdges(ga.graphs.radius(..., r=3.0))
+    batch = Batch.from_data_list([recipe(molecule(z=torch.tensor([1, 1]))) for _ in range(2)])
+    graph = ga.from_pyg(batch)
+    assert graph.offsets is None
+    assert (graph | ga.graphs.global_tokens(4, [0])).num_edges > graph.num_edges
+    joined = AddEdges(ga.graphs.radius(..., r=3.0) | ga.graphs.self_loops(...))
+    assert "cell" not in joined(molecule(z=torch.tensor([1, 1])))
+    assert "cell" not in AddEdges(ga.graphs.knn(..., k=1))(molecule())
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_points_with_and_without_a_cell_are_refused_unless_they_say_so(first):
+    frames = [molecule(), box()]
+    recipe = AddEdges(ga.graphs.radius(..., r=3.0))
+    recipe(frames[first])
+    with pytest.raises(GraphError, match="shapes with a cell and others without"):
+        recipe(frames[1 - first])
+    recipe = AddEdges(ga.graphs.radius(..., r=3.0))
+    nowhere = molecule(cell=torch.zeros(3, 3), pbc=torch.tensor([False] * 3))  # as it says
+    batch = Batch.from_data_list([recipe(nowhere), recipe(box())])
+    assert ga.from_pyg(batch).num_edges == 4
+    del batch.cell
+    with pytest.raises(GraphError, match="offsets and no cell"):
+        ga.from_pyg(batch)
+
+
+def test_frames_of_a_file_all_have_a_cell_if_some_do(tmp_path):
+    path = tmp_path / "mixed.xyz"
+    path.write_text(
+        "2\nenergy=1.5\nH 0 0 0\nH 0 0 .7\n"
+        '1\nLattice="3 0 0 0 3 0 0 0 3" Properties=species:S:1:pos:R:3:forces:R:3\nO 0 0 0 1 2 3\n'
+    )
+    one, other = load_frames(path)
+    assert not one.cell.any()
+    assert not one.pbc.any()
+    assert other.pbc.all()
+    assert one.notes == ("no forces, which other frames of the file have",)
+    assert other.notes == ("no energy, which other frames of the file have",)
+    alone = tmp_path / "alone.xyz"
+    alone.write_text("2\n\nH 0 0 0\nH 0 0 .7\n")
+    assert "cell" not in load_frames(alone)[0]
 
 
 def test_changes_of_shapes_carry_the_cell():

@@ -86,9 +86,11 @@ def read_npy(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
             "floats of shape (N, d)", got, "array.astype(numpy.float64), one row for each point"
         )
     points = {"pos": array[:, :3]}
+    notes: tuple[str, ...] = ()
     if array.shape[1] > 3:
         points["x"] = array[:, 3:]
-    return Raw(blob, points)
+        notes = ("columns 4 and on have no names: x",)
+    return Raw(blob, points, notes=notes)
 
 
 def _is_triples(faces: np.ndarray) -> bool:

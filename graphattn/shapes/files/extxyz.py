@@ -29,6 +29,8 @@ Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og
 SYMBOLS = tuple(_TABLE.split())
 _NUMBERS = {symbol: number for number, symbol in enumerate(SYMBOLS)}
 _USUAL = "species:S:1:pos:R:3"
+_MOST = len(SYMBOLS)
+_HEAD = re.compile(rb"\s*([1-9]\d{0,17})[ \t\r]*\n([^\n]*)\n([^\n]*)")
 _PAIR = re.compile(r'([^\s="]+)(?:\s*=\s*("(?:[^"\\]|\\.)*"|\{[^}]*\}|\[[^\]]*\]|[^\s"]+))?')
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _JSON = "_JSON "
@@ -55,18 +57,28 @@ def one_frame(blob: Blob) -> Raw:
 
 
 def is_extxyz(data: bytes) -> bool:
-    """True for a number of atoms, a comment, and atoms by their symbols or named columns."""
-    lines = data[: 1 << 16].split(b"\n", 3)
-    if len(lines) < 3 or not lines[0].strip().isdigit():
+    """True for a number of atoms, a comment, and as many atoms: by their symbols, or by atomic
+    numbers and decimal places, or in named columns.
+    """
+    head = _HEAD.match(data)
+    if head is None:
         return False
-    if b"Properties=" in lines[1] or b"Lattice=" in lines[1]:
+    if re.search(rb"\b(Properties|Lattice)\s*=", head[2]):
         return True
-    first = lines[2].split()[:1]
-    return bool(first) and first[0].decode("utf-8", "replace") in _NUMBERS
+    first = head[3].split()
+    if not first or not _is_number(first[0].decode("utf-8", "replace")):
+        return bool(first)
+    if len(first) < 4 or not first[0].isdigit():
+        return False
+    size = int(head[1])
+    rows = [line.split() for line in data[head.start(3) :].split(b"\n", size)[:size]]
+    are_atoms = (len(row) > 3 and row[0].isdigit() and 0 < int(row[0]) < _MOST for row in rows)
+    has_places = any(b"." in word for row in rows for word in row[1:4])
+    return len(rows) == size and has_places and all(are_atoms)
 
 
 def frames(blob: Blob) -> list[Raw]:
-    """The atoms of every frame."""
+    """The atoms of every frame. Where some have a cell, others have one of zeros, as ASE's have."""
     try:
         lines = blob.data.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -83,7 +95,21 @@ def frames(blob: Blob) -> list[Raw]:
     if not blocks:
         raise blob.fault("a frame: a number of atoms first", "an empty file", "export it again")
     doubts = doubts_of_atoms(blocks)
-    return [replace(frame, doubt=doubt) for frame, doubt in zip(blocks, doubts, strict=True)]
+    blocks = [replace(frame, doubt=doubt) for frame, doubt in zip(blocks, doubts, strict=True)]
+    if any("cell" in frame.others for frame in blocks):
+        nowhere = {"cell": np.zeros((3, 3)), "pbc": np.zeros(3, bool)}
+        blocks = [replace(frame, others=nowhere | frame.others) for frame in blocks]
+    names = {name for frame in blocks for name in (*frame.points, *frame.others)}
+    return [_noted(frame, names) for frame in blocks]
+
+
+def _noted(frame: Raw, names: set[str]) -> Raw:
+    """A frame with a note of what others of its file have and PyG's batches therefore lose."""
+    missing = sorted(names - {*frame.points, *frame.others})
+    if not missing:
+        return frame
+    note = f"no {', '.join(missing)}, which other frames of the file have"
+    return replace(frame, notes=(*frame.notes, note))
 
 
 class _Frame:
@@ -92,6 +118,7 @@ class _Frame:
     def __init__(self, blob: Blob, lines: list[str], at: int) -> None:
         self.blob = blob
         self.at = at
+        self.notes: list[str] = []
         count = lines[at].strip()
         if not count.isdigit() or int(count) < 1:
             raise self.fault(at, "a number of atoms > 0", count)
@@ -99,6 +126,7 @@ class _Frame:
         if self.end > len(lines):
             got = f"{max(0, len(lines) - at - 2)}"
             raise self.fault(at, f"{count} lines of atoms after the comment", got)
+        self.texts: list[str] = []
         self.pairs = self._pairs(lines[at + 1])
         self.rows = [line.split() for line in lines[at + 2 : self.end]]
 
@@ -109,7 +137,11 @@ class _Frame:
 
     def _pairs(self, comment: str) -> dict[str, str]:
         pairs = {}
+        is_extended = re.search(r"\b(Properties|Lattice)\s*=", comment) is not None
         for key, value in _PAIR.findall(comment):
+            if not value and not is_extended:  # a word of a plain comment, and no flag
+                self.texts = ["words of the comment"]
+                continue
             if value[:1] in ('"', "{", "["):
                 value = value[1:-1]
             pairs[key] = value
@@ -117,7 +149,7 @@ class _Frame:
 
     def raw(self) -> Raw:
         """Tensors of atoms, and ``cell``, ``pbc`` and numbers of the whole frame."""
-        points, texts = self._columns()
+        points = self._columns()
         others: dict[str, np.ndarray] = {}
         has_cell = "Lattice" in self.pairs
         if has_cell:
@@ -136,16 +168,15 @@ class _Frame:
                 continue
             numbers = _value(value)
             if numbers is None:
-                texts.append(key)
+                self.texts.append(key)
             else:
                 others[key] = numbers
-        notes: tuple[str, ...] = ()
-        if texts:
-            notes = (f"left out, as texts: {', '.join(texts)}",)
-        return Raw(self.blob, points, others=others, notes=notes)
+        if self.texts:
+            self.notes.append(f"left out, as texts: {', '.join(self.texts)}")
+        return Raw(self.blob, points, others=others, notes=tuple(self.notes))
 
-    def _columns(self) -> tuple[dict[str, np.ndarray], list[str]]:
-        """Tensors of atoms by name, and the names of texts, which are left out."""
+    def _columns(self) -> dict[str, np.ndarray]:
+        """Tensors of atoms by name; texts are left out."""
         words = self.pairs.get("Properties", _USUAL).split(":")
         widths = words[2::3]
         if len(words) % 3 or not all(width.isdigit() for width in widths):
@@ -159,26 +190,35 @@ class _Frame:
                 line = self.at + 2 + number
                 raise self.fault(line, f"{total} columns", f"{len(row)}")
         points: dict[str, np.ndarray] = {}
-        texts: list[str] = []
+        rest = [row[total:] for row in self.rows]
+        if any(rest):
+            are_numbers = all(_is_number(word) for row in rest for word in row)
+            if are_numbers and len({len(row) for row in rest}) == 1:
+                points["x"] = np.array(rest, np.float64)
+                self.notes.append(f"columns {total + 1} and on have no names: x")
+            else:
+                self.texts.append(f"columns behind the {total}th")
         first = 0
         for name, kind, width in zip(words[::3], words[1::3], map(int, widths), strict=True):
             cells = [row[first : first + width] for row in self.rows]
             first += width
             if kind == "S" and name == "species":
                 points["z"] = self._species(cells)
+                if cells[0][0].isdigit() and "Properties" not in self.pairs:
+                    self.notes.append("the first column is read as atomic numbers")
             elif kind == "S":
-                texts.append(name)
+                self.texts.append(name)
             elif kind in ("R", "I", "L"):
                 name = _WORDS.get(name, name)
                 points[name] = self._table(name, kind, cells)
             else:
                 raise self.fault(self.at + 1, f"type R, I, L or S of {name}", kind)
-        return points, texts
+        return points
 
     def _species(self, cells: list[list[str]]) -> np.ndarray:
         numbers = []
         for row, (symbol, *_) in enumerate(cells):
-            if symbol.isdigit() and int(symbol) < len(SYMBOLS):
+            if symbol.isdigit() and int(symbol) < _MOST:
                 numbers.append(int(symbol))
             elif symbol in _NUMBERS:
                 numbers.append(_NUMBERS[symbol])

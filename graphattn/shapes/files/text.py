@@ -54,8 +54,12 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
         raise blob.fault(expected, f"{width[row]}", fix, offset=table.offset(row))
     values = table.value.reshape(-1, want)
     lines = table.start[table.ptr[:-1]]
+    notes: tuple[str, ...] = ()
     if not names:
-        points = {"pos": values[:, :3]} | ({"x": values[:, 3:]} if want > 3 else {})
+        points = {"pos": values[:, :3]}
+        if want > 3:
+            points["x"] = values[:, 3:]
+            notes = ("columns 4 and on have no names: x",)
     else:
         points = worded(
             {name: values[:, column] for column, name in enumerate(names)}, any_case=True
@@ -64,7 +68,7 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
             fix = "name each column once, three of them x, y, z"
             raise blob.fault("columns x, y, z", " ".join(names)[:200], fix, offset=int(lines[0]))
     has_gaps = file_name(path).lower().endswith(".xyz")
-    return Raw(blob, points, point_lines=lines, text=True, has_gaps=has_gaps)
+    return Raw(blob, points, notes=notes, point_lines=lines, text=True, has_gaps=has_gaps)
 
 
 def _names(blob: Blob, text: bytes, original: bytes) -> tuple[bytes, list[list[str]]]:
