@@ -436,7 +436,7 @@ def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch):
         in said(*run, "--arms", "window", status=2).output
     )
     page = (tmp_path / "report.md").read_text()
-    assert "2 rows" not in str(report(tmp_path))
+    assert "2 rows" not in str(report(tmp_path)).replace(str(tmp_path), "")
     assert (tmp_path / "report.md").read_text() == page  # made with the study's summary, and kept
 
 
