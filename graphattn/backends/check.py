@@ -42,11 +42,13 @@ def check(
     """
     if not isinstance(graph, GraphLike) or graph.is_open:
         raise no_graph(graph, "graph must be an AttentionGraph")
+    hint = ""
     if torch._C._is_any_autocast_enabled():
         query, key, value = _under_autocast(query, key, value)
+        hint = "; autocast keeps float64"
     operands = (query, key, value)
     numbers = (scale, softcap, dropout_p)
-    check_all = partial(_check_all, *operands, graph, *numbers)
+    check_all = partial(_check_all, *operands, graph, *numbers, hint)
     facts = _facts(*operands, *numbers)
     if facts is None:
         lead, scale, softcap = check_all()
@@ -121,9 +123,10 @@ def _check_all(
     scale: float | None,
     softcap: float | None,
     dropout_p: float,
+    hint: str,
 ) -> tuple[torch.Size | None, float, float | None]:
     """The leading dimensions (None if all operands have them), the scale and the softcap."""
-    _check_tensors(query, key, value, graph)
+    _check_tensors(query, key, value, graph, hint)
     check_numbers(scale, softcap, dropout_p)
     lead = _common_lead(query, key, value)
     # torch's integers end at 2**63
@@ -209,7 +212,7 @@ def _cast(x: Any, device: str) -> Any:
     return x.to(torch.get_autocast_dtype(device))
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike) -> None:
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike, hint: str) -> None:
     sides = (
         ("query", query, graph.num_targets, "targets"),
         ("key", key, graph.num_sources, "sources"),
@@ -233,10 +236,8 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike) 
                 expected = "float16, bfloat16, float32 or float64"
             else:
                 expected = f"{query.dtype} like query"
-            hint = ""
-            under_autocast = torch.is_autocast_enabled(query.device.type)
-            if under_autocast and torch.float64 in (x.dtype, query.dtype):
-                hint = "; autocast keeps float64"
+            if torch.float64 not in (x.dtype, query.dtype):
+                hint = ""
             raise ShapeError(f"{name} must be {expected}, got {x.dtype}{hint}")
     if not graph.is_rule and graph.device != query.device:
         raise GraphError(

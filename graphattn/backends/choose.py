@@ -16,7 +16,6 @@ from ..arguments import shown
 from ..errors import BackendError
 from ..graph import AttentionGraph, PerHead
 from ..graph.kinds.per_head import heads_read
-from ..graph.modes import without_modes
 from ..operands import HALF
 from ..plans.cache import known
 from .base import BACKENDS, Backend
@@ -218,9 +217,7 @@ def choose(graph: AttentionGraph, request: Request, backend: str = "auto") -> st
     if backend != "auto":
         return _named(graph, request, backend)
     key = (revision(), *BACKENDS.values(), request)
-    chosen = known(
-        graph, "chosen backends", key, partial(without_modes, partial(_cheapest, graph, request))
-    )
+    chosen = known(graph, "chosen backends", key, partial(_cheapest, graph, request))
     if chosen is None:
         explanation = explain_choice(graph, request)
         reasons = [f"{c.name}: {reason}" for c in explanation.candidates for reason in c.reasons]

@@ -1,7 +1,6 @@
 """Availability of devices, kernels and memory, so that a lack is refused before anything runs."""
 
 import re
-from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import torch
 
 from ..errors import OptionError
+from ..graph.modes import lru_cache
 
 OLDEST = (8, 0)  # compute capability that Triton supports
 _MEMORY, _GROUPS = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
@@ -89,7 +89,7 @@ def without_kernels(device: torch.device) -> list[str]:
     return without_compiler()
 
 
-@cache
+@lru_cache(None)
 def _triton_refuses(device: torch.device) -> tuple[str, ...]:
     """Reasons Triton cannot run on a device; the first call tries a kernel there."""
     if find_spec("triton") is None:
@@ -124,7 +124,7 @@ def without_compiler() -> list[str]:
     return list(_llvm_refuses())
 
 
-@cache
+@lru_cache(None)
 def _llvm_refuses() -> tuple[str, ...]:
     try:
         from ..kernels.llvm.native import probe

@@ -1,6 +1,5 @@
 """The file of this machine's rates: the measured speed of each backend at each kind of work."""
 
-import functools
 import json
 import os
 import platform
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 
 from ..errors import OptionError
+from ..graph.modes import lru_cache
 
 #: Rates by backend: its ``call_ms``, ``training_factor`` and the kinds of its ``ns``.
 Rates = dict[str, dict[str, float]]
@@ -97,7 +97,7 @@ def revision() -> tuple[Hashable, ...]:
     return torch.get_num_threads(), len(_changes)
 
 
-@functools.lru_cache(maxsize=8)
+@lru_cache(8)
 def _read_rates(threads: int, device: str, *folders: str | None) -> Rates:
     try:
         content = json.loads(path(device).read_text(encoding="utf-8"))

@@ -4,7 +4,6 @@ A mask is a table that the kernels look up, so that graphs of the same sizes sha
 program; if sizes change, the program becomes one for any size.
 """
 
-import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graph import FULL, PARTIAL, AttentionGraph
+from ..graph.modes import lru_cache
 from ..kernels.plain.rows import take
 from ..kernels.plain.second_derivatives import twice_differentiable
 from ..operands import Inputs, Outputs
@@ -203,7 +203,7 @@ def compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Call
     return _compiled(scale, softcap, lse, *kind)
 
 
-@functools.lru_cache(maxsize=64)
+@lru_cache(64)
 def _compiled(scale: float, softcap: float | None, lse: bool, *kind: Any) -> Callable[..., Pair]:
     run: Any = attend(scale, softcap, lse)
     # torch compiles a code object at most eight times: each kind gets a copy

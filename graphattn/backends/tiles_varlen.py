@@ -4,7 +4,6 @@ It is used only if ``graphattn doctor --calibrate --device cuda`` has compared i
 attention on that device, and measured it.
 """
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
+from ..graph.modes import lru_cache
 from ..kernels.plain.second_derivatives import twice_differentiable
 from ..operands import HALF, Inputs, Outputs
 from ..plans.sequences import sequences
@@ -62,7 +62,7 @@ def varlen_work(graph: AttentionGraph) -> float:
     return graph.num_edges + 2.0 * _BEYOND * graph.num_targets
 
 
-@functools.cache
+@lru_cache(None)
 def _offered() -> bool:
     try:
         return {"window_size", "scale"} <= inspect.signature(_varlen_attn()).parameters.keys()

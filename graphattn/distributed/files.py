@@ -14,6 +14,7 @@ from ..arguments import whole
 from ..errors import GraphError, LoaderError, OptionError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
+from ..graph.modes import Memo
 from ..graph.runs import hashed
 from ..graph.sort import offsets
 from ..io.arrays import open_archive, read_entries
@@ -45,7 +46,7 @@ class Part(EdgeTensors):
 
     def __init__(self, targets: Tensor, own_edges: OwnEdges) -> None:
         self.targets = targets
-        self._memo = {}
+        self._memo = Memo()
         self.sources, column = torch.unique(own_edges.source, return_inverse=True)
         self.edges, local = local_edges(
             own_edges, column, self.sources.numel(), torch.device("cpu")

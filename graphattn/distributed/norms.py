@@ -1,6 +1,5 @@
 """Batch norms over the rows of all processes."""
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import ShapeError
+from ..graph.modes import lru_cache
 from .exchange import Processes
 
 
@@ -108,7 +108,7 @@ class SyncedNorm(_BatchNorm):
         self.running_var.lerp_(variance.to(self.running_var.dtype), share)
 
 
-@cache
+@lru_cache(None)
 def _synced(kind: Any) -> type[SyncedNorm]:
     return type(f"Synced{kind.__name__}", (SyncedNorm, kind), {"kind": kind})
 

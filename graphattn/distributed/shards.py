@@ -13,6 +13,7 @@ from ..graph.kinds.per_head import heads_read
 from ..graph.like import GraphLike, Pair
 from ..graph.like import Run as EdgesRun
 from ..graph.listed import listed
+from ..graph.modes import Memo, keep
 from ..graph.runs import hashed
 from ..graph.sort import rows_of
 from ..graphs import Hierarchy, HierarchyRecipe
@@ -238,7 +239,7 @@ class Shard(EdgeTensors):
     ) -> None:
         self.processes = processes
         self.report = report
-        self._memo = {}
+        self._memo = Memo()
         self.owned, self.owned_sources = (
             torch.nonzero(part == processes.rank).flatten() for part in parts
         )
@@ -318,20 +319,20 @@ class Shard(EdgeTensors):
     @property
     def of_whole(self) -> AttentionGraph:
         """Its edges, in order, between the nodes of the whole graph, for biases of node indices."""
-        if "of_whole" not in self._memo:
-            local = self._plan.local
-            sizes = (every.by_owner.numel() for every in self._every)
-            target = local.target
-            source = local.source
-            if local.numbers is not None:
-                targets, sources, _ = local.numbers
-                target = targets.to(self.device)[target]
-                source = sources.to(self.device)[source]
-            edges = listed(target, source, *sizes)
-            edges.grid = self._grid
-            self._memo["of_whole"] = AttentionGraph(edges, "Shard", self.device)
-        graph: AttentionGraph = self._memo["of_whole"]
-        return graph
+        return keep(self._memo, "of_whole", self._of_whole)
+
+    def _of_whole(self) -> AttentionGraph:
+        local = self._plan.local
+        sizes = (every.by_owner.numel() for every in self._every)
+        target = local.target
+        source = local.source
+        if local.numbers is not None:
+            targets, sources, _ = local.numbers
+            target = targets.to(self.device)[target]
+            source = sources.to(self.device)[source]
+        edges = listed(target, source, *sizes)
+        edges.grid = self._grid
+        return AttentionGraph(edges, "Shard", self.device)
 
     def union(self) -> EdgeTensors:
         """The edges, between the rows that they read and write here."""
@@ -416,7 +417,7 @@ class HeadShards(Shard):
         vars(self).update(vars(shards[0]))  # nodes, processes and device are those of all
         self.graph = graph
         self.shards = shards
-        self._memo = {}
+        self._memo = Memo()
 
     @property
     def num_edges(self) -> int:

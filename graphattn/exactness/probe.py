@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..graph.listed import listed
+from ..graph.modes import cached_property
 from ..twins.pieces import Piece
 from .stability import stability
 from .subject import Case, Leaf, Subject, detached, seeded

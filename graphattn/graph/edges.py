@@ -234,7 +234,7 @@ class Edges:
         if self.axes:
             return math.prod(axis.count() for axis in self.axes)
         if self._count is None:
-            self._count = sum(int(degrees.sum()) for degrees in self._degrees())
+            self._count = without_modes(lambda: int(self.degrees().sum()))
         return self._count
 
     def pairs(self) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """The AttentionGraph: which target may read which source; its memo keeps what calls derive of it."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -23,10 +23,9 @@ from .images import Images, joined_images
 from .like import GraphLike
 from .limits import MAX_BYTES, every_node, refuse_over
 from .listed import Listed, listed
-from .modes import constant_result, not_compiled, without_modes
+from .modes import Memo, constant_result, keep, not_compiled, without_modes
 from .near import cuthill_mckee
 
-_MISSING = object()
 _FEW_PAIRS = 1 << 16  # of which each is tested sooner than rows are made
 EMPTY = 0
 PARTIAL = 1
@@ -52,17 +51,7 @@ class AttentionGraph(GraphLike, Operand):
     name: str = "graph"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     expression: Expression | None = None
-    _memo: dict[Hashable, Any] = field(default_factory=dict, init=False)
-
-    def _remember(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """``make()``, called once: sizes, plans, checks and choices live as long as the graph."""
-        value = self._memo.get(key, _MISSING)
-        if value is _MISSING:
-            value = self._memo[key] = without_modes(make)
-        return value
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_memo": {}}
+    _memo: Memo = field(default_factory=Memo, init=False)
 
     # --- sizes
 
@@ -147,7 +136,7 @@ class AttentionGraph(GraphLike, Operand):
     @property
     def is_causal(self) -> bool:
         """True if no target reads a later source."""
-        return self._remember("is_causal", self._reads_no_later_source)
+        return keep(self._memo, "is_causal", self._reads_no_later_source)
 
     def _reads_no_later_source(self) -> bool:
         if not self.is_rule:
@@ -184,7 +173,9 @@ class AttentionGraph(GraphLike, Operand):
         return self._listed().ends.to(torch.int64, copy=True)
 
     def _listed(self, limit: int | None = MAX_BYTES) -> Listed:
-        return self._remember("listed", lambda: algebra.as_list(self.edges, limit).to(self.device))
+        return keep(
+            self._memo, "listed", lambda: algebra.as_list(self.edges, limit).to(self.device)
+        )
 
     @property
     def source(self) -> Tensor:
@@ -208,7 +199,7 @@ class AttentionGraph(GraphLike, Operand):
             GraphError: If the graph is a rule of too many intervals of sources to walk over in
                 minutes.
         """
-        return self._remember("in_degree", lambda: self.edges.degrees().to(self.device)).clone()
+        return keep(self._memo, "in_degree", lambda: self.edges.degrees().to(self.device)).clone()
 
     @property
     def out_degree(self) -> Tensor:
@@ -216,7 +207,7 @@ class AttentionGraph(GraphLike, Operand):
 
         Raises as :attr:`in_degree` does.
         """
-        return self._remember("out_degree", lambda: self._out_degree().to(self.device)).clone()
+        return keep(self._memo, "out_degree", lambda: self._out_degree().to(self.device)).clone()
 
     def _out_degree(self) -> Tensor:
         if self.edges.is_listed:
@@ -419,7 +410,8 @@ class AttentionGraph(GraphLike, Operand):
             self.need_no_images(sign)
         other.need_no_images(f"{sign} (its second graph)")
         name = f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}"
-        return self._derived(make(self.edges, other.edges), name, sign, other)
+        edges = without_modes(lambda: make(self.edges, other.edges))
+        return self._derived(edges, name, sign, other)
 
     def __or__(self, other: object) -> "AttentionGraph":
         """Edges in either graph; a repeated edge never appears."""
@@ -468,7 +460,7 @@ class AttentionGraph(GraphLike, Operand):
         whole(k, "k", 1, GraphError)
         reach = self.edges
         if not self.is_rule:
-            reach = _listed_hops(self._listed().distinct(), k)
+            reach = without_modes(lambda: _listed_hops(self._listed().distinct(), k))
         elif k > 1:
             reach = self._hops(k)
         return self._derived(reach, f"{k}-hop({self.name})", "k_hop", k)
@@ -617,7 +609,7 @@ class AttentionGraph(GraphLike, Operand):
         return self.relabel(order.argsort()), order
 
     def _near_order(self) -> Tensor:
-        return self._remember("near order", lambda: cuthill_mckee(self._listed()))
+        return keep(self._memo, "near order", lambda: cuthill_mckee(self._listed()))
 
     def _pulled_back(
         self, new_targets: Tensor, new_sources: Tensor, function: str, **options: Tensor
@@ -717,7 +709,7 @@ class AttentionGraph(GraphLike, Operand):
 
 @constant_result  # Python that torch.compile does not trace
 def _count(graph: AttentionGraph) -> int:
-    return graph._remember("num_edges", graph.edges.count)
+    return keep(graph._memo, "num_edges", graph.edges.count)
 
 
 def wrapped(graph: Any, sign: str) -> str:

@@ -1,6 +1,6 @@
 """Edges as a list in the caller's order, and the checks of a caller's edge_index."""
 
-from functools import cached_property
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from ..errors import GraphError, GraphIndexError
 from . import runs as _runs
 from .edges import Edges
 from .images import Images, checked_images, lexicographic
+from .modes import cached_property, unwrapped, without_modes
 from .runs import Runs
 from .sort import Sorted, ascending, countable, counted, placed
 
@@ -84,8 +85,7 @@ class Listed(Edges):
     @cached_property
     def _place(self) -> Tensor:
         """:attr:`order` of few edges."""
-        with torch.inference_mode(False):
-            return ascending(torch.add(self.source, self.target, alpha=self.num_sources))
+        return ascending(torch.add(self.source, self.target, alpha=self.num_sources))
 
     @cached_property
     def sorted(self) -> Sorted:
@@ -93,21 +93,19 @@ class Listed(Edges):
         row = self.target
         column = self.source
         sizes = (self.num_targets, self.num_sources)
-        with torch.inference_mode(False):
-            if not self._has_tables:
-                return placed(self._place, row, column, self.num_targets)
-            if bool((row[1:] < row[:-1]).any()):
-                return counted(row, column, *sizes)
-            # quick for keys that are nearly sorted
-            place = ascending(torch.add(column, row, alpha=self.num_sources))
-            edges = placed(place, row, column, self.num_targets)
-            return Sorted(edges.ptr, edges.column.int(), edges.place.int())
+        if not self._has_tables:
+            return placed(self._place, row, column, self.num_targets)
+        if bool((row[1:] < row[:-1]).any()):
+            return counted(row, column, *sizes)
+        # quick for keys that are nearly sorted
+        place = ascending(torch.add(column, row, alpha=self.num_sources))
+        edges = placed(place, row, column, self.num_targets)
+        return Sorted(edges.ptr, edges.column.int(), edges.place.int())
 
     @cached_property
     def key(self) -> Tensor:
         """int64 (E,): ``target * S + source`` of every listed edge, ascending."""
-        with torch.inference_mode(False):
-            return torch.add(self.source, self.target, alpha=self.num_sources)[self.order]
+        return torch.add(self.source, self.target, alpha=self.num_sources)[self.order]
 
     @property
     def order(self) -> Tensor:
@@ -202,11 +200,9 @@ def listed(
 ) -> Listed:
     """Edges one by one, in the order given, unchecked; a given ``has_repeats`` saves a sort."""
     check_pairs(num_targets, num_sources)
-    with torch.inference_mode(False):  # edges made in inference mode are used in training, too
-        if source.numel() >= INT32_FROM and max(num_targets, num_sources) <= 2**31:
-            source = source.int()
-            target = target.int()
-        ends = torch.stack((source, target))
+    ends = without_modes(
+        partial(_ends, unwrapped(target), unwrapped(source), max(num_targets, num_sources))
+    )
     edges = Listed(num_targets, num_sources, ends)
     edges.images = images
     if has_repeats is None:
@@ -214,6 +210,13 @@ def listed(
     else:
         edges.has_repeats = has_repeats
     return edges
+
+
+def _ends(target: Tensor, source: Tensor, size: int) -> Tensor:
+    if source.numel() >= INT32_FROM and size <= 2**31:
+        source = source.int()
+        target = target.int()
+    return torch.stack((source, target))
 
 
 def check_pairs(num_targets: int, num_sources: int) -> None:

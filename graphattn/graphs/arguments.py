@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from functools import cache, partial
+from functools import partial
 
 from torch import Tensor
 
@@ -10,6 +10,7 @@ from .. import arguments
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.deferred.expression import builders
+from ..graph.modes import lru_cache
 
 _SHOWN = 4
 
@@ -59,7 +60,7 @@ def seeded(seed: int, *sizes: object) -> tuple[object, ...]:
     return (*sizes, seed)
 
 
-@cache
+@lru_cache(None)
 def _defaults(builder: str) -> dict[str, object]:
     parameters = inspect.signature(builders()[builder]).parameters
     return {name: parameter.default for name, parameter in parameters.items()}

@@ -3,12 +3,12 @@
 import inspect
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, cast
 
 from torch import nn
 
 from ..errors import OptionError
+from ..graph.modes import lru_cache
 
 _INTERFACE = "ALL_ATTENTION_FUNCTIONS"  # in the source of its callers
 _CROSS = re.compile(r"cross|encoder_attn|enc_?dec|xattn", re.IGNORECASE)
@@ -118,7 +118,7 @@ def _attends(kind: Any) -> bool:
     return not hasattr(kind, "_can_set_attn_implementation") and _written(kind, _INTERFACE)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(4096)
 def _written(kind: Any, words: str) -> bool:
     """True if the source of a class, or of a parent class, contains a text."""
     for base in kind.__mro__[: kind.__mro__.index(nn.Module)]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph, Chosen, PerHead
 from ..graph.kinds.joined import joined
+from ..graph.modes import keep
 from ..models.generation.continuation import every, rows
 from .frame import Frame, Piece, Span
 
@@ -235,7 +236,7 @@ def _spans(graph: AttentionGraph, target: int) -> list[tuple[int, int]]:
                 spans[row].append((lo, hi))
         return spans
 
-    block_spans: list[list[tuple[int, int]]] = graph._remember(("spans", block), make)
+    block_spans: list[list[tuple[int, int]]] = keep(graph._memo, ("spans", block), make)
     return block_spans[target % _AT_ONCE]
 
 

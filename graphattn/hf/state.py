@@ -5,7 +5,6 @@ call.
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from threading import Lock, local
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from ..arguments import whole
 from ..errors import GraphError, OptionError
+from ..graph.modes import cached_property
 from .batch import graphs_of_batch
 from .frame import Frame, all_tokens, of_cross
 from .graph_option import OWN_MASKS, GraphOption, is_graph, sized

@@ -8,6 +8,7 @@ import torch
 from ..convert import from_edge_index
 from ..errors import GraphError
 from ..graph import AttentionGraph
+from ..graph.modes import keep
 from ..graphs import causal, global_tokens
 from .rows import Graph
 
@@ -58,8 +59,8 @@ def behind(graph: Graph, targets: int, sources: int, *, is_causal: bool) -> Grap
 
 def _behind(graph: AttentionGraph, targets: int, sources: int, is_causal: bool) -> AttentionGraph:
     key = ("behind", targets, sources, is_causal)
-    result: AttentionGraph = graph._remember(
-        key, lambda: _with_tokens(graph, targets, sources, is_causal)
+    result: AttentionGraph = keep(
+        graph._memo, key, lambda: _with_tokens(graph, targets, sources, is_causal)
     )
     return result
 

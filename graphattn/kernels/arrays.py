@@ -4,13 +4,14 @@ as the work.
 
 import math
 import weakref
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ..graph.modes import lru_cache
 
 SMALLEST = 1 << 20  # bytes; smaller pieces come from the heap, which keeps its pages
 CACHED = 256 << 20  # bytes cached at most, and so the largest piece that is cached
@@ -121,7 +122,7 @@ def empty(dtype: torch.dtype, *shape: int) -> Tensor:
     return room(_stored_as(dtype), *shape).view(dtype)
 
 
-@cache
+@lru_cache(None)
 def _stored_as(dtype: torch.dtype) -> np.dtype:
     """Numpy's dtype of the same size, of integers where it has no such halves."""
     if dtype.itemsize == 2:

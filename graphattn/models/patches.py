@@ -118,13 +118,15 @@ def behind_tokens(pattern: Pattern, grid: Size, number: int = 1, times: int = 1)
 
 @constant_result  # Python that torch.compile does not trace
 def _join(pattern: Pattern, grid: Size, number: int, times: int) -> None:
-    if not hasattr(pattern.shelf, _joined(grid, number, times)):
-        graph = pattern.at(grid)
-        if number and graph.num_targets == math.prod(grid):
-            graph = graph.with_global_tokens(number)
+    def graph() -> AttentionGraph:
+        one = pattern.at(grid)
+        if number and one.num_targets == math.prod(grid):
+            one = one.with_global_tokens(number)
         if times > 1:
-            graph = disjoint_union([graph] * times)
-        setattr(pattern.shelf, _joined(grid, number, times), graph)
+            return disjoint_union([one] * times)
+        return one
+
+    pattern.shelf.cached(_joined(grid, number, times), graph)
 
 
 def _joined(grid: Size, number: int, times: int) -> str:

@@ -12,7 +12,7 @@ from ..errors import GraphError
 from ..functional import attention
 from ..graph import AttentionGraph
 from ..graph.foreign_names import names_checked
-from ..graph.modes import without_autocast, without_modes
+from ..graph.modes import without_autocast
 from ..graphs import Hierarchy
 from ..graphs.points.hierarchy import Level
 from ..nn import interpolate
@@ -176,4 +176,4 @@ class OffsetAttention(nn.Module):
 
 
 def _is_symmetric(graph: AttentionGraph) -> bool:
-    return cached(graph, "symmetric", lambda: without_modes(lambda: graph.equals(graph.reverse())))
+    return cached(graph, "symmetric", lambda: graph.equals(graph.reverse()))

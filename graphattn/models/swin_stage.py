@@ -1,7 +1,6 @@
 """A stage of Swin: blocks on alternately shifted cells of one grid."""
 
 import math
-from functools import lru_cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from ..graph.deferred.expression import builder
 from ..graph.deferred.pattern import sizable
 from ..graph.kinds.layers import Layer, Layers
 from ..graph.like import GraphLike, need_fixed
+from ..graph.modes import lru_cache
 from ..graphs import window_partition
 from ..nn import SwinBias, SwinV2Bias, TransformerBlock
 from .merging import Grid, PatchMerging, padded, whole_cells
@@ -154,7 +154,7 @@ def cell_sides(grid: Grid, window: Window) -> Grid:
     return tuple(min(side, length) for side, length in zip(window, grid, strict=True))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(64)
 def window_graphs(
     grid: Grid, window: Window, read_padding: bool = True
 ) -> tuple[AttentionGraph, AttentionGraph]:
@@ -178,7 +178,7 @@ def window_graphs(
     return plain, window_partition(grid, sides, tuple(side // 2 for side in sides), **options)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(64)
 def window_patterns(window: Window) -> tuple[Pattern, Pattern]:
     """The two graphs for grids of any size, shared by models with their caches."""
     return _SWIN_CELLS(..., window), _SWIN_CELLS(..., window, shifted=True)

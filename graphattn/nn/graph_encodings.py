@@ -10,7 +10,7 @@ from ..graph.advice import no_graph
 from ..graph.graph import need_graph
 from ..graph.like import GraphLike
 from ..graph.limits import refuse_over
-from ..graph.modes import without_autocast
+from ..graph.modes import outside_modes, without_autocast
 from ..graphs.arguments import whole
 from ..plans.edge_tensors import EdgeTensors
 from ..pyg import AddLaplacianEigenvectorPE, AddRandomWalkPE, Data
@@ -109,6 +109,7 @@ def relative_walk_pe(
     return torch.stack(result, 1)
 
 
+@outside_modes
 def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
     r"""The eigenvectors of the normalised Laplacian with the smallest eigenvalues, without the
     first.

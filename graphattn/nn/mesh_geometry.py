@@ -11,6 +11,7 @@ from ..arguments import integers as checked_integers
 from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph, need_graph
 from ..graph.like import GraphLike
+from ..graph.modes import outside_modes
 from ..graphs.mesh.faces import Faces, checked_faces
 from ..kernels.plain.sums import gather, scatter_sum
 from ..plans.edge_tensors import EdgeTensors
@@ -75,6 +76,7 @@ def mesh_edge_geometry(
     return _along(graph, features, ends, len(pos))
 
 
+@outside_modes
 def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.0) -> Tensor:
     """Distance along the surface from every vertex to the nearest of some, by the heat method.
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..graph import AttentionGraph
-from ..graph.modes import constant_result
+from ..graph.modes import Memo, constant_result, keep
 
 T = TypeVar("T")
 
@@ -17,20 +17,13 @@ _MOST_KNOWN = 256
 
 def cached(graph: AttentionGraph, key: Hashable, make: Callable[[], T]) -> T:
     """``make()``, cached for this graph under ``key``."""
-    result: T = graph._remember(key, make)
-    return result
+    return keep(graph._memo, key, make)
 
 
 def known(graph: Any, kind: str, key: Hashable, make: Callable[[], T]) -> T:
-    """``make()``, cached for this graph under a kind of key; 256 of a kind, then all are dropped."""
-    results: dict[Hashable, T] = graph._memo.setdefault(kind, {})
-    if key not in results:
-        result = make()
-        if len(results) >= _MOST_KNOWN:
-            results.clear()
-        results[key] = result
-        return result
-    return results[key]
+    """``make()``, cached for this graph under a kind of key: the last 256 of a kind."""
+    results: Memo = keep(graph._memo, kind, Memo)
+    return keep(results, key, make, _MOST_KNOWN)
 
 
 def planned(make: Callable[[AttentionGraph, torch.device], T]) -> Callable[..., T]:
@@ -42,8 +35,7 @@ def planned(make: Callable[[AttentionGraph, torch.device], T]) -> Callable[..., 
     @constant_result
     @wraps(make)
     def plan(graph: AttentionGraph, device: torch.device = CPU) -> T:
-        result: T = graph._remember((plan, device), partial(make, graph, device))
-        return result
+        return keep(graph._memo, (plan, device), partial(make, graph, device))
 
     return plan
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.like import GraphLike, Run
+from ..graph.modes import Memo, keep
 from ..graph.sort import Sorted, transposed
 from ..operands import Block, Inputs, Outputs
 from .grouped import EdgeLayout, by_source, by_target
@@ -62,7 +63,7 @@ class EdgeTensors(GraphLike):
         self._by_target = tuple(by_target(graph, graph.device))
         self._by_source = tuple(by_source(graph, graph.device))
         self.images = graph.images
-        self._memo: dict[Any, Any] = {}
+        self._memo = Memo()
 
     @classmethod
     def of(cls, by_target: EdgeLayout, num_sources: int, device: torch.device) -> "EdgeTensors":
@@ -77,7 +78,7 @@ class EdgeTensors(GraphLike):
             small = torch.int64
         edges._by_target = _moved(by_target, device, small)
         edges._by_source = _moved(by_source, device, small)
-        edges._memo = {}
+        edges._memo = Memo()
         return edges
 
     @property
@@ -134,9 +135,8 @@ class EdgeTensors(GraphLike):
         """The numbers by which dropout hashes edges, by target; None for the order of biases."""
         if self._named is None:
             return None
-        if "names" not in self._memo:
-            self._memo["names"] = self._named().to(self.device, self._by_target[2].dtype)
-        return self._memo["names"]
+        named = self._named
+        return keep(self._memo, "names", lambda: named().to(self.device, self._by_target[2].dtype))
 
     def agreed(self, seed: Tensor) -> Tensor:
         """The seed of dropout of all processes that share a graph."""
@@ -155,17 +155,20 @@ class EdgeTensors(GraphLike):
         if not inputs.reads_numbers:
             return inputs
         device = inputs.query.device
-        if ("block", device) not in self._memo:
-            targets, sources, num_targets = self.numbers
-            target = self.target.to(device)
-            source = self.source.to(device)
-            self._memo["block", device] = Block(
-                self.num_edges,
-                num_targets,
-                target - targets.to(device)[target],
-                source - sources.to(device)[source],
-            )
-        return replace(inputs, blocks=(self._memo["block", device],))
+        make = partial(self._block, *self.numbers, device)
+        return replace(inputs, blocks=(keep(self._memo, ("block", device), make),))
+
+    def _block(
+        self, targets: Tensor, sources: Tensor, num_targets: int, device: torch.device
+    ) -> Block:
+        target = self.target.to(device)
+        source = self.source.to(device)
+        return Block(
+            self.num_edges,
+            num_targets,
+            target - targets.to(device)[target],
+            source - sources.to(device)[source],
+        )
 
     def _listed(self) -> "EdgeTensors":
         return self

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ..arguments import one_of, several, whole
 from ..errors import OptionError, ShapeError
 from ..graph.graph import AttentionGraph
+from ..graph.modes import cached_property
 from .choice import MOST_SOURCES, all_edges, checked_targets, spread_targets
 from .edge_weights import by_edge
 from .layouts import Layout, layout_of

@@ -12,20 +12,14 @@ from ...operands import Inputs, Outputs, counted
 from ..graph import AttentionGraph, disjoint_union
 from ..html import mask_page
 from ..like import GraphLike, Run
-from ..modes import (
-    constant_result,
-    not_compiled,
-    not_followed,
-    plain_operations_only,
-    without_modes,
-)
+from ..modes import Memo, constant_result, keep, not_compiled, not_followed, plain_operations_only
 from .choice import TransformedChoice, as_one_head, chosen_edges, of_all_heads
 from .expression import METHODS, Expression, Operand, built, function_of
 from .filled import OfSize, filled, leaves_open
 
 #: Arguments of builders that queries and keys give.
 CONTENT = ("scores", "features")
-_MOST_CACHED = 64
+_MOST_CACHED = 64  # in batches of many sizes
 # methods and operators that a choice by content does not have
 _REFUSED = {"~", *METHODS} - {"reverse", "k_hop", "with_self_loops", "without_self_loops"}
 
@@ -91,14 +85,11 @@ class Chosen(GraphLike, Operand):
     expression: Expression
     size: tuple[int, int]
     rows: range | None = None
-    _memo: dict[Any, Any] = field(default_factory=dict, init=False)
+    _memo: Memo = field(default_factory=Memo, init=False)
 
     def __post_init__(self) -> None:
         _check_joins(self.expression)
         self.union()  # sizes that do not fit are refused now
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_memo": {}}
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return Chosen, (self.expression, self.size, self.rows)
@@ -211,11 +202,7 @@ class Chosen(GraphLike, Operand):
 
     def remembered(self, key: Any, make: Callable[[], AttentionGraph]) -> AttentionGraph:
         """``make()``, cached."""
-        if key not in self._memo:
-            if len(self._memo) >= _MOST_CACHED:  # batches of many sizes
-                self._memo.clear()
-            self._memo[key] = without_modes(make)
-        return self._memo[key]
+        return keep(self._memo, key, make, _MOST_CACHED)
 
     def _filled(self, part: Any, content: Content) -> Any:
         """A part of the expression on the nodes of all heads and examples."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..edges import Edges
 from ..immutable import Immutable
-from ..modes import without_modes
+from ..modes import unwrapped, without_modes
 
 P = ParamSpec("P")
 G = TypeVar("G", bound="Operand")
@@ -212,10 +212,7 @@ def builder(make: Callable[P, G]) -> Callable[P, G]:
     def build(*args: P.args, **options: P.kwargs) -> G:
         args = tuple(map(copied, args))  # type: ignore[assignment]
         options = {key: copied(value) for key, value in options.items()}  # type: ignore[assignment]
-        if any(isinstance(value, Tensor) for value in (*args, *options.values())):
-            graph = make(*args, **options)
-        else:  # a rule of numbers has real tensors on the CPU, whatever the mode it is built in
-            graph = without_modes(lambda: make(*args, **options))
+        graph = without_modes(lambda: make(*args, **options))
         return graph.made_by(name, *args, **options)
 
     _BUILDERS[name] = build
@@ -228,7 +225,7 @@ def copied(value: Any) -> Any:
         if not _is_stored(value):
             return value
         if isinstance(value, Tensor):
-            return value.detach().clone()
+            return without_modes(unwrapped(value).detach().clone)
         return np.array(value)
     if type(value) not in (list, tuple):
         return value

@@ -17,7 +17,7 @@ from ...errors import GraphError, ShapeError
 from ..foreign_names import names_checked
 from ..graph import AttentionGraph
 from ..like import GraphLike
-from ..modes import constant_result, not_compiled
+from ..modes import constant_result, keep, not_compiled
 from .chosen import CONTENT, Chosen, lacks
 from .expression import SIGNS, Expression, NotPlain, Operand, copied, frozen
 from .filled import OfPlaces, OfSize, filled, leaves_open, takes_sources
@@ -250,9 +250,6 @@ class Pattern(GraphLike, Operand):
         graph: AttentionGraph = filled(self.expression, OfPlaces(pos, **by_place))
         return graph
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "shelf": Shelf()}
-
     __or__ = _forward("|")
     __ror__ = _forward("|", swapped=True)
     __and__ = _forward("&")
@@ -289,15 +286,10 @@ class Shelf:
 
     def cached(self, key: str, make: Callable[[], Any]) -> Any:
         """``make()``, cached among the last few."""
-        cached = vars(self)
-        graph = cached.get(key)
-        if graph is not None:
-            return graph
-        graph = make()
-        for oldest in list(cached)[: max(0, len(cached) + 1 - _MOST_CACHED)]:
-            cached.pop(oldest, None)  # another thread may have evicted it
-        cached[key] = graph
-        return graph
+        return keep(vars(self), key, make, _MOST_CACHED)
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
 
 
 def cache_key(size: Size, num_sources: int | None) -> str:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from ...operands import Inputs, Outputs, with_weights
 from ..graph import AttentionGraph
 from ..immutable import Immutable
 from ..like import Run
-from ..modes import constant_result, without_modes
+from ..modes import Memo, constant_result, keep
 from .per_head import PerHead
 
 Graph = AttentionGraph | PerHead
@@ -42,7 +41,7 @@ class GraphByGraph(Immutable):
     of_examples: tuple[Graph, ...]
     order: tuple[int, ...]
     num_targets: int
-    _memo: dict[str, Any] = field(default_factory=dict, init=False)
+    _memo: Memo = field(default_factory=Memo, init=False)
 
     @classmethod
     def of(cls, graphs: tuple[Graph, ...], num_targets: int) -> "GraphByGraph":
@@ -140,10 +139,7 @@ class GraphByGraph(Immutable):
 
 def _ranges(calls: GraphByGraph) -> list[Tensor]:
     """int64: the indices of the edges of each graph among those of example after example."""
-    if "ranges" not in calls._memo:
-        calls._memo["ranges"] = without_modes(partial(_make_ranges, calls))
-    ranges: list[Tensor] = calls._memo["ranges"]
-    return ranges
+    return keep(calls._memo, "ranges", partial(_make_ranges, calls))
 
 
 def _make_ranges(calls: GraphByGraph) -> list[Tensor]:
@@ -160,6 +156,4 @@ def _of_graph(calls: GraphByGraph, number: int) -> tuple[Tensor]:
 @constant_result
 def _in_order(calls: GraphByGraph) -> tuple[Tensor]:
     """int64 (E,): the place of each edge among the edges of graph after graph."""
-    if "order" not in calls._memo:
-        calls._memo["order"] = without_modes(lambda: torch.cat(_ranges(calls)).argsort())
-    return (calls._memo["order"],)
+    return (keep(calls._memo, "order", lambda: torch.cat(_ranges(calls)).argsort()),)

@@ -20,7 +20,7 @@ from ..images import Images
 from ..immutable import Immutable
 from ..like import GraphLike, Run, of_one_list
 from ..listed import listed
-from ..modes import constant_result, not_compiled, not_followed, without_modes
+from ..modes import Memo, constant_result, not_compiled, not_followed
 from .graph_by_graph import GraphByGraph, without_examples
 from .joined import Joined, in_blocks, joined
 from .per_head import PerHead
@@ -66,7 +66,7 @@ class PerExample(GraphLike, Immutable):
 
     graphs: tuple[Example, ...]
     shelf: Shelf = field(default_factory=Shelf, init=False)
-    _memo: dict[Any, Any] = field(default_factory=dict, init=False)
+    _memo: Memo = field(default_factory=Memo, init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.graphs, GraphLike) or not isinstance(self.graphs, Iterable):
@@ -100,9 +100,6 @@ class PerExample(GraphLike, Immutable):
                 f"PerExample holds graphs on {' and '.join(sorted(devices))}; move them with "
                 ".to(device)"
             )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "shelf": Shelf(), "_memo": {}}
 
     def made_by(self, *args: Any, **options: Any) -> "PerExample":
         """Itself: its graphs, not the batch, keep the calls that made them."""
@@ -484,12 +481,13 @@ def _make_step(graphs: PerExample, *step: int) -> None:
 
 @constant_result
 def _make_calls(graphs: PerExample) -> None:
-    if hasattr(graphs.shelf, "calls"):
-        return
+    graphs.shelf.cached("calls", partial(_calls, graphs))
+
+
+def _calls(graphs: PerExample) -> GraphByGraph:
     first: dict[Any, Any] = {}
     alike = [first.setdefault(_call_of(graph), graph) for graph in graphs._sized]
-    calls = GraphByGraph.of(tuple(alike), graphs.num_targets)
-    graphs.shelf.calls = calls  # type: ignore[attr-defined]
+    return GraphByGraph.of(tuple(alike), graphs.num_targets)
 
 
 def _call_of(graph: AttentionGraph | PerHead) -> Any:
@@ -506,30 +504,28 @@ def _call_of(graph: AttentionGraph | PerHead) -> Any:
 
 @constant_result
 def _join(graphs: PerExample) -> None:
-    if not hasattr(graphs.shelf, "joined"):
-        batch = without_modes(partial(joined, graphs._calls.of_examples, padded=True))
-        graphs.shelf.joined = batch  # type: ignore[attr-defined]
+    graphs.shelf.cached("joined", lambda: joined(graphs._calls.of_examples, padded=True))
 
 
 @constant_result
 def _join_unions(graphs: PerExample) -> None:
-    if not hasattr(graphs.shelf, "union"):
-        unions = [graph.union() for graph in graphs._sized]
-        union = without_modes(partial(in_blocks, unions, True))
-        graphs.shelf.union = union  # type: ignore[attr-defined]
+    graphs.shelf.cached(
+        "union", lambda: in_blocks([graph.union() for graph in graphs._sized], True)
+    )
 
 
 @constant_result
 def _join_nodes(graphs: PerExample) -> None:
-    if hasattr(graphs.shelf, "of_whole"):
-        return
+    graphs.shelf.cached("of_whole", partial(_of_whole, graphs))
+
+
+def _of_whole(graphs: PerExample) -> AttentionGraph:
     T = graphs.num_targets
     S = graphs.num_sources
     union = graphs.union()
     source, target = union.edge_index
     edges = listed(target % max(1, T), source % max(1, S), T, S)
-    of_whole = AttentionGraph(edges, union.name, union.device)
-    graphs.shelf.of_whole = of_whole  # type: ignore[attr-defined]
+    return AttentionGraph(edges, union.name, union.device)
 
 
 @partial(

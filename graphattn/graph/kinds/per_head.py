@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from ..advice import no_graph
 from ..graph import AttentionGraph
 from ..immutable import Immutable
 from ..like import GraphLike, Group, Run, of_one_list
-from ..modes import constant_result, not_compiled
+from ..modes import Memo, constant_result, keep, not_compiled
 
 
 @not_compiled
@@ -48,7 +47,7 @@ class PerHead(GraphLike, Immutable):
     remedy = "pass one of its .graphs, or .union(), the edges of any head"
 
     graphs: tuple[AttentionGraph, ...]
-    _memo: dict[str | int, Any] = field(default_factory=dict, init=False)
+    _memo: Memo = field(default_factory=Memo, init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.graphs, GraphLike) or not isinstance(self.graphs, Iterable):
@@ -91,9 +90,6 @@ class PerHead(GraphLike, Immutable):
         if len({graph.device for graph in graphs if not graph.is_rule}) > 1:
             raise GraphError("PerHead holds graphs on several devices; move them with .to(device)")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_memo": {}}
-
     @property
     def num_targets(self) -> int:
         """T, the nodes that read."""
@@ -128,9 +124,7 @@ class PerHead(GraphLike, Immutable):
 
     def union(self) -> AttentionGraph:
         """The edges of any head."""
-        if "union" not in self._memo:
-            self._memo["union"] = reduce(or_, dict.fromkeys(self.graphs))
-        return self._memo["union"]
+        return keep(self._memo, "union", lambda: reduce(or_, dict.fromkeys(self.graphs)))
 
     def with_union(self, union: AttentionGraph) -> "PerHead":
         """Itself, whose tensors of edges are in the order of a union that is given."""
@@ -170,14 +164,14 @@ class PerHead(GraphLike, Immutable):
 
     def in_union(self, number: int) -> Tensor:
         """int64 (E_i,): the index in the union of each edge of ``graphs[number]``."""
-        if number not in self._memo:
-            union = self.union()._listed()
-            graph = self.graphs[number]
-            pair_key = graph.target * self.num_sources + graph.source
-            place = torch.searchsorted(union.key, pair_key.to(union.key.device))
-            self._memo[number] = union.order[place]
-        index: Tensor = self._memo[number]
-        return index
+        return keep(self._memo, number, lambda: self._in_union(number))
+
+    def _in_union(self, number: int) -> Tensor:
+        union = self.union()._listed()
+        graph = self.graphs[number]
+        pair_key = graph.target * self.num_sources + graph.source
+        place = torch.searchsorted(union.key, pair_key.to(union.key.device))
+        return union.order[place]
 
     def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
         """The outputs of a call of each graph with its heads, side by side."""

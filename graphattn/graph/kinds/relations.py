@@ -1,7 +1,7 @@
 """Typed unions: every edge carries the number of its part."""
 
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from operator import or_
 
 import torch
@@ -11,7 +11,7 @@ from ...errors import GraphError
 from ..advice import no_graph
 from ..graph import AttentionGraph
 from ..immutable import Immutable
-from ..modes import not_compiled
+from ..modes import cached_property, not_compiled
 
 
 @not_compiled

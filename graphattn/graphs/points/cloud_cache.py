@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,9 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
+from ...graph.deferred.expression import copied
 from ...graph.deferred.places import counts
+from ...graph.modes import without_modes
 from ...graph.runs import mixed
 from ..arguments import stored, whole
 from .hierarchy import Hierarchy, HierarchyRecipe
@@ -109,7 +112,7 @@ class CloudCache:
         if entry is None:
             self.misses += 1
             # the caller may write to its tensor
-            graph = self.recipe(cloud.detach().clone(), **lattice)
+            graph: Any = without_modes(partial(self.recipe, copied(cloud), **lattice))
             entry = graph, _bytes(graph)
             self.num_bytes += entry[1]
         else:

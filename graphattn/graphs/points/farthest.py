@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import GraphError
+from ...graph.modes import outside_modes
 from ..arguments import number, one_of, whole
 from .balls import squared_distance
 from .clouds import clouds, coordinates, device_of
@@ -17,6 +18,7 @@ from .curves import curve_order
 _BLOCK = 128  # points whose bounding box is tested together
 
 
+@outside_modes
 def farthest_points(
     pos: Tensor | np.ndarray,
     count: int | None = None,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import accumulate, chain
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.deferred.expression import shown as written
 from ...graph.deferred.places import count_of_clouds
+from ...graph.modes import cached_property
 from ..arguments import integers, number, stored
 from .clouds import lengths
 from .clusters import clusters

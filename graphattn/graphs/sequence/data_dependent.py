@@ -19,7 +19,7 @@ from ...graph.deferred.pattern import sizable
 from ...graph.forms import partition
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
-from ...graph.modes import without_autocast
+from ...graph.modes import keep, without_autocast
 from ..arguments import call, flag, integers, one_of, stored, whole
 from .basic import documents
 from .bipartite import cross
@@ -222,7 +222,7 @@ def _groups(
         )
     if within is None:
         return groups, None
-    return groups, within._remember(("blocks", blocks), lambda: ~(~within @ groups.reverse()))
+    return groups, keep(within._memo, ("blocks", blocks), lambda: ~(~within @ groups.reverse()))
 
 
 def _mask_of(graph: AttentionGraph, size: tuple[int, int], device: torch.device | None) -> Tensor:
@@ -232,7 +232,7 @@ def _mask_of(graph: AttentionGraph, size: tuple[int, int], device: torch.device 
         raise GraphError(f"within and blocks must fit (targets, sources) {size}, got {got}")
     if device is None:
         return torch.empty(0)
-    return graph._remember(("mask", device), lambda: graph.mask().to(device))
+    return keep(graph._memo, ("mask", device), lambda: graph.mask().to(device))
 
 
 def _means(key: Tensor, groups: AttentionGraph) -> Tensor:

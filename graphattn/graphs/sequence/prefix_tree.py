@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from itertools import chain
 from typing import Literal
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from ...arguments import several
 from ...errors import GraphError, ShapeError
 from ...graph import AttentionGraph
+from ...graph.modes import cached_property
 from ...graph.runs import expand
 from ..arguments import integers, one_of
 from ..network.trees import ancestors

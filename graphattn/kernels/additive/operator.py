@@ -161,11 +161,12 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    *operands, ptr, index, edge, order = ctx.saved_tensors[:8]
-    layout = ctx.saved_tensors[4:]
+    saved = ctx.saved_tensors  # once: a checkpoint allows one access
+    operands = saved[:4]
+    layout = saved[4:]
     absent = (None,) * 9
     if torch.is_grad_enabled():  # a second derivative is needed: the same in plain operations
-        rest = ctx.slope, ptr, index, edge, order
+        rest = ctx.slope, *layout[:4]
         return *gradients_of_definition(
             lambda *arguments: (plain(*arguments),), operands, rest, (grad,)
         ), *absent

@@ -8,7 +8,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import wraps
 from inspect import get_annotations
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import torch
 from llvmlite import ir
 from torch import Tensor
 
+from ...graph.modes import lru_cache
 from ..arrays import Kinds, NodeRows
 from .code import INT, Array, Code, Value, type_of
 
@@ -48,7 +49,7 @@ class Target(NamedTuple):
     features: str
 
     @classmethod
-    @cache
+    @lru_cache(None)
     def of_host(cls) -> "Target":
         """The CPU that this process runs on."""
         try:

@@ -17,13 +17,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from ...graph.modes import lru_cache
 
 CHUNKS_PER_THREAD = 4  # so that other threads take over from one that is delayed
 SMALL = 1 << 15  # units of work below which a second thread costs more than it saves
@@ -48,7 +49,7 @@ def _forget_threads() -> None:
 os.register_at_fork(after_in_child=_forget_threads)
 
 
-@cache
+@lru_cache(None)
 def _gomp_parallel() -> Callable[..., None] | None:
     """``GOMP_parallel`` of the OpenMP library of torch's own operations, or ``None``."""
     if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():

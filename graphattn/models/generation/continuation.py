@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, PerExample, PerHead
 from ...graph.kinds.layers import Layer, Layers, layers_of
 from ...graph.like import GraphLike
+from ...graph.modes import lru_cache
 from ...graph.runs import row_lengths
 from ...graphs import cross
 from ...nn import KeyValueCache
@@ -266,7 +267,7 @@ def _reads_of(graph: AttentionGraph, length: int) -> tuple[Tensor, Tensor]:
     return first, is_interval & (not graph.has_repeated_edges)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(1024)
 def every(num_targets: int, num_sources: int, device: torch.device) -> AttentionGraph:
     """All pairs; cached, with its plans, since most steps are of this kind."""
     return cross(num_targets, num_sources).to(device)

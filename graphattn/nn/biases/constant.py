@@ -14,11 +14,11 @@ from ...errors import ShapeError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.like import GraphLike
-from ...graph.modes import constant_result, without_modes
+from ...graph.modes import Memo, constant_result, keep
 from ...plans.cache import cached
 from ..positions import pair_of_positions
 
-_ByGraph = WeakKeyDictionary[AttentionGraph, dict[Any, Tensor]]
+_ByGraph = WeakKeyDictionary[AttentionGraph, Memo]
 
 
 _EXPECTED = "a bias needs an AttentionGraph or PerHead (for a Pattern, pattern(num_nodes))"
@@ -66,10 +66,7 @@ def _constant(
         return (cached(edges, (make, rest, device), result),)
     (other,) = others
     by_graph: _ByGraph = cached(edges, (make, "by graph"), WeakKeyDictionary)
-    tensors = by_graph.setdefault(other, {})
-    if (rest, device) not in tensors:
-        tensors[rest, device] = without_modes(result)
-    return (tensors[rest, device],)
+    return (keep(keep(by_graph, other, Memo), (rest, device), result),)
 
 
 def targets(graph: GraphLike, device: torch.device) -> Tensor:

@@ -4,7 +4,6 @@ import ast
 import math
 import os
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 from zlib import crc32
 
@@ -15,6 +14,7 @@ from torch.nn.functional import normalize
 from ...arguments import number, one_of, positive, whole
 from ...errors import LoaderError, OptionError
 from ...graph import AttentionGraph, Pattern
+from ...graph.modes import cached_property
 from ...graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
 from ...graphs.expression import from_expression
 from ...graphs.points.hierarchy import Level
