@@ -1,9 +1,12 @@
-"""The tree of errors that the library raises.
+"""The tree of errors that the library raises, and its warnings.
 
 A message names the argument, what was expected, what came, and what to try.
 """
 
+import sys
+import warnings
 from collections.abc import Iterable
+from types import FrameType
 
 
 class GraphAttnError(Exception):
@@ -107,3 +110,18 @@ def not_installed(error: ModuleNotFoundError) -> MissingExtraError | None:
 def need_extra(module: str, extra: str) -> "MissingExtraError":
     """The error for a missing optional dependency."""
     return MissingExtraError(f"this needs {module}: pip install 'graphattn[{extra}]'")
+
+
+def warn(text: str) -> None:
+    """Warn at the caller's line, the first outside this package and torch."""
+    frame = sys._getframe()
+    level = 1
+    while frame.f_back is not None and _package_of(frame) in (__package__, "torch"):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(text, stacklevel=level)
+
+
+def _package_of(frame: FrameType) -> str:
+    name: str = frame.f_globals.get("__name__", "")
+    return name.partition(".")[0]

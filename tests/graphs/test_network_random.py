@@ -176,6 +176,12 @@ def test_a_graph_that_has_another_is_no_reason_to_warn(recwarn):
     ring = graphs.circulant(19, (-1, 1))
     graphs.degree_matched_random(ring)
     graphs.degree_matched_random(ring, keep="in-degrees")
+    # swaps that return in an even number of rounds, and swaps of a round that exclude each other
+    for edges in ([[0, 1], [2, 3]], [[1, 1, 0, 2], [0, 2, 3, 3]]):
+        tiny = from_edge_index(torch.tensor(edges), 4, 4)
+        for seed in range(9):
+            assert not graphs.degree_matched_random(tiny, seed).equals(tiny)
+            assert not graphs.degree_matched_random(tiny, seed, keep="in-degrees").equals(tiny)
     assert not recwarn.list
 
 

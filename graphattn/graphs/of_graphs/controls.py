@@ -1,12 +1,12 @@
 """Random graphs as controls: a graph's effect beyond its degrees."""
 
-import warnings
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from ...errors import GraphError
+from ...errors import GraphError, warn
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.deferred.expression import builder
@@ -15,6 +15,8 @@ from ...graph.listed import listed
 from ..arguments import call, one_of, whole
 
 _ROUNDS = 10  # rounds of swaps, each of which tries nearly every edge
+_AGAIN = 16  # draws that may return to the graph's own edges
+_FEW = 1 << 14  # edges of which as many draws take a moment
 _CELLS = 1 << 22
 WITHIN = 0.05
 """Share by which the mean reach of a graph that is matched in it may differ."""
@@ -77,7 +79,7 @@ def degree_matched_random(
     """
     control = rewiring(graph, seed, keep=keep, layers=layers)
     if is_same(graph, control):
-        warnings.warn(_no_other(graph, keep), stacklevel=6)
+        warn(_no_other(graph, keep))
     return control
 
 
@@ -109,16 +111,36 @@ def rewiring(
     random = np.random.default_rng(seed)
     options: dict[str, Any] = {}
     if keep == "in-degrees":
-        target, source = _redrawn(graph, random)
+        target, source = _others(graph, _redrawn, random)
         options["keep"] = keep
     elif layers is None:
-        target, source = _swapped(graph, random)
+        target, source = _others(graph, _swapped, random)
     else:
         target, source = _matched_in_reach(graph, layers, random)
         options["layers"] = layers
     name = call("degree_matched_random", graph, seed=seed, **options)
     control = _listed(graph, target, source, name)
     return control.made_by("degree_matched_random", graph, seed, **options)
+
+
+def _others(
+    graph: AttentionGraph,
+    draw: Callable[[AttentionGraph, np.random.Generator, int], tuple[np.ndarray, np.ndarray]],
+    random: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Drawn edges, again while those of a small graph are its own: few others may exist.
+
+    ``draw`` takes a number of rounds: an even one returns where each round makes the same swap. In
+    more than ``_ROUNDS`` fewer pairs are swapped at once, which exclude each other less.
+    """
+    S = max(1, graph.num_sources)
+    edges = np.sort(graph.target.cpu().numpy() * S + graph.source.cpu().numpy())
+    target, source = draw(graph, random, _ROUNDS)
+    for more in range(1, 1 + _AGAIN * (graph.num_edges <= _FEW)):
+        if not np.array_equal(edges, np.sort(target * S + source)):
+            break
+        target, source = draw(graph, random, _ROUNDS + more)
+    return target, source
 
 
 def is_same(graph: AttentionGraph, control: AttentionGraph) -> bool:
@@ -130,7 +152,10 @@ def is_same(graph: AttentionGraph, control: AttentionGraph) -> bool:
 
 def _no_other(graph: AttentionGraph, keep: str) -> str:
     """The warning that a control has the edges of its graph, and what to try."""
-    words = f"no other graph with the {keep} of {graph.name} was found: the result has its edges"
+    how = {"degrees": "by swaps", "in-degrees": "at random"}[keep]
+    words = (
+        f"no other graph with the {keep} of {graph.name} was found {how}: the result has its edges"
+    )
     loops = torch.from_numpy(_loops(graph)).long()
     degrees = graph.in_degree.cpu() - loops
     choices = graph.num_sources - int(graph.is_square)
@@ -156,11 +181,13 @@ def _check_layers(graph: AttentionGraph, keep: str) -> None:
     )
 
 
-def _swapped(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _swapped(
+    graph: AttentionGraph, random: np.random.Generator, rounds: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Edges after swaps that keep all that :func:`degree_matched_random` keeps by default."""
     if graph.is_square and graph.is_symmetric:
-        return _swapped_both_ways(graph, random)
-    return _swapped_one_way(graph, random, graph.is_square and graph.is_causal)
+        return _swapped_both_ways(graph, random, rounds)
+    return _swapped_one_way(graph, random, rounds, graph.is_square and graph.is_causal)
 
 
 def _matched_in_reach(
@@ -179,7 +206,7 @@ def _matched_in_reach(
     totals = []
     left = _WORDS
     for _ in range(_STARTS):
-        target, source = _swapped(graph, random)
+        target, source = _others(graph, _swapped, random)
         if np.array_equal(edges, np.sort(target * N + source)):
             raise GraphError(
                 f"no other graph with the degrees of {graph!r} is found by swaps; take "
@@ -276,7 +303,10 @@ def _loops(graph: AttentionGraph) -> np.ndarray:
     return graph.edges.contains(node.to(graph.device), node.to(graph.device)).cpu().numpy()
 
 
-def _redrawn(graph: AttentionGraph, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _redrawn(
+    graph: AttentionGraph, random: np.random.Generator, rounds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Uniform sources, of which one round is enough."""
     loops = _loops(graph)
     choices = graph.num_sources - int(graph.is_square)  # a square graph draws from the others
     target, source = _subsets(graph.in_degree.cpu().numpy() - loops, choices, random)
@@ -318,7 +348,7 @@ def _subsets(
 
 
 def _swapped_both_ways(
-    graph: AttentionGraph, random: np.random.Generator
+    graph: AttentionGraph, random: np.random.Generator, rounds: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Swaps of edges both ways: of ``{a, b}, {c, d}`` either ``{a, d}, {c, b}`` or ``{a, c}, {b, d}``."""
     target, source = (side.cpu().numpy() for side in (graph.target, graph.source))
@@ -326,11 +356,11 @@ def _swapped_both_ways(
     low = source[source < target]
     high = target[source < target]
     N = max(1, graph.num_nodes)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         turned = random.random(len(low)) < 0.5
         low, high = np.where(turned, high, low), np.where(turned, low, high)
         order = random.permutation(len(low))
-        half = len(order) // 2
+        half = _pairs(len(order), rounds, random)
         a = order[:half]
         b = order[half : 2 * half]
         new = np.stack((_key(low[a], high[b], N), _key(low[b], high[a], N)))
@@ -344,13 +374,21 @@ def _swapped_both_ways(
     return np.concatenate((high, low, alone)), np.concatenate((low, high, alone))
 
 
+def _pairs(edges: int, rounds: int, random: np.random.Generator) -> int:
+    """Number of pairs of edges that a round of swaps tries."""
+    half = edges // 2
+    if rounds > _ROUNDS and half:
+        return int(random.integers(1, half + 1))
+    return half
+
+
 def _key(one: np.ndarray, other: np.ndarray, nodes: int) -> np.ndarray:
     """A number for each pair of nodes, whichever stands first."""
     return np.minimum(one, other) * nodes + np.maximum(one, other)
 
 
 def _swapped_one_way(
-    graph: AttentionGraph, random: np.random.Generator, is_causal: bool
+    graph: AttentionGraph, random: np.random.Generator, rounds: int, is_causal: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     target, source = (side.cpu().numpy() for side in (graph.target, graph.source))
     loop = (target == source) & graph.is_square
@@ -358,9 +396,9 @@ def _swapped_one_way(
     source = source[~loop]
     target = target[~loop]
     S = max(1, graph.num_sources)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         order = random.permutation(len(target))
-        half = len(order) // 2
+        half = _pairs(len(order), rounds, random)
         a = order[:half]
         b = order[half : 2 * half]
         new = np.stack((target[b] * S + source[a], target[a] * S + source[b]))

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...errors import warn
 from ...graph import AttentionGraph
 from .clouds import Cloud
 
@@ -25,8 +26,6 @@ _SOME = 1_024  # edges that are measured
 _EPSILON = {
     name: torch.finfo(getattr(torch, name)).eps for name in ("float32", "float16", "bfloat16")
 }
-_INSIDE = tuple(
-    f"{folder}{os.sep}" for folder in (Path(__file__).parents[2], Path(torch.__file__).parent)
 )
 
 
@@ -66,7 +65,7 @@ def warn_of_unread(graph: AttentionGraph, r: float, points: Tensor, queries: Ten
     if queries is points or len(queries) < _PROBES or not graph.num_edges:
         return
     if bool((torch.bincount(graph.source, minlength=len(points)) == 0).any()):
-        _warn(
+        warn(
             f"r={r:g} leaves sources that no target reads (graph.out_degree is 0 there): a wider r "
             "reads more, and knn(queries, k, queries=pos).reverse() all"
         )
@@ -129,7 +128,7 @@ def _rounding(size: Tensor, dtype: str) -> Tensor:
 
 def _warn_of_coarse(size: Tensor, dtype: str, what: str) -> None:
     rounding = float(_rounding(size, dtype))
-    _warn(
+    warn(
         f"pos lies {float(size):.1g} from the origin, where numbers of {dtype} are {rounding:.2g} "
         f"apart: points {what} than before they were rounded. Pass pos in float64, or subtract "
         "pos.mean(0) before .float()"
@@ -157,15 +156,5 @@ def _counted(points: Tensor) -> str:
     return f"{len(points):,} points, which lie in a box of {sides}"
 
 
-def _warn(words: str) -> None:
-    """Warn at the caller's line, the first outside this package and torch."""
-    frame: Any = sys._getframe()
-    level = 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
-        frame = frame.f_back
-        level += 1
-    warnings.warn(words, stacklevel=level)
-
-
 def _warn_of_units(words: str, argument: str) -> None:
-    _warn(f"{words}: is {argument} in the units of pos?")
+    warn(f"{words}: is {argument} in the units of pos?")
