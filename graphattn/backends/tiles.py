@@ -281,7 +281,8 @@ def _weighted(
 def _empty_outputs(inputs: Inputs) -> Outputs:
     """The outputs of a graph without edges: zeros, also for NaN, which depend on the inputs."""
     operands = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
-    zero = sum(x.flatten()[:0].sum() for x in operands if x is not None)
+    # exp, so that derivatives of any order depend on the inputs, too
+    zero = sum(x.flatten()[:0].exp().sum() for x in operands if x is not None)
     shape = inputs.query.shape[:-1]
     statistics = inputs.statistics
     alpha = inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=statistics) + zero

@@ -44,6 +44,20 @@ def test_no_edges(name, options, extras, backend):
 
 @both
 @all_extras
+def test_gradients_of_no_edges_have_derivatives(extras, backend):
+    graph = GRAPHS["no_edges"]()
+    inputs = tensors(graph)
+    bias = torch.zeros(0, HEADS, dtype=torch.float64, requires_grad=True)
+    found = ga.attention(*inputs, graph, bias, backend=backend, **extras)
+    output = found.output if extras else found
+    for _ in range(3):
+        grads = torch.autograd.grad(output.sum(), [*inputs, bias], create_graph=True)
+        assert not any(grad.any() for grad in grads)
+        output = sum(grad.square().sum() for grad in grads)
+
+
+@both
+@all_extras
 def test_no_edges_and_a_bias(extras, backend):
     graph = GRAPHS["no_edges"]()
     bias = torch.zeros(0, HEADS, dtype=torch.float64, requires_grad=True)
