@@ -103,6 +103,11 @@ def test_knn_of_a_cell_that_does_not_repeat_is_knn():
     with pytest.raises(GraphError, match="k=13 needs at least 14 points, got 11"):
         knn(pos, 13, cell=cell, pbc=False)
     assert knn(pos, 13, cell=cell, pbc=False, clamp=True).num_edges == 110
+    sizes = torch.tensor([1, 10])
+    for points, batch in ((pos[:1], None), (pos, torch.arange(2).repeat_interleave(sizes))):
+        lone = knn(points, 2, cell=cell, pbc=False, clamp=True, batch=batch)
+        wanted = knn(points, 2, clamp=True, batch=batch)
+        assert ga.from_edge_index(lone.edge_index, num_nodes=len(points)).equals(wanted)
 
 
 def test_edges_are_those_of_ase():

@@ -501,7 +501,8 @@ def nearest_images(crowd: Crowd, count: int, include_self: bool | None, dilation
         if left.numel():
             reach = float(last[~settled].amax())
     query, point, steps = map(torch.cat, zip(*parts, strict=True))
-    codes = Codes(steps.abs().amax(0).tolist())
+    home = steps.new_zeros(1, steps.shape[1])  # a lone point may have no neighbour
+    codes = Codes(torch.cat((home, steps.abs())).amax(0).tolist())
     return Near(query, point, codes.of(steps), codes).sorted(len(crowd.points))
 
 
