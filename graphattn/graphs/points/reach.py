@@ -2,11 +2,7 @@
 that no target reads, and positions that are too coarse for their neighbours.
 """
 
-import os
-import sys
-import warnings
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +22,6 @@ _SOME = 1_024  # edges that are measured
 _EPSILON = {
     name: torch.finfo(getattr(torch, name)).eps for name in ("float32", "float16", "bfloat16")
 }
-)
 
 
 def warn_of_reach(
