@@ -2,11 +2,11 @@
 
 from .baseline import interval_of
 from .cells import trials_text
-from .claims import STEPS
 from .fits import CLASSES
 from .markdown import joined
 from .results import Results, Row
 from .sections import pilot_blocks
+from .sections_of_claims import verdict_lines
 
 _FEW = 24  # rows that are shown
 
@@ -18,7 +18,7 @@ def brief(results: Results) -> list[str]:
     if results.is_pilot:
         lines += joined(pilot_blocks(results)).splitlines()
     else:
-        lines += _verdicts(results)
+        lines += verdict_lines(results)
     names = ("comparison", "arm", "positions", "examples", "steps")
     varying = [name for name in names if len({getattr(row, name) for row in results.rows}) > 1]
     for row in results.rows[:_FEW]:
@@ -44,21 +44,6 @@ def _words(results: Results) -> list[str]:
     rows = [row for row in results.rows[:_FEW] if row.prediction["kind"] != "shuffled"]
     classes = {word for row in rows if row.scores for word in results.fit(row).classes}
     return [f"{word}: {rule}" for word, rule in CLASSES.items() if word in classes]
-
-
-def _verdicts(results: Results) -> list[str]:
-    lines = []
-    for claim, verdict in zip(results.claims, results.verdicts, strict=True):
-        line = f"{', '.join((verdict.verdict, *verdict.remarks))}: {verdict.claim}"
-        if verdict.difference is not None:
-            if claim.of == STEPS:
-                line += f"; {claim.worse} takes {verdict.difference}"
-            else:
-                line += f", by {verdict.difference}"
-            if verdict.p is not None:
-                line += f", p {verdict.p:.3g}"
-        lines.append(line)
-    return lines
 
 
 def _word(row: Row, name: str) -> str:

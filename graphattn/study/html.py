@@ -14,11 +14,13 @@ from .page import Block, Figure, Page, Table
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 72rem; margin: 2rem auto; padding: 0 1.2rem; }
 h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
-p, li { max-width: 46rem; overflow-wrap: anywhere }
+p, li { max-width: 46rem; overflow-wrap: break-word }
 div { overflow-x: auto }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums;
   border-top: 2px solid #1f2933; border-bottom: 2px solid #1f2933 }
-td, th { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top }
+td, th { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; min-width: 2.5rem }
+td:first-child { min-width: 7rem }
+@media (max-width: 600px) { td, th { min-width: 4.5rem } }
 th { border-bottom: 1px solid #1f2933; font-weight: 600 }
 img { width: 100%; display: block; margin: 1.2rem 0 }
 """

@@ -6,7 +6,7 @@ from .page import Block, Figure, Page, Section, Table
 from .pilot import budgets, power
 from .records import PILOT, PILOT_SEEDS, read_plan
 from .results import Results
-from .sections_of_claims import claim_blocks
+from .sections_of_claims import claim_blocks, verdict_lines
 from .sections_of_graphs import checks_text, covariates, drawn_controls, predictions_of
 from .sections_of_plan import budget_blocks, recipe, registrations
 from .sections_of_scores import fit_blocks, group_blocks, measured_blocks, probe_blocks
@@ -45,12 +45,9 @@ def page_of(results: Results, cautions: list[str]) -> Page:
 
 
 def _opening(results: Results, cautions: list[str]) -> list[Block]:
-    """Counts of trials, warnings, and the study's own text and summary."""
+    """Warnings, then the answer: verdicts and the study's own summary; then what was asked."""
     counts = results.counts
-    blocks: list[Block] = [
-        f"Trials: {trials_text(results)}; seeds: {results.plan['seeds']}, paired."
-    ]
-    blocks += [f"**Warning:** {verbatim(text)}." for text in cautions]
+    blocks: list[Block] = [f"**Warning:** {verbatim(text)}." for text in cautions]
     missing = counts["planned"] - counts["done"] - counts["failed"]
     if missing:
         blocks.append(
@@ -61,17 +58,33 @@ def _opening(results: Results, cautions: list[str]) -> list[Block]:
             "**Quick:** smaller than what follows says; what was run is under *Data, model and "
             "training*."
         )
-    if results.is_pilot:
-        blocks += pilot_blocks(results)
-    else:
+    blocks += _answer(results)
+    blocks += [
+        "## The study",
+        f"Trials: {trials_text(results)}; seeds: {results.plan['seeds']}, paired.",
+    ]
+    if not results.is_pilot:
         before = read_plan(results.folder / PILOT)
         if before is not None:
             at = before["registered"][0]["at"]
             blocks.append(f"A pilot of {PILOT_SEEDS} other seeds, {at}, is in {PILOT}/.")
     if results.plan.get("about"):
         blocks.append(results.plan["about"])
+    return blocks
+
+
+def _answer(results: Results) -> list[Block]:
+    """What came out, for somebody who reads nothing else."""
+    if results.is_pilot:
+        return pilot_blocks(results)
+    blocks: list[Block] = []
+    if results.claims:
+        blocks.append("What was claimed, and what came (words are explained under *Claims*):")
+        blocks.append("\n".join(f"* {verbatim(line)}" for line in verdict_lines(results)))
     if results.summary is not None:
         blocks += results.summary(results)
+    if not blocks:
+        blocks.append("No order of arms was claimed; the scores are under *Measured*.")
     return blocks
 
 

@@ -35,6 +35,22 @@ _OF_STEPS = (
 )
 
 
+def verdict_lines(results: Results) -> list[str]:
+    """The verdict of each claim, with its difference and p."""
+    lines = []
+    for claim, verdict in zip(results.claims, results.verdicts, strict=True):
+        line = f"{', '.join((verdict.verdict, *verdict.remarks))}: {verdict.claim}"
+        if verdict.difference is not None:
+            if claim.of == STEPS:
+                line += f"; {claim.worse} takes {verdict.difference}"
+            else:
+                line += f", by {verdict.difference}"
+            if verdict.p is not None:
+                line += f", p {verdict.p:.3g}"
+        lines.append(line)
+    return lines
+
+
 def claim_blocks(results: Results) -> list[Block]:
     """Claims with their verdicts, and notes on them."""
     rows = []

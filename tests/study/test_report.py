@@ -48,7 +48,8 @@ def test_rows_are_means_of_the_draws_paired_by_seed(tiny):
 def test_a_page_says_predictions_first_and_all_files_are_there(tiny):
     text = str(tiny)
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
-    assert headings[:5] == [
+    assert headings[:6] == [
+        "The study",
         "Predicted before training",
         "Data, model and training",
         "Did the arms fit?",
@@ -161,7 +162,7 @@ def test_equal_arms_that_could_not_differ_and_arms_at_chance_are_warned_of(tiny,
     assert "| not decided, both within the margin of a perfect score |" in str(found)
     assert (
         str(found)
-        .split("\n\n")[2]
+        .split("\n\n")[1]
         .startswith("**Warning:** window = full within 0.02: both within")
     )
     scored_anew(tiny, tmp_path / "one", {"window": 1.0, "full": 0.97})
@@ -264,7 +265,17 @@ def test_both_renderers_write_every_block_of_a_page(tmp_path):
 
 def test_a_summary_may_hold_tables(tiny):
     found = replace(tiny, summary=lambda report: ["## In short", Table(["rows"], [["11"]])])
-    assert "\n\n## In short\n\n| rows |\n|---|\n| 11 |\n\n## Predicted" in str(found)
+    assert "\n\n## In short\n\n| rows |\n|---|\n| 11 |\n\n## The study\n\nTrials: " in str(found)
+
+
+def test_the_answer_stands_before_what_was_asked(tiny):
+    page = str(tiny)
+    verdict = next(line for line in tiny.brief() if tiny.verdicts[0].claim in line)
+    assert page.index(f"* {markdown.verbatim(verdict)}") < page.index("## The study")
+    assert page.index("## The study") < page.index("Trials: ")
+    last = tiny.plan["registered"][-1] | {"claims": []}
+    none = replace(tiny, plan=tiny.plan | {"registered": [last]})
+    assert "No order of arms was claimed" in str(none).partition("## The study")[0]
 
 
 class Elements(HTMLParser):
@@ -422,9 +433,10 @@ def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch):
     first = said(*run, "--seeds", "1")
     page = (tmp_path / "report.md").read_text()
     assert (
-        "*Question.* Does a convolution along a window learn more than one along all pairs?\n\n2 rows."
+        "*Question.* Does a convolution along a window learn more than one along all pairs?\n\n## Pred"
         in page
     )
+    assert "\n\n2 rows.\n\n## The study\n\nTrials:" in page
     assert "`graphattn study mine.py --quick --seeds 1 --out .`" in page
     assert "warning: neighbours: no arm is more than 4 standard errors" in first.stderr
     assert "the report and its figures are in ." in first.stderr
