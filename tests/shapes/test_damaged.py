@@ -488,7 +488,7 @@ def test_what_a_depth_camera_has_not_seen_is_left_out(kind, number, write):
     assert shape.pos[:, 0].tolist() == [1, 2, 3, 5]
     assert shape.i.tolist() == [10, 20, 30, 50]
     assert shape.dropped == 2
-    assert "2 of 6 points left out" in shape.notes[0]
+    assert "2 of 6 points left out" in shape.notes[-1]
     whole = load(path, allow_nonfinite=True)
     assert (len(whole.pos), whole.dropped, whole.notes) == (6, 0, ())
     table["z"] = number

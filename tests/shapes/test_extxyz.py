@@ -1,5 +1,7 @@
 """Atoms in cells: extended XYZ and CIF, with ASE as the oracle."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -109,6 +111,62 @@ def test_cif_is_read_by_ase(tmp_path):
     (tmp_path / "no.cif").write_text("data_x\nloop_\n")
     with pytest.raises(LoaderError, match="expected a CIF file"):
         ga.load(tmp_path / "no.cif")
+
+
+CIF = """data_a
+_cell_length_a 4
+_cell_length_b 4
+_cell_length_c 4
+_cell_angle_alpha 90
+_cell_angle_beta 90
+_cell_angle_gamma 90
+_symmetry_space_group_name_H-M 'P 1'
+loop_
+_atom_site_label
+_atom_site_type_symbol
+_atom_site_fract_x
+_atom_site_fract_y
+_atom_site_fract_z
+_atom_site_occupancy
+"""
+
+
+def cif(path, rows, head=CIF):
+    """The shape of a CIF file, and its warnings."""
+    pytest.importorskip("ase")
+    path.write_text(head + rows)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        shape = ga.load(path)
+    return shape, [str(one.message) for one in caught if one.category is UserWarning]
+
+
+def test_sites_that_are_occupied_in_part_are_said(tmp_path):
+    path = tmp_path / "a.cif"
+    rows = "La1 La 0 0 0 .6\nSr1 Sr 0 0 0 .4\nH1 H .1 0 0 .25\nO1 O .5 .5 .5 1.0\n"
+    shape, (line,) = cif(path, rows)
+    assert shape.z.tolist() == [57, 1, 8]
+    assert shape.occupancy.tolist() == [0.6, 0.25, 1]
+    assert line.endswith(shape.notes[0])
+    assert "2 of 3 sites are occupied in part: occupancy" in line
+    assert "1 hold several elements (La 0.6, Sr 0.4), of which z is one" in line
+    for share in ("1", "1.0(2)", "?", "."):
+        shape, lines = cif(path, f"La1 La 0 0 0 {share}\nO1 O .5 .5 .5 1\n")
+        assert "occupancy" not in shape
+        assert lines == []
+
+
+def test_what_a_cif_has_beside_its_first_structure_is_said(tmp_path):
+    path = tmp_path / "a.cif"
+    deuterium = "D1 D 0 0 0 1\nO1 O .5 .5 .5 1\n"
+    shape, lines = cif(path, f"{deuterium}{CIF.replace('data_a', 'data_b')}O1 O 0 0 0 1\n")
+    assert shape.z.tolist() == [1, 8]
+    assert shape.masses[0] > 2
+    assert lines[0].endswith("the file has several structures, of which the first is read")
+    shape, _ = cif(path, deuterium, CIF.replace("occupancy", "U_iso_or_equiv"))
+    assert shape.notes == ("left out, of sites: u_iso_or_equiv",)
+    with pytest.raises(LoaderError, match="none with places of atoms"):
+        cif(path, "data_1ABC\nloop_\n_atom_site.id\n_atom_site.Cartn_x\n1 2.0\n", "")
 
 
 @pytest.mark.parametrize("comment", ["", "made by a program = 3", "water 1.5"])

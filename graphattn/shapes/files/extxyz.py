@@ -9,7 +9,7 @@ import json
 import re
 import warnings
 from dataclasses import replace
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -33,6 +33,14 @@ _MOST = len(SYMBOLS)
 _HEAD = re.compile(rb"\s*([1-9]\d{0,17})[ \t\r]*\n([^\n]*)\n([^\n]*)")
 _PAIR = re.compile(r'([^\s="]+)(?:\s*=\s*("(?:[^"\\]|\\.)*"|\{[^}]*\}|\[[^\]]*\]|[^\s"]+))?')
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
+_SITE = "_atom_site_"  # of tags of CIF
+_OF_SITES = {
+    "label",
+    "type_symbol",
+    *("fract_x", "fract_y", "fract_z", "cartn_x", "cartn_y", "cartn_z"),
+    "occupancy",
+    *("symmetry_multiplicity", "site_symmetry_multiplicity", "wyckoff_symbol"),
+}
 _JSON = "_JSON "
 _FLAGS = {"T": True, "True": True, "true": True, "F": False, "False": False, "false": False}
 _TYPES = {"R": np.float64, "I": np.int64}
@@ -367,16 +375,56 @@ def read_cif(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     except ImportError:
         raise need_extra("ase", "crystal") from None
     blob = read(path, max_bytes)
+    text = io.StringIO(blob.data.decode("utf-8", "replace"))
     try:
         with warnings.catch_warnings(record=True) as messages:
             warnings.simplefilter("always")
-            text = io.StringIO(blob.data.decode("utf-8", "replace"))
-            atoms = next(iter(read_by_ase(text, slice(0, 1))))
+            blocks = iter(read_by_ase(text, slice(0, 2), store_tags=True))
+            atoms = next(blocks, None)
+            others = sum(1 for _ in blocks)
     except Exception as error:  # ASE raises whatever its parser meets
         raise blob.fault(
             "a CIF file", f"{type(error).__name__}: {str(error)[:200]}", "export it again"
         ) from None
-    notes = tuple(str(message.message).split("\n")[0][:200] for message in messages)
+    if atoms is None:
+        fix = "export it again; of a protein (mmCIF) ase.io.read of its .pdb"
+        raise blob.fault("a CIF file of a crystal", "none with places of atoms", fix)
+    notes = [str(message.message).split("\n")[0][:200] for message in messages]
+    left = [tag.removeprefix(_SITE) for tag in atoms.info if tag.startswith(_SITE)]
+    left = sorted(set(left) - _OF_SITES)
+    if left:
+        notes.append(f"left out, of sites: {', '.join(left)}"[:200])
     points = {"pos": atoms.positions, "z": atoms.numbers.astype(np.int64)}
-    others = {"cell": np.array(atoms.cell), "pbc": np.array(atoms.pbc)}
-    return Raw(blob, points, others=others, notes=notes)
+    if atoms.has("masses"):  # of deuterium, whose z is 1
+        points["masses"] = atoms.get_masses()
+    doubts = []
+    if others:
+        doubts.append("the file has several structures, of which the first is read")
+    occupancy, doubt = _occupancy(atoms)
+    if doubt:
+        points["occupancy"] = occupancy
+        doubts.append(doubt)
+    cell = {"cell": np.array(atoms.cell), "pbc": np.array(atoms.pbc)}
+    return Raw(blob, points, others=cell, notes=tuple(notes), doubt="; ".join(doubts))
+
+
+def _occupancy(atoms: Any) -> tuple[np.ndarray, str]:
+    """The occupancy (N,) of each site by its atom, and a doubt if any is not 1."""
+    sites = atoms.info.get("occupancy", {})
+    kinds = atoms.arrays.get("spacegroup_kinds", np.arange(len(atoms)))
+    shares = np.ones(len(atoms))
+    mixed = []
+    for row, (kind, symbol) in enumerate(zip(kinds, atoms.symbols, strict=True)):
+        species = sites.get(str(kind), {})
+        share = species.get(symbol, 1)
+        if isinstance(share, int | float):  # and no ? or .
+            shares[row] = share
+        if len(species) > 1:
+            mixed.append(species)
+    if (shares == 1).all() and not mixed:
+        return shares, ""
+    doubt = f"{(shares != 1).sum():,} of {len(shares):,} sites are occupied in part: occupancy"
+    if mixed:
+        parts = ", ".join(f"{symbol} {share}" for symbol, share in mixed[0].items())
+        doubt += f"; {len(mixed):,} hold several elements ({parts}), of which z is one"
+    return shares, doubt

@@ -21,6 +21,7 @@ _WORDS = ("FIELDS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "POINTS")
 _KINDS = {"F": "f", "U": "u", "I": "i"}
 _PADDING = "_\n"  # no field's name has a line end
 _PACKED = ("rgb", "rgba")
+_STANDING = ["0", "0", "0", "1", "0", "0", "0"]  # VIEWPOINT at the origin, not turned
 _NAMES = {"nx": "normal_x", "ny": "normal_y", "nz": "normal_z"}
 
 
@@ -34,12 +35,11 @@ def read_pcd(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         raise blob.fault(
             "a header that ends in DATA ascii, binary or binary_compressed", got, "export it again"
         )
-    dtype, count = _dtype(blob, blob.data[: end.start()])
+    dtype, count, notes = _header(blob, blob.data[: end.start()])
     body = blob.data[end.end() :]
     kind = end[1].decode().lower()
     points: dict[str, np.ndarray]
     lines = None
-    notes: tuple[str, ...] = ()
     if kind == "ascii":
         blob = clean(blob)
         points, lines = _ascii(
@@ -49,7 +49,7 @@ def read_pcd(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         need = dtype.itemsize * count
         if len(body) > need and not body[need:].strip(b"\0"):
             # PCL fills a page of memory
-            notes = (f"{len(body) - need:,} zero bytes behind the points",)
+            notes.append(f"{len(body) - need:,} zero bytes behind the points")
         elif len(body) > need:
             got = f"{len(body) - need} more"
             raise blob.fault(
@@ -62,11 +62,12 @@ def read_pcd(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     else:
         raise blob.fault("DATA ascii, binary or binary_compressed", show(end[1]), "export it again")
     points = {name: column for name, column in points.items() if not name.startswith(_PADDING)}
-    return Raw(blob, _colors(points), notes=notes, point_lines=lines, has_gaps=True)
+    notes += _colors(points, kind == "ascii")
+    return Raw(blob, points, notes=tuple(notes), point_lines=lines, has_gaps=True)
 
 
-def _dtype(blob: Blob, head: bytes) -> tuple[np.dtype, int]:
-    """The type of a point and their number, from the header."""
+def _header(blob: Blob, head: bytes) -> tuple[np.dtype, int, list[str]]:
+    """The type of a point, their number, and notes on what else a header says."""
     lines = (
         line.split()
         for line in head.decode("utf-8", "backslashreplace").splitlines()
@@ -87,7 +88,13 @@ def _dtype(blob: Blob, head: bytes) -> tuple[np.dtype, int]:
             (name, kind, (k,) if k > 1 else ())
             for name, kind, k in zip(named, types, counts, strict=True)
         ]
-        return np.dtype(spec), num
+        notes = []
+        viewpoint = fields_by_word.get("VIEWPOINT", _STANDING)
+        if [float(number) for number in viewpoint] != [float(number) for number in _STANDING]:
+            notes.append(f"VIEWPOINT {' '.join(viewpoint)} left out: points are not moved by it")
+        if height > 1:
+            notes.append(f"an image of {height} rows of {width} points, which are in one row here")
+        return np.dtype(spec), num, notes
     except (KeyError, ValueError, TypeError, IndexError) as error:
         got = f"{type(error).__name__}: {str(error)[:200]}"
         raise blob.fault(
@@ -128,9 +135,20 @@ def _ascii(
         size = int(np.prod(shape))
         part = values[:, column : column + size].reshape(count, *shape)
         at = table.start.reshape(count, want)[:, column : column + size].reshape(count, *shape)
-        out[name] = typed(blob, name, part, dtype[name].base, at)
+        if name in _PACKED and dtype[name].kind == "f" and _is_whole(part):
+            out[name] = part  # unrounded
+        else:
+            out[name] = typed(blob, name, part, dtype[name].base, at)
         column += size
     return out, table.start[table.ptr[:-1]]
+
+
+def _is_whole(values: np.ndarray) -> bool:
+    """True for colours as whole numbers: as the bits of a float, one is below 2.4e-38, or negative,
+    or not finite.
+    """
+    are_whole = (values == np.rint(values)) & (values >= 0) & (values < 2**32)
+    return bool(are_whole.all() and (values > 1).any())
 
 
 def _by_field(dtype: np.dtype, count: int, data: bytes) -> dict[str, np.ndarray]:
@@ -180,14 +198,29 @@ def _unpacked(blob: Blob, body: bytes, need: int) -> bytes:
     return _exactly(blob, bytes(out), need)
 
 
-def _colors(points: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Red, green and blue of the numbers that hold all three."""
+def _colors(points: dict[str, np.ndarray], is_text: bool) -> list[str]:
+    """Put red, green and blue in the place of the numbers that hold all three; notes."""
+    notes = []
     for name in _PACKED:
-        if name in points and points[name].ndim == 1 and points[name].itemsize == 4:
-            packed = np.ascontiguousarray(points.pop(name)).view("<u4")
-            for place, color in enumerate(("blue", "green", "red", "alpha")[: len(name)]):
-                points[color] = (packed >> np.uint32(8 * place)).astype(np.uint8)
-    return points
+        values = points.get(name, np.zeros(0))
+        if values.ndim != 1 or not len(values):
+            continue
+        if values.dtype.kind == "f" and _is_whole(values):
+            values = values.astype("<u4")
+            notes.append(f"{name} is of type F and has whole numbers: read as these")
+        elif values.itemsize != 4:
+            continue
+        del points[name]
+        lost = np.isnan(values)
+        if is_text and lost.any():
+            values = np.where(lost, np.float32(0), values)
+            notes.append(
+                f"{lost.sum():,} of {name} are the text nan, in which no colour is left: 0"
+            )
+        packed = np.ascontiguousarray(values).view("<u4")
+        for place, color in enumerate(("blue", "green", "red", "alpha")[: len(name)]):
+            points[color] = (packed >> np.uint32(8 * place)).astype(np.uint8)
+    return notes
 
 
 @writes(".pcd", widths=range(2, 4))
