@@ -490,7 +490,8 @@ def test_what_a_depth_camera_has_not_seen_is_left_out(kind, number, write):
     assert shape.dropped == 2
     assert "2 of 6 points left out" in shape.notes[-1]
     whole = load(path, allow_nonfinite=True)
-    assert (len(whole.pos), whole.dropped, whole.notes) == (6, 0, ())
+    assert (len(whole.pos), whole.dropped) == (6, 0)
+    assert not any("left out" in note for note in whole.notes)
     table["z"] = number
     refused(
         write("n.pcd", PCD.format(3, 2, 6, "binary").encode() + table.tobytes()),

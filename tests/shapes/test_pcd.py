@@ -28,7 +28,7 @@ def written(path, name, kind, cells, data="ascii", **changes):
     return ga.load(path)
 
 
-AS_FLOAT = [repr(value) for value in NUMBERS.view("<f4")]
+AS_FLOAT = [str(value) for value in NUMBERS.view("<f4")]
 OPAQUE = NUMBERS | np.uint32(0xFF000000)
 FORMS = {
     "bits of floats, text": ("rgb", "F", AS_FLOAT, "ascii", ""),
