@@ -6,6 +6,7 @@ and no reader opens a second file (an OBJ's ``mtllib`` is ignored).
 
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -75,8 +76,17 @@ def show(text: bytes) -> str:
     return quoted
 
 
-def suffix(path: PathLike, endings: tuple[str, ...], verb: str) -> str:
-    """The lower-case extension of ``path``; a LoaderError unless it is one of ``endings``."""
+def suffix(
+    path: PathLike, endings: tuple[str, ...], verb: str, calls: Mapping[str, str] | None = None
+) -> str:
+    """The lower-case extension of ``path``; a LoaderError unless it is one of ``endings``.
+
+    Args:
+        path: A path of a file.
+        endings: What is accepted.
+        verb: The function that asks.
+        calls: By ending or whole name, the call of another library that reads such files.
+    """
     name = file_name(path)
     ending = os.path.splitext(name)[1].lower()
     if ending in endings:
@@ -88,7 +98,8 @@ def suffix(path: PathLike, endings: tuple[str, ...], verb: str) -> str:
     fix = f"convert it; {verb} reads these only"
     if verb.startswith("save"):
         fix = "give the path one of these endings"
-    fix = _REFUSED.get(ending, fix)
+    others = _REFUSED | dict(calls or {})
+    fix = others.get(ending or os.path.basename(name).lower(), fix)
     if not ending:
         ending = "no extension"
     raise LoaderError(f"{name}: expected one of {', '.join(endings)}, got {ending!r}. Try: {fix}.")

@@ -16,6 +16,7 @@ from ...io.reading import MAX_BYTES, PathLike, file_name, read, suffix
 from ..shape import Shape
 from .corners import OF_CORNERS, welded
 from .extxyz import frames
+from .foreign import FOREIGN
 from .polygons import check, fan, unfolded, without_lines
 from .raw import READERS, Raw
 from .text import ENDINGS as TEXT
@@ -218,7 +219,7 @@ def read_raw(
     text(columns, "columns", LoaderError)
     flag(allow_nonfinite, "allow_nonfinite", LoaderError)
     whole(max_bytes, "max_bytes", error=LoaderError)
-    kind = suffix(path, tuple(READERS), "load")
+    kind = suffix(path, tuple(READERS), "load", FOREIGN)
     named: dict[str, Any] = {}
     if columns and kind in TEXT:
         named = {"columns": columns}
