@@ -3,7 +3,7 @@
 # In the order that explain shows
 # isort: off
 from .dense import DenseBackend as DenseBackend
-from .tiles import TilesBackend as TilesBackend
+from .tiles.backend import TilesBackend as TilesBackend
 from .edges import EdgesBackend as EdgesBackend
 from .message_passing import MessagePassingBackend as MessagePassingBackend
 # isort: on

@@ -67,7 +67,7 @@ class EdgesBackend(Backend):
             )
         if request.device.type == "cuda":
             # imported late: only a GPU needs it
-            from .tiles_compacted import notes_of_others
+            from .tiles.compacted import notes_of_others
 
             remarks += notes_of_others(graph, request)
         nodes = order(graph)

@@ -12,9 +12,9 @@ from torch import Tensor
 from ..arguments import whole
 from ..errors import GraphError
 from ..graph.sort import offsets
-from ..graphs.points.balls import squared_distance
 from ..graphs.points.clouds import coordinates, refuse_extreme
-from ..graphs.points.nearest import nearest, self_first
+from ..graphs.points.search.balls import squared_distance
+from ..graphs.points.search.nearest import nearest, self_first
 from ..io.arrays import map_array
 from ..io.reading import PathLike
 from .files import EdgeFiles, empty_folder, write

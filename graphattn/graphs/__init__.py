@@ -23,5 +23,5 @@ def _all_builders() -> dict[str, Any]:
     return {
         name: function
         for name, function in functions.items()
-        if name in _builders() and function.__module__.split(".")[-2] in _FAMILIES
+        if name in _builders() and function.__module__.split(".")[2] in _FAMILIES
     }

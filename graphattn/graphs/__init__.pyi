@@ -54,7 +54,7 @@ from .points.clusters import clusters as clusters
 from .points.voxels import grid_sample as grid_sample
 from .points.voxels import voxel_ids as voxel_ids
 from .points.curves import curve_order as curve_order
-from .points.farthest import farthest_points as farthest_points
+from .points.sampling.farthest import farthest_points as farthest_points
 from .points.hierarchy import Hierarchy as Hierarchy
 from .points.hierarchy import HierarchyRecipe as HierarchyRecipe
 from .points.hierarchy import hierarchy as hierarchy

@@ -23,7 +23,7 @@ from graphattn.convert import graph_from_dict, graph_to_dict
 from graphattn.errors import GraphError, LoaderError
 from graphattn.graph.deferred import expression
 from graphattn.graph.saving.pickles import reduced
-from graphattn.models.swin_stage import window_patterns
+from graphattn.models.images.swin_stage import window_patterns
 
 ZOO = {name: named.graph() for name, named in ga.graphs.zoo().items()}
 EVERY = {**{name: build() for name, build in GRAPHS.items()}, **ZOO}

@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphattn as ga
-from graphattn.backends import BACKENDS, tiles_compacted
+from graphattn.backends import BACKENDS
 from graphattn.backends.rates import tried
 from graphattn.backends.request import Request
+from graphattn.backends.tiles import compacted as tiles_compacted
 from graphattn.bench.calibrate import reason_against_trial
 from graphattn.exactness.layer import LayerSubject
 from graphattn.exactness.measure import measure, measure_backend
@@ -632,7 +633,7 @@ def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
     """Global tokens, whose rows of blocks are in pieces, by FlexAttention, maybe in a function
     that is compiled, and by SDPA: forward and backward."""
     from graphattn.backends.check import check
-    from graphattn.backends.tiles import TilesBackend, gathered_run, tiles_run
+    from graphattn.backends.tiles.backend import TilesBackend, gathered_run, tiles_run
 
     nodes, results = 4096, []
     if device.type != "cuda" or torch.version.cuda is None:
@@ -670,7 +671,7 @@ def _varlen(device: torch.device) -> list[dict[str, Any]]:
     """Documents, causal ones and windows by torch's attention of sequences, and densely: forward
     and backward."""
     from graphattn.backends.check import check
-    from graphattn.backends.tiles_varlen import reasons_against_varlen
+    from graphattn.backends.tiles.varlen import reasons_against_varlen
 
     documents = ga.graphs.documents(torch.repeat_interleave(torch.tensor([75, 1, 225, 10, 201])))
     graphs = [documents, documents & ga.graphs.causal(512), ga.graphs.sliding_window(512, 65)]

@@ -21,11 +21,12 @@ from shapes import big_bird, points, power_law
 from torch import Tensor
 
 import graphattn as ga
-from graphattn.backends import BACKENDS, tiles_compacted
+from graphattn.backends import BACKENDS
 from graphattn.backends.check import check
 from graphattn.backends.edges import sizes
 from graphattn.backends.request import Request
-from graphattn.backends.tiles import TilesBackend, gathered_run
+from graphattn.backends.tiles import compacted as tiles_compacted
+from graphattn.backends.tiles.backend import TilesBackend, gathered_run
 from graphattn.bench import Problem
 from graphattn.bench.peers import MODES, Projected, PyG
 from graphattn.graph import AttentionGraph

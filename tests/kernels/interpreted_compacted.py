@@ -21,7 +21,8 @@ import torch
 from graph_table import GRAPHS
 from interpreted import as_index, with_bfloat16
 
-from graphattn.backends import tiles, tiles_compacted
+from graphattn.backends.tiles import backend as tiles
+from graphattn.backends.tiles import compacted as tiles_compacted
 from graphattn.exactness.measure import measure
 from graphattn.exactness.operator import GraphSubject
 from graphattn.kernels.tiles import gpu as compacted_triton

@@ -71,7 +71,7 @@ def test_partial_blocks_that_look_alike_share_a_bitmap():
 def test_blocks_are_those_of_create_block_mask():
     from torch.nn.attention.flex_attention import create_block_mask
 
-    from graphattn.backends.tiles_flex import block_mask, block_tables
+    from graphattn.backends.tiles.flex import block_mask, block_tables
 
     graph = graphs.sliding_window(700, 200) & graphs.random_sources(700, 500)
     ours, mask = block_mask(*block_tables(graph, torch.device("cpu"))), graph.mask()

@@ -16,7 +16,7 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.backends import base, choose
 from graphattn.backends.request import Request
-from graphattn.backends.tiles import tiles_bytes
+from graphattn.backends.tiles.backend import tiles_bytes
 from graphattn.plans.blocks import survey
 
 DOCUMENTS = torch.repeat_interleave(torch.arange(30), torch.arange(1, 31))
@@ -169,7 +169,9 @@ def test_points_that_read_their_nearest_are_not_cut_into_blocks_to_find_that_edg
 ):
     """Training makes such graphs for every batch; the survey took as long as all else together."""
     monkeypatch.setattr(base, "measured_rates", lambda device: {})
-    monkeypatch.setattr("graphattn.backends.tiles.survey", lambda graph: pytest.fail("surveyed"))
+    monkeypatch.setattr(
+        "graphattn.backends.tiles.backend.survey", lambda graph: pytest.fail("surveyed")
+    )
     points = torch.rand(1024, 3, generator=torch.Generator().manual_seed(0))
     assert (
         choose.choose(graphs.knn(points, k=16), Request(heads=4, head_dim=16, value_dim=16))
@@ -214,7 +216,7 @@ def test_a_width_below_the_least_costs_as_much():
 
 
 def test_more_targets_than_are_planned_for_are_refused_and_no_fewer(monkeypatch):
-    monkeypatch.setattr("graphattn.backends.tiles.MOST_TARGETS", 40)
+    monkeypatch.setattr("graphattn.backends.tiles.backend.MOST_TARGETS", 40)
     tiles = choose.BACKENDS["tiles"]
     assert not tiles.reasons_against(graphs.causal(40), Request())
     assert "at most 40 targets" in tiles.reasons_against(graphs.causal(41), Request())[0]
@@ -223,10 +225,10 @@ def test_more_targets_than_are_planned_for_are_refused_and_no_fewer(monkeypatch)
 def test_what_tiles_would_hold_is_refused_before_they_are_looked_for_where_it_is_known(monkeypatch):
     graph = far(3)
     pairs, fewest = survey(graph).pairs, tiles_bytes(graph.num_edges, 0, Request())
-    monkeypatch.setattr("graphattn.backends.tiles.MAX_BYTES", fewest)
+    monkeypatch.setattr("graphattn.backends.tiles.backend.MAX_BYTES", fewest)
     (told,) = choose.BACKENDS["tiles"].reasons_against(graph, Request())
     assert told.endswith(f"edges fill only {graph.num_edges / pairs:.2g} of its tiles")
-    monkeypatch.setattr("graphattn.backends.tiles.MAX_BYTES", 1000)
+    monkeypatch.setattr("graphattn.backends.tiles.backend.MAX_BYTES", 1000)
     (told,) = choose.BACKENDS["tiles"].reasons_against(graph, Request())
     assert told.endswith("bytes and more for 4,500 edges")
 

@@ -21,7 +21,7 @@ from graphattn.errors import LoaderError
 #: By ending: the module that reads it, and the names of the files that each library fails.
 FAILED = {
     ".ply": (
-        "ply",
+        "ply.reader",
         {
             "plyfile": (
                 "blank lines between rows; comments and obj_info; rows too many; bytes too many"

@@ -13,7 +13,7 @@ import torch
 from ...errors import GraphNameError
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import function_of
-from ..points.farthest import farthest_points
+from ..points.sampling.farthest import farthest_points
 from ..points.voxels import voxel_ids
 from . import inputs
 from .papers import Paper, paper_of

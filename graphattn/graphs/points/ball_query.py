@@ -9,10 +9,10 @@ from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
 from ...graph.limits import refuse_over
 from ..arguments import call, flag, whole
-from .balls import Pairs, within
 from .clouds import clouds, device_of
 from .neighbours import checked_points, distance, graph_of
-from .reach import warn_of_balls, warn_of_rounding
+from .search.balls import Pairs, within
+from .search.reach import warn_of_balls, warn_of_rounding
 
 
 @sizable

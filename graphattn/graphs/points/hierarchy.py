@@ -20,8 +20,8 @@ from ...graph.modes import cached_property
 from ..arguments import integers, number, stored
 from .clouds import lengths
 from .clusters import clusters
-from .farthest import farthest_points
 from .neighbours import knn
+from .sampling.farthest import farthest_points
 from .voxels import voxel_ids
 
 Graphs = Pattern | AttentionGraph | tuple[Pattern | AttentionGraph, ...]

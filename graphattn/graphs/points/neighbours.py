@@ -15,12 +15,12 @@ from ...graph.images import Images
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
 from ..arguments import call, flag, number, one_of, whole
-from .balls import within
 from .clouds import Cloud, clouds, coordinates, device_of, parts
-from .nearest import nearest, self_first
-from .periodic import Cells, Crowd, Near, checked_cells, nearest_images, within_images
-from .reach import warn_of_reach, warn_of_rounding, warn_of_unread
-from .small_cells import ImageEdges, together
+from .search.balls import within
+from .search.nearest import nearest, self_first
+from .search.periodic import Cells, Crowd, Near, checked_cells, nearest_images, within_images
+from .search.reach import warn_of_reach, warn_of_rounding, warn_of_unread
+from .search.small_cells import ImageEdges, together
 
 
 @sizable

@@ -20,7 +20,7 @@ from .clusters import clusters
 from .curve_keys import Curve
 from .hierarchy import CellNeighbours, Hierarchy, Level
 from .patches import curve_patches
-from .reach import warn_of_coarse_cells
+from .search.reach import warn_of_coarse_cells
 
 _MOST = 1 << 62
 

@@ -14,8 +14,8 @@ from ...graph.deferred.pattern import sizable
 from ...graph.forms import partition
 from ..arguments import call, integers, number
 from .clouds import coordinates, device_of, length, lengths
-from .farthest import farthest_points
-from .reach import warn_of_coarse_cells, warn_of_windows
+from .sampling.farthest import farthest_points
+from .search.reach import warn_of_coarse_cells, warn_of_windows
 
 Lengths = float | tuple[float, ...]
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from ..bert import BERT
-from ..longformer import Longformer
+from ..text.bert import BERT
+from ..text.longformer import Longformer
 from .weights import activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {

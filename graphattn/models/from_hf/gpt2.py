@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ..gpt import GPT, gpt2
+from ..text.gpt import GPT, gpt2
 from .weights import activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {

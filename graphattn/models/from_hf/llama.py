@@ -6,7 +6,7 @@ import torch
 
 from ...errors import OptionError
 from ...nn import LinearScaling, Llama3Scaling, Rotary
-from ..gpt import GPT, llama
+from ..text.gpt import GPT, llama
 from .weights import activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import OptionError
-from ..perceiver import Perceiver
+from ..images.perceiver import Perceiver
 from .weights import activation, fill, renamed
 
 NAMES = {

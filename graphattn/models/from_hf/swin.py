@@ -5,9 +5,9 @@ from typing import Any
 import torch
 
 from ...errors import OptionError
-from ..patches import sides
-from ..swin import Swin
-from ..swin_stage import cell_sides
+from ..images.patches import sides
+from ..images.swin import Swin
+from ..images.swin_stage import cell_sides
 from .weights import activation, fill, refuse_mask_token, renamed
 
 NAMES = {

@@ -6,7 +6,7 @@ import torch
 
 from ...errors import OptionError
 from ...graphs import sliding_window
-from ..t5 import T5
+from ..text.t5 import T5
 from .weights import activation, fill, refuse, renamed
 
 NAMES = {

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..timesformer import TimeSformer
+from ..images.timesformer import TimeSformer
 from .weights import activation, fill, refuse, renamed, sizes
 
 NAMES = {

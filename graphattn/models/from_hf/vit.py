@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..vit import ViT
+from ..images.vit import ViT
 from .weights import activation, fill, refuse_mask_token, renamed, set_dropouts, sizes
 
 NAMES = {

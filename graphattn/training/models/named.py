@@ -20,7 +20,7 @@ from ...models import (
     StratifiedTransformer,
     UNet,
 )
-from ...models.levels import of_clouds
+from ...models.points.levels import of_clouds
 from ..reading.inputs import Inputs
 from ..reading.levels import OnCells
 from .best import Best

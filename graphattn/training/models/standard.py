@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...graphs import Hierarchy
-from ...models.unet import EdgeEncoder, Perceptron
+from ...models.points.unet import EdgeEncoder, Perceptron
 
 
 class Standard(nn.Linear):

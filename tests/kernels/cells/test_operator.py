@@ -12,7 +12,7 @@ import torch
 import graphattn as ga
 from graphattn.graphs.points.hierarchy import CellNeighbours
 from graphattn.kernels.cells.operator import cell_outer, cell_products
-from graphattn.nn.cell_conv import CellConv
+from graphattn.nn.points.cell_conv import CellConv
 
 TESTS = Path(__file__).parents[2]
 
@@ -89,7 +89,7 @@ def test_kernels_in_the_interpreter_are_equal_to_1e_12():
 @pytest.mark.slow
 def test_kernels_compile_within_bounds_and_without_atomics():
     offline = pytest.importorskip("offline")
-    from graphattn.graphs.points import farthest_triton
+    from graphattn.graphs.points.sampling import triton as farthest_triton
     from graphattn.kernels.cells import gpu as cells_triton
 
     edges = edges_of(cells())

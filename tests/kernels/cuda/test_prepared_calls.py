@@ -7,8 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphattn import graphs
-from graphattn.backends import tiles_flex
 from graphattn.backends.check import check
+from graphattn.backends.tiles import flex as tiles_flex
 from graphattn.kernels.cuda import row_work
 from graphattn.plans import block_lists
 from graphattn.plans.grouped import by_source, by_target

@@ -13,7 +13,7 @@ from graph_table import GRAPHS
 from graphattn import attention, from_edge_index
 from graphattn.backends import BACKENDS
 from graphattn.backends.check import check
-from graphattn.backends.tiles_compacted import compacted_run
+from graphattn.backends.tiles.compacted import compacted_run
 from graphattn.graphs import sliding_window
 from graphattn.kernels.tiles.operator import compacted_attention, compacted_attention_backward
 from graphattn.plans.compacted import edges_of_rows, tiles_of_sources, tiles_of_targets

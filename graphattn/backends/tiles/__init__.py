@@ -1,0 +1,1 @@
+"""Batched dense attention on blocks of targets, each with its sources."""

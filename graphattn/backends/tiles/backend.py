@@ -1,0 +1,404 @@
+"""Tiles: batched dense attention on blocks of targets, each with its sources."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...graph import AttentionGraph
+from ...graph.limits import MAX_BYTES
+from ...graph.modes import constant_result, plain_operations_only, without_autocast
+from ...kernels.plain.rows import take
+from ...operands import Inputs, Outputs
+from ...plans.block_lists import block_work
+from ...plans.blocks import least_work, survey
+from ...plans.tiles import Bucket, Tiles, edge_places, tiles
+from ..base import Backend
+from ..device import without_kernels
+from ..request import Request, flat_batch, flat_batch_of_edges, reasons_against_products
+from ..rows import WORK, of_rows
+from ..sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
+from ..sdpa_lse import fused_lse
+from .flex import flex_bytes, flex_run, reasons_against_flex
+from .varlen import reasons_against_varlen, varlen_run, varlen_work
+
+MOST_TARGETS = 1 << 21  # planning them takes seconds
+
+
+def tiles_bytes(pairs: float, columns: float, request: Request) -> int:
+    """Bytes that tiles of so many pairs and columns hold in the forward pass."""
+    itemsize = torch.finfo(request.statistics).bits // 8
+    if is_unfused(request):
+        bytes_per_pair = 4 * request.batch * request.heads * itemsize
+    else:
+        bytes_per_pair = (1 + itemsize) * request.batch
+    return int(columns * request.floats_per_pair * itemsize + pairs * bytes_per_pair)
+
+
+class TilesBackend(Backend):
+    """Windows, cells, documents, prefixes and their unions, as a few batched dense products."""
+
+    name = "tiles"
+    call_ms = 0.4
+    training_factor = 3.5
+    ns = {"fused": 0.016, "unfused": 0.053}
+    least_width = {"fused": 20, "unfused": 48}
+    cuda = {"call_ms": 0.3, "fused": 3e-4, "unfused": 1e-3, "flex": 1.5e-4}
+    halves = {"fused": 0.25, "flex": 0.25}  # on tensor cores
+
+    def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
+        reasons = reasons_against_products(request)
+        if graph.has_repeated_edges:
+            reasons.append("edges are repeated, and a tile holds each pair once")
+        if graph.num_targets > MOST_TARGETS:
+            reasons.append(f"blocks are planned for at most {MOST_TARGETS:,} targets")
+        if reasons:
+            return reasons
+        least = tiles_bytes(graph.num_edges, 0, request)  # a lower bound, if all tiles were full
+        if least > MAX_BYTES and not self._compacted_ms(graph, request):
+            return [f"it would hold {least:,} bytes and more for {graph.num_edges:,} edges"]
+        needed = self.bytes_needed(graph, request)
+        if needed > MAX_BYTES:
+            fill = min(1.0, graph.num_edges / survey(graph).pairs)  # the pairs are an estimate
+            return [f"it would hold {needed:,} bytes: edges fill only {fill:.2g} of its tiles"]
+        return []
+
+    def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
+        way = self.way(graph, request)
+        warning = "a NaN or inf in a source reaches every target in the same tile, edge or not"
+        if way == "compacted":
+            return [_compacted().note(graph), warning]
+        messages = {
+            "flex": "it runs FlexAttention, compiled at the first call",
+            "varlen": "it runs FlashAttention of sequences, torch's varlen_attn",
+        }
+        if way in messages:
+            return [messages[way], warning]
+        if survey(graph).pairs == graph.num_edges and not request.score_bias:
+            return []
+        return [warning]
+
+    def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
+        way = self.way(graph, request)
+        if way == "flex":
+            return flex_bytes(graph)
+        if way == "varlen":
+            return 4 * request.batch * graph.num_targets * request.heads  # its lse
+        if way == "compacted":
+            return _compacted().bytes_needed(graph, request)
+        return tiles_bytes(survey(graph).pairs, survey(graph).columns, request)
+
+    def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
+        """Pairs in tiles, small tiles counted as more; or pairs in square blocks."""
+        way = self.way(graph, request)
+        if way == "flex":
+            return way, block_work(graph)
+        if way == "varlen":
+            return way, varlen_work(graph)
+        if way == "compacted":
+            return way, _compacted().work(graph)
+        pairs = max(survey(graph).work, least_work(graph))
+        if request.of_rows:
+            pairs *= WORK
+        return way, pairs
+
+    def least_ms(self, graph: AttentionGraph, request: Request) -> float:
+        bare = super().least_ms(graph, request)
+        if request.device.type != "cpu":
+            return bare
+        pairs: float = least_work(graph)
+        if request.of_rows:
+            pairs *= WORK
+        return bare + self.work_ms(request, self.kind(request), pairs)
+
+    def kind(self, request: Request) -> str:
+        """The kind of work of gathered tiles: SDPA's, or that of plain operations."""
+        if is_unfused(request):
+            return "unfused"
+        if request.lse and request.device.type == "cuda":  # where SDPA returns no lse
+            return "unfused"
+        return "fused"
+
+    def way(self, graph: AttentionGraph, request: Request) -> str:
+        """The quickest way to run a call.
+
+        "flex", FlexAttention on blocks in the given order; "varlen", FlashAttention of sequences,
+        and "compacted", a kernel that gathers the distinct sources of consecutive targets, if they
+        were measured; or SDPA on gathered tiles, by its :meth:`kind`.
+        """
+        kind = self.kind(request)
+        ms = self._compacted_ms(graph, request)
+        if not (reasons_against_flex(graph, request) or without_kernels(request.device)):
+            ms["flex"] = self.work_ms(request, "flex", block_work(graph))
+        has_varlen = "varlen" in self.rates(request.device.type)
+        if has_varlen and not reasons_against_varlen(graph, request):
+            ms["varlen"] = self.work_ms(request, "varlen", varlen_work(graph))
+        if not ms:
+            return kind
+        if min(ms.values()) >= self.work_ms(request, kind, least_work(graph)):
+            ms = {kind: self.work_ms(request, kind, survey(graph).work), **ms}
+        return min(ms, key=ms.__getitem__)
+
+    def _compacted_ms(self, graph: AttentionGraph, request: Request) -> dict[str, float]:
+        """The time of tiles with compacted sources, if they were measured and can run."""
+        device = request.device.type
+        if device != "cuda" or "compacted" not in self.rates(device):
+            return {}
+        compacted = _compacted()
+        if compacted.reasons_against(graph, request):
+            return {}
+        return {"compacted": self.work_ms(request, "compacted", compacted.work(graph))}
+
+    def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
+        """A window, a shorter one with a softcap, which SDPA lacks, and cells, for CUDA, too."""
+        from ...graphs import sliding_window, window_partition
+
+        window, shorter = (sliding_window(nodes, 257, causal=False) for nodes in (4096, 1024))
+        return [
+            (window, {}),
+            (shorter, {"softcap": 50.0}),
+            (window_partition((56, 56), (7, 7)), {}),
+        ]
+
+    def trials(self) -> list[tuple[str, list[AttentionGraph]]]:
+        from ...graphs import causal, documents, sliding_window
+
+        uneven = documents(torch.repeat_interleave(torch.tensor([300, 1, 900, 41, 806])))
+        graphs = [
+            sliding_window(4096, 257),
+            sliding_window(2048, 65, causal=False),
+            uneven,
+            uneven & causal(2048),
+            causal(2048),
+        ]
+        return [("varlen", graphs), ("compacted", _compacted().trials())]
+
+    def run(
+        self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
+    ) -> Outputs:
+        with without_autocast(inputs.query.device.type):
+            return tiles_run(graph, inputs, weights, lse)
+
+
+def _compacted() -> Any:
+    """The module of tiles with compacted sources: only a call on CUDA needs it."""
+    from . import compacted as tiles_compacted
+
+    return tiles_compacted
+
+
+@constant_result  # Python on the graph's structure: a constant of compiled code
+def _way(graph: AttentionGraph, *request: Any) -> str:
+    return TilesBackend().way(graph, Request(*request))
+
+
+def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+    """Attention on a graph by the quickest way."""
+    way = ""
+    if inputs.query.device.type == "cuda":
+        way = _way(graph, *Request.of(inputs, weights, lse))
+    if way == "compacted":
+        return _compacted().compacted_run(graph, inputs, lse)
+    if way in ("flex", "varlen") and not plain_operations_only():
+
+        def definition(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+            call_inputs = replace(inputs, query=query, key=key, value=value)
+            outputs = gathered_run(graph, call_inputs, False, lse)
+            if outputs.lse is None:
+                return (outputs.output,)
+            return (outputs.output, outputs.lse)
+
+        if way == "varlen":
+            return varlen_run(graph, inputs, definition)
+        return flex_run(graph, inputs, lse, definition)
+    return gathered_run(graph, inputs, weights, lse)
+
+
+def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+    """Attention on a graph by SDPA on tiles with gathered sources."""
+    plan = tiles(graph, inputs.query.device)
+    if not plan.buckets:
+        return _empty_outputs(inputs)
+    query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
+    rows, columns = (
+        [getattr(b, side) * b.blocks for b in plan.buckets] for side in ("rows", "columns")
+    )
+    parts = zip(
+        plan.buckets,
+        take(query, rows, plan.row),
+        take(key, columns, plan.column),
+        take(value, columns, plan.column),
+        _biases(graph, plan, inputs),
+        strict=True,
+    )
+    blocks = (_blocks(*part) for part in parts)
+    if weights:
+        return _weighted(graph, plan, inputs, list(blocks), lse)
+    output, log_sum = zip(*(_attended(part, inputs, lse) for part in blocks), strict=True)
+    rows_of_query = inputs.query.shape[:-1]
+    result = _placed(plan, output, 0.0).reshape(*rows_of_query, value.shape[-1]).to(query.dtype)
+    if not lse:
+        return Outputs(result)
+    return Outputs(result, None, _placed(plan, log_sum, -torch.inf).reshape(rows_of_query))
+
+
+def _weighted(
+    graph: AttentionGraph, plan: Tiles, inputs: Inputs, blocks: "list[_Blocks]", lse: bool
+) -> Outputs:
+    """The outputs with weights of edges; where autograd records these, they give the output."""
+    (places,) = edge_places(graph, inputs.query.device)
+    pairs = [part.pairs for part in blocks]
+
+    def total(weights: Tensor) -> Tensor:
+        with without_autocast(weights.device.type):
+            alpha = inputs.present(weights)
+            alpha = alpha.reshape(-1, *alpha.shape[-2:])
+            zeros = alpha.new_zeros(alpha.shape[0], sum(pairs), alpha.shape[-1])
+            return of_pairs(zeros.index_copy(1, places, alpha).split(pairs, 1))
+
+    def of_pairs(alpha: Sequence[Tensor]) -> Tensor:
+        output = [part.total(x, inputs.dropout_p) for part, x in zip(blocks, alpha, strict=True)]
+        shape = (*inputs.query.shape[:-1], inputs.value.shape[-1])
+        return _placed(plan, output, 0.0).reshape(shape).to(inputs.query.dtype)
+
+    alpha, log_sum = zip(*(part.weights(inputs) for part in blocks), strict=True)
+    edges = torch.cat(alpha, 1).index_select(1, places)
+    edges = edges.reshape(*inputs.query.shape[:-3], *edges.shape[1:])
+    if lse:
+        log_sums = _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1])
+    else:
+        log_sums = None
+    if inputs.tracks_weights:
+        output = total(edges)
+    else:
+        output = of_pairs(alpha)
+    return Outputs(output, edges, log_sums, total)
+
+
+def _empty_outputs(inputs: Inputs) -> Outputs:
+    """The outputs of a graph without edges: zeros, also for NaN, which depend on the inputs."""
+    operands = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
+    # exp, so that derivatives of any order depend on the inputs, too
+    zero = sum(x.flatten()[:0].exp().sum() for x in operands if x is not None)
+    shape = inputs.query.shape[:-1]
+    statistics = inputs.statistics
+    alpha = inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=statistics) + zero
+    lse = inputs.query.new_full(shape, -torch.inf, dtype=statistics)
+
+    def total(weights: Tensor) -> Tensor:
+        output = inputs.query.new_zeros(*shape, inputs.value.shape[-1]) + zero + weights.sum()
+        return output.to(inputs.query.dtype)
+
+    return Outputs(total(alpha), alpha, lse, total)
+
+
+def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
+    """The bias of each bucket, (B or 1, blocks, heads or 1, rows, columns), -inf without an edge."""
+    bias = flat_batch_of_edges(inputs.score_bias, inputs.query.shape[:-3], inputs.statistics)
+    if bias is None:
+        return [None] * len(plan.buckets)
+    shapes = [(b.blocks, b.rows, b.columns) for b in plan.buckets]
+    pairs = [math.prod(shape) for shape in shapes]
+    no_edges = bias.new_full((bias.shape[0], sum(pairs), bias.shape[2]), -torch.inf)
+    (places,) = edge_places(graph, bias.device)
+    parts = no_edges.index_copy(1, places, bias).split(pairs, 1)
+    return [x.unflatten(1, shape).movedim(-1, 2) for x, shape in zip(parts, shapes, strict=True)]
+
+
+class _Blocks(NamedTuple):
+    """The operands of a bucket's blocks, (blocks, H, rows or columns, width), of each example."""
+
+    bucket: Bucket
+    batch: int
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Mask
+    blank: Tensor | None  # bool (blocks, H, rows, 1): rows without an edge
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of an example."""
+        return self.bucket.blocks * self.bucket.rows * self.bucket.columns
+
+    def slots(self, x: Tensor) -> Tensor:
+        """(B, slots, H, width) of (blocks, H, rows, width)."""
+        slots = self.bucket.blocks * self.bucket.rows
+        return x.transpose(1, 2).reshape(self.batch, slots, x.shape[1], x.shape[-1])
+
+    def weights(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Weights (B, pairs, H) and lse (B, slots, H, 1)."""
+        weigh = of_rows(inputs.normalize)
+        alpha, lse = unfused_weights(
+            self.query, self.key, self.mask, inputs.scale, inputs.softcap, weigh
+        )
+        if self.blank is not None:
+            alpha = alpha.masked_fill(self.blank, 0.0)
+            lse = lse.masked_fill(self.blank, -torch.inf)
+        return alpha.movedim(1, -1).reshape(self.batch, self.pairs, alpha.shape[1]), self.slots(lse)
+
+    def total(self, weights: Tensor, dropout_p: float) -> Tensor:
+        """The output (B, slots, H, D_v) of weights (B, pairs, H)."""
+        shape = (self.query.shape[0], self.bucket.rows, self.bucket.columns, weights.shape[-1])
+        alpha = torch.nn.functional.dropout(weights.reshape(shape).movedim(-1, 1), dropout_p)
+        output = alpha @ self.value.to(alpha.dtype)
+        if self.blank is not None:
+            output = output.masked_fill(self.blank, 0.0)
+        return self.slots(output)
+
+
+def _blocks(
+    bucket: Bucket, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None
+) -> _Blocks:
+    batch = query.shape[0]
+    group = query.shape[2] // key.shape[2]
+    blocks = batch * bucket.blocks
+    allowed = bucket.allowed
+    query, key, value = (
+        x.reshape(blocks, size, *x.shape[2:]).transpose(1, 2)
+        for x, size in ((query, bucket.rows), (key, bucket.columns), (value, bucket.columns))
+    )
+    if group != 1:
+        key = key.repeat_interleave(group, 1)
+        value = value.repeat_interleave(group, 1)
+    if allowed is not None and allowed.shape[0] != 1:
+        allowed = allowed.repeat(batch, 1, 1, 1)
+    blank = None
+    if bias is not None:
+        bias = bias.expand(batch, *bias.shape[1:]).flatten(0, 1)
+        blank = (bias == -torch.inf).all(-1, keepdim=True)
+        bias = bias.masked_fill(blank, 0.0)
+        query = query.masked_fill(blank, 0.0)
+    return _Blocks(bucket, batch, query, key, value, Mask(allowed, bias), blank)
+
+
+def _attended(part: _Blocks, inputs: Inputs, lse: bool) -> tuple[Tensor, Tensor | None]:
+    """Output (B, slots, H, D_v) and, optionally, lse (B, slots, H, 1) of a bucket's blocks."""
+    operands = (part.query, part.key, part.value, part.mask, inputs.scale)
+    weigh = of_rows(inputs.normalize)
+    log_sum = None
+    if inputs.softcap is not None or weigh is not None or (lse and inputs.dropout_p > 0.0):
+        output, _, log_sum = unfused_attention(*operands, inputs.softcap, inputs.dropout_p, weigh)
+    elif lse:
+        output, log_sum = fused_lse(*operands)
+    else:
+        output = fused(*operands, inputs.dropout_p)
+    if part.blank is not None:
+        output = output.masked_fill(part.blank, 0.0)
+    if log_sum is None:
+        return part.slots(output), None
+    if part.blank is not None:
+        log_sum = log_sum.masked_fill(part.blank, -torch.inf)
+    return part.slots(output), part.slots(log_sum)
+
+
+def _placed(plan: Tiles, parts: Sequence[Tensor | None], nothing: float) -> Tensor:
+    """Rows of all buckets as rows of targets (B, T, ...), ``nothing`` for an isolated target."""
+    sizes = [plan.output.node.numel()]
+    (result,) = take(torch.cat([x for x in parts if x is not None], 1), sizes, plan.output)
+    if plan.isolated is None:
+        return result
+    return result.masked_fill(plan.isolated[:, None, None], nothing)

@@ -1,0 +1,1 @@
+"""Farthest points."""

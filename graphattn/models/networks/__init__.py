@@ -1,0 +1,1 @@
+"""Models of graphs of data, and associative memories."""

@@ -1,0 +1,1 @@
+"""Layers and geometry of points, meshes and cells."""

@@ -1,0 +1,1 @@
+"""PLY files: header, and bodies of ascii and binary ones."""
