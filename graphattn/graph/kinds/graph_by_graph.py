@@ -102,7 +102,7 @@ class GraphByGraph(Immutable):
         output = self._examples([result.output for result in results], -3, 0.0)
         lse = None
         sums = [result.lse for result in results if result.lse is not None]
-        if sums:
+        if len(sums) == len(results):  # some backends return it unasked
             lse = self._examples(sums, -2, -torch.inf)
         alpha = None
         weights = [result.alpha.flatten(-3, -2) for result in results if result.alpha is not None]

@@ -228,7 +228,7 @@ class PerHead(GraphLike, Immutable):
         output = torch.cat([result.output for result in results], -2)
         sums = [result.lse for result in results if result.lse is not None]
         lse = None
-        if sums:
+        if len(sums) == len(results):  # some backends return it unasked
             lse = torch.cat(sums, -1)
         alpha = None
         if all(result.alpha is not None for result in results):
