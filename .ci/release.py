@@ -37,7 +37,7 @@ import torch
 import graphattn as ga
 here = os.path.realpath(os.path.dirname(ga.__file__))
 assert here.startswith(os.path.realpath(sys.argv[1])), here
-graph = ga.graphs.sliding_window(64, window=9) | ga.graphs.global_tokens(64, [0])
+graph = ga.graphs.sliding_window(64, window=9, causal=False) | ga.graphs.global_tokens(64, [0])
 layer = ga.nn.GraphAttention(32, 4)
 print(ga.__version__, layer(torch.randn(64, 32), graph).shape)
 assert ga.verify(layer, graph)

@@ -7,7 +7,7 @@ import torch
 import graphattn as ga
 
 torch.manual_seed(0)
-graph = ga.graphs.sliding_window(13, window=4)
+graph = ga.graphs.sliding_window(13, window=4, causal=True)
 
 
 def off_by_one(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

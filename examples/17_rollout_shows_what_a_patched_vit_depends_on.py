@@ -25,7 +25,7 @@ config = ViTConfig(
 )
 model, image = ViTModel(config).eval(), torch.randn(1, 3, 32, 32)
 
-near = ga.graphs.grid_neighbourhood((SIDE, SIDE), 3)
+near = ga.graphs.grid_neighbourhood((SIDE, SIDE), 3, causal=False)
 N = near.num_nodes + 1  # the class token is node 0
 index = torch.cat(
     (near.edge_index + 1, torch.stack((torch.arange(N), torch.zeros(N, dtype=torch.int64)))), 1

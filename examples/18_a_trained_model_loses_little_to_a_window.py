@@ -63,7 +63,7 @@ results: dict[str, list[tuple[int, float, float]]] = {}
 for count in (0, 1, 4):
     first = ga.graphs.global_tokens(..., tuple(range(count))) & causal
     for window in (2, 4, 8, 16, 32, 64):
-        graph = ga.graphs.sliding_window(..., window) | first
+        graph = ga.graphs.sliding_window(..., window, causal=True) | first
         with ga.patched(model, graph):
             results.setdefault(f"{count or 'no'} sink{'s' * (count != 1)}", []).append(
                 (window, graph(N).density, bits())

@@ -66,7 +66,7 @@ class NativeSparseAttention(nn.Module):
         selected = ga.attention(
             query, *tokens, others | first_and_own if chosen is None else chosen
         )
-        window = ga.attention(query, *near, sliding_window(..., WINDOW))
+        window = ga.attention(query, *near, sliding_window(..., WINDOW, causal=True))
         branches = torch.stack((compressed.output, selected, window), -1)
         return (branches * gates.unsqueeze(-2)).sum(-1).flatten(-2)
 

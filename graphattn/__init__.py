@@ -4,7 +4,7 @@ A graph says what may read what; attention runs on it, exactly::
 
     import graphattn as ga
 
-    graph = ga.graphs.sliding_window(64, window=9) | ga.graphs.global_tokens(64, [0])
+    graph = ga.graphs.sliding_window(64, 9, causal=False) | ga.graphs.global_tokens(64, [0])
     print(graph); ga.plot(graph); print(ga.explain(graph, heads=4))
 
     output = ga.attention(query, key, value, graph)  # (..., nodes, heads, width)

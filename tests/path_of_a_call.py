@@ -54,8 +54,8 @@ def page():
     """The calls as a tree, and the files in order, as Markdown."""
     layer = ga.nn.GraphAttention(32, 4)
     x = torch.randn(64, 32)
-    layer(x, ga.graphs.sliding_window(64, 9))  # modules are loaded, and rates are read
-    graph = ga.graphs.sliding_window(64, 11)
+    layer(x, ga.graphs.sliding_window(64, 9, causal=True))  # modules are loaded, and rates are read
+    graph = ga.graphs.sliding_window(64, 11, causal=True)
     found = calls(lambda: layer(x, graph))
     if not found:
         sys.exit(f"graphattn is imported from {Path(ga.__file__).parent}: try PYTHONPATH={ROOT}")

@@ -36,7 +36,7 @@ def test_the_library_runs_without_what_is_optional_or_compiled():
     code = """
 import torch, graphattn as ga, graphattn.bench, graphattn.convert.files
 assert all(hasattr(ga, name) for name in ga.__all__) and hasattr(ga.models, "GPT")
-graph = ga.graphs.sliding_window(17, 5) | ga.graphs.global_tokens(17, [0])
+graph = ga.graphs.sliding_window(17, 5, causal=False) | ga.graphs.global_tokens(17, [0])
 found = {c.name: c for c in ga.explain(graph).candidates}
 assert found["edges"].reasons == ("llvmlite is not installed",)
 layer = ga.nn.GraphAttention(8, 2)
@@ -54,7 +54,7 @@ def test_the_edges_backend_runs_without_numba():
     code = """
 import torch, graphattn as ga
 x = torch.ones(17, 2, 8, requires_grad=True)
-ga.attention(x, x, x, ga.graphs.sliding_window(17, 5), backend="edges").sum().backward()
+ga.attention(x, x, x, ga.graphs.sliding_window(17, 5, causal=True), backend="edges").sum().backward()
 assert torch.allclose(x.grad.sum(), torch.tensor(17.0 * 16))
 """
     assert without(["numba"], code) == (0, "", "")

@@ -178,7 +178,7 @@ def test_a_graph_and_attention_need_neither_pyg_nor_torchs_compiler():
     """They take seconds to import."""
     code = """import sys; before = set(sys.modules)
 import torch, graphattn as ga
-graph = ga.graphs.sliding_window(..., 3) | ga.graphs.global_tokens(..., (0,))
+graph = ga.graphs.sliding_window(..., 3, causal=True) | ga.graphs.global_tokens(..., (0,))
 x = torch.randn(9, 2, 4)
 ga.attention(x, x, x, graph); ga.facts(graph(9)); repr(graph(9)); ga.explain(graph(9)); ga.convert.to_mask(graph(9))
 print([name for name in ("torch_geometric", "torch._dynamo", "networkx") if name in sys.modules])"""
@@ -249,7 +249,7 @@ def nodes_of(path: Path) -> int:
 def test_a_first_layer_call_loads_what_it_runs():
     """No builder but its own, and nothing that answers questions."""
     loaded = loaded_by(
-        "ga.nn.GraphAttention(32, 4)(torch.randn(64, 32), ga.graphs.sliding_window(64, 9))"
+        "ga.nn.GraphAttention(32, 4)(torch.randn(64, 32), ga.graphs.sliding_window(64, 9, causal=True))"
     )
     others = {"convert", "exactness", "io", "mistakes", "statistics", "twins"}
     assert {room_of(MODULES[name]) for name in loaded} <= CORE - others
@@ -261,7 +261,7 @@ def test_verify_loads_known_mistakes_where_something_is_wrong():
     right = loaded_by("ga.verify(ga.graphs.full(13), dtypes=(torch.float64,), gradients=False)")
     wrong = loaded_by(
         "graph = ga.graphs.full(13)\n"
-        "window = lambda q, k, v: ga.attention(q, k, v, ga.graphs.sliding_window(13, 3))\n"
+        "window = lambda q, k, v: ga.attention(q, k, v, ga.graphs.sliding_window(13, 3, causal=True))\n"
         "ga.verify(window, graph, dtypes=(torch.float64,), gradients=False)"
     )
     assert "mistakes" not in {room_of(MODULES[name]) for name in right}

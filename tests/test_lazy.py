@@ -37,7 +37,7 @@ def test_no_file_hides_a_name_of_its_package(stub):
 
 def test_a_builder_loads_its_own_file_alone():
     code = """import sys, graphattn as ga
-ga.graphs.sliding_window(5, 3)
+ga.graphs.sliding_window(5, 3, causal=True)
 print(*(name for name in sys.modules if name.startswith("graphattn.graphs.")))"""
     loaded = fresh_python.run(code, expect=0).stdout.split()
     assert "graphattn.graphs.sequence.basic" in loaded

@@ -103,7 +103,7 @@ BEGIN = """import sys
 sys.path.insert(0, sys.argv[1])
 import torch, graphattn as ga
 assert ga.__file__.startswith(sys.argv[1]), ga.__file__
-graph, x = ga.graphs.sliding_window(7, 3), torch.randn(7, 2, 4)
+graph, x = ga.graphs.sliding_window(7, 3, causal=True), torch.randn(7, 2, 4)
 """
 
 

@@ -41,7 +41,7 @@ MAKERS = {
         )
     },
     "knn8_shuffled": partial(near_points, k=8, along_curve=False),
-    "window33": lambda n: sliding_window(n, 33),
+    "window33": lambda n: sliding_window(n, 33, causal=True),
     "documents": _documents,
     "regular": lambda n: random_regular(n, 6),
     "expander": lambda n: expander(n, 12),

@@ -43,7 +43,7 @@ def digit_neighbourhood() -> Scene:
     and fourteen others, and a corner knows as much as the middle. The graph is a rule: no edge is
     stored."""
     image = digit()
-    graph = ga.graphs.grid_neighbourhood((8, 8), kernel=(3, 5))
+    graph = ga.graphs.grid_neighbourhood((8, 8), kernel=(3, 5), causal=False)
     claim = graph.is_rule and bool((graph.in_degree == 15).all())
     return Scene(
         graph, image.reshape(-1, 1), claim, target=0, look={"image": image}, highlight=[0, 28, 62]

@@ -151,7 +151,7 @@ class OfGraphs(nn.Module):
                 edges.device
             )
         else:
-            graph = edges if arm == "edges" else graphs.documents(batch.batch)
+            graph = edges if arm == "edges" else graphs.documents(batch.batch, causal=False)
         given = {"local_attr": batch.edge_attr} if arm in ("gps", "exphormer") else {}
         given |= {"edge_attr": batch.edge_attr} if arm == "edges" else {}
         return self.model(batch.x, edges, graph, batch=batch.batch, **given)

@@ -15,11 +15,11 @@ from torch import nn
 
 import graphattn as ga
 
-LENGTHS = (4, 8, 16, 32)
-SPARSE = [ga.graphs.sliding_window(..., 2, dilation=2**k) for k in range(5)]
+LENGTHS, window = (4, 8, 16, 32), ga.graphs.sliding_window
+SPARSE = [window(..., 2, causal=True, dilation=2**k) for k in range(5)]
 for n in LENGTHS:
     chain = ga.from_rule(lambda t, s: s == t - 1, n)  # a state reads the one before
-    graphs = chain, ga.graphs.sliding_window(n, 3, causal=False), ga.graphs.full(n)
+    graphs = chain, window(n, 3, causal=False), ga.graphs.full(n)
     assert [ga.analysis.hops(graph).layers for graph in graphs] == [n - 1, n - 1, 1]
     assert ga.analysis.reach([d(n) for d in SPARSE[: n.bit_length() - 1]]).mask()[-1, 0]
 

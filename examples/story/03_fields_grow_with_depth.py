@@ -29,7 +29,7 @@ def strided(n):
 stacks = {
     "window of 3": [ga.graphs.sliding_window(N, 3, causal=False)] * LAYERS,
     "2, dilated by 1 2 4 8": [
-        ga.graphs.sliding_window(N, 2, dilation=step) for step in STEPS
+        ga.graphs.sliding_window(N, 2, causal=True, dilation=step) for step in STEPS
     ],  # WaveNet, van den Oord et al. 2016
     "3, of stride 2": [strided(N // step) for step in STEPS],
     "full": [ga.graphs.full(N)] * LAYERS,
@@ -66,8 +66,8 @@ assert torch.equal(gradient[0].abs().sum(0) > 0, field)
 # Two and three axes: a square, a cube
 # ------------------------------------
 # A window on a grid is the product of its axes, and so is what stacked windows reach.
-image = ga.graphs.grid_neighbourhood((15, 15), 3, clamp=False)
-video = ga.graphs.grid_neighbourhood((9, 9, 9), 3, clamp=False)
+image = ga.graphs.grid_neighbourhood((15, 15), 3, causal=False, clamp=False)
+video = ga.graphs.grid_neighbourhood((9, 9, 9), 3, causal=False, clamp=False)
 figure, axes = plt.subplots(1, 4, figsize=(12, 3), layout="constrained")
 for axis, k in zip(axes, range(1, LAYERS + 1), strict=True):
     field = ga.analysis.reach([image] * k).mask()[15 * 7 + 7]

@@ -63,9 +63,9 @@ assert (fast[0] - fast[1]).abs().max() > 0.1
 assert sum(p.numel() for p in layer.parameters()) == 4 * (C * C + C)  # no T in it
 equal = ga.analysis.flops(ga.graphs.full(6 * 768), 768, 12)
 assert equal.attention == equal.projections + equal.feed_forward
-lengths = [2**i for i in range(5, 16)]
+lengths, window = [2**i for i in range(5, 16)], ga.graphs.sliding_window
 costs = [ga.analysis.flops(ga.graphs.full(n), 768, 12) for n in lengths]
-near = [ga.analysis.flops(ga.graphs.sliding_window(n, 512), 768, 12) for n in lengths]
+near = [ga.analysis.flops(window(n, 512, causal=True), 768, 12) for n in lengths]
 _, axes = plt.subplots(1, 4, figsize=(13, 3.2), layout="constrained")
 pictures = {"attention, one input": fast[0], "another input": fast[1]}
 pictures["linear layer, any input"] = slow.weight.detach().abs()

@@ -21,7 +21,7 @@ graphs = {
     "8 at random": ga.graphs.random_regular(N, 8, seed=0).with_self_loops(),
     "window 9 on a ring": ring(N, tuple(range(1, 5))).with_self_loops(),
     "window 3 on a ring": ring(N, (1,)).with_self_loops(),
-    "4 cells of 16": ga.graphs.block_local(N, 16),
+    "4 cells of 16": ga.graphs.block_local(N, 16, causal=False),
 }
 
 

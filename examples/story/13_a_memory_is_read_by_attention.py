@@ -56,7 +56,7 @@ apart = F.normalize(torch.randn(24, 3, dtype=torch.float64))
 likeness, energies = {"alike, first": apart @ apart.T}, {}
 graphs = {
     "all read all": ga.graphs.full(24),
-    "two halves": ga.graphs.block_local(24, 12),
+    "two halves": ga.graphs.block_local(24, 12, causal=False),
 }
 for name, graph in graphs.items():
     x, energies[name] = apart, []

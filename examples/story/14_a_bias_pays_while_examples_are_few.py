@@ -18,7 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import graphattn as ga
 
 N, C, COUNTS, SEEDS = 10, 16, (8, 32, 128, 512), 2
-graphs = {"window": ga.graphs.sliding_window(N, 2), "all earlier": ga.graphs.causal(N)}
+window, causal = ga.graphs.sliding_window(N, 2, causal=True), ga.graphs.causal(N)
+graphs = {"window": window, "all earlier": causal}
 
 
 def learned(graph, far, count, seed):
@@ -51,9 +52,7 @@ for axis, task in zip(axes, ("near", "far"), strict=False):
             share[task, name, n] = sum(found) / SEEDS
         shares = [share[task, name, n] for n in COUNTS]
         axis.semilogx(COUNTS, shares, "o-", base=2, label=name)
-        print(
-            task, name, *(f"{n}: {x:.2f}" for n, x in zip(COUNTS, shares, strict=True))
-        )
+        print(task, name, *(f"{n}: {share[task, name, n]:.2f}" for n in COUNTS))
     axis.set(title=f"{task}: share right", xlabel="examples", ylim=(0.4, 1.02))
 axes[0].legend()
 few, many = (share["near", "all earlier", n] for n in (8, 512))

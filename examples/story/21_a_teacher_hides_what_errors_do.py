@@ -44,7 +44,7 @@ def losses(model, text):
 # Two graphs, both trained on true texts: all words before, and the last two
 # --------------------------------------------------------------------------
 arms, means = {"all before": ga.graphs.causal(...)}, {}
-arms["the last two"] = ga.graphs.sliding_window(..., 2)
+arms["the last two"] = ga.graphs.sliding_window(..., 2, causal=True)
 _, axes = plt.subplots(1, 3, figsize=(12, 3), layout="constrained")
 for axis, (name, graph) in zip(axes, arms.items(), strict=False):
     torch.manual_seed(0)

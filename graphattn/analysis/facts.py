@@ -212,7 +212,7 @@ def facts(graph: Any, *, size: Any = None, budget: int = _BUDGET) -> Facts | Fac
             more than ``budget / 4`` in all.
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> found = facts(sliding_window(100_000, window=257))
+        >>> found = facts(sliding_window(100_000, window=257, causal=True))
         >>> found.acyclic, found.roots, found.hops, found.reads_past
         (True, 1, 391, True)
     """

@@ -87,7 +87,7 @@ def flops(
         >>> from graphattn.graphs import causal, sliding_window
         >>> print(flops([causal(65_536)] * 2))
         9.621 TFLOP: attention 8.796 TFLOP (50.001% of all pairs'), projections 274.9 GFLOP, feed-forwards 549.8 GFLOP
-        >>> print(flops([sliding_window(65_536, window=257)] * 2))
+        >>> print(flops([sliding_window(65_536, window=257, causal=True)] * 2))
         893.5 GFLOP: attention 68.85 GFLOP (0.391% of all pairs'), projections 274.9 GFLOP, feed-forwards 549.8 GFLOP
     """
     layers = in_a_row(layers)

@@ -37,7 +37,7 @@ class MessagePassingBackend(Backend):
         """A narrow window, its edges listed."""
         from ..graphs import sliding_window
 
-        return [(sliding_window(1024, 17).materialise(), {})]
+        return [(sliding_window(1024, 17, causal=True).materialise(), {})]
 
     def run(
         self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False

@@ -55,7 +55,7 @@ def calibrate(progress: Callable[[str], None] = lambda message: None, device: st
 
 def _calibrated(progress: Callable[[str], None], where: torch.device) -> Rates:
     rates: Rates = {}
-    tiny = sliding_window(16, 5).materialise().to(where)
+    tiny = sliding_window(16, 5, causal=True).materialise().to(where)
     for name, backend in BACKENDS.items():
         problems = backend.problems()
         if not problems or backend.reasons_against(tiny, _request(tiny, {}, where)):

@@ -42,7 +42,7 @@ def bench(
     backward, in turns; each answer is checked first. On the CPU the others run on one thread, too.
 
     \b
-      graphattn bench 'sliding_window(..., 257)' --sizes 1024,4096
+      graphattn bench 'sliding_window(..., 257, causal=True)' --sizes 1024,4096
     """
     import torch
 

@@ -19,7 +19,7 @@ WHAT = """WHAT is one graph:
 
 \b
   a name of the zoo           longformer
-  an expression of builders   'sliding_window(64, 9) | global_tokens(64, [0])'
+  an expression of builders   'strided(64, 8) | sinks(64, 4)'
   a file                      ball.off, karate.npz, mask.npy, graph.json
 
 \b

@@ -99,7 +99,7 @@ def zoo(
         f"{table(matches)}\n\nLook at one: graphattn show '{matches[0].name}', or any expression "
         "of builders:"
     )
-    say("graphattn show 'sliding_window(64, 9) | global_tokens(64, (0,))'")
+    say("graphattn show 'sliding_window(64, 9, causal=False) | global_tokens(64, (0,))'")
 
 
 def _said_of(pattern: Any) -> str:

@@ -25,7 +25,7 @@ def facts(
     stand in one WHAT with ; between them.
 
     \b
-      graphattn facts 'sliding_window(64, 9); full(64)'
+      graphattn facts 'sliding_window(64, 9, causal=True); full(64)'
     """
     if ";" in what and not os.path.exists(what):
         _of_layers(what, budget, json)

@@ -58,8 +58,8 @@ def scale(
     A scan that does not exist yet is counted as a grid of as many points.
 
     \b
-      graphattn scale 'grid_neighbourhood((512, 512), 13)' --gpus 8 --memory 24
-      graphattn scale 'grid_neighbourhood((512, 512), 13)' --processes 8,64,1000
+      graphattn scale 'halo((512, 512), 8, 3)' --gpus 8 --memory 24
+      graphattn scale 'halo((512, 512), 8, 3)' --processes 8,64,1000
     """
     import torch
 

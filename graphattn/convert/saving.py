@@ -35,8 +35,8 @@ def graph_to_dict(graph: Savable) -> dict[str, Any]:
 
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> graph_to_dict(sliding_window(..., 9))["graphs"]
-        [{'expression': 'sliding_window(..., 9)', 'held': []}]
+        >>> graph_to_dict(sliding_window(..., 9, causal=True))["graphs"]
+        [{'expression': 'sliding_window(..., 9, causal=True)', 'held': []}]
     """
     return to_plain(graph)
 

@@ -220,7 +220,7 @@ def save_parts(
 
     Example:
         >>> import tempfile, torch, graphattn as ga
-        >>> graph, x = ga.graphs.sliding_window(50, 5), torch.randn(50, 2, 4)
+        >>> graph, x = ga.graphs.sliding_window(50, 5, causal=True), torch.randn(50, 2, 4)
         >>> whole, y = ga.attention(x, x, x, graph, backend="edges"), torch.empty_like(x)
         >>> for part in ga.distributed.save_parts(graph, tempfile.mkdtemp(), 3):
         ...     y[part.targets] = ga.attention(x[part.targets], x[part.sources], x[part.sources], part)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..words import counted
+
 
 @dataclass(frozen=True)
 class Row:
@@ -225,12 +227,16 @@ class Report:
         total = len(self.rows) + len(self.checks) + sum(refusal.fault for refusal in self.refusals)
         if self._failed:
             return f"NOT EXACT: {self._failed} of {total} checks fail"
-        if self.measured == self.total:
-            return f"EXACT: all {total} checks hold"
-        share = (
-            f"EXACT on {self.measured:,} of {self.total:,} targets, the others were not looked at"
-        )
-        return f"{share}: all {total} checks hold"
+        where = f"all {self.total:,} targets"
+        others = ""
+        if self.measured < self.total:
+            where = f"{self.measured:,} of {self.total:,} targets"
+            others = ", the others were not looked at"
+        comparisons = counted(len(self.rows), "comparison")
+        line = f"EXACT: outputs and gradients agree at {where}{others} ({comparisons})"
+        if self.checks:
+            line += f"; {counted(len(self.checks), 'other check')} hold where they were tried"
+        return line
 
 
 def _worst(rows: Iterable[Row]) -> Row | None:

@@ -115,7 +115,11 @@ def of_other_size(graph: Any, size: int) -> str:
     else:
         ids = call.options["ids"]
     if int(torch.as_tensor(ids).sum()) == size:
-        return f"; if its ids are lengths, {size} in total, use documents(lengths=...)"
+        causal = call.options["causal"]
+        return (
+            f"; if its ids are lengths, {size} in total, use "
+            f"documents(lengths=..., causal={causal})"
+        )
     return ""
 
 

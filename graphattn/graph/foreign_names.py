@@ -33,12 +33,12 @@ _WAYS: dict[str, dict[str, str]] = {
         "": "causality is a graph: graphattn.graphs.causal(num_nodes), or causal(...) of any size"
     },
     "window_size sliding_window local_window_size window": {
-        "": "a window is a graph: graphattn.graphs.sliding_window(num_nodes, window), which counts "
+        "": "a window is a graph: graphattn.graphs.sliding_window(num_nodes, window, causal=True), which counts "
         "the token itself: FlashAttention's (w, 0) is window=w + 1, its (w, w) is window=2 * w + 1 "
         "with causal=False"
     },
     "cu_seqlens cu_seqlens_q cu_seqlens_k max_seqlen max_seqlen_q max_seqlen_k": {
-        "": "packed examples are a graph: graphattn.graphs.documents(ids) with the number of each "
+        "": "packed examples are a graph: graphattn.graphs.documents(ids, causal=False) with the number of each "
         "token's example, torch.repeat_interleave(torch.arange(B), cu_seqlens.diff()); "
         "& graphattn.graphs.causal(N) for a decoder"
     },

@@ -44,7 +44,7 @@ class AttentionGraph(GraphLike, Operand):
         edges: The edges, with the sizes of the graph.
         name: The name that ``repr`` shows.
         device: The device of a rule's index tensors. Listed edges keep their own.
-        expression: The calls that made the graph, if known: ``sliding_window(64, 9) | causal(64)``.
+        expression: The calls that made the graph, if known: ``sliding_window(64, 9, causal=True) | causal(64)``.
     """
 
     edges: Edges

@@ -44,7 +44,7 @@ def from_expression(
         GraphAttnError: If a builder refuses its arguments.
 
     Example:
-        >>> from_expression("sliding_window(5, 2) | global_tokens(5, (0,))").num_edges
+        >>> from_expression("sliding_window(5, 3, causal=False) | global_tokens(5, (0,))").num_edges
         16
     """
     by_name = callables()

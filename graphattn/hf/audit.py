@@ -107,7 +107,7 @@ def audit_config(config: Any) -> ConfigAudit:
         >>> print(audit_config(config))
         MistralModel: 2 layers, as its code runs
         layers.0.self_attn and 1 more
-          ok: all 841 entries are those of sliding_window(29, 8)
+          ok: all 841 entries are those of sliding_window(29, 8, causal=True)
         note: run with sliding_window=8 in place of 4096
     """
     config = _loaded(config)
@@ -242,7 +242,7 @@ def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | No
         return block_local(_TOKENS, config.attention_chunk_size, causal=True)
     if kind == "sliding_attention" and window is not None:
         if is_causal:
-            return sliding_window(_TOKENS, window)
+            return sliding_window(_TOKENS, window, causal=True)
         return sliding_window(_TOKENS, window | 1, causal=False)
     if is_causal:
         return causal(_TOKENS)

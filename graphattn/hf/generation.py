@@ -141,7 +141,7 @@ def _prepared_cache(
     result = type(self)._prepare_cache_for_generation(
         self, config, inputs, mode, batch_size, max_cache_length
     )
-    if all(_reads_as_before(slot) for slot in _writers(self._graphattn_patch)):
+    if all(_reads_as_before(slot) for slot in writers(self._graphattn_patch)):
         return result
     cache: Any = inputs.get("past_key_values")
     cache = getattr(cache, "self_attention_cache", cache)  # of an encoder-decoder
@@ -156,10 +156,10 @@ def _prepared_cache(
 
 def check_leaks(patch: Any, prompt: int, length: int) -> None:
     """Refuse graphs in which a token depends on one that is written after it is computed."""
-    writers = _writers(patch)
-    if not any(_is_sized(slot) for slot in writers):
+    slots = writers(patch)
+    if not any(_is_sized(slot) for slot in slots):
         return
-    layers = [_first(_graph(slot, length), length) for slot in writers]
+    layers = [_first(_graph(slot, length), length) for slot in slots]
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
     leak = leaks(layers, place)
     if leak:
@@ -177,7 +177,7 @@ def check_leaks(patch: Any, prompt: int, length: int) -> None:
         )
 
 
-def _writers(patch: Any) -> list[Any]:
+def writers(patch: Any) -> list[Any]:
     """The slots of layers that write text."""
     slots = patch.slots.values()
     return [slot for slot in slots if slot.place.role in ("", "decoder") and slot.is_causal]

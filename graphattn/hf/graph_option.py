@@ -115,7 +115,7 @@ def checked(graph: Any) -> GraphOption:
 def _of_one_batch(graphs: PerExample) -> GraphError:
     return GraphError(
         f"{graphs!r} is of one batch; pass a function of the batch that returns the graphs of its "
-        "examples, such as lambda input_ids: ga.graphs.documents(input_ids)"
+        "examples, such as lambda input_ids: ga.graphs.documents(input_ids, causal=False)"
     )
 
 

@@ -24,7 +24,7 @@ _INSTEAD = {
     "perceiver": _READ,
     "timesformer": _READ,
     "big_bird": "patch a BERT with a window, global_tokens and random_sources, its graph",
-    "dinat": "patch a ViT or DINOv2 with ga.graphs.grid_neighbourhood(...)",
+    "dinat": "patch a ViT or DINOv2 with ga.graphs.grid_neighbourhood(..., causal=False)",
     "bloom": _ALIBI,
     "mpt": _ALIBI,
     "gpt_neo": "patch a GPT-2 or GPT-NeoX, with windows in the layers that have them",

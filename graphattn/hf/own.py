@@ -52,7 +52,10 @@ def _named(mask: Tensor, windows: list[int]) -> AttentionGraph:
     T, S = mask.shape
     forms = [_all(T, S)]
     if T == S:
-        forms += [causal(T), *(sliding_window(T, window) for window in windows if window > 0)]
+        forms += [
+            causal(T),
+            *(sliding_window(T, window, causal=True) for window in windows if window > 0),
+        ]
     for form in forms:
         if form.num_edges == int(mask.sum()) and bool((form.mask().to(mask.device) == mask).all()):
             return form

@@ -15,6 +15,7 @@ from ..arguments import shown
 from ..errors import OptionError, need_extra
 from . import generation, saving
 from .attend import attend, carries_patch
+from .causality import warn_of_known
 from .config import give_back, take_weights
 from .graph_option import by_module, reads_batch
 from .hooks import begin, end
@@ -67,8 +68,8 @@ def patch(model: nn.Module, graph: Any) -> Patch:
         >>> import transformers, graphattn as ga
         >>> config = transformers.GPT2Config(vocab_size=11, n_embd=8, n_head=2, n_layer=2, n_positions=32)
         >>> model = transformers.GPT2LMHeadModel(config)
-        >>> ga.patch(model, ga.graphs.sliding_window(..., 4))
-        Patch(GPT2LMHeadModel: transformer.h.attn x 2 on sliding_window(..., 4))
+        >>> ga.patch(model, ga.graphs.sliding_window(..., 4, causal=True))
+        Patch(GPT2LMHeadModel: transformer.h.attn x 2 on sliding_window(..., 4, causal=True))
         >>> ga.unpatch(model)
     """
     try:
@@ -107,6 +108,7 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     _watch(model, state)
     generation.hook(model, state)
     setattr(model.config, saving.KEY, data)
+    warn_of_known(generation.writers(state))
     return state
 
 

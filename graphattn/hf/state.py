@@ -16,6 +16,7 @@ from ..arguments import whole
 from ..errors import GraphError, OptionError
 from ..graph.modes import cached_property
 from .batch import graphs_of_batch
+from .causality import warn_of_later_tokens
 from .frame import Frame, all_tokens, of_cross
 from .graph_option import OWN_MASKS, GraphOption, is_graph, sized
 from .modules import Place, own_code, stacks
@@ -297,6 +298,9 @@ class Patch:
             for graph, piece in zip(graphs, frame.pieces, strict=True):
                 if piece.targets.node > virtual[1]:
                     check_written(graph, piece)
+        writes = slot.is_causal and slot.place.role in ("", "decoder")
+        if writes and length is None and not is_graph(slot.graph):
+            warn_of_later_tokens(slot, graphs)
         return job_of(graphs, frame, batch, device), graphs
 
     def _remember(self, key: Any, make: Callable[[], Any]) -> Any:

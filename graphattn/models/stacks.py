@@ -259,12 +259,12 @@ class Encoder(_Stack):
         >>> encoder, x = Encoder(2, 8, 2), torch.randn(4, 6, 8)
         >>> encoder(x, ga.graphs.full(6)).shape
         torch.Size([4, 6, 8])
-        >>> encoder(x, [ga.graphs.sliding_window(..., 3), ga.graphs.causal(...)]).shape  # another graph for each layer
+        >>> encoder(x, [ga.graphs.sliding_window(..., 3, causal=True), ga.graphs.causal(...)]).shape  # another graph for each layer
         torch.Size([4, 6, 8])
 
         A bias learned for each edge and head of each layer, in the edge order of the layer's graph:
 
-        >>> graphs = [ga.graphs.sliding_window(6, 3), ga.graphs.causal(6)]
+        >>> graphs = [ga.graphs.sliding_window(6, 3, causal=True), ga.graphs.causal(6)]
         >>> bias = torch.nn.ParameterList(torch.zeros(graph.num_edges, 2) for graph in graphs)
         >>> encoder(x, graphs, score_bias=bias).sum().backward()
         >>> [tuple(layer_bias.grad.shape) for layer_bias in bias]

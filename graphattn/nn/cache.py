@@ -42,11 +42,11 @@ class KeyValueCache:
     Example:
         >>> import torch, graphattn as ga
         >>> layer, x = ga.nn.GraphAttention(8, 2), torch.randn(5, 8)
-        >>> cache, graph = ga.nn.KeyValueCache(), ga.graphs.sliding_window(5, 4)
+        >>> cache, graph = ga.nn.KeyValueCache(), ga.graphs.sliding_window(5, 4, causal=True)
         >>> first = layer(x[:3], graph.subgraph(range(3)), cache=cache)
         >>> growing = graph.subgraph(targets=[3, 4])
         >>> print(growing)  # the new targets read three sources in the cache, and themselves
-        AttentionGraph(subgraph(sliding_window(5, 4)): 5 sources -> 2 targets, 8 edges, density 0.8, rule)
+        AttentionGraph(subgraph(sliding_window(5, 4, causal=True)): 5 sources -> 2 targets, 8 edges, density 0.8, rule)
         █ █ █ █ ·
         · █ █ █ █
         >>> rest = layer(x[3:], growing, cache=cache)
@@ -85,7 +85,7 @@ class KeyValueCache:
         Example:
             >>> import torch, graphattn as ga
             >>> layer, x = ga.nn.GraphAttention(8, 2), torch.randn(5, 8)
-            >>> cache, window = ga.nn.KeyValueCache(), ga.graphs.sliding_window(5, 3)
+            >>> cache, window = ga.nn.KeyValueCache(), ga.graphs.sliding_window(5, 3, causal=True)
             >>> first = layer(x[:4], window.subgraph(range(4)), cache=cache)
             >>> cache.drop(2)  # token 4 reads 2, 3 and itself
             >>> torch.allclose(layer(x[4:], ga.graphs.cross(1, 3), cache=cache), layer(x, window)[4:], atol=1e-6)

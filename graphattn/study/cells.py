@@ -13,13 +13,6 @@ EFFECT = (
 """Note on effect sizes."""
 
 
-def count_of(number: int, noun: str) -> str:
-    """A number of things in words."""
-    if number == 1:
-        return f"{number} {noun}"
-    return f"{number} {noun}s"
-
-
 def trials_text(results: Results) -> str:
     """Numbers of trials: planned, done, of these at the step limit, and failed."""
     counts = results.counts

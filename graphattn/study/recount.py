@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LoaderError, OptionError
+from ..words import counted
 from . import export, html
-from .cells import count_of
 from .files import file_of_command, load
 from .plan import Study
 from .records import plain, read_plan
@@ -90,13 +90,13 @@ class Recount:
         total = sum(self.numbers.values())
         files = ", ".join(self.numbers)
         if self.trials:
-            source = f"its {count_of(self.trials, 'trial')}"
+            source = f"its {counted(self.trials, 'trial')}"
         else:
             source = "what is measured now"
         if self.ok:
             outcome = f"all {total:,} numbers of {files} are those of {source}"
         else:
-            places = count_of(len(self.differences), "place")
+            places = counted(len(self.differences), "place")
             if len(self.differences) == 1:
                 verb = "differs"
             else:
@@ -245,7 +245,7 @@ def _compared(
             lines = lines[: len(expected)]  # what follows is the machine's
         places, prose = _line_differences(lines, expected, name in _PAGES)
         if prose:
-            unchecked[f"{count_of(prose, 'line')} of prose in {name}"] = (
+            unchecked[f"{counted(prose, 'line')} of prose in {name}"] = (
                 "other words than this version of graphattn writes; only numbers, tables, checks and "
                 "warnings are compared, and study report writes all anew"
             )

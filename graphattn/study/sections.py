@@ -1,6 +1,7 @@
 """The page of a study: predictions, measurements beside them, and the differences of graphs."""
 
-from .cells import count_of, trials_text
+from ..words import counted
+from .cells import trials_text
 from .markdown import code, verbatim
 from .page import Block, Figure, Page, Section, Table
 from .pilot import budgets, power
@@ -91,7 +92,7 @@ def _answer(results: Results) -> list[Block]:
 def pilot_blocks(results: Results) -> list[Block]:
     """Blocks on a pilot: the budget at which each arm fits, and seeds for differences."""
     if results.claims:
-        claims = count_of(len(results.claims), "claim")
+        claims = counted(len(results.claims), "claim")
     else:
         claims = "one claim"
     text = (
@@ -140,7 +141,7 @@ def _made_by(results: Results) -> list[Block]:
     where = f"{verbatim(machine['processor'])}, {machine['cores']} cores, {machine['date']}"
     records = results.records
     chain = (
-        f"{records.path.name} has {count_of(len(records.chain), 'line')}, the last of hash "
+        f"{records.path.name} has {counted(len(records.chain), 'line')}, the last of hash "
         f"{records.last or '-'}"
     )
     return [*blocks, f"{where}; {results.cpu_hours:.2f} CPU hours; {versions}; {chain}."]

@@ -3,7 +3,8 @@
 from collections import Counter
 from typing import Any
 
-from .cells import arm_name, count_of, examples_text, steps_text
+from ..words import counted
+from .cells import arm_name, examples_text, steps_text
 from .markdown import verbatim
 from .page import Block, Table
 from .results import Results, Row
@@ -30,11 +31,11 @@ def registrations(results: Results) -> str:
 def _registration(entry: dict[str, Any], before: dict[str, Any] | None) -> str:
     """A registration of claims, with what had changed since the one before."""
     if entry["claims"]:
-        words = [count_of(len(entry["claims"]), "claim")]
+        words = [counted(len(entry["claims"]), "claim")]
     else:
         words = ["no order of arms is claimed"]
     if "seeds" in entry:
-        words.append(count_of(entry["seeds"], "seed"))
+        words.append(counted(entry["seeds"], "seed"))
     if before is not None:
         trained = before.get("spent")
         if trained is not None and trained != entry["spent"]:

@@ -13,6 +13,7 @@ from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from ..graph.like import GraphLike
 from ..graphs.points.curves import curve_order
+from ..words import counted
 from .choice import (
     MOST_SOURCES,
     all_edges,
@@ -36,7 +37,6 @@ from .style import (
     MARKERS,
     TEXT,
     Words,
-    counted,
     empty_figure,
     fitting,
     handles_of,
@@ -156,7 +156,7 @@ def plot(
         >>> weights = ga.attention(x, x, x, graph, return_weights=True).weights
         >>> plot(graph, values=weights, target=4).get_suptitle()
         'target 4 reads 5 sources: 3 heads'
-        >>> plot([ga.graphs.sliding_window(32, window=2, dilation=d) for d in (1, 2, 4)], target=31).get_suptitle()
+        >>> plot([ga.graphs.sliding_window(32, window=2, causal=True, dilation=d) for d in (1, 2, 4)], target=31).get_suptitle()
         'target 31 depends on 8 of 32 sources through 3 layers'
     """
     check_flags(

@@ -6,8 +6,9 @@ import numpy as np
 
 from ..graph.graph import AttentionGraph
 from ..graph.html import block_shares
+from ..words import counted
 from .choice import can_walk
-from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, counted, fitting, shades
+from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, fitting, shades
 
 _EXACT = 256  # nodes whose mask is shown pair by pair
 _MOST_CELLS = 128  # a cell is larger than a pixel, so that no line of cells is lost

@@ -14,6 +14,7 @@ from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from ..graph.limits import refuse_over
 from ..graphs.points.hierarchy import Hierarchy
+from ..words import counted
 from .camera import Camera
 from .colours import Array, Colouring, colouring, error_of, plainly, values_of
 from .creases import lit
@@ -21,7 +22,6 @@ from .edge_weights import by_edge, weights_in
 from .layouts.base import Index
 from .object_image import radius_of
 from .shape_picture import named
-from .style import counted
 
 _MOST_BYTES = 80 << 20  # of edges in the page, before base64
 _PAGE = 600  # pixels of the ball, in which dots are sized

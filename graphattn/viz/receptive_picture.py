@@ -8,11 +8,12 @@ import torch
 from ..analysis.paths.receptive_field import Layers, graphs_of, receptive_field
 from ..errors import GraphError, OptionError
 from ..graph.graph import AttentionGraph
+from ..words import counted
 from .choice import checked_targets, thinned
 from .layer_rows import draw_rows
 from .layouts import Layout, layout_of
 from .layouts.pick import suggested
-from .style import TEXT, Words, counted, empty_figure, layer_shades, number
+from .style import TEXT, Words, empty_figure, layer_shades, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,9 +13,9 @@ from ..errors import OptionError, ShapeError
 from ..graph.graph import AttentionGraph
 from ..graph.limits import refuse_over
 from ..graph.listed import listed
+from ..words import counted
 from .choice import checked_targets
 from .edge_weights import by_edge, weights_in
-from .style import counted
 
 _ENTRY = 16  # bytes of an entry of a sparse matrix: a float64 and an index
 
@@ -65,7 +65,7 @@ def rollout(
 
     Example:
         >>> import torch, graphattn as ga
-        >>> graph = ga.graphs.sliding_window(4, window=2)
+        >>> graph = ga.graphs.sliding_window(4, window=2, causal=True)
         >>> layer = ga.EdgeWeights(graph, 1 / graph.in_degree[graph.target][:, None])  # each reads evenly
         >>> rollout([layer, layer]).dense()[0, 3]
         tensor([0.0000, 0.0625, 0.3750, 0.5625], dtype=torch.float64)

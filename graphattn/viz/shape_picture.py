@@ -7,11 +7,12 @@ import torch
 
 from ..arguments import check_flags, real, several, shown, table
 from ..errors import OptionError, ShapeError
+from ..words import counted
 from .box import box_of
 from .colours import Colouring, colouring, error_of, plainly, values_of
 from .creases import SMOOTH, checked_smooth
 from .layouts.pick import points_of
-from .style import TEXT, counted, empty_figure, labels, plain, scales, titled
+from .style import TEXT, empty_figure, labels, plain, scales, titled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -48,11 +48,6 @@ def number(count: int) -> str:
     return f"{count:,}"
 
 
-def counted(count: int, noun: str) -> str:
-    """``1 edge``, ``2,000 edges``."""
-    return f"{number(count)} {noun}{'s' * (count != 1)}"
-
-
 def plain(words: str) -> str:
     """Words of users as they are: matplotlib would read ``$x$`` as a formula."""
     return words.replace("$", r"\$")

@@ -120,8 +120,8 @@ def test_bipartite_components_are_those_of_networkx():
 
 
 def test_components_of_runs_are_those_of_edges(monkeypatch):
-    graph = ga.graphs.documents(lengths=(3, 7, 20, 10)) | ga.graphs.sliding_window(
-        40, 2, dilation=30
+    graph = ga.graphs.documents(lengths=(3, 7, 20, 10), causal=False) | ga.graphs.sliding_window(
+        40, 2, causal=True, dilation=30
     )
     expected = ga.facts(graph).components
     cross = GRAPHS["cross_causal_end"]()
@@ -168,11 +168,11 @@ def test_facts_hold_the_same_answers(name):
 def test_a_rule_of_a_million_nodes_answers_or_says_what_it_costs():
     window = ga.graphs.sliding_window(MILLION, 257, causal=False)
     assert ga.analysis.hops(window).layers == -(-(MILLION - 1) // 128)
-    grid = ga.graphs.grid_neighbourhood((1000, 1000), (7, 7))
+    grid = ga.graphs.grid_neighbourhood((1000, 1000), (7, 7), causal=False)
     assert ga.analysis.hops(grid).everything
     dilated, plain = (
-        ga.graphs.sliding_window(MILLION, 5, dilation=8),
-        ga.graphs.sliding_window(125_000, 5),
+        ga.graphs.sliding_window(MILLION, 5, causal=True, dilation=8),
+        ga.graphs.sliding_window(125_000, 5, causal=True),
     )
     assert ga.analysis.hops(dilated).layers == ga.analysis.hops(plain).layers
     assert (
@@ -208,7 +208,10 @@ def test_of_a_causal_graph_it_is_said_when_every_node_depends_on_every_earlier_o
     listed, monkeypatch
 ):
     monkeypatch.setattr(import_module("graphattn.analysis.paths.hops"), "_CHUNK", 7)
-    window, chain = ga.graphs.sliding_window(30, 3), ga.graphs.sliding_window(30, 2)
+    window, chain = (
+        ga.graphs.sliding_window(30, 3, causal=True),
+        ga.graphs.sliding_window(30, 2, causal=True),
+    )
     # no 22 -> 23
     cut = ga.from_edge_index(
         chain.edge_index[:, chain.edge_index.sum(0) != 2 * 22 + 1], num_nodes=30
@@ -217,7 +220,7 @@ def test_of_a_causal_graph_it_is_said_when_every_node_depends_on_every_earlier_o
         (window, 15, True),
         (chain, 29, True),
         (cut, 22, False),
-        (ga.graphs.sliding_window(30, 3, dilation=2), 7, False),
+        (ga.graphs.sliding_window(30, 3, causal=True, dilation=2), 7, False),
     ]
     cases += [(window | ga.graphs.global_tokens(30, (9,)), 2, False), (window.reverse(), 15, False)]
     for graph, layers, past in cases:
@@ -263,7 +266,7 @@ def test_facts_of_graphs_of_heads():
 
 
 def test_facts_of_the_layers_of_a_model():
-    pool, window = ga.graphs.cross(5, 12), ga.graphs.sliding_window(5, 2)
+    pool, window = ga.graphs.cross(5, 12), ga.graphs.sliding_window(5, 2, causal=True)
     found = ga.facts([pool, window, window])
     assert list(found) == [ga.facts(pool), ga.facts(window), ga.facts(window)]
     assert found.union is None
@@ -283,7 +286,7 @@ def test_facts_of_the_layers_of_a_model():
     )
     assert "depends on 1 to 4, mean 2.8, of 5 sources" in str(chain)
     assert chain.to_dict()["sources_read"] == {"least": 1, "mean": 2.8, "most": 4}
-    many = ga.facts([ga.graphs.sliding_window(9, w) for w in range(1, 9)])
+    many = ga.facts([ga.graphs.sliding_window(9, w, causal=True) for w in range(1, 9)])
     assert "2 more different" in str(many)
     alike = random_graph(1031, 4000, 0)
     dear = ga.facts([alike, alike], budget=10)
@@ -292,11 +295,11 @@ def test_facts_of_the_layers_of_a_model():
 
 
 def test_facts_of_patterns_take_their_size():
-    window, full = ga.graphs.sliding_window(..., 3), ga.graphs.full(...)
+    window, full = ga.graphs.sliding_window(..., 3, causal=True), ga.graphs.full(...)
     found = ga.facts([window, full], size=7)
     assert list(found) == [ga.facts(window(7)), ga.facts(full(7))]
     assert ga.facts(window, size=7) == ga.facts(window(7))
-    around = ga.graphs.grid_neighbourhood(..., 3)
+    around = ga.graphs.grid_neighbourhood(..., 3, causal=False)
     assert ga.facts([around], size=(3, 4))[0] == ga.facts(around((3, 4)))
     with pytest.raises(
         GraphAttnError, match=r"size of layer 1, .*full.*: pass size=N, or size=\(height, width\)"
@@ -324,14 +327,14 @@ def test_left_out_facts_say_why():
 
 
 def test_facts_have_conductance_exact_or_in_bounds_and_the_mean_resistance():
-    path = ga.facts(ga.graphs.sliding_window(12, 2))
+    path = ga.facts(ga.graphs.sliding_window(12, 2, causal=True))
     assert path.conductance == pytest.approx([1 / 11, 1 / 11])
     assert path.mean_resistance == pytest.approx(13 / 3)  # the mean distance of a path, (N + 1) / 3
     assert "conductance           0.0909 (exact)\n" in str(path)
-    low, high = ga.facts(ga.graphs.sliding_window(40, 2)).conductance
+    low, high = ga.facts(ga.graphs.sliding_window(40, 2, causal=True)).conductance
     assert low < 1 / 39 == pytest.approx(high)
-    assert "to 0.0256 (bounds)" in str(ga.facts(ga.graphs.sliding_window(40, 2)))
-    cut = ga.facts(ga.graphs.block_local(12, 4))
+    assert "to 0.0256 (bounds)" in str(ga.facts(ga.graphs.sliding_window(40, 2, causal=True)))
+    cut = ga.facts(ga.graphs.block_local(12, 4, causal=False))
     assert (cut.conductance, cut.mean_resistance) == ([0, 0], None)
     assert (
         ga.facts(ga.graphs.self_loops(5)).conductance,

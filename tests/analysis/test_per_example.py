@@ -13,9 +13,9 @@ AHEAD = sliding_window(7, 3, causal=False)
 
 def test_the_example_that_leaks_is_named() -> None:
     graphs = ga.PerExample([causal(7), causal(5), AHEAD, causal(5)])
-    leak = ga.leaks([sliding_window(7, 3), graphs])
+    leak = ga.leaks([sliding_window(7, 3, causal=True), graphs])
     assert (leak.example, leak.gap) == (2, 1)
-    assert leak.path == ga.leaks([sliding_window(7, 3), AHEAD]).path
+    assert leak.path == ga.leaks([sliding_window(7, 3, causal=True), AHEAD]).path
     assert str(leak).splitlines()[0].endswith("which is 1 later, in example 2")
     assert leak.to_dict()["example"] == 2
     fine = ga.leaks(ga.PerExample([causal(7), causal(5)]))
@@ -28,7 +28,7 @@ def test_the_example_that_leaks_is_named() -> None:
 
 def test_layers_of_examples_are_asked_side_by_side() -> None:
     graphs = ga.PerExample([causal(5), full(5)])
-    window = sliding_window(5, 2)
+    window = sliding_window(5, 2, causal=True)
     joint = reach([window, graphs])
     for example, graph in enumerate(graphs.graphs):
         nodes = range(5 * example, 5 * example + 5)

@@ -145,7 +145,10 @@ def test_facts_of_a_rule_whose_rows_are_too_many_intervals_are_refused_at_once()
 
 
 def test_facts_that_cost_more_than_the_budget_are_left_out_or_refused_by_counts_alone():
-    window, other = graphs.sliding_window(2_000_000, 9), graphs.sliding_window(2_000_000, 7)
+    window, other = (
+        graphs.sliding_window(2_000_000, 9, causal=True),
+        graphs.sliding_window(2_000_000, 7, causal=True),
+    )
     with pytest.raises(
         GraphError,
         match=r"about 2,000,000 intervals .*limit 1,999,999.*facts\(..., budget=8000000\)",
@@ -156,8 +159,8 @@ def test_facts_that_cost_more_than_the_budget_are_left_out_or_refused_by_counts_
     with pytest.raises(GraphError, match="about 6,000,000 intervals"):
         ga.facts(PerHead((window, other)), budget=16_000_000)  # and their union
     with pytest.raises(GraphError, match="facts would walk over"):
-        ga.facts(graphs.sliding_window(10**7, 9) | graphs.sinks(10**7, 4))
-    smaller = graphs.sliding_window(300_000, 9)
+        ga.facts(graphs.sliding_window(10**7, 9, causal=True) | graphs.sinks(10**7, 4))
+    smaller = graphs.sliding_window(300_000, 9, causal=True)
     few = ga.facts(smaller, budget=4_700_000)
     assert (few.max_in_degree, few.components, few.hops) == (9, None, None)
     assert few.left_out["components"] == few.left_out["hops"]
@@ -166,22 +169,30 @@ def test_facts_that_cost_more_than_the_budget_are_left_out_or_refused_by_counts_
         == "searches would look at about 4,800,000 edges (limit 4,700,000): try budget=4800000"
     )
     assert ga.facts(smaller, budget=4_800_000).hops == 37_500
-    grid = graphs.grid_neighbourhood((1000, 400), (3, 3))
+    grid = graphs.grid_neighbourhood((1000, 400), (3, 3), causal=False)
     # by its axes
     assert ga.facts(grid, budget=4 * 3 * grid.num_nodes).hops == analysis.hops(grid).layers
 
 
 def test_layers_that_join_too_many_rows_are_refused_before_they_are_joined():
-    layers = [graphs.sliding_window(10**5, 9), graphs.sliding_window(10**5, 5, dilation=5)] * 4
+    layers = [
+        graphs.sliding_window(10**5, 9, causal=True),
+        graphs.sliding_window(10**5, 5, causal=True, dilation=5),
+    ] * 4
     with pytest.raises(
         GraphError, match=r"reach would join about [\d,]+ rows of sources or more .*try budget="
     ):
         analysis.reach(layers, budget=10**5)
     with pytest.raises(GraphError, match=r"receptive_field joins .*fewer targets"):
         analysis.receptive_field(layers, budget=10**5)
-    windows = [graphs.sliding_window(10**5, 9)] * 6
-    assert analysis.reach(windows).num_edges == graphs.sliding_window(10**5, 49).num_edges
-    small = [graphs.sliding_window(500, 9), graphs.sliding_window(500, 9, dilation=3)] * 2
+    windows = [graphs.sliding_window(10**5, 9, causal=True)] * 6
+    assert (
+        analysis.reach(windows).num_edges == graphs.sliding_window(10**5, 49, causal=True).num_edges
+    )
+    small = [
+        graphs.sliding_window(500, 9, causal=True),
+        graphs.sliding_window(500, 9, causal=True, dilation=3),
+    ] * 2
     with pytest.raises(GraphError, match="reach would join"):
         analysis.reach(small, budget=1_000)
     composed = small[3] @ small[2] @ small[1] @ small[0]
@@ -195,7 +206,7 @@ def test_layers_that_join_too_many_rows_are_refused_before_they_are_joined():
 
 def test_leaks_are_answered_from_the_form_or_refused_before_a_node_is_numbered():
     assert ga.leaks(
-        [graphs.causal(10**10), graphs.sliding_window(10**10, 257, dilation=3)]
+        [graphs.causal(10**10), graphs.sliding_window(10**10, 257, causal=True, dilation=3)]
     ).edges == (0, 0)
     for graph in (
         graphs.sliding_window(10**9, 257, causal=False),
@@ -263,11 +274,11 @@ def test_leaks_walk_more_intervals_than_are_held(monkeypatch):
 
 
 def test_fields_of_many_layers_go_on_from_the_layer_before():
-    mixed = graphs.sliding_window(40, 5) | graphs.global_tokens(40, [0])
+    mixed = graphs.sliding_window(40, 5, causal=True) | graphs.global_tokens(40, [0])
     fields = analysis.receptive_field([mixed] * 40).graphs
     for last in (0, 3, 39):
         assert fields[last].equals(analysis.reach([mixed] * (last + 1)))
-    apart = [graphs.self_loops(2003), graphs.sliding_window(2003, 2, dilation=2)]
+    apart = [graphs.self_loops(2003), graphs.sliding_window(2003, 2, causal=True, dilation=2)]
     assert (
         int(analysis.receptive_field([apart[0] | apart[0]] * 140 + [apart[1]]).sizes[-1].max()) == 2
     )
@@ -285,7 +296,7 @@ def test_universality_is_refused_by_counts():
 
 @pytest.mark.parametrize("size", [10**8, 10**10])
 def test_bands_of_any_size_have_answers(size):
-    window = graphs.sliding_window(size, 257)
+    window = graphs.sliding_window(size, 257, causal=True)
     assert analysis.hops(window).to_dict() == {
         "layers": -(-(size - 1) // 256),
         "everything": False,
@@ -298,8 +309,8 @@ def test_bands_of_any_size_have_answers(size):
         "past": False,
     }
     assert analysis.connectivity(window).strong_components == size
-    assert window.equals(graphs.sliding_window(size, 257))
-    assert not window.equals(graphs.sliding_window(size, 257).reverse())
+    assert window.equals(graphs.sliding_window(size, 257, causal=True))
+    assert not window.equals(graphs.sliding_window(size, 257, causal=True).reverse())
     tokens = window | graphs.global_tokens(size, [0])
     with pytest.raises(GraphError, match=r"a search .*ask the same of a smaller size$"):
         analysis.hops(tokens)
@@ -315,7 +326,7 @@ def test_bands_are_answered_as_their_lists_are(size):
     ]
     bands += [graphs.sliding_window(size, w, causal=c) for w in (1, 3) for c in (False, True)]
     bands += [
-        graphs.sliding_window(size, 3, dilation=2),
+        graphs.sliding_window(size, 3, causal=True, dilation=2),
         graphs.sliding_window(size, 3, dilation=2, causal=False),
     ]
     for band in bands:

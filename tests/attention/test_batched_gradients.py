@@ -9,7 +9,7 @@ from attention_formula import BACKENDS
 import graphattn as ga
 
 T, H, D = 7, 3, 4
-GRAPH = ga.graphs.sliding_window(T, 3)
+GRAPH = ga.graphs.sliding_window(T, 3, causal=True)
 OTHER = torch.randn(T, H, D, dtype=torch.float64)
 LAYER = ga.nn.GraphAttention(H * D, H, edge_dim=5).double()
 FEATURES = torch.randn(GRAPH.num_edges, 5, dtype=torch.float64)

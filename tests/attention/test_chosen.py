@@ -242,11 +242,11 @@ def test_other_operands_of_the_algebra_are_those_of_each_head():
     given = [x.detach() for x in operands(B)]
     sparse = (
         top_k(..., 1, within=causal(...))
-        | sliding_window(..., 3)
+        | sliding_window(..., 3, causal=True)
         | global_tokens(T, (0,)) & causal(...)
     )
     weights = ga.attention(*given, sparse, return_weights=True).weights.dense() > 0
-    always = (sliding_window(T, 3) | global_tokens(T, (0,)) & causal(T)).mask()
+    always = (sliding_window(T, 3, causal=True) | global_tokens(T, (0,)) & causal(T)).mask()
     assert (weights | ~always).all()
     assert (weights & ~always).any(-1).any(-1).all()  # every head adds edges of its own
     assert torch.equal((top_k(..., 1).k_hop(2))(T).union().mask(), torch.ones(T, T).bool())

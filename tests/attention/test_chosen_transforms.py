@@ -8,7 +8,8 @@ import graphattn as ga
 CENTROIDS = torch.randn(5, 4)
 PATTERNS = {
     "top_k": ga.graphs.top_k(..., 4),
-    "blocks and a window": ga.graphs.top_k(..., 2, blocks=3) | ga.graphs.sliding_window(..., 2),
+    "blocks and a window": ga.graphs.top_k(..., 2, blocks=3)
+    | ga.graphs.sliding_window(..., 2, causal=True),
     "routed": ga.graphs.routed(..., CENTROIDS) & ga.graphs.causal(...),
 }
 

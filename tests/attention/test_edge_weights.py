@@ -107,7 +107,7 @@ def test_top_needs_a_k(k):
 
 
 def test_dense_refuses_what_does_not_fit_in_memory():
-    graph = ga.graphs.sliding_window(100_000, 1)
+    graph = ga.graphs.sliding_window(100_000, 1, causal=True)
     found = ga.EdgeWeights(graph, torch.ones(100_000, 3))
     with pytest.raises(
         GraphError, match=r"dense\(\) of 100,000 x 100,000 .* use alpha, top\(k\) or graph"
@@ -311,7 +311,7 @@ def test_gradients_of_weights_are_weights():
 
 
 def test_sizes_need_no_memory_and_a_large_tensor_is_refused_by_its_bytes():
-    graph = ga.graphs.sliding_window(40_000, 2)
+    graph = ga.graphs.sliding_window(40_000, 2, causal=True)
     found = ga.EdgeWeights(graph, torch.ones(graph.num_edges, 3))
     assert found.shape == (3, 40_000, 40_000)
     assert found.numel() == 3 * 40_000**2
@@ -322,7 +322,7 @@ def test_sizes_need_no_memory_and_a_large_tensor_is_refused_by_its_bytes():
             match=r"would take [\d,]+ bytes \(limit .* use alpha, top\(k\) or graph, which",
         ):
             use(found)
-    less = ga.graphs.sliding_window(20_000, 1)
+    less = ga.graphs.sliding_window(20_000, 1, causal=True)
     several = ga.EdgeWeights(less, torch.ones(20_000, 3))
     with pytest.raises(GraphError, match="4,800,000,000 bytes"):
         several[:]

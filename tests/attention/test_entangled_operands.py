@@ -10,7 +10,7 @@ from graphattn.backends import BACKENDS
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_key_and_value_computed_from_the_query(backend):
     torch.manual_seed(0)
-    graph = ga.graphs.sliding_window(5, 3)
+    graph = ga.graphs.sliding_window(5, 3, causal=True)
     x = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
 
     def energy(x):

@@ -161,7 +161,7 @@ def test_a_lack_of_memory_is_told_with_what_needs_less(monkeypatch, error):
     def full(graph, inputs, **wanted):
         raise error
 
-    graph = ga.graphs.sliding_window(1031, 7)
+    graph = ga.graphs.sliding_window(1031, 7, causal=True)
     inputs = [torch.zeros(3, 1031, 2, 16) for _ in range(3)]
     monkeypatch.setattr(choose.BACKENDS["dense"], "run", full)
     with pytest.raises(type(error)) as raised:
@@ -181,7 +181,7 @@ def test_a_lack_of_memory_is_told_with_what_needs_less(monkeypatch, error):
 def test_what_a_call_keeps_for_its_backward_is_said_and_kept(monkeypatch):
     monkeypatch.setattr(ga.backends.edges, "LARGE", 1)
     for window, softcap in ((7, None), (29, None), (7, 2.0)):
-        graph, kept = ga.graphs.sliding_window(1031, window).materialise(), {}
+        graph, kept = ga.graphs.sliding_window(1031, window, causal=True).materialise(), {}
         query, key, value = (
             torch.zeros(1031, heads, width, requires_grad=True) for heads, width in SIZES
         )

@@ -119,7 +119,7 @@ def test_a_nan_source_spoils_its_readers(backend):
 
 @each_backend
 def test_dense_products_say_so_wherever_it_can_happen(backend):
-    full, window = ga.graphs.full(7), ga.graphs.sliding_window(7, 2)
+    full, window = ga.graphs.full(7), ga.graphs.sliding_window(7, 2, causal=True)
     for graph, options, noted in (
         (full, {}, False),
         (full, {"score_bias": True}, True),

@@ -91,7 +91,7 @@ def test_what_may_do_something_else_is_run_edge_by_edge():
 def test_explain_and_the_choice_know_it():
     crowded, sparse = (
         ga.graphs.sliding_window(2048, 257, causal=False),
-        ga.graphs.sliding_window(8192, 17),
+        ga.graphs.sliding_window(8192, 17, causal=True),
     )
     for normalize in ("sigmoid", Sigmoid(1.0), none):
         assert ga.explain(crowded, heads=4, head_dim=32, normalize=normalize).chosen == "tiles"

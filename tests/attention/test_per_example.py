@@ -262,10 +262,10 @@ def test_a_list_that_is_passed_again_is_planned_once() -> None:
 
 def test_patterns_are_sized_to_the_call() -> None:
     x = torch.randn(2, 11, HEADS, 5)
-    graphs = [causal(...), ga.graphs.documents(lengths=(4, 5))]
+    graphs = [causal(...), ga.graphs.documents(lengths=(4, 5), causal=False)]
     expected = [
         ga.attention(x[0], x[0], x[0], causal(11)),
-        ga.attention(x[1], x[1], x[1], ga.graphs.documents(lengths=(4, 5, 1, 1)))[:9],
+        ga.attention(x[1], x[1], x[1], ga.graphs.documents(lengths=(4, 5, 1, 1), causal=False))[:9],
     ]
     output = ga.attention(x, x, x, graphs)
     torch.testing.assert_close(output[0], expected[0])
@@ -586,7 +586,7 @@ def test_masks_and_batches_that_are_not_of_examples_are_refused() -> None:
     with pytest.raises(ga.GraphError, match=r"must be a Batch of Batch.from_data_list"):
         ga.from_pyg(batch, per_example=True)
     with pytest.raises(ga.GraphError, match=r"ids must have shape \(N,\) or \(B, N\)"):
-        ga.graphs.documents(torch.zeros(2, 3, 4, dtype=torch.int64))
+        ga.graphs.documents(torch.zeros(2, 3, 4, dtype=torch.int64), causal=False)
     with pytest.raises(ga.GraphError, match=r"must have a size.*graphs.at\(num_nodes\)"):
         ga.explain([full(...)] * 4)
 

@@ -134,7 +134,7 @@ def test_compiled_calls_on_graphs_of_heads_and_patterns():
     graph = FAMILIES["a rule and a list"]
     fresh = ga.PerHead(graph.graphs)  # of which nothing is known yet
     q, k, v = (x.detach().float() for x in inputs(4, 4, width=4))
-    window = graphs.sliding_window(..., 3)  # used in two sizes
+    window = graphs.sliding_window(..., 3, causal=True)  # used in two sizes
 
     def call(q, k, v, b):
         short = ga.attention(q[:7], k[:7], v[:7], window)
@@ -144,9 +144,11 @@ def test_compiled_calls_on_graphs_of_heads_and_patterns():
 
     compiled, bias = torch.compile(call, fullgraph=True), torch.randn(graph.num_edges, 4)
     expected = ga.attention(q, k, v, graph, score_bias=bias) + ga.attention(
-        q, k, v, graphs.sliding_window(12, 3)
+        q, k, v, graphs.sliding_window(12, 3, causal=True)
     )
-    expected = expected + ga.attention(q[:7], k[:7], v[:7], graphs.sliding_window(7, 3)).sum()
+    expected = (
+        expected + ga.attention(q[:7], k[:7], v[:7], graphs.sliding_window(7, 3, causal=True)).sum()
+    )
     torch.testing.assert_close(compiled(q, k, v, bias), expected)
 
 

@@ -184,7 +184,7 @@ def test_every_error_is_one_of_the_family():
 
 @pytest.mark.slow
 def test_dense_refuses_what_does_not_fit_in_memory():
-    graph = ga.graphs.sliding_window(1_000_000, 3)
+    graph = ga.graphs.sliding_window(1_000_000, 3, causal=True)
     request = {c.name: c for c in ga.explain(graph, heads=1).candidates}
     assert request["dense"].reasons == (
         "it would hold 5,000,000,000,000 bytes for 1,000,000 x 1,000,000 pairs",
@@ -194,8 +194,8 @@ def test_dense_refuses_what_does_not_fit_in_memory():
 
 def test_dense_is_refused_where_torchs_masked_cuda_kernels_fail():
     for graph, options, refused in (
-        (ga.graphs.sliding_window(65_536, 3).subgraph(sources=range(7)), {}, True),
-        (ga.graphs.sliding_window(65_535, 3).subgraph(sources=range(7)), {}, False),
+        (ga.graphs.sliding_window(65_536, 3, causal=True).subgraph(sources=range(7)), {}, True),
+        (ga.graphs.sliding_window(65_535, 3, causal=True).subgraph(sources=range(7)), {}, False),
         (ga.graphs.cross(65_536, 7), {}, False),
         (ga.graphs.cross(65_536, 7), {"score_bias": True}, True),
     ):

@@ -40,7 +40,7 @@ def reason(request, monkeypatch, _asked_again):
 
 
 def test_edges_refuses_and_auto_runs(reason):
-    graph = ga.graphs.sliding_window(2003, 3)
+    graph = ga.graphs.sliding_window(2003, 3, causal=True)
     q, k, v = tensors(graph)
     with pytest.raises(BackendError, match="backend 'edges' cannot run") as caught:
         ga.attention(q, k, v, graph, backend="edges")

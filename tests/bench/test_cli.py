@@ -43,13 +43,13 @@ def test_errors_are_one_line_before_anything_runs(line, said, monkeypatch):
 
 def test_a_sweep_of_a_pattern():
     line = (
-        "bench 'sliding_window(..., 5)' --sizes 11,31 --heads 2 --head-dim 7 --peers dense "
+        "bench 'sliding_window(..., 5, causal=True)' --sizes 11,31 --heads 2 --head-dim 7 --peers dense "
         "--repeats 2"
     )
     done = shell(line)
     assert done.exit_code == 0, done.output
-    assert "AttentionGraph(sliding_window(11, 5)" in done.stdout
-    assert "AttentionGraph(sliding_window(31, 5)" in done.stdout
+    assert "AttentionGraph(sliding_window(11, 5, causal=True)" in done.stdout
+    assert "AttentionGraph(sliding_window(31, 5, causal=True)" in done.stdout
     assert done.stdout.count("\n  dense, ") == 2
     found = json.loads(shell(f"{line} --json").stdout)
     assert found["settings"] == {"repeats": 2, "limit_s": 20.0}

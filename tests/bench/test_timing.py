@@ -18,7 +18,7 @@ ISOLATED = torch.rand(11, 7) < 0.4
 ISOLATED[3] = False
 GRAPHS = {
     "isolated target": from_mask(ISOLATED),
-    "window": graphs.sliding_window(13, 5),
+    "window": graphs.sliding_window(13, 5, causal=True),
     "full": graphs.full(7),
     "causal": graphs.causal(11),
 }
@@ -90,7 +90,7 @@ def test_an_error_ends_one_peer_alone():
 
 def test_what_does_not_fit_is_refused_with_both_sizes(monkeypatch):
     monkeypatch.setattr(machines, "free_bytes", lambda device: 3_000_000_000)
-    large = Problem(graphs.sliding_window(40_000, 257))
+    large = Problem(graphs.sliding_window(40_000, 257, causal=True))
     for name, words in (
         ("SDPA", "40,000 x 40,000"),
         ("PyG", "(E, H, D)"),
@@ -159,7 +159,7 @@ def test_the_machine_is_described():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu():
-    result = compare(graphs.sliding_window(257, 17), device="cuda", repeats=2)
+    result = compare(graphs.sliding_window(257, 17, causal=True), device="cuda", repeats=2)
     assert all(
         row.ms for row in result.rows if row.name in ("auto", "message_passing", "PyG", "SDPA")
     )

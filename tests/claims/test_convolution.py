@@ -85,7 +85,9 @@ def test_heads_read_at_an_offset_and_together_a_window(stride):
             assert head.equals(graphs.offset(size, by, stride=stride))
         if stride == 1:
             assert graph.union().equals(
-                graphs.grid_neighbourhood(size, kernel, dilation=dilation, clamp=False)
+                graphs.grid_neighbourhood(
+                    size, kernel, dilation=dilation, causal=False, clamp=False
+                )
             )
 
 

@@ -17,7 +17,7 @@ GRAPHS = {
     "prefix": lambda n: graphs.prefix(n, n // 3),
     "listed causal": lambda n: graphs.causal(n).materialise(),
     "steps of 7": lambda n: ga.from_rule(lambda t, s: s < t // 7 * 7, n),
-    "window": lambda n: graphs.sliding_window(n, 4),
+    "window": lambda n: graphs.sliding_window(n, 4, causal=True),
 }
 
 

@@ -57,7 +57,7 @@ def test_flops_are_those_that_torch_counts():
     x = torch.randn(n, width)
     for backend, graph in (
         ("dense", graphs.full(n)),
-        ("tiles", graphs.block_local(n, 32)),
+        ("tiles", graphs.block_local(n, 32, causal=False)),
         ("tiles", graphs.window_partition((8, 12), (4, 6))),
     ):
         for options in ({}, {"num_kv_heads": 1}, {"head_dim": 5}):
@@ -94,7 +94,7 @@ def test_flops_of_a_sparse_graph_are_those_of_its_edges():
     assert analysis.flops((g for g in (graph, heads)), 8, 4).attention == both[0] + sum(both) / 2
     window, full = (
         analysis.flops(make(1_000_000), 64, 4)
-        for make in (lambda n: graphs.sliding_window(n, 9), graphs.full)
+        for make in (lambda n: graphs.sliding_window(n, 9, causal=True), graphs.full)
     )
     assert full.attention == full.all_pairs == window.all_pairs > 1e5 * window.attention
     assert (full.projections, full.feed_forward) == (window.projections, window.feed_forward)

@@ -85,7 +85,7 @@ def test_what_a_node_depends_on_is_a_breadth_first_search_on_images_points_and_m
         [[i + 7 * j, i + 1 + 7 * j, i + 7 * (j + 1)] for i in range(6) for j in range(5)]
     )
     for graph, given in (
-        (graphs.grid_neighbourhood((5, 7), 3), None),
+        (graphs.grid_neighbourhood((5, 7), 3, causal=False), None),
         (graphs.knn(points, 4, include_self=True), points),
         (graphs.mesh_vertices(faces, self_loops=True), points[:41]),
     ):

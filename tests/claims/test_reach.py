@@ -55,7 +55,7 @@ def test_longest_of_the_shortest_paths(name):
 @pytest.mark.parametrize(("width", "layers"), [(2, 5), (3, 3), (4, 2)])
 def test_dilated_convolutions_of_width_k_reach_n_in_log_k_n_layers(width, layers):
     n = width**layers
-    stack = [graphs.sliding_window(n, width, dilation=width**i) for i in range(layers)]
+    stack = [graphs.sliding_window(n, width, causal=True, dilation=width**i) for i in range(layers)]
     fields = ga.analysis.receptive_field(stack, targets=[n - 1])
     assert [int(size) for size in fields.sizes] == [width ** (i + 1) for i in range(layers)]
 
@@ -76,7 +76,7 @@ def stack_of(num_layers):
 
 
 def test_wavenet_depends_on_sixteen():  # dilations 1, 2, 4, 8 of width 2
-    dilated = [graphs.sliding_window(23, 2, dilation=d) for d in (1, 2, 4, 8)]
+    dilated = [graphs.sliding_window(23, 2, causal=True, dilation=d) for d in (1, 2, 4, 8)]
     assert dependencies(stack_of(4), dilated, 23, 22) == list(range(22 - 15, 23))
 
 
@@ -167,7 +167,7 @@ def test_attention_alone_averages_everything_away_and_residuals_keep_it():
     x = torch.randn(16, 32, dtype=torch.float64)
     layers = [GraphAttention(32, 4, bias=False).double() for _ in range(8)]
     alone, added, local = x, x, x
-    cells = graphs.block_local(16, 4)
+    cells = graphs.block_local(16, 4, causal=False)
     with torch.no_grad():
         for layer in layers:
             alone, local = layer(alone, graphs.full(16)), layer(local, cells)

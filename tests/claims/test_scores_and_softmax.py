@@ -24,7 +24,10 @@ def test_the_parameter_free_layer_is_softmax_of_the_gram_matrix():
     gram = x[:, 0] @ x[:, 0].T
     found = ga.attention(x, x, x, graphs.full(7), scale=1.0)[:, 0]
     torch.testing.assert_close(found, torch.softmax(gram, -1) @ x[:, 0])
-    for graph in (graphs.full(7), graphs.sliding_window(7, 3)):  # on the edges there are
+    for graph in (
+        graphs.full(7),
+        graphs.sliding_window(7, 3, causal=True),
+    ):  # on the edges there are
         dots = layer_scores("dot", x[:, 0], x[:, 0], graph)
         torch.testing.assert_close(dots, gram * graph.mask())
     dots = layer_scores("dot", x[:, 0], x[:, 0])
@@ -115,7 +118,7 @@ def test_cold_attention_is_a_dictionary_and_hot_attention_an_average():
 
 
 def test_entropy_rises_with_temperature():
-    q, k, graph = heads(9, 4), heads(9, 4, seed=1), graphs.sliding_window(9, 4)
+    q, k, graph = heads(9, 4), heads(9, 4, seed=1), graphs.sliding_window(9, 4, causal=True)
     entropies = []
     for temperature in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0):
         alpha = weights(q, k, graph, scale=1 / temperature)
@@ -285,7 +288,7 @@ def test_tokens_that_read_each_other_again_and_again_organise_themselves():
         assert energies[-1] < 1.5 * energies[0]
         return x @ x.T
 
-    full, halves = graphs.full(24), graphs.block_local(24, 12)
+    full, halves = graphs.full(24), graphs.block_local(24, 12, causal=False)
     assert settled(1.0, full).min() > 1 - 1e-6
     assert settled(4.0, full).min() < 0.5
     apart = settled(1.0, halves)

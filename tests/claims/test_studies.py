@@ -118,7 +118,7 @@ def test_a_bias_to_what_is_near_inhibits_a_far_task_and_is_needed_where_examples
     on ever new sequences the causal graph discovers it, slowly, 0.88 to 1.00 after 200 steps and
     1.00 after 100 with seed 0.
     """
-    window, causal = graphs.sliding_window(LENGTH, 2), graphs.causal(LENGTH)
+    window, causal = graphs.sliding_window(LENGTH, 2, causal=True), graphs.causal(LENGTH)
     assert learned(window, "far", 0) < 0.6
     assert learned(causal, "far", 0) > 0.95
     few = [

@@ -161,7 +161,7 @@ def test_parameters_do_not_grow_with_the_number_of_nodes_and_the_attention_matri
         assert layer(torch.randn(n, 8), graphs.full(n)).shape == (n, 8)
         assert sum(p.numel() for p in layer.parameters()) == genotype == 4 * (8 * 8 + 8)
         assert graphs.full(n).num_edges == n * n
-        assert graphs.sliding_window(n, 3).num_edges == 3 * n - 3
+        assert graphs.sliding_window(n, 3, causal=True).num_edges == 3 * n - 3
 
 
 def test_any_number_of_heads_has_the_same_parameters():
@@ -172,7 +172,7 @@ def test_any_number_of_heads_has_the_same_parameters():
 
 
 def test_attention_is_linear_in_the_values_and_not_in_its_input():
-    layer, graph = wild(GraphAttention(8, 2, bias=False)), graphs.sliding_window(7, 3)
+    layer, graph = wild(GraphAttention(8, 2, bias=False)), graphs.sliding_window(7, 3, causal=True)
     x, one, other = torch.randn(3, 7, 8).double()
 
     def of_values(values):

@@ -12,15 +12,15 @@ from graphattn.cli.what import item
 
 
 def test_show(shell):
-    graph = graphs.sliding_window(11, 3)
-    done = shell("show 'sliding_window(11, 3)'")
+    graph = graphs.sliding_window(11, 3, causal=True)
+    done = shell("show 'sliding_window(11, 3, causal=True)'")
     assert (done.exit_code, done.stderr) == (0, "")
     drawn, _, table = str(done.stdout).partition("\n\ntargets")
     assert drawn.replace("\n\n", "\n", 1) == str(graph)
     assert "edges              30\n" in table
-    assert shell.json("show 'sliding_window(11, 3)'") == {
+    assert shell.json("show 'sliding_window(11, 3, causal=True)'") == {
         "command": "show",
-        "what": "sliding_window(11, 3)",
+        "what": "sliding_window(11, 3, causal=True)",
         "graph": repr(graph),
         "name": graph.name,
         "facts": counted(graph),
@@ -65,7 +65,12 @@ def test_a_picture_is_drawn_where_the_nodes_are(shell, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "what", ["grid_neighbourhood((7, 11), (3, 5))", "cross(3, 5)", "ball_query(sphere, 0.5, 9)"]
+    "what",
+    [
+        "grid_neighbourhood((7, 11), (3, 5), causal=False)",
+        "cross(3, 5)",
+        "ball_query(sphere, 0.5, 9)",
+    ],
 )
 @pytest.mark.parametrize("ending", ["npz", "csv", "json", "safetensors"])
 def test_a_saved_graph_is_the_graph(shell, tmp_path, what, ending):
@@ -121,7 +126,7 @@ def test_explain_passes_every_option_on(shell, monkeypatch):
 def test_verify_of_an_exact_graph_and_of_a_broken_backend(shell, monkeypatch):
     from graphattn.backends.dense import DenseBackend
 
-    assert shell.json("verify 'sliding_window(7, 3)'")["ok"] is True
+    assert shell.json("verify 'sliding_window(7, 3, causal=True)'")["ok"] is True
     honest = DenseBackend.run
 
     def lying(self, graph, inputs, **wanted):
@@ -129,7 +134,7 @@ def test_verify_of_an_exact_graph_and_of_a_broken_backend(shell, monkeypatch):
         return type(result)(result.output * 1.001, result.alpha, result.lse)
 
     monkeypatch.setattr(DenseBackend, "run", lying)
-    done = shell("verify 'sliding_window(7, 3)'")
+    done = shell("verify 'sliding_window(7, 3, causal=True)'")
     assert done.exit_code == 1
     assert "NOT EXACT" in done.stdout
     wrong = shell.json("doctor", status=1)

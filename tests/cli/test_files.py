@@ -77,7 +77,7 @@ def folder(tmp_path, monkeypatch):
     np.save("words.npy", np.array(["a", "b"]))
     np.savez("e.npz", edge_index=EDGES, num_sources=7, num_targets=3)
     np.save("mask.npy", MASK)
-    save(graphs.sliding_window(9, 3), "g.json")
+    save(graphs.sliding_window(9, 3, causal=True), "g.json")
     save(graphs.mesh_vertices(FACES, 7), "g.safetensors")
     save(PerHead((graphs.causal(4), graphs.full(4))), "heads.json")
 
@@ -110,7 +110,7 @@ CASES = {
     'load("twice.txt", duplicates="merge")': from_edge_index([[0, 1], [1, 2]], num_nodes=3),
     'load("mask.npy", max_bytes=1000)': from_mask(MASK),
     "mask.npy": from_mask(MASK),
-    "g.json": graphs.sliding_window(9, 3),
+    "g.json": graphs.sliding_window(9, 3, causal=True),
     "g.safetensors": graphs.mesh_vertices(FACES, 7),
 }
 

@@ -13,7 +13,7 @@ def test_facts_of_a_pattern(shell, monkeypatch):
     assert facts["facts"] == ga.facts(graph).to_dict()
     assert facts["facts"]["hops"] == 20
     assert facts["tiles"]["touched"] == 1
-    text = shell("facts 'grid_neighbourhood((30, 40), 5)'").stdout
+    text = shell("facts 'grid_neighbourhood((30, 40), 5, causal=False)'").stdout
     assert "strong components     1\n" in text
     assert "each then depends on  every node\n" in text
     assert "no spectral gap, conductance, mean resistance: more than 512 nodes" in text
@@ -24,12 +24,14 @@ def test_facts_of_a_pattern(shell, monkeypatch):
 
 
 def test_facts_of_layers(shell):
-    text = shell("facts 'sliding_window(8, 3); full(8); sliding_window(8, 3)'").stdout
-    assert "  0  AttentionGraph(sliding_window(8, 3)" in text
+    text = shell(
+        "facts 'sliding_window(8, 3, causal=True); full(8); sliding_window(8, 3, causal=True)'"
+    ).stdout
+    assert "  0  AttentionGraph(sliding_window(8, 3, causal=True)" in text
     assert "  layers 0, 2  " in text
     assert "  layer 1\n" in text
     assert "after 3 layers a target depends on 8 of 8 sources" in text
-    facts = shell.json("facts 'sliding_window(8, 3); full(8)'")
+    facts = shell.json("facts 'sliding_window(8, 3, causal=True); full(8)'")
     assert facts["facts"]["each"][1] == ga.facts(ga.graphs.full(8)).to_dict()
     assert "the targets of a layer are the sources of the next" in shell.error(
         "facts 'causal(8); causal(9)'"

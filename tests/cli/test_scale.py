@@ -23,11 +23,13 @@ def test_a_window_as_its_closed_form(shell):
 
 
 def test_a_grid_is_cut_into_boxes(shell):
-    told = shell.json("scale 'grid_neighbourhood((64, 64), 5)' --processes 16 --heads 16")
+    told = shell.json(
+        "scale 'grid_neighbourhood((64, 64), 5, causal=False)' --processes 16 --heads 16"
+    )
     (plan,) = told["plans"]
     assert plan["partition"] == "rcb"
     assert max(plan["remote"]) == (16 + 4) ** 2 - 16**2  # (1 + 2 r / L)^d - 1 of its own rows
-    line = shell("scale 'grid_neighbourhood((64, 64), 5)' --processes 4,16").stdout
+    line = shell("scale 'grid_neighbourhood((64, 64), 5, causal=False)' --processes 4,16").stdout
     assert re.search(r"\n +16 +256 +144 +0.56 +66%  halo ", line)
     assert "16 processes, not gather: it brings a process 3,840 rows of keys and values" in line
 
@@ -66,7 +68,7 @@ def test_what_is_no_plan_is_refused(shell, words, said):
 
 def test_a_number_of_gpus_is_answered_with_a_launch_line(shell):
     # 17 values of the width, keys and values received, parameters with AdamW's, edges
-    grid = "'grid_neighbourhood((256, 256), 5)'"
+    grid = "'grid_neighbourhood((256, 256), 5, causal=False)'"
     told = shell.json(f"scale {grid} --gpus 6 --memory 3 --layers 3 --width 128")
     assert [len(plan["targets"]) for plan in told["plans"]] == [1, 2, 4, 6]
     answer = told["answer"]
@@ -90,7 +92,7 @@ def test_a_number_of_gpus_is_answered_with_a_launch_line(shell):
 
 def test_gpus_begin_at_the_number_whose_sources_can_be_counted(shell, monkeypatch):
     monkeypatch.setattr("graphattn.distributed.paper._MOST", 100)
-    window = "scale 'sliding_window(1000, 16)'"
+    window = "scale 'sliding_window(1000, 16, causal=True)'"
     told = shell.json(f"{window} --gpus 64 --layers 2")
     assert [len(plan["targets"]) for plan in told["plans"]] == [16, 32, 64]
     assert told["answer"]["fewest"] == 16

@@ -14,13 +14,17 @@ CLOUD = torch.from_numpy(POINTS)
 #: What every builder that takes tensors reads as on the command line; those of numbers alone read
 #: as in Python.
 EXPRESSIONS = {
-    "documents((0, 2, 2, 0, 1))": graphs.documents(torch.tensor([0, 2, 2, 0, 1])),
+    "documents((0, 2, 2, 0, 1), causal=False)": graphs.documents(
+        torch.tensor([0, 2, 2, 0, 1]), causal=False
+    ),
     "bidirectional_segments([-1, 0, 0, -1])": graphs.bidirectional_segments(
         torch.tensor([-1, 0, 0, -1])
     ),
     "ranked((2, 0, 1), strict=True)": graphs.ranked(torch.tensor([2, 0, 1]), strict=True),
     'top_k(load("cloud.npy"), 2)': graphs.top_k(CLOUD, 2),
-    "lsh_buckets((0, 1, 0, 1, 1), 2)": graphs.lsh_buckets(torch.tensor([0, 1, 0, 1, 1]), 2),
+    "lsh_buckets((0, 1, 0, 1, 1), 2, causal=True)": graphs.lsh_buckets(
+        torch.tensor([0, 1, 0, 1, 1]), 2, causal=True
+    ),
     "cross_documents((0, 1), (1, 1))": graphs.cross_documents(
         torch.tensor([0, 1]), torch.tensor([1, 1])
     ),
@@ -87,7 +91,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "square.off").write_text(
         "OFF\n5 1 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n9 9 9\n4 0 1 2 3\n"
     )
-    save(graphs.sliding_window(9, 3), "window.json")
+    save(graphs.sliding_window(9, 3, causal=True), "window.json")
 
 
 @pytest.mark.usefixtures("folder")
@@ -140,10 +144,10 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
             "int, *",
         ),
         (
-            "sliding_window(64)",
+            "sliding_window(64, causal=True)",
             "missing a required argument: 'window'; the call is sliding_window(num_nodes: int, win",
         ),
-        ("sliding_window(64, 0)", "window must be a whole number >= 1, got 0"),
+        ("sliding_window(64, 0, causal=True)", "window must be a whole number >= 1, got 0"),
         ("knn(load(scan.ply), 3)", "scan.ply does not belong in an expression"),
         ("knn(load(scan.ply), 3)", "words and names of files stand in quotes"),
         ("load(3)", 'load needs the name of a file in quotes, such as load("scan.ply"), got 3'),
@@ -153,7 +157,10 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
         ),
         ("full(2) | full(3)", "| needs the same nodes on both sides"),
         ("full(2) + full(3)", "full(2) + full(3) does not belong in an expression"),
-        ("sliding_window(..., 3)", "is open in its size; give a number in the place of ..."),
+        (
+            "sliding_window(..., 3, causal=True)",
+            "is open in its size; give a number in the place of ...",
+        ),
         ("sphere", "must give a graph, got"),
         ("causal(100000000000000000000)", "must be below 2**63, got a number of 67 bits"),
         ("__import__('os').system('id')", "neither a builder nor a method"),

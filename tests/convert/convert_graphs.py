@@ -37,7 +37,10 @@ def _cells(t, s):  # a grid of 4 rows and 9 columns, in cells of 2 x 3
 TABLE: dict[str, tuple[AttentionGraph, np.ndarray]] = {
     "full": (graphs.full(7), counted(7, 7, lambda t, s: 1)),
     "causal": (graphs.causal(7), counted(7, 7, lambda t, s: s <= t)),
-    "window": (graphs.sliding_window(13, window=3), counted(13, 13, lambda t, s: 0 <= t - s < 3)),
+    "window": (
+        graphs.sliding_window(13, window=3, causal=True),
+        counted(13, 13, lambda t, s: 0 <= t - s < 3),
+    ),
     "cross": (AttentionGraph(band(5, 11), "cross"), counted(5, 11, lambda t, s: 1)),
     "causal cross": (AttentionGraph(band(7, 3, 0), "cross"), counted(7, 3, lambda t, s: s <= t)),
     "strided": (
@@ -46,7 +49,7 @@ TABLE: dict[str, tuple[AttentionGraph, np.ndarray]] = {
     ),
     "cells": (graphs.window_partition((4, 9), cell=(2, 3)), counted(36, 36, _cells)),
     "longformer": (
-        graphs.sliding_window(11, window=2) | graphs.global_tokens(11, [0, 5]),
+        graphs.sliding_window(11, window=2, causal=True) | graphs.global_tokens(11, [0, 5]),
         counted(11, 11, lambda t, s: 0 <= t - s < 2 or t in (0, 5) or s in (0, 5)),
     ),
     "without loops": (graphs.causal(5) - graphs.self_loops(5), counted(5, 5, lambda t, s: s < t)),

@@ -153,7 +153,7 @@ def test_windows_and_global_tokens_are_arithmetic():
     """A million nodes: a search would have to list a run for each."""
     for graph in (
         graphs.causal(10**9),
-        graphs.sliding_window(10**9, 129) | graphs.global_tokens(10**9, [0, 5]),
+        graphs.sliding_window(10**9, 129, causal=True) | graphs.global_tokens(10**9, [0, 5]),
     ):
         mask_mod = to_mask_mod(graph)
         assert mask_mod(
@@ -162,7 +162,9 @@ def test_windows_and_global_tokens_are_arithmetic():
 
 
 def test_a_mixture_of_rules_and_lists_searches_only_the_lists():
-    graph = graphs.sliding_window(11, 3) | from_edge_index([[9, 2], [1, 8]], num_nodes=11)
+    graph = graphs.sliding_window(11, 3, causal=True) | from_edge_index(
+        [[9, 2], [1, 8]], num_nodes=11
+    )
     mask = flex.create_mask(to_mask_mod(graph), None, None, 11, 11, device="cpu")
     assert torch.equal(mask[0, 0], graph.mask())
     copies = graphs.causal(3) | from_edge_index(
@@ -170,7 +172,9 @@ def test_a_mixture_of_rules_and_lists_searches_only_the_lists():
     )
     mask = flex.create_mask(to_mask_mod(copies), None, None, 3, 3, device="cpu")
     assert torch.equal(mask[0, 0], copies.mask())
-    packed = disjoint_union([graphs.causal(5), graphs.full(2)]) & graphs.sliding_window(7, 2)
+    packed = disjoint_union([graphs.causal(5), graphs.full(2)]) & graphs.sliding_window(
+        7, 2, causal=True
+    )
     mask = flex.create_mask(to_mask_mod(packed), None, None, 7, 7, device="cpu")
     assert torch.equal(mask[0, 0], packed.mask())
 
@@ -178,7 +182,7 @@ def test_a_mixture_of_rules_and_lists_searches_only_the_lists():
 def test_a_large_block_mask_is_built_from_counts_alone():
     """A mask of this size would be 10 GB; one row more than a whole number of blocks."""
     nodes = 100_097
-    block_mask = to_block_mask(graphs.sliding_window(nodes, 129))
+    block_mask = to_block_mask(graphs.sliding_window(nodes, 129, causal=True))
     rows = -(-nodes // 128)
     assert block_mask.kv_num_blocks.flatten().tolist() == [1] + [2] * (rows - 1)
     assert block_mask.full_kv_num_blocks.sum() == 0
@@ -343,10 +347,11 @@ def test_look_ups_too_large_are_refused(monkeypatch):
         graphs.documents(lengths=(3, 0, 5), causal=True),
         pickle.loads(
             pickle.dumps(
-                graphs.sliding_window(40, 5, dilation=3) | graphs.global_tokens(40, [0, 7])
+                graphs.sliding_window(40, 5, causal=True, dilation=3)
+                | graphs.global_tokens(40, [0, 7])
             )
         ),
-        graphs.grid_neighbourhood((6, 5), 3),
+        graphs.grid_neighbourhood((6, 5), 3, causal=False),
         AttentionGraph(partition(torch.zeros(3).long(), torch.ones(4).long())),
         AttentionGraph(partition(torch.zeros(3).long(), torch.arange(32) % 2)),
     ],
@@ -378,7 +383,9 @@ def test_tiles_of_every_size(side, monkeypatch):
     monkeypatch.setattr("graphattn.graph.pair_test._ASKED_AT_ONCE", 2 * side**2)
     mask = scattered(601, 5003).mask()
     mask[:512, :512] = True
-    packed = disjoint_union([graphs.causal(101), graphs.full(107), graphs.sliding_window(393, 5)])
+    packed = disjoint_union(
+        [graphs.causal(101), graphs.full(107), graphs.sliding_window(393, 5, causal=True)]
+    )
     place = torch.arange(601)
     for graph in (from_mask(mask), from_mask(mask.t()), packed):
         assert torch.equal(_tiled(graph.edges, CPU)(place[:, None], place[None, :]), graph.mask())

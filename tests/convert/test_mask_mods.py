@@ -167,7 +167,11 @@ def test_block_masks_of_several_heads_are_a_graph_per_head(name):
 @pytest.mark.usefixtures("fresh_compiler")
 def test_a_mask_mod_of_a_graph_per_head_depends_on_the_head():
     windows = PerHead(
-        (graphs.sliding_window(19, 3), graphs.causal(19), graphs.sliding_window(19, 3))
+        (
+            graphs.sliding_window(19, 3, causal=True),
+            graphs.causal(19),
+            graphs.sliding_window(19, 3, causal=True),
+        )
     )
     listed = PerHead(tuple(graph.materialise() for graph in windows.graphs))
     expected = torch.stack([graph.mask() for graph in windows.graphs]).repeat_interleave(2, 0)

@@ -123,7 +123,7 @@ def test_ids_of_examples_are_documents_of_each(causal: bool) -> None:
         assert torch.equal(_masks(found)[:, 0], same)
         assert found.graphs[0] is found.graphs[2]
     with pytest.raises(GraphError, match="a graph for each example, got none"):
-        ga.graphs.documents(ids[:0])
+        ga.graphs.documents(ids[:0], causal=False)
 
 
 def test_a_batch_of_pyg_is_one_graph_or_one_for_each_shape() -> None:

@@ -27,9 +27,9 @@ from graphattn.models.images.swin_stage import window_patterns
 
 ZOO = {name: named.graph() for name, named in ga.graphs.zoo().items()}
 EVERY = {**{name: build() for name, build in GRAPHS.items()}, **ZOO}
-WINDOW, HUB = ga.graphs.sliding_window(7, 3), ga.graphs.global_tokens(7, (2,))
+WINDOW, HUB = ga.graphs.sliding_window(7, 3, causal=True), ga.graphs.global_tokens(7, (2,))
 LISTED = ga.from_edge_index(torch.tensor([[5, 0, 1, 2], [2, 3, 2, 5]]), num_nodes=7, name="mine")
-GOLDEN = Path(__file__).parent / "saved_graphs_2.json"
+GOLDEN = Path(__file__).parent / "saved_graphs_3.json"
 
 
 def through_file(value, path):
@@ -107,7 +107,8 @@ PATTERNS = {
     "longformer": ga.graphs.sliding_window(..., 3, causal=False)
     | ga.graphs.global_tokens(..., (0,)),
     "of two sizes": ga.graphs.causal(..., ..., align="start"),
-    "a list, then joined": (LISTED | ga.graphs.causal(...)) & ga.graphs.sliding_window(..., 2),
+    "a list, then joined": (LISTED | ga.graphs.causal(...))
+    & ga.graphs.sliding_window(..., 2, causal=True),
     "not a list": ~(LISTED | ga.graphs.causal(...)),
     "a list, then a method": (LISTED | ga.graphs.causal(...)).reverse(),
     "beside a graph": (ga.graphs.causal(...) | LISTED) - WINDOW,
@@ -280,7 +281,7 @@ def test_what_is_no_graph_is_refused(value, tmp_path):
 
 
 def test_a_product_without_closed_form_is_saved_by_its_edges():
-    strict = ga.graphs.sliding_window(9, 3).without_self_loops()
+    strict = ga.graphs.sliding_window(9, 3, causal=True).without_self_loops()
     far = strict.k_hop(3)
     for graph in (far | ga.graphs.self_loops(9), (strict @ ga.graphs.strided(9, 2)) | strict, ~far):
         assert graph.is_rule
@@ -305,7 +306,8 @@ def golden():
         | ga.graphs.global_tokens(64, (0, 7)),
         "listed": LISTED,
         "many": ga.from_edge_index(far, num_nodes=40, duplicates="keep"),
-        "tensor": ga.graphs.documents(torch.tensor([0, 0, 3, 1, 3])) - ga.graphs.self_loops(5),
+        "tensor": ga.graphs.documents(torch.tensor([0, 0, 3, 1, 3]), causal=False)
+        - ga.graphs.self_loops(5),
         "array": ga.graphs.voxel_windows(torch.arange(12.0).reshape(6, 2).numpy(), 3.0),
         "nested": ga.graphs.composite(
             ((ga.graphs.full(2), None), (ga.graphs.cross(3, 2), ga.graphs.causal(3)))

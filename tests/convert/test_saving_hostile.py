@@ -14,19 +14,21 @@ from safetensors.torch import save as save_tensors
 import graphattn as ga
 from graphattn.errors import LoaderError
 
-MIXED = ga.from_edge_index([[5, 0, 1], [2, 3, 2]], num_nodes=7) | ga.graphs.sliding_window(7, 3)
+MIXED = ga.from_edge_index([[5, 0, 1], [2, 3, 2]], num_nodes=7) | ga.graphs.sliding_window(
+    7, 3, causal=True
+)
 SEEDS = [
     MIXED,
-    ga.graphs.documents(torch.tensor([0, 0, 3, 1, 3])) - ga.graphs.self_loops(5),
+    ga.graphs.documents(torch.tensor([0, 0, 3, 1, 3]), causal=False) - ga.graphs.self_loops(5),
     ga.PerHead((MIXED, ~MIXED)),
-    [ga.graphs.sliding_window(..., 3) | ga.graphs.global_tokens(..., (0,)), MIXED],
+    [ga.graphs.sliding_window(..., 3, causal=True) | ga.graphs.global_tokens(..., (0,)), MIXED],
     ga.graphs.Relations(near=MIXED, far=ga.graphs.causal(7)),
     ga.from_edge_index(torch.arange(200).reshape(2, 100), num_nodes=200),
 ]
 
 
 def data(*graphs, value=0, **changes):
-    return {"format": "graphattn", "version": 2, "graphs": list(graphs), "value": value, **changes}
+    return {"format": "graphattn", "version": 3, "graphs": list(graphs), "value": value, **changes}
 
 
 def numbers(data, shape, dtype="int64"):
@@ -58,11 +60,11 @@ for _ in range(5000):
 HOSTILE = {
     "nothing": None,
     "a list": [RUNS],
-    "no format": {"version": 2, "graphs": [RUNS], "value": 0},
+    "no format": {"version": 3, "graphs": [RUNS], "value": 0},
     "another format": data(RUNS, format="onnx"),
     "no version": {"format": "graphattn", "graphs": [RUNS], "value": 0},
     "an earlier version": data(RUNS, version=1),
-    "a later version": data(RUNS, version=3),
+    "a later version": data(RUNS, version=4),
     "version of words": data(RUNS, version="2"),
     "version true": data(RUNS, version=True),
     "version of 6000 digits": data(RUNS, version=10**6000),
@@ -109,11 +111,11 @@ HOSTILE = {
     "a NUL": data(pattern("causal(...)\0")),
     "held by name": data(pattern("causal(...)") | {"held": {}}),
     "held code": data(pattern("causal(...) | _0", {"call": "full"})),
-    "held words": data(pattern("documents(..., _0)", "rm")),
+    "held words": data(pattern("documents(..., _0, causal=False)", "rm")),
     "held patterns": data(OPEN, pattern("causal(...) | _0", {"graph": 0}), value=1),
     "itself": data(pattern("causal(...) | _0", {"graph": 0})),
     "an array of bfloat16": data(
-        pattern("documents(..., _0)", {"array": numbers([0], [1], "bfloat16")})
+        pattern("documents(..., _0, causal=False)", {"array": numbers([0], [1], "bfloat16")})
     ),
     "an open size in a graph": data({**RUNS, "written": OPEN}),
     "an expression of edges": data({**EDGES, "written": pattern("causal(3)")}),
@@ -195,11 +197,11 @@ def test_a_pattern_of_a_stranger_is_not_built_when_it_is_read():
 
 def test_other_versions_are_named():
     with pytest.raises(
-        LoaderError, match=r"data: expected version 2, got 7\. Try: upgrade graphattn"
+        LoaderError, match=r"data: expected version 2 to 3, got 7\. Try: upgrade graphattn"
     ):
         ga.convert.graph_from_dict(data(RUNS, version=7))
     with pytest.raises(
-        LoaderError, match=r"data: expected version 2, got 1\. Try: save the graph again"
+        LoaderError, match=r"data: expected version 2 to 3, got 1\. Try: save the graph again"
     ):
         ga.convert.graph_from_dict(data(RUNS, version=1))
 
@@ -229,7 +231,7 @@ HOSTILE_FILES = {
     "pickle.json": b"\x80\x04K\x01.",
     "zip.json": b"PK\x03\x04" + bytes(30),
     "deep.json": b"[" * 10**6,
-    "deep data.json": b'{"format": "graphattn", "version": 2, "graphs": '
+    "deep data.json": b'{"format": "graphattn", "version": 3, "graphs": '
     + b"[" * 300
     + b"]" * 300
     + b"}",

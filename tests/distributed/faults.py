@@ -13,7 +13,7 @@ import graphattn as ga
 from graphattn.distributed import fingerprint, shard
 
 RANK, WHAT = dist.get_rank(), sys.argv[1]
-GRAPH = ga.graphs.sliding_window(300, 9)
+GRAPH = ga.graphs.sliding_window(300, 9, causal=True)
 begin = time.monotonic()
 try:
     if WHAT == "another version" and RANK == 1:

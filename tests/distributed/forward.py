@@ -43,7 +43,7 @@ FAMILIES = {
     "power law": lambda: ga.from_edge_index(powers(), N, N, duplicates="merge"),
     "its reverse": lambda: ga.from_edge_index(powers().flip(0), N, N, duplicates="merge"),
     "repeated edges": lambda: ga.from_edge_index(powers(), N, N, duplicates="keep"),
-    "causal window": lambda: ga.graphs.sliding_window(N, 19),
+    "causal window": lambda: ga.graphs.sliding_window(N, 19, causal=True),
     "random digraph": lambda: ga.from_edge_index(
         torch.randint(N, (2, 1500), generator=seeded(4)), N, N, duplicates="merge"
     ),

@@ -132,7 +132,7 @@ def biased(function, module=None, graph=GRAPH):
 
 
 NUMBERS = torch.arange(N).flip(0) * 3 % 31
-GRID, TOKENS = ga.graphs.grid_neighbourhood((8, 13), 3), torch.arange(N) * 7 % 11
+GRID, TOKENS = ga.graphs.grid_neighbourhood((8, 13), 3, causal=False), torch.arange(N) * 7 % 11
 TORUS = ga.graphs.circulant(N, (1, 5, N - 1, N - 5))
 FACES = torch.stack((torch.arange(N), (torch.arange(N) + 1) % N, (torch.arange(N) + 5) % N), 1)
 OF_GRAPHS = {
@@ -256,7 +256,7 @@ for name in (
 ):
     compare(name, "heads")
 for plan in ("auto", "stream"):
-    compare("three blocks", plan, ga.PerHead((GRAPH, ga.graphs.sliding_window(N, 9))))
+    compare("three blocks", plan, ga.PerHead((GRAPH, ga.graphs.sliding_window(N, 9, causal=True))))
 
 
 def overlapped(name):
@@ -348,7 +348,10 @@ told("pieces", wrong=wrong, control=control)
 seed = torch.Generator().manual_seed(int(RANK == WORLD - 1))
 other = ga.graphs.knn(torch.rand(N, 3, generator=seed), 5)
 refusal("another graph", lambda: shard(other))
-refusal("another rule", lambda: shard(ga.graphs.sliding_window(N, 5 + 2 * (RANK == WORLD - 1))))
+refusal(
+    "another rule",
+    lambda: shard(ga.graphs.sliding_window(N, 5 + 2 * (RANK == WORLD - 1), causal=True)),
+)
 refusal(
     "another partition", lambda: shard(GRAPH, partition=torch.arange(N).roll(RANK) * WORLD // N)
 )

@@ -41,7 +41,7 @@ def by_features(score, target, num_targets, edge_attr):
 
 
 GRAPHS = {
-    "square": lambda: ga.graphs.sliding_window(41, 7),
+    "square": lambda: ga.graphs.sliding_window(41, 7, causal=True),
     "cross": lambda: edges(31, 47, 211),
     "no edges": lambda: edges(31, 47, 0),
 }

@@ -68,7 +68,7 @@ def test_positions_that_have_no_distances_are_refused_by_their_row_in_the_whole(
 
 
 GRAPHS = {
-    "rule": lambda: ga.graphs.sliding_window(101, 9),
+    "rule": lambda: ga.graphs.sliding_window(101, 9, causal=True),
     "listed": lambda: ga.from_edge_index(torch.randint(97, (2, 700)), 97, 97, duplicates="keep"),
     "cross": lambda: ga.from_edge_index(
         torch.stack((torch.randint(53, (300,)), torch.randint(97, (300,)))),
@@ -121,7 +121,7 @@ def test_attention_in_parts_is_that_of_the_whole(name, tmp_path):
 
 
 def test_a_folder_that_is_not_whole_is_refused(tmp_path):
-    graph = ga.graphs.sliding_window(30, 3)
+    graph = ga.graphs.sliding_window(30, 3, causal=True)
     with pytest.raises(OptionError, match="partition must have shape"):
         save_parts(graph, tmp_path / "a", 2, [0, 1])
     files = save_parts(graph, tmp_path / "edges", 2)
@@ -168,7 +168,7 @@ WRONG_SIZES = {
 
 @pytest.mark.parametrize("name", WRONG_SIZES)
 def test_an_index_that_does_not_fit_its_parts_is_refused(name, tmp_path):
-    save_parts(ga.graphs.sliding_window(50, 5), tmp_path, 3)
+    save_parts(ga.graphs.sliding_window(50, 5, causal=True), tmp_path, 3)
     for use in (iter, shard, lambda files: files.partition(2)):
         with pytest.raises(
             LoaderError, match=r"edges.json: expected \d+ targets and \d+ edges in its parts, got"
@@ -177,7 +177,7 @@ def test_an_index_that_does_not_fit_its_parts_is_refused(name, tmp_path):
 
 
 def test_sources_beyond_the_index_are_refused(tmp_path):
-    save_parts(ga.graphs.sliding_window(50, 5), tmp_path, 3)
+    save_parts(ga.graphs.sliding_window(50, 5, causal=True), tmp_path, 3)
     files = _index(tmp_path, sources=49)
     assert files[1].num_edges
     with pytest.raises(LoaderError, match=r"part_00002.npz: expected the edges that were written"):

@@ -115,7 +115,7 @@ def test_a_normalisation_that_may_read_numbers_is_refused_where_edges_are_cut(pl
 
 
 def test_one_process_owns_the_whole_graph():
-    graph, x = ga.graphs.sliding_window(17, 5), torch.randn(17, 2, 3)
+    graph, x = ga.graphs.sliding_window(17, 5, causal=True), torch.randn(17, 2, 3)
     mine = shard(graph)
     assert torch.equal(ga.attention(x, x, x, mine), ga.attention(x, x, x, graph, backend="edges"))
     assert torch.equal(mine.edges, torch.arange(graph.num_edges))
@@ -129,7 +129,7 @@ def test_one_process_owns_the_whole_graph():
 
 def test_graphs_of_heads_are_shared_one_by_one():
     graphs, x = (
-        ga.PerHead((ga.graphs.sliding_window(17, 5), ga.graphs.causal(17))),
+        ga.PerHead((ga.graphs.sliding_window(17, 5, causal=True), ga.graphs.causal(17))),
         torch.randn(17, 4, 3),
     )
     mine, whole = shard(graphs), ga.attention(x, x, x, graphs, backend="edges")
@@ -216,7 +216,7 @@ def test_positions_of_a_cache_that_dropped_tokens_are_asked_for():
 
 def test_a_rule_is_asked_for_the_degrees_of_all_only_to_number_edges(monkeypatch):
     graph, x, asked, degrees = (
-        ga.graphs.sliding_window(40, 5),
+        ga.graphs.sliding_window(40, 5, causal=True),
         torch.randn(40, 2, 3),
         [],
         ga.AttentionGraph.in_degree,

@@ -405,7 +405,7 @@ def test_a_target_whose_answers_are_all_at_a_jump_is_said_to_be_left_out():
 
     report = verify(made(normalize=jump), GRAPHS["causal"](), **FLOAT64, **FEW, gradients=False)
     assert report.measured == report.total - 1
-    assert "EXACT on 12 of 13 targets, the others were not looked at" in str(report)
+    assert "agree at 12 of 13 targets, the others were not looked at" in str(report)
 
 
 # --- refusals

@@ -14,7 +14,7 @@ from graphattn.exactness import layer, operator, verify
 from graphattn.nn import GraphAttention
 
 CAUSAL = GRAPHS["causal"]()
-WINDOW = ga.graphs.sliding_window(1009, 9)
+WINDOW = ga.graphs.sliding_window(1009, 9, causal=True)
 FLOAT64 = {"dtypes": (torch.float64,)}
 
 

@@ -10,7 +10,7 @@ from graphattn.graph.kinds import per_example
 from graphattn.graphs import causal, cross, full, sliding_window
 
 RANDOM = ga.from_edge_index(torch.tensor([[0, 2, 1, 4], [3, 1, 1, 0]]), 5, 5)
-GRAPHS = ga.PerExample([causal(7), RANDOM, sliding_window(6, 3)])
+GRAPHS = ga.PerExample([causal(7), RANDOM, sliding_window(6, 3, causal=True)])
 HEADS = ga.PerExample([ga.PerHead((causal(5), full(5))), RANDOM])
 
 

@@ -43,11 +43,16 @@ def test_the_worst_is_the_one_furthest_beyond_its_own_bound():
 @pytest.mark.parametrize(
     ("measured", "head", "verdict"),
     [
-        (5, "at all 5 targets", "EXACT: all 1 checks hold"),
+        (
+            5,
+            "at all 5 targets",
+            "EXACT: outputs and gradients agree at all 5 targets (1 comparison)",
+        ),
         (
             3,
             "at 3 of 5 targets",
-            "EXACT on 3 of 5 targets, the others were not looked at: all 1 checks hold",
+            "EXACT: outputs and gradients agree at 3 of 5 targets, the others were not looked at "
+            "(1 comparison)",
         ),
     ],
 )

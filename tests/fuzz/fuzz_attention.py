@@ -66,7 +66,9 @@ def draw(number: int) -> Problem:
         mask[one_of(0, T - 1)] &= one_of(True, False)
         if T == S and one_of(True, False):
             return one_of(
-                ga.graphs.causal(T), ga.graphs.full(T), ga.graphs.sliding_window(T, one_of(1, 3, T))
+                ga.graphs.causal(T),
+                ga.graphs.full(T),
+                ga.graphs.sliding_window(T, one_of(1, 3, T), causal=True),
             )
         index = mask.nonzero().t().flip(0)
         index = index[:, torch.randperm(index.shape[1], generator=chance)]

@@ -21,11 +21,13 @@ import graphattn as ga
 from graphattn.errors import LoaderError
 
 SECONDS = 20  # of processor time for a file
-MIXED = ga.from_edge_index([[5, 0, 1], [2, 3, 2]], num_nodes=7) | ga.graphs.sliding_window(7, 3)
+MIXED = ga.from_edge_index([[5, 0, 1], [2, 3, 2]], num_nodes=7) | ga.graphs.sliding_window(
+    7, 3, causal=True
+)
 VALUES = [
     *(named.graph() for named in ga.graphs.zoo().values()),
     ga.PerHead((MIXED, ~MIXED)),
-    [ga.graphs.sliding_window(..., 3) | ga.graphs.global_tokens(..., (0,)), MIXED],
+    [ga.graphs.sliding_window(..., 3, causal=True) | ga.graphs.global_tokens(..., (0,)), MIXED],
     ga.graphs.Relations(near=MIXED, far=ga.graphs.causal(7)),
     ga.from_edge_index(torch.arange(200).reshape(2, 100), num_nodes=200),
 ]

@@ -175,12 +175,12 @@ def _near() -> AttentionGraph:
     """Cells of a cube with their neighbours, along a curve."""
     cells = torch.cartesian_prod(*[torch.arange(8.0)] * 3)
     order = ga.graphs.curve_order(cells, "hilbert")
-    return ga.graphs.grid_neighbourhood((8, 8, 8), (3, 3, 3)).relabel(order.argsort())
+    return ga.graphs.grid_neighbourhood((8, 8, 8), (3, 3, 3), causal=False).relabel(order.argsort())
 
 
 def _star() -> AttentionGraph:
     """Two targets that read 700 nodes each, five and six pieces of a row, and short rows."""
-    return ga.graphs.global_tokens(700, [3, 91]) | ga.graphs.sliding_window(700, 3)
+    return ga.graphs.global_tokens(700, [3, 91]) | ga.graphs.sliding_window(700, 3, causal=True)
 
 
 def _extras() -> Iterator[Case]:
@@ -582,7 +582,7 @@ def _captured(device: torch.device) -> list[dict[str, Any]]:
     """Steps of a captured training have the losses of one that is not captured."""
     if device.type != "cuda" or torch.version.cuda is None:
         return [{"backend": "edges", "ok": None, "refused": ["no CUDA"]}]
-    graph = ga.graphs.sliding_window(500, 9).to(device)
+    graph = ga.graphs.sliding_window(500, 9, causal=True).to(device)
     draw = torch.Generator().manual_seed(0)
     inputs = [torch.randn(500, 32, generator=draw).to(device) for _ in range(7)]
     losses = []
@@ -673,8 +673,14 @@ def _varlen(device: torch.device) -> list[dict[str, Any]]:
     from graphattn.backends.check import check
     from graphattn.backends.tiles.varlen import reasons_against_varlen
 
-    documents = ga.graphs.documents(torch.repeat_interleave(torch.tensor([75, 1, 225, 10, 201])))
-    graphs = [documents, documents & ga.graphs.causal(512), ga.graphs.sliding_window(512, 65)]
+    documents = ga.graphs.documents(
+        torch.repeat_interleave(torch.tensor([75, 1, 225, 10, 201])), causal=False
+    )
+    graphs = [
+        documents,
+        documents & ga.graphs.causal(512),
+        ga.graphs.sliding_window(512, 65, causal=True),
+    ]
     x = torch.zeros(512, 4, 64, dtype=torch.bfloat16, device=device)
     reasons = [
         r

@@ -108,7 +108,7 @@ def _documents(count: int) -> AttentionGraph:
     lengths = torch.randint(
         1, count // 64 + 1, (count,), generator=torch.Generator().manual_seed(0)
     )
-    return ga.graphs.documents(torch.repeat_interleave(lengths)[:count])
+    return ga.graphs.documents(torch.repeat_interleave(lengths)[:count], causal=False)
 
 
 def _sized(

@@ -23,7 +23,7 @@ def _points(number: int, device: torch.device) -> ga.AttentionGraph:
 def _hub(number: int, device: torch.device) -> ga.AttentionGraph:
     return (
         ga.graphs.global_tokens(200 + number % 3, [3])
-        | ga.graphs.sliding_window(200 + number % 3, 7)
+        | ga.graphs.sliding_window(200 + number % 3, 7, causal=True)
     ).to(device)
 
 

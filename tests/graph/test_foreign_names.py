@@ -69,7 +69,7 @@ WORDS = {
         r"\(w, 0\) is window=w \+ 1",
     ),
     "its window, of a builder": (
-        lambda: ga.graphs.sliding_window(8, window_size=3),
+        lambda: ga.graphs.sliding_window(8, window_size=3, causal=True),
         r"^sliding_window takes no argument .window_size.: a window is .* It takes num_nodes, window, causal",
     ),
     "of a pattern": (
@@ -139,8 +139,8 @@ def test_advice_of_padding_and_windows_is_right():
     seqlens = torch.tensor([0, 2, 5])
     ids = torch.repeat_interleave(torch.arange(2), seqlens.diff())
     packed = ga.disjoint_union([ga.graphs.full(2), ga.graphs.full(3)])
-    assert ga.graphs.documents(ids).equals(packed)
-    left = ga.graphs.sliding_window(9, 2 + 1)  # window_size=(2, 0)
+    assert ga.graphs.documents(ids, causal=False).equals(packed)
+    left = ga.graphs.sliding_window(9, 2 + 1, causal=True)  # window_size=(2, 0)
     both = ga.graphs.sliding_window(9, 2 * 2 + 1, causal=False)  # (2, 2)
     apart = torch.arange(9)[:, None] - torch.arange(9)
     assert torch.equal(left.mask(), (apart >= 0) & (apart <= 2))

@@ -34,7 +34,7 @@ def square(kind: str) -> ga.AttentionGraph:
     listed = ga.from_edge_index(torch.tensor([[3, 1, 4, 2, 0], [1, 3, 0, 4, 2]]), num_nodes=5)
     return {
         "listed": listed,
-        "rule": ga.graphs.sliding_window(5, 3),
+        "rule": ga.graphs.sliding_window(5, 3, causal=True),
         "union": ga.graphs.full(5) - listed,
     }[kind]
 
@@ -66,7 +66,7 @@ def test_every_graph_hands_out_copies(name):
 
 
 OF_TENSORS = {
-    "documents": lambda x: ga.graphs.documents(x),
+    "documents": lambda x: ga.graphs.documents(x, causal=False),
     "bidirectional_segments": lambda x: ga.graphs.bidirectional_segments(x),
     "ranked": lambda x: ga.graphs.ranked(x),
     "cross_documents": lambda x: ga.graphs.cross_documents(x, x),
@@ -99,13 +99,16 @@ def test_a_graph_keeps_its_own_copy_of_what_it_was_made_of(make, kind):
 
 def test_a_rule_of_numbers_in_numpy_keeps_its_own_copy():
     labels = np.array([0, 0, 1, 1])
-    graph = ga.graphs.documents(labels)
+    graph = ga.graphs.documents(labels, causal=False)
     labels[:] = 0
     assert graph.num_edges == 8
 
 
 def test_relations_hand_out_copies():
-    parts = {"hub": ga.graphs.global_tokens(6, (0,)), "near": ga.graphs.sliding_window(6, 3)}
+    parts = {
+        "hub": ga.graphs.global_tokens(6, (0,)),
+        "near": ga.graphs.sliding_window(6, 3, causal=True),
+    }
     relations = ga.graphs.Relations(**parts)
     number = relations.relation
     relations.relation.fill_(7)

@@ -29,12 +29,14 @@ def test_a_full_layer_over_random_edges_is_a_closed_form():
 
 
 def test_blocks_beyond_the_first_and_last_are_not_counted():
-    far = ga.graphs.block_local(HUGE, 3, look_back=HUGE)
+    far = ga.graphs.block_local(HUGE, 3, look_back=HUGE, causal=False)
     assert far.contains(HUGE - 1, 0)
     assert not far.contains(0, 3)
-    small = ga.graphs.block_local(10, 3, look_back=HUGE, look_ahead=HUGE)
+    small = ga.graphs.block_local(10, 3, look_back=HUGE, look_ahead=HUGE, causal=False)
     assert small.equals(ga.graphs.full(10))
-    assert ga.graphs.block_local(10, 3, look_back=HUGE).equals(ga.graphs.block_causal(10, 3))
+    assert ga.graphs.block_local(10, 3, look_back=HUGE, causal=False).equals(
+        ga.graphs.block_causal(10, 3)
+    )
 
 
 G = ga.graphs
@@ -48,11 +50,11 @@ SIZES = {
     "num_vertices",
 }
 ALGEBRA = {
-    "union": lambda n: G.sliding_window(n, 9) | G.sinks(n, 4),
+    "union": lambda n: G.sliding_window(n, 9, causal=True) | G.sinks(n, 4),
     "product": lambda n: G.full(n) @ G.strided(n, 10),
-    "complement": lambda n: ~G.hierarchical(n, 2).reverse(),
+    "complement": lambda n: ~G.hierarchical(n, 2, causal=False).reverse(),
     "hops": lambda n: G.strided(n, 10).k_hop(3),
-    "rows": lambda n: G.hierarchical(n, 2).subgraph(targets=[1, 2, 3]),
+    "rows": lambda n: G.hierarchical(n, 2, causal=False).subgraph(targets=[1, 2, 3]),
     "tokens in front": lambda n: G.window_partition((n, 7), 4, 2, pad=True).with_global_tokens(1),
     "side by side": lambda n: ga.disjoint_union(
         [G.circulant(n, (1,)).with_self_loops(), G.full(3)]
@@ -63,7 +65,7 @@ ALGEBRA = {
     "documents": lambda n: G.documents(lengths=(5, n), causal=True),
     "rare edges": lambda n: G.erdos_renyi(n, 1e-19),
     "wide window": lambda n: G.asymmetric_window(n, n // 3, 5, num_sources=n // 2),
-    "large blocks": lambda n: G.block_local(n, n // 4, look_back=1, wrap=True),
+    "large blocks": lambda n: G.block_local(n, n // 4, look_back=1, causal=False, wrap=True),
 }
 
 

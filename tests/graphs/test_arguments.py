@@ -33,15 +33,15 @@ def curve(options):
 
 
 SEQUENCE = [
-    (lambda: g.documents(), "ids .* or lengths"),
+    (lambda: g.documents(causal=False), "ids .* or lengths"),
     (
-        lambda: g.documents(torch.tensor([0]), lengths=(1,)),
+        lambda: g.documents(torch.tensor([0]), lengths=(1,), causal=False),
         "documents needs either ids .* or lengths",
     ),
-    (lambda: g.documents(torch.tensor([0.5])), "ids must be integers .* got float32"),
-    (lambda: g.documents(torch.zeros(2, 3, 5, dtype=torch.int64)), r"\(2, 3, 5\)"),
-    (lambda: g.documents(torch.zeros(2, 3)), "integers .* \\(B, N\\), got float32"),
-    (lambda: g.documents(lengths=(2, -3)), "got -3 for document 1"),
+    (lambda: g.documents(torch.tensor([0.5]), causal=False), "ids must be integers .* got float32"),
+    (lambda: g.documents(torch.zeros(2, 3, 5, dtype=torch.int64), causal=False), r"\(2, 3, 5\)"),
+    (lambda: g.documents(torch.zeros(2, 3), causal=False), "integers .* \\(B, N\\), got float32"),
+    (lambda: g.documents(lengths=(2, -3), causal=False), "got -3 for document 1"),
     (lambda: g.global_tokens(7, (7,)), r"tokens: 7 is outside \[0, 7\)"),
     (lambda: g.global_tokens(7, (-1,)), "negative numbers do not wrap"),
     (lambda: g.global_tokens(7, (2, 5, 2)), r"distinct, got one twice in \(2, 5, 2\)"),
@@ -52,7 +52,7 @@ SEQUENCE = [
     (lambda: g.ranked(torch.zeros(2, 3, dtype=torch.int64)), r"ranks must have shape \(n,\)"),
     (lambda: g.ranked([1, 2], [0.5]), "source_ranks must be integer"),
     (
-        lambda: g.lsh_buckets([1, 2], 2, wrap=True),
+        lambda: g.lsh_buckets([1, 2], 2, causal=True, wrap=True),
         "wrap needs more than look_back=1 chunks, got 1 for 2 tokens",
     ),
     (lambda: g.top_k(torch.zeros(2, 3, 4), 1), r"scores must have shape \(T, S\), got \(2, 3, 4\)"),
@@ -71,7 +71,7 @@ SEQUENCE = [
     (lambda: g.fixed(7, 3, 4), "summary must be at most stride, got summary=4 of 3"),
     (lambda: g.block_local(7, 2, look_ahead=1, causal=True), "look_ahead=1 .* causal=True"),
     (
-        lambda: g.block_local(7, 3, look_back=2, look_ahead=1, wrap=True),
+        lambda: g.block_local(7, 3, look_back=2, look_ahead=1, causal=False, wrap=True),
         "wrap needs more than .* got 3",
     ),
     (lambda: g.block_sparse(torch.eye(3).bool(), 2), "layout must be an AttentionGraph"),
@@ -95,16 +95,22 @@ GRID = [
         "got shift=4 and cell=3 on axis 0; shift=1 gives the same",
     ),
     (lambda: g.window_partition((6, 9), 3, -1), "shift must be a whole number >= 0, got -1"),
-    (lambda: g.grid_neighbourhood((6, 9), 3, dilation=(1,)), "dilation must be one number or 2"),
     (
-        lambda: g.grid_neighbourhood((9, 9), 3, stride=4),
+        lambda: g.grid_neighbourhood((6, 9), 3, dilation=(1,), causal=False),
+        "dilation must be one number or 2",
+    ),
+    (
+        lambda: g.grid_neighbourhood((9, 9), 3, stride=4, causal=False),
         "stride must be at most kernel .* stride=4 and kernel=3",
     ),
     (
-        lambda: g.grid_neighbourhood((9, 9), 3, stride=0),
+        lambda: g.grid_neighbourhood((9, 9), 3, stride=0, causal=False),
         "stride must be a whole number >= 1, got 0",
     ),
-    (lambda: g.grid_neighbourhood((9, 9), 3, stride=(1,)), "stride must be one number or 2"),
+    (
+        lambda: g.grid_neighbourhood((9, 9), 3, stride=(1,), causal=False),
+        "stride must be one number or 2",
+    ),
     (lambda: g.offset((6, 9), (1,)), r"by must be one number or 2, .* got \(1,\)"),
     (lambda: g.offset((6, 9), 0.5), "by must be a whole number, got 0.5"),
     (lambda: g.offset((6, 9), 1, stride=0), "stride must be a whole number >= 1, got 0"),
@@ -232,7 +238,7 @@ MESH = [
 NETWORK = [
     (lambda: g.butterfly(8, strides=(3,)), "strides must be powers of two such as 1, 2, 4, got 3"),
     (lambda: g.butterfly(8, strides=(0,)), "strides must be powers of two .* got 0"),
-    (lambda: g.hierarchical(8, 3), "block must be even.* got 3"),
+    (lambda: g.hierarchical(8, 3, causal=False), "block must be even.* got 3"),
     (lambda: g.circulant(8, (0.5,)), "offsets must be integers .* got float32"),
     (lambda: g.line_graph(g.cross(2, 3)), "line_graph needs a square graph"),
     (lambda: g.line_graph(torch.zeros(2, 3).long()), "graph must be an AttentionGraph"),
@@ -263,7 +269,7 @@ NETWORK = [
 ]
 NUMBERS = [
     (lambda: g.full(10**5000), r"num_nodes must .*2\*\*63.*, got"),
-    (lambda: g.grid_neighbourhood((2**40, 2**40), 3), r"size must .*2\*\*63.*, got"),
+    (lambda: g.grid_neighbourhood((2**40, 2**40), 3, causal=False), r"size must .*2\*\*63.*, got"),
     (lambda: g.mesh_report(F, num_vertices=2**70), r"num_vertices must .*2\*\*63.*, got"),
     (lambda: g.block_diffusion(HUGE, 2), "num_nodes"),
     (lambda: g.full(HUGE).with_global_tokens(1), "number"),
@@ -284,7 +290,7 @@ NUMBERS = [
         "a mesh of .* vertices would take .* bytes",
     ),
     (
-        lambda: g.documents(lengths=torch.tensor([2**62, 2**62])),
+        lambda: g.documents(lengths=torch.tensor([2**62, 2**62]), causal=False),
         "documents of 9,.* tokens would take",
     ),
     (lambda: g.line_graph(g.full(600)), "line_graph of .* would take 6,912,000,000 bytes"),
@@ -411,7 +417,7 @@ def test_numpys_numbers_and_bools_are_numbers_and_flags():
         ("pos", SEVEN, lambda pos: g.knn(pos, 2)),
         ("queries", SEVEN, lambda queries: g.radius(SEVEN, 2.0, queries=queries)),
         ("batch", torch.zeros(7).long(), lambda batch: g.knn(SEVEN, 2, batch=batch)),
-        ("ids", torch.tensor([0, 1, 1]), g.documents),
+        ("ids", torch.tensor([0, 1, 1]), lambda ids: g.documents(ids, causal=False)),
     ],
 )
 def test_sparse_tensors_and_tensors_without_numbers_are_refused(argument, tensor, build):

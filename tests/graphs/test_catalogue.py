@@ -97,7 +97,7 @@ def test_names_of_graphs_begin_with_the_builder(name):
 
 CALLS = [
     "causal(8)", "sliding_window(8, 3, causal=False)", "global_tokens(9, (4,))", "fixed(9, 3)",
-    "asymmetric_window(3, 1, 2, num_sources=5)", "block_local(9, 3, look_back=1)",
+    "asymmetric_window(3, 1, 2, num_sources=5)", "block_local(9, 3, look_back=1, causal=False)",
     "block_sparse(causal(3), 2, num_nodes=5)", "composite([[full(2), None], [None, causal(3)]])",
     "window_partition((7, 14), (7, 7), shift=(0, 3))",
 ]  # fmt: skip
@@ -109,7 +109,10 @@ def test_names_read_as_calls(text):
 
 
 def test_names_leave_out_what_is_long():
-    assert graphs.documents(torch.arange(9)).name == "documents([0, 1, 2, 3, ...])"
+    assert (
+        graphs.documents(torch.arange(9), causal=False).name
+        == "documents([0, 1, 2, 3, ...], causal=False)"
+    )
     for options in ("k=3", "k=3, dilation=2", "k=3, include_self=True"):
         assert eval(f"graphs.knn(inputs.sphere, {options})").name == f"knn({options})"
     for options in ("patch=3", "patch=3, curve='hilbert', cell=0.5, shrink='cloud'"):

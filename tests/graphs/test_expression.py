@@ -18,13 +18,17 @@ CASES = {
     " ~(causal(4) - self_loops(4)) & full(4) ": lambda g: (
         ~(g.causal(4) - g.self_loops(4)) & g.full(4)
     ),
-    "causal(5) @ sliding_window(5, 2)": lambda g: g.causal(5) @ g.sliding_window(5, 2),
-    "sliding_window(5, 2).k_hop(2).reverse()": lambda g: g.sliding_window(5, 2).k_hop(2).reverse(),
+    "causal(5) @ sliding_window(5, 2, causal=True)": lambda g: (
+        g.causal(5) @ g.sliding_window(5, 2, causal=True)
+    ),
+    "sliding_window(5, 2, causal=True).k_hop(2).reverse()": lambda g: (
+        g.sliding_window(5, 2, causal=True).k_hop(2).reverse()
+    ),
     "causal(3, 5, align='start')": lambda g: g.causal(3, 5, align="start"),
     "karate - karate.reverse()": lambda g: ~g.full(34),
     "line_graph(full(2))": lambda g: g.line_graph(g.full(2)),
     "full(4).subgraph([2, 0])": lambda g: g.full(2),
-    "block_sparse(full(2) - self_loops(2), 3)": lambda g: ~g.block_local(6, 3),
+    "block_sparse(full(2) - self_loops(2), 3)": lambda g: ~g.block_local(6, 3, causal=False),
     "composite([[causal(3), None], [cross(2, 3), full(2)]])": lambda g: g.composite(
         [[g.causal(3), None], [g.cross(2, 3), g.full(2)]]
     ),
@@ -39,9 +43,16 @@ def test_expressions_give_what_python_gives(text):
 
 
 def test_dots_leave_the_size_open():
-    longformer = from_expression("~(sliding_window(..., 3) | global_tokens(..., (0,)))")
-    assert str(longformer.expression) == "~(sliding_window(..., 3) | global_tokens(..., (0,)))"
-    assert longformer(7).equals(~(graphs.sliding_window(7, 3) | graphs.global_tokens(7, (0,))))
+    longformer = from_expression(
+        "~(sliding_window(..., 3, causal=True) | global_tokens(..., (0,)))"
+    )
+    assert (
+        str(longformer.expression)
+        == "~(sliding_window(..., 3, causal=True) | global_tokens(..., (0,)))"
+    )
+    assert longformer(7).equals(
+        ~(graphs.sliding_window(7, 3, causal=True) | graphs.global_tokens(7, (0,)))
+    )
 
 
 class Thing(Deferred):
@@ -74,7 +85,10 @@ class Thing(Deferred):
             from_expression("disjoint_union([causal(3), full(2)])"),
         ),
         ("clusters(thing())", graphs.clusters(torch.tensor([0, 1, 0]))),
-        ("sliding_window(thing(), window=3)", graphs.sliding_window(5, 3)),
+        (
+            "sliding_window(thing(), window=3, causal=True)",
+            graphs.sliding_window(5, 3, causal=True),
+        ),
     ],
 )
 def test_a_deferred_value_is_what_its_argument_needs(text, graph):
@@ -106,7 +120,7 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
         ),
         ("window(8, 3)", r"did you mean sliding_window\(num_nodes: int, window: int"),
         (
-            "sliding_window(8)",
+            "sliding_window(8, causal=True)",
             r"missing a required argument: 'window'; the call is sliding_window\(num_nodes: int",
         ),
         ("causal(..., align=...)", "stands for the sizes"),

@@ -40,12 +40,12 @@ def test_a_window_that_the_code_does_not_have():
     assert not report
     assert report.to_dict()["layers"]["layers.2.self_attn"]["too_many"] == 21 * 22 // 2
     assert (
-        "layers.0.self_attn and 2 more\n  231 of 841 entries differ from sliding_window(29, 8)"
+        "layers.0.self_attn and 2 more\n  231 of 841 entries differ from sliding_window(29, 8, causal=True)"
         in str(report)
     )
     assert "run with sliding_window=8 in place of 4096" in str(report)
     assert (
-        "diagnosis: the window is not applied: every earlier token is read, in sliding_window(29, 8)"
+        "diagnosis: the window is not applied: every earlier token is read, in sliding_window(29, 8, causal=True)"
         in str(report)
     )
 
@@ -54,7 +54,7 @@ def test_on_the_command_line(tmp_path):
     transformers.MistralConfig(num_hidden_layers=2, sliding_window=3).save_pretrained(tmp_path)
     run = CliRunner().invoke(app, ["audit", str(tmp_path)])
     assert run.exit_code == 0, run.output
-    assert "are those of sliding_window(29, 3)" in run.output
+    assert "are those of sliding_window(29, 3, causal=True)" in run.output
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": "llama", "sliding_window": 5, "num_hidden_layers": 1})
     )

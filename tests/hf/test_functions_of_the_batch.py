@@ -60,7 +60,9 @@ def gradients(model, *batches):
 
 
 def bands(pixel_values):
-    return [ga.graphs.sliding_window(17, 1 + int(abs(x.sum())) % 5) for x in pixel_values]
+    return [
+        ga.graphs.sliding_window(17, 1 + int(abs(x.sum())) % 5, causal=True) for x in pixel_values
+    ]
 
 
 @pytest.mark.parametrize(("name", "graph"), [("llama", next_of_kind), ("vit", bands)])
@@ -119,7 +121,7 @@ def test_a_layer_outside_of_a_call_is_refused(writer):
 def random_and_near(length):
     return ga.graphs.random_sources(length, 2, seed=length) & ga.graphs.causal(
         length
-    ) | ga.graphs.sliding_window(length, 2)
+    ) | ga.graphs.sliding_window(length, 2, causal=True)
 
 
 def near(targets, sources):
@@ -190,7 +192,7 @@ def test_graphs_of_one_batch_are_no_patch():
 def test_heads_of_examples_may_differ_in_number():
     """Head h of H reads graph h // (H / n), whatever the n of other examples."""
     model = tiny_model("llama", auto=AutoModelForCausalLM)
-    near, far = ga.graphs.causal(11), ga.graphs.sliding_window(11, 3)
+    near, far = ga.graphs.causal(11), ga.graphs.sliding_window(11, 3, causal=True)
     of_two, of_four = ga.PerHead((near, far)), ga.PerHead((near, near, far, far))
     with ga.patched(model, lambda input_ids: [of_two, ga.PerHead((far, near, near, far))]):
         mixed = model(tokens(1)).logits

@@ -214,7 +214,7 @@ def shrinking(input_ids):
 
 def second_head(input_ids):
     n = input_ids.shape[1]
-    return ga.PerHead((ga.graphs.causal(n), ga.graphs.sliding_window(n, 20 - n)))
+    return ga.PerHead((ga.graphs.causal(n), ga.graphs.sliding_window(n, 20 - n, causal=True)))
 
 
 def twice(input_ids):
@@ -302,7 +302,7 @@ def test_nothing_is_kept_of_a_cache_that_is_gone(llama):
 
 
 def windows(count, *shape):
-    return [ga.graphs.sliding_window(shape[1], 3)] * count
+    return [ga.graphs.sliding_window(shape[1], 3, causal=True)] * count
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
@@ -312,17 +312,19 @@ def windows(count, *shape):
         lambda attention_mask: windows(3, *attention_mask.shape),
         lambda position_ids: windows(3, *position_ids.shape),
         lambda input_ids: ga.PerExample(windows(3, *input_ids.shape)),
-        lambda input_ids: ga.graphs.sliding_window(input_ids.shape[1], 3),
-        lambda input_ids: ga.graphs.sliding_window(..., 3),
-        lambda input_ids: ga.graphs.sliding_window(40, 3),
-        lambda input_ids: ga.PerHead((ga.graphs.sliding_window(input_ids.shape[1], 3),) * 2),
+        lambda input_ids: ga.graphs.sliding_window(input_ids.shape[1], 3, causal=True),
+        lambda input_ids: ga.graphs.sliding_window(..., 3, causal=True),
+        lambda input_ids: ga.graphs.sliding_window(40, 3, causal=True),
+        lambda input_ids: ga.PerHead(
+            (ga.graphs.sliding_window(input_ids.shape[1], 3, causal=True),) * 2
+        ),
     ],
 )
 def test_whatever_it_takes_and_returns(llama, graph, cache):
     ids, mask = prompts()
     caches = {"none": {"use_cache": False}, "static": {"cache_implementation": "static"}}
     options = {**WRITE, **caches.get(cache, {})}
-    with ga.patched(llama, ga.graphs.sliding_window(..., 3)):
+    with ga.patched(llama, ga.graphs.sliding_window(..., 3, causal=True)):
         expected = [
             llama.generate(ids, attention_mask=mask, **options),
             llama.generate(ids, attention_mask=torch.ones_like(mask), **options),
@@ -343,9 +345,9 @@ def test_prompts_may_be_embeddings(llama):
 
     def of_embeddings(inputs_embeds):
         sizes.append(inputs_embeds.shape[1])
-        return [ga.graphs.sliding_window(len(x), 3) for x in inputs_embeds]
+        return [ga.graphs.sliding_window(len(x), 3, causal=True) for x in inputs_embeds]
 
-    with ga.patched(llama, ga.graphs.sliding_window(..., 3)):
+    with ga.patched(llama, ga.graphs.sliding_window(..., 3, causal=True)):
         expected = llama.generate(**options)
     with ga.patched(llama, of_embeddings):
         assert torch.equal(llama.generate(**options), expected)
@@ -392,7 +394,7 @@ def test_an_input_that_the_model_lacks_is_refused(llama):
 def test_layers_on_functions_and_on_graphs(llama):
     """A leak of a fixed graph has its path, beside functions that are checked step by step."""
     ids, mask = prompts()
-    with ga.patched(llama, [related, ga.graphs.sliding_window(..., 4)]):
+    with ga.patched(llama, [related, ga.graphs.sliding_window(..., 4, causal=True)]):
         options = {"attention_mask": mask, **WRITE}
         cached = llama.generate(ids, **options)
         assert torch.equal(cached, llama.generate(ids, use_cache=False, **options))

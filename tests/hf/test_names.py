@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 import graphattn as ga
 from graphattn.errors import OptionError
 
-WINDOW = ga.graphs.sliding_window(..., 4)
+WINDOW = ga.graphs.sliding_window(..., 4, causal=True)
 CARRIED = r"carries another model's patch.* patch it too, ga.patch\(model, graph\)"
 
 
@@ -103,7 +103,7 @@ def test_the_configuration_of_the_user_stays_as_it_was():
     del first
     gc.collect()
     log_probabilities(second)
-    ga.patch(second, ga.graphs.sliding_window(..., 5))
+    ga.patch(second, ga.graphs.sliding_window(..., 5, causal=True))
     log_probabilities(second)
     assert second.model.config is second.config
     ga.unpatch(second)

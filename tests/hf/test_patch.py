@@ -4,6 +4,7 @@ a patched model.
 
 import copy
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 import graphattn as ga
 from graphattn.errors import GraphError, LoaderError, OptionError, ShapeError
 
-WINDOW = ga.graphs.sliding_window(..., 4)
+WINDOW = ga.graphs.sliding_window(..., 4, causal=True)
 BAND = ga.from_rule(lambda t, s: ((t - s) % 3 == 0) | (s == 0), 11, name="band")
 
 
@@ -46,6 +47,30 @@ def test_any_graph_is_its_mask_on_the_own_path(llama, graph):
     expected = llama(tokens(), attention_mask=mask).logits
     with ga.patched(llama, graph):
         assert close(llama(tokens()).logits, expected)
+
+
+FULL = ga.graphs.full(...)
+LEAKS = "the model predicts each token from the earlier ones, and along full"
+
+
+@pytest.mark.parametrize("graph", [FULL, ga.graphs.full(64), [WINDOW, ga.PerHead((FULL(64),) * 2)]])
+def test_a_model_that_writes_on_a_graph_of_later_tokens_is_warned_of(llama, graph):
+    with pytest.warns(UserWarning, match=LEAKS):
+        ga.patch(llama, graph)
+
+
+def test_a_function_of_the_length_is_warned_of_when_it_gives_its_graph(llama):
+    ga.patch(llama, ga.graphs.full)
+    with pytest.warns(UserWarning, match=LEAKS):
+        llama(tokens())
+
+
+def test_causal_graphs_and_encoders_are_not_warned_of(llama, bert):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for model, graph in ((llama, WINDOW), (llama, "model"), (bert, FULL)):
+            ga.patch(model, graph)
+            model(tokens())
 
 
 def test_own_masks_are_kept_beside_the_graph(llama):
@@ -143,7 +168,10 @@ def test_weights_are_those_of_the_edges(bert):
 def test_rollout_and_questions_of_the_own_masks():
     model = tiny_model("gemma3_text")
     own = ga.patch(model, "model")
-    assert [graph.name for graph in own.layers(24)] == ["sliding_window(24, 5)", "causal(24)"]
+    assert [graph.name for graph in own.layers(24)] == [
+        "sliding_window(24, 5, causal=True)",
+        "causal(24)",
+    ]
     assert not ga.leaks(own.layers(24))
     weights = model(tokens()[:1], output_attentions=True).attentions
     shares = ga.viz.rollout([ga.EdgeWeights(w.graph, w.alpha[0]) for w in weights])
@@ -313,7 +341,7 @@ def test_a_folder_without_weights_is_named(llama, tmp_path):
 
 def test_attention_that_stays_in_its_own_code_is_named():
     shown = repr(ga.patch(tiny_model("longt5"), {"decoder": WINDOW}))
-    assert "decoder.block.layer.SelfAttention x 2 on sliding_window(..., 4)" in shown
+    assert "decoder.block.layer.SelfAttention x 2 on sliding_window(..., 4, causal=True)" in shown
     assert "LongT5LocalAttention as it was, in its own code" in shown
 
 

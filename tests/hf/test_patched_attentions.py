@@ -170,7 +170,7 @@ def test_generate_of_two_stacks_returns_all_three(name):
 def test_retained_gradients_as_transformers_own_test_reads_them():
     """As ``test_retain_grad_hidden_states_attentions`` of transformers."""
     model = tiny_model("gpt2")
-    ga.patch(model, ga.graphs.sliding_window(..., 4))
+    ga.patch(model, ga.graphs.sliding_window(..., 4, causal=True))
     outputs = model(**inputs_of(model), output_attentions=True)
     weights = outputs.attentions[0]
     weights.retain_grad()

@@ -17,7 +17,7 @@ from graphattn.errors import GraphError
 
 N, P, NEW = 3, 9, 8  # examples, tokens of the longest prompt, new tokens
 SINKS = ga.graphs.global_tokens(..., (0,)) & ga.graphs.causal(...)
-GRAPH = ga.graphs.sliding_window(..., 4) | SINKS
+GRAPH = ga.graphs.sliding_window(..., 4, causal=True) | SINKS
 WRITE = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
 
 
@@ -95,7 +95,7 @@ def test_random_edges_are_those_of_the_whole_sequence(alone):
     model, kept, _ = alone
     graph = ga.graphs.random_sources(..., 3, seed=5) & ga.graphs.causal(
         ...
-    ) | ga.graphs.sliding_window(..., 2)
+    ) | ga.graphs.sliding_window(..., 2, causal=True)
     with ga.patched(model, graph):
         cached = model.generate(kept[0], **WRITE)
         assert torch.equal(cached, model.generate(kept[0], use_cache=False, **WRITE))

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 import graphattn as ga
 
 N = 11
-WINDOW = ga.graphs.sliding_window(N, 4)
+WINDOW = ga.graphs.sliding_window(N, 4, causal=True)
 
 
 def tied(family):

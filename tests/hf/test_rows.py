@@ -43,12 +43,12 @@ PACKED = torch.cat([torch.arange(length) for length in DOCUMENTS])
 GAP = torch.cat((torch.arange(5), torch.arange(40, 48)))
 ROWS = {
     "documents": (PACKED, documents(lengths=DOCUMENTS, causal=True)),
-    "edges across documents": (PACKED, sliding_window(N, 5)),
+    "edges across documents": (PACKED, sliding_window(N, 5, causal=True)),
     "prefix tree": (TREE, ancestors(PARENTS)),
-    "gap": (GAP, sliding_window(N, 5)),
+    "gap": (GAP, sliding_window(N, 5, causal=True)),
 }
-PATTERN = sliding_window(..., 3)
-OF_PATTERN = ga.disjoint_union([sliding_window(length, 3) for length in DOCUMENTS])
+PATTERN = sliding_window(..., 3, causal=True)
+OF_PATTERN = ga.disjoint_union([sliding_window(length, 3, causal=True) for length in DOCUMENTS])
 MROPE = {"rope_type": "default", "rope_theta": 500.0, "mrope_section": [2, 1, 1]}
 CACHES = [{}, {"use_cache": True}, {"use_cache": False}]
 CHECKPOINTING = [None, True, False]  # off, reentrant, not reentrant
@@ -197,13 +197,16 @@ def test_a_mask_of_the_caller_and_documents(llama):
     with_checkpointing(llama, None)
 
 
-@pytest.mark.parametrize("graph", [PATTERN, sliding_window(16, 3), lambda n: sliding_window(n, 3)])
+@pytest.mark.parametrize(
+    "graph",
+    [PATTERN, sliding_window(16, 3, causal=True), lambda n: sliding_window(n, 3, causal=True)],
+)
 @pytest.mark.parametrize("given", [{}, {"position_ids": torch.arange(N)[None]}])
 def test_a_mask_of_the_caller_over_a_static_cache(llama, graph, given):
     """The mask covers the positions that are not written yet, which are no tokens."""
     kept = torch.rand(2, 1, N, N, generator=torch.Generator().manual_seed(3)) < 0.8
     kept = (kept | torch.eye(N).bool()).tril()
-    wanted = logits(llama, tokens(), attention_mask=kept & sliding_window(N, 3).mask())
+    wanted = logits(llama, tokens(), attention_mask=kept & sliding_window(N, 3, causal=True).mask())
     cache = StaticCache(config=llama.config, max_cache_len=16)
     found = []
     with ga.patched(llama, graph):
@@ -226,7 +229,7 @@ def test_batches_of_other_documents_are_kept_apart_until_the_backward(llama):
     other = torch.cat([torch.arange(length) for length in (3, 3, 7)])
     parts = [
         (PACKED, OF_PATTERN),
-        (other, ga.disjoint_union([sliding_window(n, 3) for n in (3, 3, 7)])),
+        (other, ga.disjoint_union([sliding_window(n, 3, causal=True) for n in (3, 3, 7)])),
     ]
 
     def gradients(calls):
@@ -253,9 +256,9 @@ def test_a_function_of_the_batch_reads_across_a_restart(llama):
         llama,
         tokens(),
         position_ids=PACKED[None],
-        attention_mask=sliding_window(N, 5).mask()[None, None],
+        attention_mask=sliding_window(N, 5, causal=True).mask()[None, None],
     )
-    with ga.patched(llama, lambda input_ids: [sliding_window(N, 5)] * len(input_ids)):
+    with ga.patched(llama, lambda input_ids: [sliding_window(N, 5, causal=True)] * len(input_ids)):
         for given in CACHES:
             assert torch.allclose(
                 logits(llama, tokens(), position_ids=PACKED[None], **given), wanted, atol=1e-12
@@ -441,7 +444,9 @@ def test_positions_of_three_axes(rows):
     if rows == 4:
         text = torch.cat((torch.arange(8), torch.arange(5))).expand(1, 2, -1)
         positions = torch.cat((text, positions))
-    graph = ga.disjoint_union([sliding_window(8, 3), sliding_window(5, 3)])
+    graph = ga.disjoint_union(
+        [sliding_window(8, 3, causal=True), sliding_window(5, 3, causal=True)]
+    )
 
     @torch.no_grad()
     def states(**given):
@@ -459,7 +464,7 @@ def test_positions_of_three_axes(rows):
 
 def test_a_patch_keeps_the_tickets_of_its_last_masks_alone(llama):
     mask = torch.ones(2, 7).long().index_fill(1, torch.tensor([0]), 0)
-    with ga.patched(llama, sliding_window(..., 3)) as patch:
+    with ga.patched(llama, sliding_window(..., 3, causal=True)) as patch:
         for _ in range(30):
             logits(llama, tokens()[:, :7], attention_mask=mask)
         gc.collect()

@@ -62,15 +62,17 @@ def test_functions_of_the_batch_count_text_alone(writer, side, beams):
     options = WRITE | {"num_beams": beams}
     if side is not None:
         options["attention_mask"] = padding({"input_ids": tokens()}, side)
-    with ga.patched(writer, sliding_window(..., 4)):
+    with ga.patched(writer, sliding_window(..., 4, causal=True)):
         expected = writer.generate(input_ids=tokens(), **options)
 
     def windows(input_ids):
-        return [sliding_window(len(x), 4) for x in input_ids]
+        return [sliding_window(len(x), 4, causal=True) for x in input_ids]
 
     def rows(input_ids, new):
         n = input_ids.shape[1]
-        return sliding_window(n, 4).subgraph(targets=range(n - new, n), sources=range(n))
+        return sliding_window(n, 4, causal=True).subgraph(
+            targets=range(n - new, n), sources=range(n)
+        )
 
     for graph in (windows, rows):
         with ga.patched(writer, graph):
@@ -118,19 +120,19 @@ def window_behind(size, window):
 def test_a_window_counts_text_alone_and_hides_no_virtual_token(writer):
     expected = by_hand(writer, window_behind(N, 4))
     for graph in (
-        sliding_window(..., 4),
-        sliding_window(N, 4),
-        ga.PerHead([sliding_window(N, 4)] * 2),
+        sliding_window(..., 4, causal=True),
+        sliding_window(N, 4, causal=True),
+        ga.PerHead([sliding_window(N, 4, causal=True)] * 2),
     ):
         with ga.patched(writer, graph):
             assert close(logits(writer)[:, -N:], expected)
-    with ga.patched(writer, lambda input_ids: [sliding_window(N, 4)] * len(input_ids)):
+    with ga.patched(writer, lambda input_ids: [sliding_window(N, 4, causal=True)] * len(input_ids)):
         assert close(logits(writer)[:, -N:], expected)
     assert not close(by_hand(writer, window_behind(N, 5)), expected)
 
 
 def test_generate_with_a_window_writes_what_it_writes_without_a_cache(writer):
-    with ga.patched(writer, sliding_window(..., 4)):
+    with ga.patched(writer, sliding_window(..., 4, causal=True)):
         given = {"input_ids": tokens(), "attention_mask": padding({"input_ids": tokens()}, "left")}
         written = writer.generate(**given, **WRITE)
         alone = writer.generate(
@@ -154,18 +156,18 @@ def test_documents_behind_a_prefix_read_it_each():
 
 
 def test_an_adapter_that_is_switched_off_has_no_virtual_tokens(writer):
-    with ga.patched(writer, sliding_window(..., 4)):
+    with ga.patched(writer, sliding_window(..., 4, causal=True)):
         with writer.disable_adapter():
             off = logits(writer)
         assert not close(logits(writer)[:, -N:], off)
     base = writer.base_model
-    with ga.patched(base, sliding_window(..., 4)):
+    with ga.patched(base, sliding_window(..., 4, causal=True)):
         assert close(logits(base), off)
 
 
 def test_gradients_of_virtual_tokens_arrive_under_checkpointing():
     writer = tuned("llama", "prompt", AutoModelForCausalLM, "CAUSAL_LM")
-    ga.patch(writer, sliding_window(..., 4))
+    ga.patch(writer, sliding_window(..., 4, causal=True))
 
     def gradient():
         writer.zero_grad()

@@ -18,10 +18,10 @@ from graphattn.models.generation.strategies import Sample, truncated
 B, P, NEW, V = 3, 4, 7, 11
 N = P + NEW
 CAUSAL = graphs.causal(...)
-WINDOW = graphs.sliding_window(..., 3)
+WINDOW = graphs.sliding_window(..., 3, causal=True)
 # a window and a sink
-STEM = (graphs.sliding_window(N, 3) | graphs.global_tokens(N, (0,))) & graphs.causal(N)
-HEADS = ga.PerHead((graphs.causal(N), graphs.sliding_window(N, 2)))
+STEM = (graphs.sliding_window(N, 3, causal=True) | graphs.global_tokens(N, (0,))) & graphs.causal(N)
+HEADS = ga.PerHead((graphs.causal(N), graphs.sliding_window(N, 2, causal=True)))
 GRAPHS = {
     "causal": CAUSAL,
     "window": WINDOW,
@@ -95,14 +95,16 @@ def test_a_layer_holds_what_is_still_read(name):
 
 @torch.no_grad()
 def test_tokens_of_a_window_read_along_one_graph():
-    wide, seen = graphs.sliding_window(..., 3), set()
+    wide, seen = graphs.sliding_window(..., 3, causal=True), set()
     write = Continuation(model(max_len=None, rotary=ga.nn.Rotary(6)), wide, P, 50)
     write(prompt())
     for _ in range(P, 50):
         seen.update(map(id, write.rows(1)))
         write(prompt(1))
     assert len(seen) == 1
-    longer = Continuation(model(), graphs.sliding_window(..., 30), P, N)  # than the text
+    longer = Continuation(
+        model(), graphs.sliding_window(..., 30, causal=True), P, N
+    )  # than the text
     longer(prompt())
     assert [str(graph.num_sources) for graph in longer.rows(1)] == [str(P + 1)] * 2
 
@@ -151,7 +153,9 @@ def test_greedy_chooses_the_likeliest_after_each_recomputation():
     found = generate(made, tokens, graph, max_new_tokens=NEW)
     for _ in range(NEW):
         length = tokens.shape[1]
-        logits = made(tokens, [graphs.sliding_window(length, 3), STEM.subgraph(range(length))])
+        logits = made(
+            tokens, [graphs.sliding_window(length, 3, causal=True), STEM.subgraph(range(length))]
+        )
         tokens = torch.cat((tokens, logits[:, -1:].argmax(-1)), 1)
     assert torch.equal(found, tokens)
     assert not torch.equal(found, generate(made, prompt(), max_new_tokens=NEW))
@@ -174,7 +178,7 @@ def test_prompts_of_several_lengths_are_a_list():
 
 
 EXAMPLES = {
-    "graphs": ga.PerExample([graphs.sliding_window(N, 3), graphs.causal(N), STEM]),
+    "graphs": ga.PerExample([graphs.sliding_window(N, 3, causal=True), graphs.causal(N), STEM]),
     "patterns": ga.PerExample([WINDOW, CAUSAL, WINDOW]),
     "per layer": [ga.PerExample([WINDOW, CAUSAL, WINDOW]), CAUSAL],
     "per head": ga.PerExample([HEADS, HEADS, CAUSAL]),

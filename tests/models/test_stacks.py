@@ -171,10 +171,10 @@ def test_parts_put_in_a_torch_layer_are_copied_as_they_are():
 
 def test_connectivity_is_one_argument():
     encoder, x = Encoder(2, 8, 2), torch.randn(6, 8)
-    local, full = graphs.sliding_window(6, 3), graphs.full(6)
+    local, full = graphs.sliding_window(6, 3, causal=True), graphs.full(6)
     assert not torch.equal(encoder(x, local), encoder(x, full))
     both = encoder(x, [local, full])
-    torch.testing.assert_close(both, encoder(x, [graphs.sliding_window(..., 3), full]))
+    torch.testing.assert_close(both, encoder(x, [graphs.sliding_window(..., 3, causal=True), full]))
     assert not torch.allclose(both, encoder(x, [full, local]))
     heads = ga.PerHead((local, full))
     torch.testing.assert_close(encoder(x, heads), encoder(x, [heads, heads]))
@@ -187,7 +187,9 @@ def test_connectivity_is_one_argument():
     [{}, {"rotary": True}, {"num_kv_heads": 1, "norm": "rms", "activation": "gated_silu"}],
 )
 @pytest.mark.parametrize(
-    "graph", [graphs.causal(7), graphs.sliding_window(7, 3), graphs.prefix(7, 2)], ids=repr
+    "graph",
+    [graphs.causal(7), graphs.sliding_window(7, 3, causal=True), graphs.prefix(7, 2)],
+    ids=repr,
 )
 def test_a_cache_gives_what_the_whole_gives(options, graph):
     options = {**options, **({"rotary": Rotary(4)} if "rotary" in options else {})}
@@ -482,7 +484,7 @@ def test_inputs_are_refused_by_name_before_anything_reads_them(make):
 
 def test_a_learned_bias_for_each_edge_of_each_layer():
     torch.manual_seed(0)
-    layers = [graphs.sliding_window(5, 2), CAUSAL, CAUSAL]
+    layers = [graphs.sliding_window(5, 2, causal=True), CAUSAL, CAUSAL]
     stack, x = Encoder(3, 8, 2).double(), torch.randn(2, 5, 8, dtype=torch.float64)
     bias = nn.ParameterList(
         torch.randn(graph.num_edges, 2, dtype=torch.float64) for graph in layers

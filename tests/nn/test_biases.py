@@ -23,7 +23,7 @@ GRID = {
         (5, 7),
         (3, 2),
     ),
-    "neighbourhood": (ga.graphs.grid_neighbourhood((5, 7), (3, 5)), (5, 7), (3, 5)),
+    "neighbourhood": (ga.graphs.grid_neighbourhood((5, 7), (3, 5), causal=False), (5, 7), (3, 5)),
     "video": (ga.graphs.window_partition((2, 4, 6), (2, 2, 3)), (2, 4, 6), (2, 2, 3)),
     "line": (ga.graphs.window_partition((12,), (4,)), (12,), (4,)),
 }
@@ -149,7 +149,9 @@ def test_shortest_paths_of_networkx(name):
             torch.randperm(along.num_nodes, generator=torch.Generator().manual_seed(0))
         )
     elif name == "long":  # more nodes than are searched together
-        along = ga.graphs.sliding_window(307, 40) - ga.graphs.sliding_window(307, 7)
+        along = ga.graphs.sliding_window(307, 40, causal=True) - ga.graphs.sliding_window(
+            307, 7, causal=True
+        )
     else:
         along = GRAPHS[name]()
     n = along.num_nodes
@@ -276,7 +278,7 @@ def test_biases_compile_whole_though_they_share_a_graph():
         lambda graph, along: biases["paths"](graph, along), backend="aot_eager", fullgraph=True
     )
     # alike but for their edges
-    for along in (ga.graphs.causal(35), ga.graphs.sliding_window(35, 9)):
+    for along in (ga.graphs.causal(35), ga.graphs.sliding_window(35, 9, causal=True)):
         assert torch.equal(paths(graph, along), biases["paths"](graph, along))
 
 

@@ -68,8 +68,9 @@ def test_nor_does_a_block_or_stack_whose_later_part_fails():
 
 PATTERNS = {
     "causal": graphs.causal(...),
-    "window": graphs.sliding_window(..., 2),
-    "union": graphs.sliding_window(..., 2) | (graphs.global_tokens(..., (0,)) & graphs.causal(...)),
+    "window": graphs.sliding_window(..., 2, causal=True),
+    "union": graphs.sliding_window(..., 2, causal=True)
+    | (graphs.global_tokens(..., (0,)) & graphs.causal(...)),
     "two sizes": graphs.causal(..., ...),
     "tokens before": graphs.causal(...).with_global_tokens(1) & graphs.causal(...),
 }
@@ -91,7 +92,9 @@ def test_a_pattern_fits_every_step(name, steps):
 
 def test_a_pattern_counts_dropped_tokens():
     layer = GraphAttention(8, 2, rotary=ga.nn.Rotary(4)).double()
-    graph = graphs.sliding_window(..., 2) | (graphs.global_tokens(..., (3,)) & graphs.causal(...))
+    graph = graphs.sliding_window(..., 2, causal=True) | (
+        graphs.global_tokens(..., (3,)) & graphs.causal(...)
+    )
     whole = layer(X, graph)
     cache = KeyValueCache()
     layer(X[:, :4], graph, cache=cache)
@@ -350,7 +353,7 @@ def test_the_graph_of_the_whole_sequence_is_refused_with_the_rows_to_pass():
     layer, cache, whole = (
         GraphAttention(8, 2).double(),
         KeyValueCache(),
-        graphs.sliding_window(7, 3),
+        graphs.sliding_window(7, 3, causal=True),
     )
     wanted, rows = layer(LONG[:, :7], whole), []
     for steps in (range(2), range(2, 3), range(3, 7)):
@@ -367,7 +370,7 @@ def test_the_graph_of_the_whole_sequence_is_refused_with_the_rows_to_pass():
 @torch.no_grad()
 def test_what_a_window_no_longer_reads_may_be_dropped():
     window, layer = (
-        graphs.sliding_window(40, 3),
+        graphs.sliding_window(40, 3, causal=True),
         GraphAttention(8, 2, rotary=ga.nn.Rotary(4)).double(),
     )
     cache, whole = KeyValueCache(), layer(LONG, window)

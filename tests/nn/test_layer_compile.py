@@ -74,7 +74,7 @@ def test_a_pattern_beside_a_cache_that_grows():
 
 
 def test_a_pattern_in_sizes_that_change():
-    layer, pattern = ga.nn.GraphAttention(8, 2), ga.graphs.sliding_window(..., 3)
+    layer, pattern = ga.nn.GraphAttention(8, 2), ga.graphs.sliding_window(..., 3, causal=True)
     compiled = torch.compile(lambda x: layer(x, pattern), backend="eager", fullgraph=True)
     for size in (5, 7, 11):
         x = torch.randn(size, 8)

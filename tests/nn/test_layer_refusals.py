@@ -218,7 +218,7 @@ def test_the_advice_for_a_sparse_adjacency_holds(layout):
 
 
 def test_positions_of_other_axes_than_edge_dim_are_named():
-    graph = ga.graphs.sliding_window(5, 2)
+    graph = ga.graphs.sliding_window(5, 2, causal=True)
     for axes in (2, 4):
         with pytest.raises(ShapeError, match=rf"positions have {axes} axes.*has edge_dim=3"):
             G(12, 3, edge_dim=3)(X, graph, positions=torch.zeros(5, axes))

@@ -192,7 +192,7 @@ def test_contexts_have_sources_of_their_own() -> None:
 
 
 def test_a_cache_continues_every_example() -> None:
-    graphs = [causal(7), sliding_window(7, 3), _random(7, 7, 0.5) & causal(7)]
+    graphs = [causal(7), sliding_window(7, 3, causal=True), _random(7, 7, 0.5) & causal(7)]
     layer = GraphAttention(16, 4, bias=False, rotary=Rotary(4)).double()
     expected = layer(X, graphs)
     cache = KeyValueCache()
@@ -216,7 +216,7 @@ def test_models_take_graphs_of_examples_for_each_layer() -> None:
     torch.manual_seed(0)
     encoder = ga.models.Encoder(2, 16, 4).double().eval()
     graphs = ga.PerExample([causal(7), full(7), causal(...)])
-    window = sliding_window(7, 3)
+    window = sliding_window(7, 3, causal=True)
     together = encoder(X[0], [graphs, window])
     for b, graph in enumerate((causal(7), full(7), causal(7))):
         alone = encoder(X[0, b], [graph, window])

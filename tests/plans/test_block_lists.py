@@ -9,12 +9,12 @@ from graphattn import from_edge_index, from_mask, graphs
 from graphattn.plans import block_lists as plans
 
 MAKERS = {
-    "window": lambda: graphs.sliding_window(150, 41),
+    "window": lambda: graphs.sliding_window(150, 41, causal=True),
     "tokens that read and are read by all": lambda: (
         graphs.sliding_window(331, 33, causal=False) | graphs.global_tokens(331, [5, 200])
     ),
     "listed": lambda: (
-        graphs.sliding_window(300, 9) | graphs.global_tokens(300, [64])
+        graphs.sliding_window(300, 9, causal=True) | graphs.global_tokens(300, [64])
     ).materialise(),
     "cross": lambda: from_mask(torch.ones(67, 130, dtype=torch.bool)),
     "isolated": lambda: from_edge_index([[0, 2, 90], [1, 1, 40]], num_sources=97, num_targets=41),
@@ -61,7 +61,7 @@ def test_each_edge_is_told_once_and_nothing_else_is(small, name):
 
 
 def test_partial_blocks_that_look_alike_share_a_bitmap():
-    plan = plans.block_lists(graphs.sliding_window(4096, 257))
+    plan = plans.block_lists(graphs.sliding_window(4096, 257, causal=True))
     # two borders of each row of 32, one of the first two rows
     assert int((plan.kinds == 1).sum()) == 62
     assert plan.bits.shape == (8, 128, 4)  # none, all, both borders of the window, and room
@@ -73,7 +73,7 @@ def test_blocks_are_those_of_create_block_mask():
 
     from graphattn.backends.tiles.flex import block_mask, block_tables
 
-    graph = graphs.sliding_window(700, 200) & graphs.random_sources(700, 500)
+    graph = graphs.sliding_window(700, 200, causal=True) & graphs.random_sources(700, 500)
     ours, mask = block_mask(*block_tables(graph, torch.device("cpu"))), graph.mask()
     theirs = create_block_mask(lambda b, h, q, kv: mask[q, kv], None, None, 700, 700, device="cpu")
     assert torch.equal(ours.to_dense(), theirs.to_dense())

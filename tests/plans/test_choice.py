@@ -41,7 +41,7 @@ def shuffled(graph):
 
 
 def equal_documents(count, length):
-    return graphs.documents(torch.arange(count).repeat_interleave(length))
+    return graphs.documents(torch.arange(count).repeat_interleave(length), causal=False)
 
 
 def far(count):
@@ -62,14 +62,16 @@ MAKERS = {
     "causal": lambda: graphs.causal(700),
     "a small causal one": lambda: graphs.causal(40),
     "window": lambda: WINDOW,
-    "causal window": lambda: graphs.sliding_window(1500, 33),
+    "causal window": lambda: graphs.sliding_window(1500, 33, causal=True),
     "window and global tokens": lambda: WINDOW | graphs.global_tokens(1500, range(16)),
-    "dilated window": lambda: graphs.sliding_window(1500, 33, dilation=5),
+    "dilated window": lambda: graphs.sliding_window(1500, 33, causal=True, dilation=5),
     "shifted cells": lambda: graphs.window_partition((56, 56), cell=(7, 7), shift=(3, 3)),
-    "neighbourhood": lambda: graphs.grid_neighbourhood((40, 30), 7),
-    "neighbourhood in 3 axes": lambda: graphs.grid_neighbourhood((9, 11, 13), 3),
-    "documents": lambda: graphs.documents(DOCUMENTS),
-    "causal documents": lambda: graphs.documents(DOCUMENTS) & graphs.causal(DOCUMENTS.numel()),
+    "neighbourhood": lambda: graphs.grid_neighbourhood((40, 30), 7, causal=False),
+    "neighbourhood in 3 axes": lambda: graphs.grid_neighbourhood((9, 11, 13), 3, causal=False),
+    "documents": lambda: graphs.documents(DOCUMENTS, causal=False),
+    "causal documents": lambda: (
+        graphs.documents(DOCUMENTS, causal=False) & graphs.causal(DOCUMENTS.numel())
+    ),
     "prefix": lambda: graphs.prefix(700, 50),
     "nearest of points": lambda: graphs.knn(points(1500), 16),
     "few at random": lambda: far(3),
@@ -81,12 +83,12 @@ MAKERS = {
     "window and many far edges": lambda: WINDOW | far(60),
     "shuffled wide window": lambda: shuffled(graphs.sliding_window(1500, 97, causal=False)),
     "shuffled narrow window": lambda: shuffled(graphs.sliding_window(1500, 33, causal=False)),
-    "not a window": lambda: ~graphs.sliding_window(400, 65),
+    "not a window": lambda: ~graphs.sliding_window(400, 65, causal=True),
     "half full": lambda: ga.from_edge_index(
         torch.tensor([[0, 1, 2, 3, 0, 2, 1, 3], [0, 0, 1, 1, 2, 2, 3, 3]]), num_nodes=4
     ),
     "neighbourhood without loops": lambda: graphs.grid_neighbourhood(
-        (40, 30), 7
+        (40, 30), 7, causal=False
     ).without_self_loops(),
     "balls": lambda: graphs.grid_ball((40, 30), 3),
     "star": lambda: star(900),
@@ -147,8 +149,8 @@ def test_the_plan_of_a_graph_is_the_one_that_was_measured(name, option, monkeypa
 
 
 SMALL = [
-    *(graphs.sliding_window(n, 3) for n in range(120, 400, 20)),
-    *(graphs.grid_neighbourhood((n, n), 5) for n in range(8, 80, 8)),
+    *(graphs.sliding_window(n, 3, causal=True) for n in range(120, 400, 20)),
+    *(graphs.grid_neighbourhood((n, n), 5, causal=False) for n in range(8, 80, 8)),
 ]
 
 

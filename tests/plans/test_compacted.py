@@ -66,7 +66,7 @@ def test_along_a_hilbert_curve_a_source_is_read_for_three_to_six_edges():
 
 def test_the_size_of_tiles_is_the_one_that_costs_least():
     """Counted by one sort for all sizes: more rows share more, and have more pairs."""
-    for graph in (ga.graphs.sliding_window(500, 129), GRAPHS["listed_bipartite"]()):
+    for graph in (ga.graphs.sliding_window(500, 129, causal=True), GRAPHS["listed_bipartite"]()):
         costs = {}
         for rows in SIZES:
             tiles = compacted.compacted(by_target(graph), graph.num_sources, rows)
@@ -79,7 +79,7 @@ def test_the_size_of_tiles_is_the_one_that_costs_least():
         assert tiles.rows == chosen.rows
         assert chosen.widest == int(torch.bincount(torch.repeat_interleave(tiles.ptr.diff())[
             tiles.bits != 0]).max())  # fmt: skip
-    assert reuse(ga.graphs.sliding_window(500, 129)).rows == 64
+    assert reuse(ga.graphs.sliding_window(500, 129, causal=True)).rows == 64
 
 
 def test_tiles_are_made_once():

@@ -47,7 +47,7 @@ def test_a_rule_is_planned_without_a_list_of_its_pairs(monkeypatch):
     def refuse(self):
         raise AssertionError("listed")
 
-    graph = ga.graphs.sliding_window(9_001, 257)
+    graph = ga.graphs.sliding_window(9_001, 257, causal=True)
     monkeypatch.setattr(Edges, "pairs", refuse)
     assert grouped.rows_by_target(graph).node.dtype == torch.int32
     assert grouped.rows_by_source(graph).edge.numel() == graph.num_edges

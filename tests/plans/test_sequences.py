@@ -21,16 +21,16 @@ def mask_of(plan: Sequences):
 
 
 LENGTHS = torch.tensor([3, 1, 7, 7, 2])
-DOCUMENTS = graphs.documents(torch.repeat_interleave(LENGTHS))
+DOCUMENTS = graphs.documents(torch.repeat_interleave(LENGTHS), causal=False)
 MADE_OF = {
     "full": (graphs.full(7), (1, 7, -1, -1)),
     "causal": (graphs.causal(7), (1, 7, -1, 0)),
-    "window": (graphs.sliding_window(31, 5), (1, 31, 4, 0)),
+    "window": (graphs.sliding_window(31, 5, causal=True), (1, 31, 4, 0)),
     "both ways": (graphs.sliding_window(31, 5, causal=False), (1, 31, 2, 2)),
     "documents": (DOCUMENTS, (5, 7, -1, -1)),
     "causal documents": (DOCUMENTS & graphs.causal(20), (5, 7, -1, 0)),
-    "windows of documents": (DOCUMENTS & graphs.sliding_window(20, 3), (5, 7, 2, 0)),
-    "cells": (graphs.block_local(12, 4), (3, 4, -1, -1)),
+    "windows of documents": (DOCUMENTS & graphs.sliding_window(20, 3, causal=True), (5, 7, 2, 0)),
+    "cells": (graphs.block_local(12, 4, causal=False), (3, 4, -1, -1)),
     "self": (graphs.self_loops(5), (5, 1, -1, -1)),
 }
 
@@ -66,12 +66,12 @@ def test_of_the_table_those_that_are_found_are_the_same_graphs(name):
 @pytest.mark.parametrize(
     "graph",
     [
-        graphs.sliding_window(31, 5) | graphs.global_tokens(31, [0]),
+        graphs.sliding_window(31, 5, causal=True) | graphs.global_tokens(31, [0]),
         graphs.causal(9) - graphs.self_loops(9),
         from_rule(lambda t, s: t != 3, 7),
-        graphs.sliding_window(31, 5, dilation=2),
+        graphs.sliding_window(31, 5, causal=True, dilation=2),
         from_mask(torch.ones(3, 5, dtype=torch.bool)),
-        graphs.sliding_window(9, 3) - from_rule(lambda t, s: (t == 4) & (s == 2), 9),
+        graphs.sliding_window(9, 3, causal=True) - from_rule(lambda t, s: (t == 4) & (s == 2), 9),
         graphs.full(0),
     ],
     ids=[

@@ -18,16 +18,16 @@ BIG = {
         ga.graphs.sliding_window(2048, 129, causal=False) | ga.graphs.global_tokens(2048, range(16))
     ),
     "swin": lambda: ga.graphs.window_partition((56, 56), cell=(7, 7), shift=(3, 3)),
-    "neighbourhood": lambda: ga.graphs.grid_neighbourhood((40, 30), 7),
-    "documents": lambda: ga.graphs.documents(DOCUMENTS),
+    "neighbourhood": lambda: ga.graphs.grid_neighbourhood((40, 30), 7, causal=False),
+    "documents": lambda: ga.graphs.documents(DOCUMENTS, causal=False),
     "causal_documents": lambda: (
-        ga.graphs.documents(DOCUMENTS) & ga.graphs.causal(DOCUMENTS.numel())
+        ga.graphs.documents(DOCUMENTS, causal=False) & ga.graphs.causal(DOCUMENTS.numel())
     ),
     "prefix": lambda: ga.graphs.prefix(700, 50),
     "swin_without_loops": lambda: ga.graphs.window_partition(
         (28, 28), cell=(7, 7)
     ).without_self_loops(),
-    "not_a_window": lambda: ~ga.graphs.sliding_window(300, 65),
+    "not_a_window": lambda: ~ga.graphs.sliding_window(300, 65, causal=True),
     "predicate": lambda: ga.from_rule(lambda t, s: (t - s) % 7 < 3, 200),
     "dense_core": lambda: ga.from_mask(
         torch.rand(400, 300, generator=torch.Generator().manual_seed(1)) < 0.2
@@ -134,7 +134,7 @@ def test_a_shuffled_window_is_found_again():
 
 
 def test_cells_of_a_grid_are_compact():
-    graph = ga.graphs.grid_neighbourhood((64, 64), 7)
+    graph = ga.graphs.grid_neighbourhood((64, 64), 7, causal=False)
     cells = grid_cells(graph.edges, 64)
     assert torch.equal(torch.bincount(cells), torch.full((64,), 64))
     assert torch.equal(cells.view(64, 64)[:8, :8], torch.zeros(8, 8, dtype=torch.int64))
@@ -142,7 +142,7 @@ def test_cells_of_a_grid_are_compact():
     assert survey(graph).columns < 3 * graph.num_nodes * 3
     assert grid_cells(ga.graphs.causal(5).edges, 64) is None
     # of one axis: its order is its places
-    assert grid_cells(ga.graphs.grid_neighbourhood((64,), 7).edges, 16) is None
+    assert grid_cells(ga.graphs.grid_neighbourhood((64,), 7, causal=False).edges, 16) is None
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_cells_are_boxes_numbered_row_by_row(grid, most):
     """Each of at most so many nodes; a side is what is left of them, shared by the axes that
     follow.
     """
-    cells = grid_cells(ga.graphs.grid_neighbourhood(grid, 3).edges, most).view(grid)
+    cells = grid_cells(ga.graphs.grid_neighbourhood(grid, 3, causal=False).edges, most).view(grid)
     sides, left = [], most
     for axis in reversed(range(len(grid))):
         sides.insert(0, max(1, min(grid[axis], int(left ** (1 / (axis + 1)) + 1e-9))))
@@ -183,7 +183,7 @@ def test_a_graph_with_no_structure_is_refused_only_for_its_memory():
     "name", ["ball", "without loops", "and a node for all", "either", "none of it"]
 )
 def test_the_grid_is_found_in_what_a_rule_is_made_of(name):
-    near = ga.graphs.grid_neighbourhood((9, 5), 3)
+    near = ga.graphs.grid_neighbourhood((9, 5), 3, causal=False)
     graph = {
         "ball": ga.graphs.grid_ball((9, 5), 2),
         "without loops": near.without_self_loops(),

@@ -71,7 +71,7 @@ def test_a_graph_and_its_plans_arrive_as_they_were(name):
 
 
 def test_what_a_step_derived_is_asked_for_by_functions_that_a_pickle_can_name():
-    graph = ga.graphs.sliding_window(67, 5) | ga.graphs.causal(67)
+    graph = ga.graphs.sliding_window(67, 5, causal=True) | ga.graphs.causal(67)
     x = torch.randn(67, 12, requires_grad=True)
     for backend in ("edges", "tiles", "dense"):
         ga.nn.GraphAttention(12, 3, backend=backend)(x, graph).sum().backward()
@@ -101,7 +101,7 @@ def test_memory_of_their_own_outlives_that_of_the_others():
 
 
 def test_for_a_device_intervals_and_plans_of_the_host_stay_there():
-    graph = ga.graphs.sliding_window(67, 5)
+    graph = ga.graphs.sliding_window(67, 5, causal=True)
     meta = torch.device("meta")
     sent = packed(graph, [(survey, CPU), (by_target, meta)], meta)
     there = unpack(sent.data, sent.blocks(meta))[0]

@@ -90,7 +90,7 @@ def test_a_graph_without_room_to_swap_has_in_degrees_instead_and_the_study_says_
     star = ga.graphs.global_tokens(N, (0,)) | ga.graphs.self_loops(N)
     about = compared({"window": WINDOW, "star": star}, controls=("rewired",))
     assert list(about.kinds) == ["window", "star", "rewired window", "in-degrees of star"]
-    arms = {"window": ga.graphs.sliding_window(N, 3)}
+    arms = {"window": ga.graphs.sliding_window(N, 3, causal=True)}
     about = compared(arms, tiny_data(causal=True), controls=("rewired", "reach-matched"))
     assert about.kinds == {
         "window": ("arm", "window"),
@@ -123,7 +123,7 @@ def test_a_control_matched_in_reach_depends_on_as_many_nodes():
 
 
 def test_controls_of_a_causal_study_read_no_later_node():
-    window = ga.graphs.sliding_window(N, 3)
+    window = ga.graphs.sliding_window(N, 3, causal=True)
     about = compared({"window": window}, tiny_data(causal=True), controls=("in-degrees", "full"))
     assert "permuted window" not in about.kinds
     drawn = about.drawn("in-degrees", "window", 0, 0).first
@@ -262,7 +262,9 @@ def test_a_law_gives_the_ceiling():
         targets[:, :back] = -100
         needs = ga.from_rule(lambda t, s, back=back: t - s == back, N)
         data = tiny_data(targets=targets, needs=needs, causal=True)
-        about = compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="node")
+        about = compared(
+            {"window": ga.graphs.sliding_window(N, 3, causal=True)}, data, readout="node"
+        )
         told = predicted(about, "window")
         assert told["reached"] == share
         assert told["ceiling"] == pytest.approx(share + (1 - share) * data.chance)
@@ -272,14 +274,16 @@ def test_a_law_gives_the_ceiling():
         targets=tokens.roll(4, 1).index_fill(1, torch.arange(4), -100), needs=two, causal=True
     )
     told = predicted(
-        compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="node"), "window"
+        compared({"window": ga.graphs.sliding_window(N, 3, causal=True)}, data, readout="node"),
+        "window",
     )
     assert told["reached"] == pytest.approx(2 / 3)  # of three answers, not of four edges
     unasked = data.targets.index_fill(1, torch.tensor([6]), -100)
     # without the answer that is not reached
     short = replace(data, targets=unasked, sizes=torch.full((SAMPLES,), 6))
     told = predicted(
-        compared({"window": ga.graphs.sliding_window(..., 3)}, short, readout="node"), "window"
+        compared({"window": ga.graphs.sliding_window(..., 3, causal=True)}, short, readout="node"),
+        "window",
     )
     assert told["reached"] == 1
     by_place = [targets[:, t][targets[:, t] >= 0].bincount().max() for t in range(5, N)]
@@ -294,7 +298,12 @@ def test_a_law_of_one_token_gives_the_ceiling():
         needs = ga.from_rule(lambda t, s, asked=asked: (s == asked) & (t == 6), N)
         data = tiny_data(needs=needs, causal=True)
         told = predicted(
-            compared({"window": ga.graphs.sliding_window(N, 3)}, data, readout="token", token=6),
+            compared(
+                {"window": ga.graphs.sliding_window(N, 3, causal=True)},
+                data,
+                readout="token",
+                token=6,
+            ),
             "window",
         )
         assert told["reached"] == share

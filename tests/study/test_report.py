@@ -118,7 +118,7 @@ def test_every_draw_of_a_rewiring_has_a_ceiling_and_is_held_to_it(tmp_path):
     targets = tokens.roll(4, 1).index_fill(1, torch.arange(4), -100)
     data, arms = (
         tiny_data(targets=targets, needs=needs, causal=True),
-        {"window": ga.graphs.sliding_window(N, 3)},
+        {"window": ga.graphs.sliding_window(N, 3, causal=True)},
     )
     given = {"readout": "node", "controls": ("in-degrees",), "budgets": [study.Budget(None, 2)]}
     about, found = tiny_comparison(arms, data, **given), tiny_run(tmp_path, arms, data, **given)

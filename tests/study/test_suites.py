@@ -78,7 +78,7 @@ def test_collapse_has_the_slope_of_the_second_eigenvalue_where_it_applies():
     assert theory.slope(theory.distances(chain, seed=7, layers=60)) == pytest.approx(
         float(predicted), abs=0.05
     )
-    blocks = theory.distances(ga.graphs.block_local(32, 4), seed=7, layers=40)
+    blocks = theory.distances(ga.graphs.block_local(32, 4, causal=False), seed=7, layers=40)
     assert blocks[-1] == pytest.approx(blocks[9])
 
 
@@ -173,7 +173,7 @@ def test_beyond_its_reach_the_jacobian_is_zero():
     network.embedding.register_forward_hook(
         lambda *a: taken.setdefault("x", a[2].requires_grad_().retain_grad() or a[2])
     )
-    places, window = torch.arange(32), ga.graphs.sliding_window(32, 4)
+    places, window = torch.arange(32), ga.graphs.sliding_window(32, 4, causal=True)
     network(comparison.data.inputs[:1], (window,), places)[0, 31].sum().backward()
     grown = taken["x"].grad[0].abs().sum(-1)
     assert float(grown[31 - 7]) == 0.0

@@ -37,7 +37,7 @@ def test_checkpointed_blocks_have_the_same_bits_and_keep_less(backend):
         TransformerBlock(C, H, dropout=0.2, drop_path=0.3, norm_first=n, backend=backend)
         for n in (True, False)
     ]
-    graph = graphs.sliding_window(13, 5) | graphs.global_tokens(13, (0,))
+    graph = graphs.sliding_window(13, 5, causal=True) | graphs.global_tokens(13, (0,))
     x = torch.randn(3, 13, C, requires_grad=True)
     parameters = [x, *(p for block in blocks for p in block.parameters())]
     results, kept = [], []

@@ -80,7 +80,7 @@ def test_the_twin_in_pieces_is_the_twin(monkeypatch, name, row_by_row):
 
 
 def test_a_graph_beyond_the_limit_is_not_taken_apart():
-    window = ga.graphs.sliding_window(1009, 9)
+    window = ga.graphs.sliding_window(1009, 9, causal=True)
     assert all_pieces(window, 10_000) is None
     assert all_pieces(window, 1 << 18) is not None
     assert all_pieces(window, 1 << 18, floats_per_pair=8) is None
@@ -105,7 +105,7 @@ def test_dense_torch_in_a_narrow_dtype_is_one_product_where_that_fits(monkeypatc
 
 
 def test_the_longest_sum_is_of_a_target_or_of_a_source_in_all_pieces_together():
-    graph = ga.graphs.sliding_window(300, 3) | ga.graphs.global_tokens(300, [7])
+    graph = ga.graphs.sliding_window(300, 3, causal=True) | ga.graphs.global_tokens(300, [7])
     several = all_pieces(graph)
     assert several is not None
     assert len(several) > 1

@@ -60,7 +60,7 @@ def test_the_demo_writes_a_page_that_stands_alone(tmp_path):
     assert page.stat().st_size < 150_000  # of all seven less than 1 MB
     assert all(link.startswith(("data:", "#")) for link in links)
     assert not re.search(r"@import|url\(", html)
-    assert html.count("EXACT: all") == 2  # a summary and a report
+    assert html.count("EXACT: outputs") == 2  # a summary and a report
     assert "<details open" not in html
     assert html.index("<img") < html.index("<table")
     assert "grid_neighbourhood" in html
@@ -94,7 +94,7 @@ def test_every_snippet_on_the_page_runs_as_it_is_shown(tmp_path):
     assert len(re.findall(r"^[a-z ]+ ran$", done.stdout, re.MULTILINE)) == 6
     (tmp_path / "examples").symlink_to(DEMO.parent)
     program = (tmp_path / "program.py").read_text(encoding="utf-8")
-    assert "\nEXACT: all" in fresh_python.run(program, cwd=tmp_path, expect=0).stdout
+    assert "\nEXACT: outputs" in fresh_python.run(program, cwd=tmp_path, expect=0).stdout
     assert {path.name for path in tmp_path.glob("*.png")} == {"graph.png", "weights.png"}
 
 

@@ -245,7 +245,7 @@ def test_a_grid_keeps_its_cells_behind_global_tokens(number):
     import graphattn as ga
 
     cells = ga.graphs.window_partition((7, 11), 2, pad=True)
-    grid = ga.graphs.grid_neighbourhood((7, 11), 3) | cells
+    grid = ga.graphs.grid_neighbourhood((7, 11), 3, causal=False) | cells
     graph = grid.with_global_tokens(number).without_self_loops()
     figure = plot(graph, highlight=number + 9)
     paths = artist(figure, f"sources of {number + 9}").get_paths()

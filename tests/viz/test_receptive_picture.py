@@ -111,9 +111,9 @@ def test_a_schedule_and_its_residual():
 
 @pytest.mark.slow
 def test_many_layers_and_many_nodes_are_thinned_and_it_says_so():
-    deep = plot([ga.graphs.grid_neighbourhood((13, 13), 3)] * 8, target=80)
+    deep = plot([ga.graphs.grid_neighbourhood((13, 13), 3, causal=False)] * 8, target=80)
     assert "2 layers between are not shown" in deep.get_supxlabel()
-    long = plot([ga.graphs.sliding_window(1_000_000, 1025)] * 3, target=700_000)
+    long = plot([ga.graphs.sliding_window(1_000_000, 1025, causal=True)] * 3, target=700_000)
     assert "depends on 3,073 of 1,000,000" in long.get_suptitle()
     assert "nodes 696,928 to 700,000" in long.get_supxlabel().replace("\n", " ")
     left, right = long.axes[0].get_xlim()

@@ -266,7 +266,7 @@ def test_refusals(options, error, words):
 def test_a_head_is_drawn_on_its_own_edges_alone():
     """Of weights along graphs of heads: the union has edges that a head has not, with weight 0."""
     graphs = (
-        ga.graphs.sliding_window(7, 3),
+        ga.graphs.sliding_window(7, 3, causal=True),
         ga.graphs.global_tokens(7, (0,)) | ga.graphs.self_loops(7),
     )
     x = torch.randn(7, 4, 5, generator=torch.Generator().manual_seed(0))

@@ -19,6 +19,8 @@ const number = { sliding_window: "window", global_tokens: "tokens", sinks: "sink
 const call = {
   full: (n) => `full(${n})`,
   causal: (n) => `causal(${n})`,
+  sliding_window: (n, w) => `sliding_window(${n}, ${w}, causal=True)`,
+  block_local: (n, b) => `block_local(${n}, ${b}, causal=False)`,
   global_tokens: (n, k) => `global_tokens(${n}, range(${k}))`,
   rows: (n, c) => partition(n, c, `(1, ${c})`),
   columns: (n, c) => partition(n, c, `(${Math.ceil(n / c)}, 1)`),

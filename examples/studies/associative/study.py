@@ -52,10 +52,10 @@ def data() -> Data:
 
 def arms() -> dict[str, Any]:
     """Causal graphs of 24 tokens."""
-    window = sliding_window(LENGTH, 4)
+    window = sliding_window(LENGTH, 4, causal=True)
     return {
         "window 4": window,
-        "window 12": sliding_window(LENGTH, 12),
+        "window 12": sliding_window(LENGTH, 12, causal=True),
         "window 4 and sinks": window | (global_tokens(LENGTH, (0, 1)) & every_earlier(LENGTH)),
         "window 4 and summaries": window | fixed(LENGTH, 8, 2),
     }

@@ -51,11 +51,11 @@ def data() -> Data:
 def arms() -> dict[str, Any]:
     """Graphs on the grid of pixels."""
     return {
-        "3x3": grid_neighbourhood((8, 8), 3),
-        "5x5": grid_neighbourhood((8, 8), 5),
+        "3x3": grid_neighbourhood((8, 8), 3, causal=False),
+        "5x5": grid_neighbourhood((8, 8), 5, causal=False),
         "axial": window_partition((8, 8), (1, 8)) | window_partition((8, 8), (8, 1)),
         "cells": window_partition((8, 8), (4, 4)),
-        "dilated": grid_neighbourhood((8, 8), 3, dilation=2),
+        "dilated": grid_neighbourhood((8, 8), 3, dilation=2, causal=False),
     }
 
 

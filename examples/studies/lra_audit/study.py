@@ -58,7 +58,7 @@ def local(tokens: int, block: int = 50) -> AttentionGraph:
     ``block - tokens % block``.
     """
     padded = tokens + block - tokens % block
-    return documents(torch.arange(padded) % (padded // block))
+    return documents(torch.arange(padded) % (padded // block), causal=False)
 
 
 def longformer(tokens: int, window: int = 512) -> AttentionGraph:

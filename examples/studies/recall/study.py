@@ -69,7 +69,9 @@ def comparisons(quick: bool, names: list[str] | None) -> Iterator[Comparison]:
     for L, w, d in cells(quick):
         groups.setdefault((L, d), []).append(w)
     for (L, d), widths in sorted(groups.items()):
-        arms: dict[str, Any] = {f"window {w}": sliding_window(LENGTH, w) for w in widths}
+        arms: dict[str, Any] = {
+            f"window {w}": sliding_window(LENGTH, w, causal=True) for w in widths
+        }
         if names is not None and not set(names) & set(arms):
             continue
         yield Comparison(

@@ -69,10 +69,10 @@ def data() -> Data:
 def arms() -> dict[str, Any]:
     """Causal graphs of 64 characters."""
     return {
-        "window 7": sliding_window(LENGTH, 7),
+        "window 7": sliding_window(LENGTH, 7, causal=True),
         "LogSparse": logsparse(LENGTH),
         "strided 4": strided(LENGTH, 4),
-        "window 16": sliding_window(LENGTH, 16),
+        "window 16": sliding_window(LENGTH, 16, causal=True),
     }
 
 

@@ -37,7 +37,7 @@ def collapsing() -> dict[str, AttentionGraph]:
     return {
         "causal": g.causal(N),
         "star and self": g.global_tokens(N, (0,)) | g.self_loops(N),
-        "causal window of 4": g.sliding_window(N, 4),
+        "causal window of 4": g.sliding_window(N, 4, causal=True),
         "random 8-regular": g.random_regular(N, 8),
         "ring, 15 around": g.circulant(N, tuple(range(-7, 8))),
         "random 4-regular": g.random_regular(N, 4),
@@ -90,13 +90,13 @@ def collapse() -> list[Finding]:
                 COLLAPSE,
             )
         )
-    blocks = [distances(g.block_local(N, 4), seed, 48) for seed in range(SEEDS)]
+    blocks = [distances(g.block_local(N, 4, causal=False), seed, 48) for seed in range(SEEDS)]
     kept = min(float(distance[-1] / distance[7]) for distance in blocks)
     found.append(
         Finding(
             "eight blocks: one token that all depend on",
             False,
-            connectivity(g.block_local(N, 4)).quasi_strong,
+            connectivity(g.block_local(N, 4, causal=False)).quasi_strong,
             0,
             COLLAPSE,
         )
@@ -138,7 +138,7 @@ def position_bias() -> list[Finding]:
     weights = uniform(g.causal(N))
     harmonic = sum(1 / k for k in range(1, N + 1))
     power = torch.linalg.matrix_power(weights, 100)
-    window = torch.linalg.matrix_power(uniform(g.sliding_window(N, 4)), 20)
+    window = torch.linalg.matrix_power(uniform(g.sliding_window(N, 4, causal=True)), 20)
     less = bool(window[-1, 0] < torch.linalg.matrix_power(weights, 20)[-1, 0])
     two = weights @ weights
     return [
@@ -211,12 +211,12 @@ def path_lengths() -> list[Finding]:
     """
     source = "Vaswani et al. 2017, table 1"
     n, k, r = 257, 5, 33
-    dilated = [g.sliding_window(n, k, dilation=k**i) for i in range(4)]
+    dilated = [g.sliding_window(n, k, causal=True, dilation=k**i) for i in range(4)]
     reach = [int(size[-1]) for size in receptive_field(dilated).sizes]
     needed = next(i for i, size in enumerate(reach, 1) if size == n)
     return [
         Finding("self-attention: 1", 1, hops(g.full(n)).layers, 0, source),
-        Finding("recurrent: n - 1", n - 1, hops(g.sliding_window(n, 2)).layers, 0, source),
+        Finding("recurrent: n - 1", n - 1, hops(g.sliding_window(n, 2, causal=True)).layers, 0, source),
         Finding(f"convolution of {k}: (n - 1) / ((k - 1) / 2)", -(-(n - 1) // (k // 2)),
                 hops(g.sliding_window(n, k, causal=False)).layers, 0, source),
         Finding(f"dilated convolutions of {k}: log_k n, rounded up", 4, needed, 0, source),
@@ -289,7 +289,7 @@ def draw() -> Any:
 
     figure = empty_figure(None, 6.9, 3.0)
     ax = axes(figure, (1, 1, 1), "attention without residuals: distance of 32 tokens to their mean")
-    graphs = {**collapsing(), "eight blocks": g.block_local(N, 4)}
+    graphs = {**collapsing(), "eight blocks": g.block_local(N, 4, causal=False)}
     del graphs["star and self"]  # lies on causal
     for number, (name, graph) in enumerate(graphs.items()):
         found = torch.stack([distances(graph, seed, 70) for seed in range(SEEDS)]).clamp(min=1e-16)

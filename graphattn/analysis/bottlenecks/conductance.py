@@ -68,9 +68,9 @@ def conductance(graph: AttentionGraph) -> Conductance:
         Chung 1997, "Spectral Graph Theory", chapter 2.
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> print(conductance(sliding_window(8, 2)))  # a path is cut in its middle: 1 of 7 ends of edges
+        >>> print(conductance(sliding_window(8, 2, causal=True)))  # a path is cut in its middle: 1 of 7 ends of edges
         conductance 0.1429 (4 nodes on one side)
-        >>> print(conductance(sliding_window(64, 2)))
+        >>> print(conductance(sliding_window(64, 2, causal=True)))
         conductance from 0.0006215 (half the second eigenvalue) to 0.01587 (a cut, 32 nodes on one side)
     """
     matrix = undirected(graph, "conductance")

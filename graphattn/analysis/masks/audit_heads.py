@@ -80,7 +80,7 @@ def audit_heads(
             them.
     Example:
         >>> from graphattn.graphs import causal, sliding_window
-        >>> heads = PerHead((causal(8), sliding_window(8, 3)))
+        >>> heads = PerHead((causal(8), sliding_window(8, 3, causal=True)))
         >>> print(audit_heads(PerHead(heads.graphs[::-1]), heads).diagnosis[0])
         heads 0 and 1 swapped
     """

@@ -81,7 +81,7 @@ def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
         >>> from graphattn.graphs import sliding_window
         >>> print(hops(sliding_window(100_000, window=257, causal=False)))
         after 782 layers every node depends on every node
-        >>> print(hops(sliding_window(100_000, window=257)))
+        >>> print(hops(sliding_window(100_000, window=257, causal=True)))
         after 391 layers every node depends on every earlier one
     """
     need_square(graph, "hops")

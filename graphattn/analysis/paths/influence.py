@@ -44,7 +44,7 @@ def influence_distribution(
         definition 3.1, theorem 1.
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> influence_distribution([sliding_window(5, window=2)] * 3, targets=[4])  # binomial
+        >>> influence_distribution([sliding_window(5, window=2, causal=True)] * 3, targets=[4])  # binomial
         tensor([[0.0000, 0.1250, 0.3750, 0.3750, 0.1250]], dtype=torch.float64)
     """
     check_flags(residual=residual)

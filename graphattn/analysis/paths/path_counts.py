@@ -38,7 +38,7 @@ def path_counts(
             largest in-degree; if it costs more than ``budget``.
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> path_counts([sliding_window(5, window=2)] * 3, targets=[4])  # binomial coefficients
+        >>> path_counts([sliding_window(5, window=2, causal=True)] * 3, targets=[4])  # binomial coefficients
         tensor([[0, 1, 3, 3, 1]])
     """
     check_flags(residual=residual)

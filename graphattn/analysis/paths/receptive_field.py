@@ -86,7 +86,7 @@ def receptive_field(
             ``budget``.
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> wavenet = [sliding_window(100_000, window=2, dilation=d) for d in (1, 2, 4, 8)]
+        >>> wavenet = [sliding_window(100_000, window=2, causal=True, dilation=d) for d in (1, 2, 4, 8)]
         >>> print(receptive_field(wavenet, targets=[99_999]))
         sources in the receptive field, of 100,000, at 1 target:
           after layer 0: 2

@@ -166,9 +166,11 @@ class TilesBackend(Backend):
     def trials(self) -> list[tuple[str, list[AttentionGraph]]]:
         from ...graphs import causal, documents, sliding_window
 
-        uneven = documents(torch.repeat_interleave(torch.tensor([300, 1, 900, 41, 806])))
+        uneven = documents(
+            torch.repeat_interleave(torch.tensor([300, 1, 900, 41, 806])), causal=False
+        )
         graphs = [
-            sliding_window(4096, 257),
+            sliding_window(4096, 257, causal=True),
             sliding_window(2048, 65, causal=False),
             uneven,
             uneven & causal(2048),

@@ -108,7 +108,7 @@ def trials() -> list[AttentionGraph]:
     from ...graphs import curve_order, grid_neighbourhood, icosphere, icosphere_mesh
 
     cells = torch.cartesian_prod(*[torch.arange(16.0)] * 3)
-    near = grid_neighbourhood((16, 16, 16), (3, 3, 3))
+    near = grid_neighbourhood((16, 16, 16), (3, 3, 3), causal=False)
     mesh = icosphere(4)
     return [
         graph.relabel(curve_order(pos, "hilbert").argsort())

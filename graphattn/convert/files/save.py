@@ -34,7 +34,7 @@ def save_edges(path: PathLike, graph: AttentionGraph) -> None:
         >>> from graphattn import graphs
         >>> from graphattn.convert.files import load_edges
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "window.csv"
-        >>> save_edges(path, graphs.sliding_window(3, 2))
+        >>> save_edges(path, graphs.sliding_window(3, 2, causal=True))
         >>> path.read_text().split()
         ['source,target', '0,0', '0,1', '1,1', '1,2', '2,2']
         >>> load_edges(path, header=True).source.tolist()

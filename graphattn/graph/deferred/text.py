@@ -13,7 +13,7 @@ _JOINS: dict[type, str] = {ast.BitOr: "|", ast.BitAnd: "&", ast.Sub: "-", ast.Ma
 _LITERALS = bool | int | float | str | type(...) | None
 _LONGEST = 120  # characters of an expression that an error repeats
 _TOO_DEEP = "it is nested too deeply"
-_EXAMPLE = "'sliding_window(64, 9) | global_tokens(64, (0,))'"
+_EXAMPLE = "'sliding_window(64, 9, causal=False) | global_tokens(64, (0,))'"
 
 
 class Reader:

@@ -21,9 +21,11 @@ from ..kinds.per_head import PerHead
 from ..kinds.relations import Relations
 from ..listed import INTEGERS, Listed, check_pairs, checked
 from ..runs import Runs
+from . import version_2
 from .tensors import fault, has_keys, is_index, is_list, is_text, tensor_from_plain
 from .write import FORMAT, LONGEST_NAME, LONGEST_TEXT, VERSION
 
+_OLDEST = 2  # version that is read
 _MOST_GRAPHS = 1 << 16
 # kinds of graphs: required keys, and allowed keys
 _KINDS: tuple[tuple[set[str], set[str]], ...] = (
@@ -48,7 +50,7 @@ def from_plain(data: Any, tensors: Sequence[Tensor] = (), *, where: str = "data"
         raise fault(
             where, f'a saved graph, {{"format": "{FORMAT}", "version": ..., "graphs": [...]}}', data
         )
-    _check_version(data.get("version"), where)
+    version = _checked_version(data.get("version"), where)
     if data.keys() != {"format", "version", "graphs", "value"}:
         raise fault(where, "format, version, graphs and value alone", f"{sorted(map(str, data))}")
     graphs = data["graphs"]
@@ -57,21 +59,21 @@ def from_plain(data: Any, tensors: Sequence[Tensor] = (), *, where: str = "data"
         raise fault(where, expected, graphs)
     if not 1 <= len(graphs) <= _MOST_GRAPHS:
         raise fault(where, expected, f"{len(graphs)} graphs")
-    reader = _Reader(tensors, where)
+    reader = _Reader(tensors, where, version)
     for plain in graphs:
         reader.read(plain)
     reader.where = f"{where}, value"
     return reader.form(data["value"])
 
 
-def _check_version(version: Any, where: str) -> None:
+def _checked_version(version: Any, where: str) -> int:
     advice = "save the graph again"
     if type(version) is int:
-        if version == VERSION:
-            return
+        if _OLDEST <= version <= VERSION:
+            return version
         if version > VERSION:
             advice = "upgrade graphattn"
-    raise fault(where, f"version {VERSION}", version, advice)
+    raise fault(where, f"version {_OLDEST} to {VERSION}", version, advice)
 
 
 def parsed(text: str | bytes, where: str) -> Any:
@@ -94,8 +96,9 @@ def parsed(text: str | bytes, where: str) -> Any:
 class _Reader:
     """Reader of one saved value, with the graphs that it has read."""
 
-    def __init__(self, tensors: Sequence[Tensor], base: str) -> None:
+    def __init__(self, tensors: Sequence[Tensor], base: str, version: int) -> None:
         self.tensors = tensors
+        self.version = version
         self.base = base
         self.where = base
         self.graphs: list[AttentionGraph | Pattern] = []
@@ -211,7 +214,9 @@ class _Reader:
         if not isinstance(values, list):
             raise self.fault("a list of the expression's values", values)
         names = {f"_{place}": self._held(one) for place, one in enumerate(values)}
-        expression = self._checked("expression", lambda: _Builders(text, names).read())
+        expression = self._checked(
+            "expression", lambda: _Builders(text, names, self.version).read()
+        )
         if not isinstance(expression, Expression):
             raise self.fault("an expression of at least one call", text)
         return expression
@@ -316,6 +321,10 @@ class _Builders(Reader):
 
     num_calls = 0
 
+    def __init__(self, text: str, names: dict[str, Any], version: int) -> None:
+        super().__init__(text, names)
+        self.version = version
+
     def call(
         self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
     ) -> Expression:
@@ -337,4 +346,6 @@ class _Builders(Reader):
             raise OptionError(
                 f"{self.source(node)}: no builder is called {name}. Try: upgrade graphattn."
             ) from None
+        if self.version == 2:
+            function, options = version_2.of_today(function, options)
         return Expression(function, args, options)

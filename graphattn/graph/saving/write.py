@@ -19,7 +19,7 @@ from ..kinds.relations import Relations
 from .tensors import tensor_to_plain
 
 FORMAT = "graphattn"
-VERSION = 2
+VERSION = 3
 LONGEST_TEXT = 1 << 16  # characters of an expression
 LONGEST_NAME = 1 << 12  # characters of a name
 _EXPECTED = (

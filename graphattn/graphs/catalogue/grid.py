@@ -41,14 +41,14 @@ NAMED: tuple[Named, ...] = (
     _named(
         "neighborhood attention (NATTEN)",
         "the nearest nodes on every axis; the window stops at the border",
-        "grid_neighbourhood((8, 8), 3)",
+        "grid_neighbourhood((8, 8), 3, causal=False)",
         "Hassani 2023",
         also="neighbourhood attention, local window of an image",
     ),
     _named(
         "dilated neighborhood (DiNA)",
         "the same, every d-th node",
-        "grid_neighbourhood((8, 8), 3, dilation=2)",
+        "grid_neighbourhood((8, 8), 3, dilation=2, causal=False)",
         "Hassani 2022",
     ),
     _named(
@@ -60,19 +60,19 @@ NAMED: tuple[Named, ...] = (
     _named(
         "strided neighborhood (GNA)",
         "neighbours share the window of their leader",
-        "grid_neighbourhood((8, 8), 4, stride=2)",
+        "grid_neighbourhood((8, 8), 4, stride=2, causal=False)",
         "Hassani 2025",
     ),
     _named(
         "sliding tile (STA)",
         "tiles read the nearest tiles on every axis",
-        "grid_neighbourhood((8, 8), 6, stride=2)",
+        "grid_neighbourhood((8, 8), 6, stride=2, causal=False)",
         "Zhang 2025",
     ),
     _named(
         "SASA",
         "a window around every node, cut at the border",
-        "grid_neighbourhood((8, 8), 3, clamp=False)",
+        "grid_neighbourhood((8, 8), 3, causal=False, clamp=False)",
         "Ramachandran 2019",
         also="local window attention, stand-alone self-attention, convolution-like",
     ),
@@ -99,7 +99,7 @@ NAMED: tuple[Named, ...] = (
     _named(
         "MaxViT, grid",
         "nodes the same number of steps apart, over the whole image",
-        "grid_neighbourhood((8, 8), 4, dilation=2)",
+        "grid_neighbourhood((8, 8), 4, dilation=2, causal=False)",
         "Tu 2022",
     ),
     _named(
@@ -182,7 +182,7 @@ NAMED: tuple[Named, ...] = (
     _named(
         "Hiera mask units",
         "tokens of a unit, which stand n units apart",
-        "documents(torch.arange(48) % 4)",
+        "documents(torch.arange(48) % 4, causal=False)",
         "Ryali 2023",
     ),
     _named(
@@ -207,7 +207,7 @@ NAMED: tuple[Named, ...] = (
     _named(
         "registers",
         "several tokens in front that read all and are read by all",
-        "grid_neighbourhood((7, 7), 3).with_global_tokens(4)",
+        "grid_neighbourhood((7, 7), 3, causal=False).with_global_tokens(4)",
         "Darcet 2023",
         also="register tokens, global tokens",
     ),

@@ -148,7 +148,7 @@ NAMED: tuple[Named, ...] = (
     _named(
         "superpoints",
         "the points of the same cluster",
-        "documents(voxel_ids(square, 0.3))",
+        "documents(voxel_ids(square, 0.3), causal=False)",
         "Landrieu 2018",
     ),
     _named(

@@ -88,7 +88,7 @@ _WINDOWS = (
     _named(
         "Mistral",
         "a window that ends with the token",
-        "sliding_window(48, 9)",
+        "sliding_window(48, 9, causal=True)",
         "Jiang 2023",
         also="sliding window attention, local attention",
     ),
@@ -128,7 +128,7 @@ _WINDOWS = (
     _named(
         "StreamingLLM",
         "the first tokens, and a window",
-        "sliding_window(48, 9) | sinks(48, 4)",
+        "sliding_window(48, 9, causal=True) | sinks(48, 4)",
         "Xiao 2023",
         also="attention sinks",
     ),
@@ -168,7 +168,7 @@ _BLOCKS = (
     _named(
         "Sparse Transformer strided, far head",
         "every l-th token alone",
-        "sliding_window(48, 48 // 7 + 1, dilation=7)",
+        "sliding_window(48, 48 // 7 + 1, causal=True, dilation=7)",
         "Child 2019",
     ),
     _named(
@@ -188,7 +188,7 @@ _BLOCKS = (
     _named(
         "block-local",
         "blocks that read themselves",
-        "block_local(48, 8)",
+        "block_local(48, 8, causal=False)",
         also="chunked attention, blockwise attention, windows that do not overlap",
     ),
     _named(
@@ -200,7 +200,7 @@ _BLOCKS = (
     _named(
         "Reformer local",
         "the own block and the one before, in a circle",
-        "block_local(48, 8, look_back=1, wrap=True)",
+        "block_local(48, 8, look_back=1, causal=False, wrap=True)",
         "Kitaev 2020",
     ),
     _named(
@@ -234,13 +234,13 @@ _LABELS = (
     _named(
         "batched graphs",
         "several sets side by side, full in each",
-        "documents(lengths=(9, 14, 7, 18))",
+        "documents(lengths=(9, 14, 7, 18), causal=False)",
         also="block-diagonal mask, batch of sets",
     ),
     _named(
         "shared prefix",
         "several continuations of one prompt, blind to each other",
-        "causal(48) & (documents(lengths=(12, 14, 10, 12)) | global_tokens(48, tuple(range(12))))",
+        "causal(48) & (documents(lengths=(12, 14, 10, 12), causal=False) | global_tokens(48, tuple(range(12))))",
     ),
     _named(
         "speculative tree",
@@ -278,7 +278,7 @@ _LABELS = (
     _named(
         "per-head graphs",
         "heads with graphs of their own, as copies of the nodes; in a layer they are a PerHead",
-        "disjoint_union([sliding_window(24, 5), sliding_window(24, 4, dilation=5)])",
+        "disjoint_union([sliding_window(24, 5, causal=True), sliding_window(24, 4, causal=True, dilation=5)])",
         "Child 2019",
     ),
 )
@@ -286,15 +286,15 @@ _DATA = (
     _named(
         "Reformer LSH",
         "sorted by hash: the own bucket in the own chunk and the one before",
-        "lsh_buckets(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), 8)",
+        "lsh_buckets(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), 8, causal=True)",
         "Kitaev 2020",
         also="locality-sensitive hashing, hashed attention",
     ),
     _named(
         "Reformer LSH, Hugging Face",
         "sorted by hash: all of the own chunk and the one before, in a circle",
-        "lsh_buckets(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), 8, same_bucket=False, "
-        "wrap=True)",
+        "lsh_buckets(torch.tensor([pow(2, i, 53) % 5 for i in range(48)]), 8, causal=True, "
+        "same_bucket=False, wrap=True)",
         "Kitaev 2020",
     ),
     _named(

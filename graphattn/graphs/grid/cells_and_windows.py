@@ -104,7 +104,7 @@ def grid_neighbourhood(
     *,
     dilation: tuple[int, ...] | int = 1,
     stride: tuple[int, ...] | int = 1,
-    causal: tuple[bool, ...] | bool = False,
+    causal: tuple[bool, ...] | bool,
     clamp: bool = True,
 ) -> AttentionGraph:
     r"""A node reads the ``kernel`` nodes around it on every axis: NATTEN's rule, or zero-padded.
@@ -145,16 +145,16 @@ def grid_neighbourhood(
         ``stride=tile, kernel=n * tile`` with odd ``n``; MaxViT's grid attention (Tu et al. 2022) is
         ``kernel=g, dilation=size // g``.
     Example:
-        >>> print(grid_neighbourhood((6,), (3,)))
-        AttentionGraph(grid_neighbourhood((6,), (3,)): 6 nodes, 18 edges, density 0.5, rule)
+        >>> print(grid_neighbourhood((6,), (3,), causal=False))
+        AttentionGraph(grid_neighbourhood((6,), (3,), causal=False): 6 nodes, 18 edges, density 0.5, rule)
         █ █ █ · · ·
         █ █ █ · · ·
         · █ █ █ · ·
         · · █ █ █ ·
         · · · █ █ █
         · · · █ █ █
-        >>> print(grid_neighbourhood((6,), (3,), clamp=False))
-        AttentionGraph(grid_neighbourhood((6,), (3,), clamp=False): 6 nodes, 16 edges, density 0.444, rule)
+        >>> print(grid_neighbourhood((6,), (3,), causal=False, clamp=False))
+        AttentionGraph(grid_neighbourhood((6,), (3,), causal=False, clamp=False): 6 nodes, 16 edges, density 0.444, rule)
         █ █ · · · ·
         █ █ █ · · ·
         · █ █ █ · ·
@@ -176,6 +176,9 @@ def grid_neighbourhood(
             f"causal must be True or False, or {len(size)} of them, one per axis of size, got "
             f"{causal!r}"
         )
+    shown: tuple[bool, ...] | bool = backwards
+    if len(set(backwards)) == 1:
+        shown = backwards[0]
     axis_arguments = zip(size, kernels, steps, strides, backwards, strict=True)
     edges = product([_window(*arguments, clamp) for arguments in axis_arguments])
     name = call(
@@ -184,7 +187,7 @@ def grid_neighbourhood(
         kernels,
         dilation=steps,
         stride=strides,
-        causal=backwards,
+        causal=shown,
         clamp=clamp,
     )
     return AttentionGraph(edges, name)

@@ -125,7 +125,7 @@ def butterfly(
 
 @sizable
 @builder
-def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> AttentionGraph:
+def hierarchical(num_nodes: int, block: int, *, causal: bool) -> AttentionGraph:
     r"""A token reads near blocks token by token, and farther ones as means, ever coarser.
 
     The sources are the nodes of a binary tree, level after level: first the N tokens, then
@@ -151,8 +151,8 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool = False) -> Attenti
         differs:* there queries are means, too, so that the tokens of a mean share the weights of
         its level.
     Example:
-        >>> print(hierarchical(8, 2))
-        AttentionGraph(hierarchical(8, 2): 12 sources -> 8 targets, 52 edges, density 0.542, rule)
+        >>> print(hierarchical(8, 2, causal=False))
+        AttentionGraph(hierarchical(8, 2, causal=False): 12 sources -> 8 targets, 52 edges, density 0.542, rule)
         █ █ █ █ · · · · · · █ █
         █ █ █ █ · · · · · · █ █
         █ █ █ █ █ █ · · · · · █

@@ -145,7 +145,7 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
 @sizable
 @builder
 def sliding_window(
-    num_nodes: int, window: int, *, causal: bool = True, dilation: int = 1
+    num_nodes: int, window: int, *, causal: bool, dilation: int = 1
 ) -> AttentionGraph:
     r"""Every token reads ``window`` tokens around it, itself included.
 
@@ -157,7 +157,8 @@ def sliding_window(
         num_nodes: N.
         window: w, the tokens that a target far from the ends reads, *counting itself*. Odd if
             ``causal=False``.
-        causal: Read earlier tokens only; ``False`` reads ``(window - 1) / 2`` tokens on each side.
+        causal: True to read earlier tokens only, as a decoder must; False to read
+            ``(window - 1) / 2`` tokens on each side, as an encoder does. To be given.
         dilation: d, the steps between two sources of a token.
     Returns:
         A rule. A window wider than the sequence is :func:`causal` or :func:`full`.
@@ -172,8 +173,8 @@ def sliding_window(
         Mistral's window of ``w`` is ``window=w``. A window ``(left, right)`` as in FlashAttention
         or jax reads ``left + 1 + right`` tokens.
     Example:
-        >>> print(sliding_window(6, 3))
-        AttentionGraph(sliding_window(6, 3): 6 nodes, 15 edges, density 0.417, rule)
+        >>> print(sliding_window(6, 3, causal=True))
+        AttentionGraph(sliding_window(6, 3, causal=True): 6 nodes, 15 edges, density 0.417, rule)
         █ · · · · ·
         █ █ · · · ·
         █ █ █ · · ·
@@ -211,7 +212,7 @@ def sliding_window(
 
 @builder
 def documents(
-    ids: Tensor | None = None, *, lengths: tuple[int, ...] | None = None, causal: bool = False
+    ids: Tensor | None = None, *, lengths: tuple[int, ...] | None = None, causal: bool
 ) -> Any:
     r"""Documents packed in one sequence, by ids or by lengths: a token reads its own document.
 
@@ -223,7 +224,7 @@ def documents(
             of the examples of a batch.
         lengths: Instead of ``ids``, the number of tokens of each document in turn: lengths 3,4,2
             are nine tokens.
-        causal: Read earlier tokens of the document only.
+        causal: True to read earlier tokens of the document only, as a decoder must. To be given.
     Returns:
         A rule on the device of ``ids``, which only their equality affects; of (B, N) a
         :class:`~graphattn.PerExample` of a rule for each example.

@@ -37,7 +37,7 @@ def block_local(
     *,
     look_back: int = 0,
     look_ahead: int = 0,
-    causal: bool = False,
+    causal: bool,
     wrap: bool = False,
 ) -> AttentionGraph:
     r"""Every token reads its own block of tokens, and a few whole blocks before and after.

@@ -46,7 +46,7 @@ def top_k(
     With ``...`` for the scores, ``top_k(..., 8, within=causal(...))``, it is a pattern for layers,
     ``attention`` and ``ga.patch``: each example and head chooses, in every call, by
     :math:`a_{ts} = \langle q_t, k_s \rangle`, or by the mean of the keys of each block. Algebra
-    adds what is always read: ``top_k(...) | sliding_window(..., 16)``.
+    adds what is always read: ``top_k(...) | sliding_window(..., 16, causal=True)``.
 
     Args:
         scores: (T, S) numbers; -inf is never an edge, so a target may have fewer than ``k``. (T, C)
@@ -322,7 +322,7 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
             if not _is_real(x) or bool(x.isnan().any()):
                 raise GraphError(f"{name} must be {_REAL}, without NaN, got {shown(x)}")
         routes = _routes(features, centroids, "(N, D)")
-        return replace(documents(routes), name=call("routed", features, centroids))
+        return replace(documents(routes, causal=False), name=call("routed", features, centroids))
     query = features.query
     key = features.key
     if query is None or key is None:
@@ -366,7 +366,7 @@ def lsh_buckets(
     chunk: int,
     *,
     look_back: int = 1,
-    causal: bool = True,
+    causal: bool,
     same_bucket: bool = True,
     wrap: bool = False,
     self_loops: Literal["alone", "always"] = "alone",
@@ -399,8 +399,8 @@ def lsh_buckets(
         self-score of -1e5 is ``"alone"`` after softmax. Reformer mixes rounds by their log-sum-exp, so that an edge
         counts once for each of its rounds; a union counts it once.
     Example:
-        >>> print(lsh_buckets(torch.tensor([0, 1, 0, 1, 0, 0]), 2))
-        AttentionGraph(lsh_buckets([0, 1, 0, 1, ...], 2): 6 nodes, 9 edges, density 0.25, listed)
+        >>> print(lsh_buckets(torch.tensor([0, 1, 0, 1, 0, 0]), 2, causal=True))
+        AttentionGraph(lsh_buckets([0, 1, 0, 1, ...], 2, causal=True): 6 nodes, 9 edges, density 0.25, listed)
         █ · · · · ·
         · █ · · · ·
         █ · · · · ·

@@ -25,8 +25,8 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
         num_nodes: N.
         stride: l; near the square root of N two layers reach all tokens at the least cost.
     Returns:
-        A rule. The separate heads are ``sliding_window(N, l)`` and
-        ``sliding_window(N, N // l + 1, dilation=l)``.
+        A rule. The separate heads are ``sliding_window(N, l, causal=True)`` and
+        ``sliding_window(N, N // l + 1, causal=True, dilation=l)``.
     Raises:
         GraphError: If ``stride < 1``.
     Source:

@@ -81,7 +81,7 @@ def sinks(num_nodes: int, k: int) -> AttentionGraph:
         k: Number of sinks; N or more is :func:`~graphattn.graphs.causal`.
     Returns:
         A rule, a subset of ``causal(N)``. Joined with a window it is StreamingLLM:
-        ``sliding_window(N, w) | sinks(N, k)``. (:func:`~graphattn.graphs.prefix` is not a set of
+        ``sliding_window(N, w, causal=True) | sinks(N, k)``. (:func:`~graphattn.graphs.prefix` is not a set of
         sinks: it is causal in full, and its first tokens read each other both ways.)
     Raises:
         GraphError: If a number is not whole and >= 0.

@@ -80,7 +80,9 @@ class Call(SimpleNamespace):
     @property
     def own_segment(self) -> AttentionGraph:
         """Each segment reads itself; tokens of none read nothing."""
-        return documents(self.segments - self.segments.min()) & _clique(self.segments >= 0)
+        return documents(self.segments - self.segments.min(), causal=False) & _clique(
+            self.segments >= 0
+        )
 
     @property
     def above(self) -> AttentionGraph:
@@ -98,7 +100,7 @@ class Call(SimpleNamespace):
                 f"levels of {self.n:,} nodes are too many intervals (limit {_LEVELLED:,} nodes)"
             )
         parent = torch.where(self.parent < 0, torch.arange(self.n), self.parent.long())
-        return documents(tree_depth(parent))
+        return documents(tree_depth(parent), causal=False)
 
     def levels(self, number: int) -> AttentionGraph:
         """Ancestors of so many levels."""
@@ -221,13 +223,17 @@ def _every(graph: AttentionGraph) -> AttentionGraph:
 
 def _without(c: Call, lost: int) -> AttentionGraph:
     """Each document reads itself, but for one."""
-    return c.within(documents(c.numbers) & _clique(c.numbers != lost))
+    return c.within(documents(c.numbers, causal=False) & _clique(c.numbers != lost))
 
 
 def _by_boundaries(c: Call) -> AttentionGraph:
     """The lengths of documents taken for the places where they end."""
     ends = torch.unique_consecutive(c.labels, return_counts=True)[1].unique()
-    return c.within(documents(torch.bucketize(torch.arange(c.n), ends, right=True)))
+    return c.within(documents(torch.bucketize(torch.arange(c.n), ends, right=True), causal=False))
+
+
+def _of_documents(labels: Tensor) -> AttentionGraph:
+    return documents(labels, causal=False)
 
 
 def _strictly(labels: Tensor) -> AttentionGraph:
@@ -236,7 +242,7 @@ def _strictly(labels: Tensor) -> AttentionGraph:
 
 def _diffusion(
     c: Call,
-    noisy: Callable[[Tensor], AttentionGraph] = documents,
+    noisy: Callable[[Tensor], AttentionGraph] = _of_documents,
     context: Callable[[Tensor], AttentionGraph | None] = _strictly,
     clean: Callable[[Tensor], AttentionGraph] = ranked,
 ) -> AttentionGraph:
@@ -279,7 +285,7 @@ def _one_numbering(c: Call) -> AttentionGraph | None:
     ids = c.source_ids
     is_one = ids.numel() == c.n and bool((ids >= 0).all()) and bool((ids != ids[:1]).any())
     if is_one:
-        return documents(ids)
+        return documents(ids, causal=False)
     return None
 
 
@@ -357,7 +363,11 @@ _TABLE: dict[str, list[Row]] = {
             lambda c: _strictly(c.blocks).with_self_loops(),
         ),
         (0, "causal between tokens, not between blocks", lambda c: c.past),
-        (1, "the own block alone is read, == in place of >=", lambda c: documents(c.blocks)),
+        (
+            1,
+            "the own block alone is read, == in place of >=",
+            lambda c: documents(c.blocks, causal=False),
+        ),
     ],
     "sinks": [
         (
@@ -500,9 +510,9 @@ _TABLE: dict[str, list[Row]] = {
     "strided": [
         (
             0,
-            "sliding_window({num_nodes}, {stride}) left out",
-            lambda c: sliding_window(c.n, c.n, dilation=c.stride),
+            "sliding_window({num_nodes}, {stride}, causal=True) left out",
+            lambda c: sliding_window(c.n, c.n, causal=True, dilation=c.stride),
         ),
-        (0, "the stride left out", lambda c: sliding_window(c.n, c.stride)),
+        (0, "the stride left out", lambda c: sliding_window(c.n, c.stride, causal=True)),
     ],
 }

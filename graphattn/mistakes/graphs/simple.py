@@ -74,10 +74,7 @@ def _square(n: int, lo: int, hi: int) -> Expression | None:
     if lo == 1 - n and hi == 0:
         return Expression("reverse", (past,))
     if lo == 0 or lo == -hi:
-        options = {}
-        if lo:
-            options = {"causal": False}
-        return Expression("sliding_window", (n, hi - lo + 1), options)
+        return Expression("sliding_window", (n, hi - lo + 1), {"causal": lo == 0})
     if lo <= 0 <= hi:
         return Expression("asymmetric_window", (n, hi, -lo))
     return None

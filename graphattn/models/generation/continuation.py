@@ -53,11 +53,11 @@ class Continuation:
     Example:
         >>> import graphattn as ga
         >>> model = ga.models.gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2).eval()
-        >>> tokens, graph = torch.randint(11, (3, 7)), ga.graphs.sliding_window(..., 3)
+        >>> tokens, graph = torch.randint(11, (3, 7)), ga.graphs.sliding_window(..., 3, causal=True)
         >>> write = Continuation(model, graph, prompt=4, length=7)
         >>> prompt = write(tokens[:, :4])
         >>> print(write.rows(2)[0])  # two new targets; two sources in the cache, and the new ones
-        AttentionGraph(rows of sliding_window(7, 3): 4 sources -> 2 targets, 6 edges, density 0.75, listed)
+        AttentionGraph(rows of sliding_window(7, 3, causal=True): 4 sources -> 2 targets, 6 edges, density 0.75, listed)
         █ █ █ ·
         · █ █ █
         >>> logits = torch.cat((prompt, write(tokens[:, 4:6]), write(tokens[:, 6:])), 1)

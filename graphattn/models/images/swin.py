@@ -59,7 +59,7 @@ class Swin(nn.Module):
         >>> images = torch.randn(5, 3, 12, 18)
         >>> model(images).shape
         torch.Size([5, 10])
-        >>> around = ga.graphs.grid_neighbourhood(..., 3)  # as NAT in place of Swin, in the size of every stage
+        >>> around = ga.graphs.grid_neighbourhood(..., 3, causal=False)  # as NAT in place of Swin, in the size of every stage
         >>> model(images, around).shape
         torch.Size([5, 10])
         >>> [layer.name for layer in model.graphs((12, 18))[1:3]]

@@ -141,7 +141,7 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
         if graph.num_targets != math.prod(grid):
             raise ShapeError(
                 f"a stage with grid {grid} has {math.prod(grid)} nodes, but its graph has "
-                f"{graph.num_targets} targets; a pattern, such as grid_neighbourhood(..., 3), has "
+                f"{graph.num_targets} targets; a pattern, such as grid_neighbourhood(..., 3, causal=False), has "
                 "the size of every stage, and a list names the graphs of each stage"
             )
     return result

@@ -58,7 +58,7 @@ class ViT(nn.Module):
         >>> images = torch.randn(5, 3, 24, 32)
         >>> model(images).shape
         torch.Size([5, 10])
-        >>> local = ga.graphs.grid_neighbourhood(..., 3)  # of the patches; the class token reads all
+        >>> local = ga.graphs.grid_neighbourhood(..., 3, causal=False)  # of the patches; the class token reads all
         >>> model(images, local).shape, model(images, [local, ga.graphs.full(...)]).shape
         (torch.Size([5, 10]), torch.Size([5, 10]))
         >>> videos = ViT((4, 8, 12), (2, 4, 4), num_layers=2, embed_dim=16, num_heads=2)
@@ -132,7 +132,7 @@ class ViT(nn.Module):
             raise ShapeError(
                 f"the graph has {graph.num_targets} targets, the patches, but {self.num_tokens} "
                 f"tokens come before them: pass graph.with_global_tokens({self.num_tokens}), or a "
-                "pattern, grid_neighbourhood(..., 3)"
+                "pattern, grid_neighbourhood(..., 3, causal=False)"
             )
         return graph
 
@@ -158,7 +158,7 @@ class ViT(nn.Module):
         Args:
             pixels: (B, channels, ``*size``), or (channels, ``*size``).
             graph: Over K + N nodes, the class token first; one for all layers or a list. Full by
-                default. A pattern on a grid, ``grid_neighbourhood(..., 3)``, is sized to the
+                default. A pattern on a grid, ``grid_neighbourhood(..., 3, causal=False)``, is sized to the
                 patches, and the tokens before them read all and are read by all; for a graph of the
                 patches use ``graph.with_global_tokens(K)``.
         """

@@ -187,7 +187,7 @@ class GraphTransformer(nn.Module):
             edges: The data's edges, N nodes: ``ga.from_pyg(data)``. Derived encodings are cached
                 with the object.
             graph: The graph of attention, for all layers or one for each; ``edges`` by default. For
-                a batch, all pairs of the same graph are ``ga.graphs.documents(batch)``.
+                a batch, all pairs of the same graph are ``ga.graphs.documents(batch, causal=False)``.
             edge_attr: Features (E, edge_dim) of the edges of every layer's graph, in its edge
                 order.
             local_attr: Features of ``edges``, for message passing that takes ``edge_attr``.
@@ -355,5 +355,5 @@ def _refuse_patterns(layers: tuple[Layer, ...]) -> None:
         if layer.is_open:
             raise GraphError(
                 f"{layer!r} would join the graphs of a batch; for all pairs of each pass "
-                "graphs.documents(batch)"
+                "graphs.documents(batch, causal=False)"
             )

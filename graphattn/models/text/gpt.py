@@ -44,7 +44,7 @@ class GPT(nn.Module):
         >>> tokens = torch.randint(11, (3, 7))
         >>> model(tokens).shape  # (B, N, V)
         torch.Size([3, 7, 11])
-        >>> model(tokens, ga.graphs.sliding_window(..., 3)).shape  # another connectivity
+        >>> model(tokens, ga.graphs.sliding_window(..., 3, causal=True)).shape  # another connectivity
         torch.Size([3, 7, 11])
     """
 

@@ -58,7 +58,7 @@ class Reading:
         >>> source, start = torch.randint(11, (3, 7)), torch.zeros(3, 1, dtype=torch.int64)
         >>> ga.models.generate(model.reading(source), start, max_new_tokens=4).shape
         torch.Size([3, 5])
-        >>> near = ga.graphs.sliding_window(..., 2)  # another connectivity of what is written
+        >>> near = ga.graphs.sliding_window(..., 2, causal=True)  # another connectivity of what is written
         >>> ga.models.generate(model.reading(source), start, near, max_new_tokens=4).shape
         torch.Size([3, 5])
     """

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ..style import FAINT, INK, TEXT, counted
+from ...words import counted
+from ..style import FAINT, INK, TEXT
 from .base import Array, Index, Layout
 
 _CORNERS = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])  # of a cell

@@ -63,7 +63,7 @@ def test_bounds_hold_what_is_exact(monkeypatch, name, dense):
 def test_conductance_with_a_formula():
     assert analysis.conductance(graphs.full(8)).upper == pytest.approx(4 * 4 / (4 * 7))
     assert analysis.conductance(graphs.circulant(12, (1,))).upper == pytest.approx(2 / 12)
-    path = analysis.conductance(graphs.sliding_window(400, 2))
+    path = analysis.conductance(graphs.sliding_window(400, 2, causal=True))
     assert path.upper == pytest.approx(1 / 399)
     assert sorted(path.part.tolist()) in (list(range(200)), list(range(200, 400)))
     assert path.second_eigenvalue == pytest.approx(
@@ -116,4 +116,4 @@ def test_hostile_graphs():
 def test_eigenvalues_that_crowd_are_refused(monkeypatch):
     monkeypatch.setattr(module, "_RESTARTS", 1)
     with pytest.raises(GraphError, match="did not separate two eigenvalues"):
-        analysis.conductance(graphs.sliding_window(3000, 2))
+        analysis.conductance(graphs.sliding_window(3000, 2, causal=True))

@@ -68,7 +68,7 @@ def test_resistances_with_a_formula():
     assert between(graphs.full(11), 3, 7) == pytest.approx(2 / 11)
     assert between(graphs.circulant(7, (1,)), 0, 3) == pytest.approx(3 * 4 / 7)  # 3 ohms beside 4
     # a causal path, from either end
-    assert between(graphs.sliding_window(13, 2), 2, 9) == pytest.approx(7)
+    assert between(graphs.sliding_window(13, 2, causal=True), 2, 9) == pytest.approx(7)
     # distance in a tree
     assert between(of_networkx(nx.balanced_tree(3, 2)), 4, 12) == pytest.approx(4)
     assert between(copies(), 0, 2) == pytest.approx(1 / 3 + 1)  # three side by side, then one
@@ -187,7 +187,7 @@ def test_chosen_pairs_are_those_of_all(monkeypatch, limit):
 
 
 def test_large_graphs_are_asked_by_pairs_or_refused():
-    path = graphs.sliding_window(100_000, 2)
+    path = graphs.sliding_window(100_000, 2, causal=True)
     assert analysis.effective_resistance(path, [[5, 0], [99_999, 0]]).tolist() == pytest.approx(
         [99_994, 0]
     )

@@ -154,7 +154,7 @@ def test_universality_of_the_papers_graphs():
     assert "theorem applies: no" in str(cells)
     assert causal.to_dict()["universal"] is False
     grid = (
-        graphs.grid_neighbourhood((5, 7), (3, 3))
+        graphs.grid_neighbourhood((5, 7), (3, 3), causal=False)
         .materialise()
         .relabel(torch.randperm(35, generator=torch.Generator().manual_seed(0)))
     )
@@ -198,7 +198,7 @@ def test_reordering_finds_the_neighbours_again():
     boxes = analysis.tile_fill(swin, (16, 16))
     assert (boxes.order, boxes.touched_after, boxes.fill_after) == ("boxes of the grid", 16, 1.0)
     assert boxes.fill == pytest.approx(0.25)
-    wide = analysis.tile_fill(graphs.sliding_window(100_000, 257))
+    wide = analysis.tile_fill(graphs.sliding_window(100_000, 257, causal=True))
     assert (wide.order, wide.touched_after, wide.to_dict()["fill_after"]) == (None, None, None)
     with pytest.raises(GraphAttnError, match="tile must be"):
         analysis.tile_fill(window, (0, 4))

@@ -29,7 +29,7 @@ def natten(height, width, kernel, clamp_rows, clamp_columns):
 
 @pytest.mark.parametrize(("height", "width"), [(7, 11), (11, 7), (5, 13)])
 def test_a_neighbourhood_that_clamps_rows_by_the_width_is_named(height, width):
-    expect = graphs.grid_neighbourhood((height, width), (3, 3))
+    expect = graphs.grid_neighbourhood((height, width), (3, 3), causal=False)
     assert ga.audit(natten(height, width, 3, height, width), expect).ok
     wrong = ga.audit(natten(height, width, 3, width, width), expect)
     assert not wrong.ok
@@ -44,7 +44,9 @@ def test_a_neighbourhood_that_clamps_rows_by_the_width_is_named(height, width):
 
 
 def test_on_a_square_grid_the_same_mistake_is_none():
-    assert ga.audit(natten(9, 9, 3, 9, 9), graphs.grid_neighbourhood((9, 9), (3, 3))).ok
+    assert ga.audit(
+        natten(9, 9, 3, 9, 9), graphs.grid_neighbourhood((9, 9), (3, 3), causal=False)
+    ).ok
 
 
 def test_a_causal_table_with_two_future_entries():
@@ -72,13 +74,16 @@ def grid_mask(rows, columns):
 def test_each_known_mistake_is_named():
     token = torch.arange(23)
     apart = token[:, None] - token
-    window, both = graphs.sliding_window(23, 5), graphs.sliding_window(23, 7, causal=False)
+    window, both = (
+        graphs.sliding_window(23, 5, causal=True),
+        graphs.sliding_window(23, 7, causal=False),
+    )
     packed = graphs.documents(lengths=(7, 1, 15), causal=True)
     hub, longformer = (token == 0) | (token == 9), graphs.sliding_window(23, 3, causal=False)
     longformer = longformer | graphs.global_tokens(23, (0, 9))
     swin = graphs.window_partition((6, 10), (3, 5), shift=(1, 2))
     grid, y, x = (
-        graphs.grid_neighbourhood((7, 11), (3, 5)),
+        graphs.grid_neighbourhood((7, 11), (3, 5), causal=False),
         torch.arange(77) // 11,
         torch.arange(77) % 11,
     )
@@ -108,11 +113,11 @@ def test_each_known_mistake_is_named():
         "clamp=False where True was meant": (near, grid),
         "clamp=True where False was meant": (
             grid.mask(),
-            graphs.grid_neighbourhood((7, 11), (3, 5), clamp=False),
+            graphs.grid_neighbourhood((7, 11), (3, 5), causal=False, clamp=False),
         ),
         "grid numbered down the columns": (
             grid.mask()[place][:, place],
-            graphs.grid_neighbourhood((7, 11), (3, 5)),
+            graphs.grid_neighbourhood((7, 11), (3, 5), causal=False),
         ),
         "window=15 where 7 was meant, as if counted on each side": (apart.abs() <= 7, both),
         "window=13 where 7 was meant, as if twice": (apart.abs() < 7, both),
@@ -150,8 +155,14 @@ def names(mask, expect):
 @pytest.mark.slow
 def test_windows_taken_wrongly_alone_and_within_an_expression():
     apart = torch.arange(61)[:, None] - torch.arange(61)
-    nine, causal = graphs.sliding_window(61, 9, causal=False), graphs.sliding_window(61, 8)
-    tokens, packed = graphs.global_tokens(61, (3, 50)), graphs.documents(lengths=(20, 41))
+    nine, causal = (
+        graphs.sliding_window(61, 9, causal=False),
+        graphs.sliding_window(61, 8, causal=True),
+    )
+    tokens, packed = (
+        graphs.global_tokens(61, (3, 50)),
+        graphs.documents(lengths=(20, 41), causal=False),
+    )
     for around in (nine, nine.materialise(), nine | tokens, nine & packed):
 
         def among(mask, around=around):
@@ -179,13 +190,13 @@ def test_windows_taken_wrongly_alone_and_within_an_expression():
     assert "window=4 where 8 was meant" in names((apart >= 0) & (apart < 4), causal)[0]
     # no windows
     for graph, window in ((graphs.full(61), "61, causal=False"), (graphs.causal(61), "31")):
-        other = f"another graph: the mask is that of sliding_window(61, {window})"
+        other = f"another graph: the mask is that of sliding_window(61, {window}, causal=True)"
         assert names(graph.mask() & (apart.abs() <= 30), graph) == (other,)
 
 
 def test_packed_documents_that_are_ignored():
     ids = torch.tensor([4, 4, 1, 1, 1, 4, 2, 2, 2, 2, 7])
-    causal, every = graphs.documents(ids, causal=True), graphs.documents(ids)
+    causal, every = graphs.documents(ids, causal=True), graphs.documents(ids, causal=False)
     lower = torch.ones(11, 11).tril().bool()
     assert "ids ignored, as if all were equal" in names(lower, causal)[0]
     assert any(
@@ -196,10 +207,10 @@ def test_packed_documents_that_are_ignored():
     one_more = causal.mask()
     one_more[10, 9] = True  # one border crossed is not all of them
     assert names(one_more, causal) == ()
-    windowed = graphs.sliding_window(11, 3) & every
+    windowed = graphs.sliding_window(11, 3, causal=True) & every
     assert (
-        "left out of sliding_window(11, 3) & documents("
-        in names(graphs.sliding_window(11, 3).mask(), windowed)[0]
+        "left out of sliding_window(11, 3, causal=True) & documents("
+        in names(graphs.sliding_window(11, 3, causal=True).mask(), windowed)[0]
     )
 
 
@@ -288,13 +299,19 @@ def test_an_audit_is_true_if_the_mask_is_the_graph():
 
 
 def test_an_audit_that_costs_more_than_the_budget_is_refused_before_it_begins():
-    million, other = graphs.sliding_window(10**6, 9), graphs.sliding_window(10**6, 8)
+    million, other = (
+        graphs.sliding_window(10**6, 9, causal=True),
+        graphs.sliding_window(10**6, 8, causal=True),
+    )
     with pytest.raises(
         GraphAttnError, match=r"look at about 128,000,000 entries .* or try budget=128000000"
     ):
         ga.audit(million, other, budget=127_999_999)
     with pytest.raises(GraphAttnError, match="look at about 1,280,000,000 entries"):
-        ga.audit(graphs.sliding_window(10**7, 9), graphs.sliding_window(10**7, 8))
+        ga.audit(
+            graphs.sliding_window(10**7, 9, causal=True),
+            graphs.sliding_window(10**7, 8, causal=True),
+        )
     with pytest.raises(GraphAttnError, match=r"called on all 64 pairs .* try budget=64"):
         ga.audit(lambda t, s: s <= t, graphs.causal(8), budget=63)
     assert ga.audit(lambda t, s: s < t, graphs.causal(8), budget=64 * 2).missing == 8
@@ -316,7 +333,10 @@ def test_mistakes_that_cost_more_than_the_budget_are_not_looked_for_and_the_answ
     enough = ga.audit(given, expect, budget=needed)
     assert "k=4 where 5 was meant" in enough.diagnosis[0]
     assert enough.left_out == ""
-    window, back = graphs.sliding_window(300, 9), graphs.sliding_window(300, 9).reverse()
+    window, back = (
+        graphs.sliding_window(300, 9, causal=True),
+        graphs.sliding_window(300, 9, causal=True).reverse(),
+    )
     wrong = back - window, window - back
     assert mistakes(window, back, wrong, 300 * 64)[0][0].startswith("edge_index rows swapped")
     names, left_out = mistakes(window, back, wrong, 300 * 64 - 1)

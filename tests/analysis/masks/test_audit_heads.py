@@ -9,7 +9,12 @@ from graphattn import GraphAttnError, graphs
 N = 24
 NEAR = graphs.sliding_window(N, 3, causal=False)
 MEANT = ga.PerHead(
-    (NEAR, graphs.sliding_window(N, 3), graphs.sliding_window(N, 7), graphs.strided(N, 5))
+    (
+        NEAR,
+        graphs.sliding_window(N, 3, causal=True),
+        graphs.sliding_window(N, 7, causal=True),
+        graphs.strided(N, 5),
+    )
 )
 MASKS = torch.stack([graph.mask() for graph in MEANT.graphs])  # (4, N, N)
 CASES = {
@@ -49,7 +54,7 @@ def test_the_wrong_one_of_several_heads_is_named_with_its_mistake():
 
 def test_masks_of_heads_of_every_kind_are_taken():
     window = torch.tensor([N, 3])
-    pair = ga.PerHead((graphs.causal(N), graphs.sliding_window(N, 3)))
+    pair = ga.PerHead((graphs.causal(N), graphs.sliding_window(N, 3, causal=True)))
 
     def mask_mod(b, h, q, k):
         return (q >= k) & (q - k < window[h])

@@ -29,7 +29,10 @@ class Stack(torch.nn.Module):
         return x
 
 
-LAYERS = [graphs.sliding_window(13, 3), graphs.sliding_window(13, 3, dilation=4)]
+LAYERS = [
+    graphs.sliding_window(13, 3, causal=True),
+    graphs.sliding_window(13, 3, causal=True, dilation=4),
+]
 X = torch.randn(2, 13, 8, generator=torch.Generator().manual_seed(1))
 
 
@@ -46,7 +49,7 @@ def test_a_right_module_reads_exactly_its_receptive_field():
 
 
 def test_a_module_with_a_window_too_wide_is_caught():
-    wide = [LAYERS[0], graphs.sliding_window(13, 5, dilation=4)]
+    wide = [LAYERS[0], graphs.sliding_window(13, 5, causal=True, dilation=4)]
     found = analysis.find_leaks(Stack(wide), X, LAYERS)
     expected = (
         analysis.receptive_field(wide, residual=True).graphs[-1]

@@ -41,7 +41,7 @@ def test_a_bound_is_the_product_of_weighted_masks(name, residual):
 
 @pytest.mark.parametrize("residual", [False, True])
 def test_an_influence_is_where_a_walk_is(residual):
-    window, ring = graphs.sliding_window(11, 4), graphs.circulant(11, (1, 5))
+    window, ring = graphs.sliding_window(11, 4, causal=True), graphs.circulant(11, (1, 5))
     found = analysis.influence_distribution([window, ring, window], [3, 10], residual=residual)
     steps = [weighted(graph.materialise(), "sum", residual) for graph in (window, ring)]
     first, middle = (step / step.sum(1, keepdim=True) for step in steps)
@@ -86,7 +86,7 @@ def test_a_measured_jacobian_keeps_the_bound_and_reaches_it_where_nothing_satura
 
 def test_attention_with_equal_scores_has_the_influence_of_the_graph():
     torch.manual_seed(0)
-    graph = graphs.sliding_window(11, 4)
+    graph = graphs.sliding_window(11, 4, causal=True)
     key = torch.zeros(1, 11, 1, 3)
 
     def model(x):
@@ -201,7 +201,7 @@ def test_what_cannot_be_measured_or_costs_too_much_is_refused():
             "aggregate must be",
         ),
         (
-            lambda: analysis.influence_distribution(graphs.sliding_window(10**5, 3)),
+            lambda: analysis.influence_distribution(graphs.sliding_window(10**5, 3, causal=True)),
             GraphError,
             r"targets=\[t\]",
         ),

@@ -15,10 +15,10 @@ from graphattn.graph import PerHead
 
 MILLION = 1_000_000
 SCHEDULES = {
-    "wavenet": [graphs.sliding_window(23, 2, dilation=d) for d in (1, 2, 4, 8)],
+    "wavenet": [graphs.sliding_window(23, 2, causal=True, dilation=d) for d in (1, 2, 4, 8)],
     "window and strided": [
         graphs.sliding_window(17, 3, causal=False),
-        graphs.sliding_window(17, 4, dilation=4),
+        graphs.sliding_window(17, 4, causal=True, dilation=4),
     ],
     "listed": [GRAPHS["listed_random"](), GRAPHS["rule_or_listed"](), GRAPHS["listed_random"]()],
     "bipartite": [GRAPHS["listed_bipartite"](), GRAPHS["listed_bipartite"]().reverse()],
@@ -69,12 +69,12 @@ def test_receptive_field_is_the_support_of_the_jacobian():
 
 @pytest.mark.slow
 def test_wavenet_sees_sixteen_at_any_length():
-    layers = [graphs.sliding_window(MILLION, 2, dilation=d) for d in (1, 2, 4, 8)]
+    layers = [graphs.sliding_window(MILLION, 2, causal=True, dilation=d) for d in (1, 2, 4, 8)]
     found = ga.analysis.receptive_field(layers, targets=[MILLION - 1])
     assert [int(size) for size in found.sizes] == [2, 4, 8, 16]
     assert found.graphs[-1].source.tolist() == list(range(MILLION - 16, MILLION))
     assert int(ga.analysis.path_counts(layers, targets=[MILLION - 1]).sum()) == 16
-    windows = ga.analysis.receptive_field([graphs.sliding_window(MILLION, 257)] * 3)
+    windows = ga.analysis.receptive_field([graphs.sliding_window(MILLION, 257, causal=True)] * 3)
     assert int(windows.sizes[-1].max()) == 3 * 256 + 1
     assert "after layer 2: 1 to 769" in str(windows)
     assert windows.to_dict()["layers"][0]["most"] == 257
@@ -161,7 +161,10 @@ def test_a_future_leak_through_window_and_strided_layers_is_named():
     found = ga.leaks(SCHEDULES["window and strided"], residual=False)
     assert [layer for layer, _, _ in found.path] == [0, 1]
     assert found.edges == (16, 0)
-    causal = [graphs.sliding_window(17, 3), graphs.sliding_window(17, 4, dilation=4)]
+    causal = [
+        graphs.sliding_window(17, 3, causal=True),
+        graphs.sliding_window(17, 4, causal=True, dilation=4),
+    ]
     assert ga.leaks(causal).ok
     assert "no leak" in str(ga.leaks(causal))
     # causal nowhere, though no layer has an order
@@ -185,7 +188,7 @@ def test_a_leak_through_residual_connections_only_says_so(name, order):
 
 
 def test_the_future_kept_by_a_residual_connection():
-    one_ahead = graphs.sliding_window(9, 2).reverse() - graphs.self_loops(9)
+    one_ahead = graphs.sliding_window(9, 2, causal=True).reverse() - graphs.self_loops(9)
     one_back = one_ahead.reverse()
     # t reads t + 1, which it keeps; without, t reads t alone
     found = ga.leaks([one_ahead, one_back])
@@ -196,7 +199,7 @@ def test_the_future_kept_by_a_residual_connection():
 
 def test_leaks_of_long_rules():
     size = MILLION // 5
-    layers = [graphs.causal(size), graphs.sliding_window(size, 257)]
+    layers = [graphs.causal(size), graphs.sliding_window(size, 257, causal=True)]
     assert ga.leaks(layers).ok
     found = ga.leaks([*layers, graphs.sliding_window(size, 3, causal=False)])
     assert found.path == ((2, 1, 0),)
@@ -223,10 +226,10 @@ def test_orders_are_checked():
         lambda: graphs.sliding_window(23, 5, causal=False),
         lambda: graphs.causal(17),
         lambda: graphs.full(11),
-        lambda: graphs.sliding_window(31, 5, dilation=3),
+        lambda: graphs.sliding_window(31, 5, causal=True, dilation=3),
         lambda: graphs.self_loops(7),
         lambda: ~graphs.full(5),
-        lambda: graphs.sliding_window(29, 4) | graphs.global_tokens(29, [0, 13]),
+        lambda: graphs.sliding_window(29, 4, causal=True) | graphs.global_tokens(29, [0, 13]),
     ],
 )
 @pytest.mark.parametrize("ties", [False, True])

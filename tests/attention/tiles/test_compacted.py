@@ -99,7 +99,10 @@ def test_what_it_supports_has_no_reason_against_it(monkeypatch):
 
 def test_edges_that_are_too_many_are_not_listed(monkeypatch):
     monkeypatch.setattr(tiles_compacted, "reuse", None)
-    for graph in (graphs.sliding_window(1 << 20, 1 << 13), graphs.sliding_window(1 << 16, 513)):
+    for graph in (
+        graphs.sliding_window(1 << 20, 1 << 13, causal=True),
+        graphs.sliding_window(1 << 16, 513, causal=True),
+    ):
         reasons = tiles_compacted.reasons_against(graph, CUDA)
         assert "sources in the mean, over 256" in reasons[-1]
 

@@ -127,14 +127,15 @@ def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
             tiles_flex.flex_run(graph, check(*nodes, graph), False, by_sdpa)
         return len(made)
 
-    own = (graphs.sliding_window(300, window) for window in (70, 90))
+    own = (graphs.sliding_window(300, window, causal=True) for window in (70, 90))
     assert (
         programs(*own, graphs.random_sources(300, 9) & graphs.causal(300), graphs.causal(300)) <= 2
     )
-    assert programs(graphs.causal(400), graphs.sliding_window(500, 40)) <= 4
+    assert programs(graphs.causal(400), graphs.sliding_window(500, 40, causal=True)) <= 4
     assert (
         programs(
-            *(graphs.sliding_window(nodes, 50) for nodes in (600, 700, 1000)), graphs.full(800)
+            *(graphs.sliding_window(nodes, 50, causal=True) for nodes in (600, 700, 1000)),
+            graphs.full(800),
         )
         == len(made)
         <= 4
@@ -151,7 +152,7 @@ def test_the_choice_between_blocks_in_order_and_tiles_that_are_gathered(monkeypa
     )
     longformer = window | graphs.global_tokens(8192, range(16))
     lengths = torch.tensor([300, 5, 700, 41, 900, 333] * 4)
-    documents = graphs.documents(torch.repeat_interleave(lengths))
+    documents = graphs.documents(torch.repeat_interleave(lengths), causal=False)
     for graph, flex_wins in ((window, True), (longformer, True), (documents, True), (cells, False)):
         explanation = explain_choice(graph, CUDA._replace(batch=8))
         assert explanation.chosen == "tiles", graph
@@ -176,10 +177,10 @@ def test_the_choice_between_blocks_in_order_and_tiles_that_are_gathered(monkeypa
     ids=lambda x: "-".join(x) if isinstance(x, dict) else None,
 )
 def test_each_refusal_is_a_line(change, words):
-    graph = graphs.sliding_window(300, 9)
+    graph = graphs.sliding_window(300, 9, causal=True)
     assert tiles_flex.reasons_against_flex(graph, CUDA) == []
     (reason,) = tiles_flex.reasons_against_flex(graph, CUDA._replace(**change))
     assert words in reason
     assert "\n" not in reason
-    monstrous = graphs.sliding_window(1 << 20, 9)
+    monstrous = graphs.sliding_window(1 << 20, 9, causal=True)
     assert "table of 67,108,864 blocks" in tiles_flex.reasons_against_flex(monstrous, CUDA)[0]

@@ -20,11 +20,11 @@ from graphattn.bench import calibrate
 from graphattn.functional import attention
 
 CUDA = Request(8, 8, 64, 64, dtype=torch.bfloat16, device=torch.device("cuda", 0))
-DOCUMENTS = graphs.documents(torch.repeat_interleave(torch.tensor([3, 1, 17, 17, 9])))
+DOCUMENTS = graphs.documents(torch.repeat_interleave(torch.tensor([3, 1, 17, 17, 9])), causal=False)
 GRAPHS = {
     "documents": DOCUMENTS,
     "causal documents": DOCUMENTS & graphs.causal(47),
-    "window": graphs.sliding_window(47, 9),
+    "window": graphs.sliding_window(47, 9, causal=True),
     "both ways": graphs.sliding_window(47, 9, causal=False),
 }
 
@@ -73,7 +73,7 @@ def test_output_and_two_derivatives_are_those_of_tiles(name, lead, scale):
 
 @pytest.mark.usefixtures("on_cpu")
 def test_an_edge_that_is_missing_makes_a_difference():
-    graph, other = GRAPHS["window"], graphs.sliding_window(47, 8)
+    graph, other = GRAPHS["window"], graphs.sliding_window(47, 8, causal=True)
     leaves = nodes(graph)
     outputs = [by_varlen(which, check(*leaves, which)).output for which in (graph, other)]
     assert float((outputs[0] - outputs[1]).detach().abs().max()) > 0.1
@@ -114,7 +114,7 @@ def test_operands_in_any_strides():
 
 def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
     monkeypatch.setattr(device, "_triton_refuses", lambda device: ())
-    backend, window = BACKENDS["tiles"], graphs.sliding_window(8192, 513)
+    backend, window = BACKENDS["tiles"], graphs.sliding_window(8192, 513, causal=True)
     assert backend.way(window, CUDA) == "flex"
     monkeypatch.setattr(rates, "_read_rates", lambda *about: {"tiles": {"varlen": 1e-5}})
     assert backend.way(window, CUDA) == backend.work(window, CUDA)[0] == "varlen"
@@ -158,7 +158,7 @@ def test_reasons_against_it(change, words):
 @pytest.mark.usefixtures("on_cpu")
 def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
     """On the CPU, as if its tensors were on CUDA."""
-    graph, cpu = graphs.sliding_window(61, 9), torch.device("cpu")
+    graph, cpu = graphs.sliding_window(61, 9, causal=True), torch.device("cpu")
     reasons, run, whole = tiles_varlen.reasons_against_varlen, tiles.tiles_run, varlen.varlen_attn
 
     def as_on_cuda(graph, request):
@@ -174,7 +174,11 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
 
     def tried(*more):
         # new ones
-        own = [graphs.sliding_window(61, 9), GRAPHS["causal documents"] & graphs.causal(47), *more]
+        own = [
+            graphs.sliding_window(61, 9, causal=True),
+            GRAPHS["causal documents"] & graphs.causal(47),
+            *more,
+        ]
         return calibrate.reason_against_trial("tiles", "varlen", own, cpu)
 
     assert tried() == ""

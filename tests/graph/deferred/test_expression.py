@@ -9,7 +9,7 @@ import graphattn as ga
 from graphattn.graph.deferred.expression import builders
 from graphattn.graphs.expression import from_expression
 
-SMALL = ga.graphs.sliding_window(7, 3)
+SMALL = ga.graphs.sliding_window(7, 3, causal=True)
 LISTED = ga.from_edge_index(torch.tensor([[0, 1, 2], [2, 2, 5]]), num_nodes=7)
 
 
@@ -31,15 +31,15 @@ def test_most_of_the_zoo_has_expressions():
 @pytest.mark.parametrize(
     "text",
     [
-        "sliding_window(7, 3) | global_tokens(7, (0,))",
-        "(sliding_window(7, 3) | causal(7)) & full(7)",
-        "sliding_window(7, 3) - (causal(7) - self_loops(7))",
-        "sliding_window(7, 3) - causal(7) - self_loops(7)",
-        "~sliding_window(7, 3) | causal(7)",
-        "~(sliding_window(7, 3) | causal(7))",
+        "sliding_window(7, 3, causal=True) | global_tokens(7, (0,))",
+        "(sliding_window(7, 3, causal=True) | causal(7)) & full(7)",
+        "sliding_window(7, 3, causal=True) - (causal(7) - self_loops(7))",
+        "sliding_window(7, 3, causal=True) - causal(7) - self_loops(7)",
+        "~sliding_window(7, 3, causal=True) | causal(7)",
+        "~(sliding_window(7, 3, causal=True) | causal(7))",
         "(causal(7) @ full(7)).reverse()",
-        "sliding_window(7, 3).k_hop(2)",
-        "sliding_window(7, 3).without_self_loops().with_self_loops()",
+        "sliding_window(7, 3, causal=True).k_hop(2)",
+        "sliding_window(7, 3, causal=True).without_self_loops().with_self_loops()",
         "causal(6).with_global_tokens(1)",
         "block_sparse(causal(3) | self_loops(3), 2)",
         "composite(((full(2), None), (cross(3, 2), causal(3))))",
@@ -77,7 +77,7 @@ def test_a_rule_beside_listed_edges_keeps_both():
     sign, (left, right) = graph.expression.function, graph.expression.args
     assert sign == "|"
     assert left.equals(LISTED)
-    assert str(right) == "sliding_window(7, 3)"
+    assert str(right) == "sliding_window(7, 3, causal=True)"
 
 
 def test_a_graph_of_a_function_has_no_expression():
@@ -100,13 +100,13 @@ def test_names_and_devices_leave_the_expression_as_it_is():
 
 def test_an_expression_holds_copies_of_tensors():
     labels = torch.tensor([0, 0, 1, 1])
-    graph = ga.graphs.documents(labels)
+    graph = ga.graphs.documents(labels, causal=False)
     labels.zero_()
     assert graph.expression.build().num_edges == 8
 
 
 def test_an_expression_is_pickled_with_its_graph():
-    graph = SMALL | ga.graphs.documents(torch.tensor([0, 0, 0, 1, 1, 1, 1]))
+    graph = SMALL | ga.graphs.documents(torch.tensor([0, 0, 0, 1, 1, 1, 1]), causal=False)
     assert str(pickle.loads(pickle.dumps(graph)).expression) == str(graph.expression)
 
 
@@ -121,7 +121,7 @@ def test_a_graph_does_not_keep_what_outweighs_its_edges():
 
 
 def test_a_write_into_an_expression_does_not_reach_its_graph():
-    graph = ga.graphs.documents(torch.tensor([0, 0, 1, 1]))
+    graph = ga.graphs.documents(torch.tensor([0, 0, 1, 1]), causal=False)
     mask = graph.mask()
     graph.expression.args[0].zero_()
     assert torch.equal(graph.mask(), mask)

@@ -23,8 +23,12 @@ LONGFORMER = graphs.sliding_window(..., 3, causal=False) | graphs.global_tokens(
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_algebra_of_patterns_is_algebra_of_their_graphs(size):
-    window, causal, full = graphs.sliding_window(size, 3), graphs.causal(size), graphs.full(size)
-    w, c = graphs.sliding_window(..., 3), graphs.causal(...)
+    window, causal, full = (
+        graphs.sliding_window(size, 3, causal=True),
+        graphs.causal(size),
+        graphs.full(size),
+    )
+    w, c = graphs.sliding_window(..., 3, causal=True), graphs.causal(...)
     expected = {
         "or": (w | c, window | causal),
         "and": (w & c, window & causal),
@@ -73,8 +77,10 @@ def test_sizes_of_both_sides_and_of_grids():
 
 
 def test_global_tokens_are_counted_by_sizes_and_not_by_the_axes_of_a_grid():
-    etc, swin = graphs.sliding_window(..., 3), graphs.window_partition(..., (2, 3))
-    assert etc.with_global_tokens(2)(9).equals(graphs.sliding_window(7, 3).with_global_tokens(2))
+    etc, swin = graphs.sliding_window(..., 3, causal=True), graphs.window_partition(..., (2, 3))
+    assert etc.with_global_tokens(2)(9).equals(
+        graphs.sliding_window(7, 3, causal=True).with_global_tokens(2)
+    )
     assert (etc.with_global_tokens(2) | graphs.causal(...))(9).num_nodes == 9
     assert swin.with_global_tokens()((4, 6)).equals(
         graphs.window_partition((4, 6), (2, 3)).with_global_tokens()
@@ -99,14 +105,14 @@ def test_patterns_travel():
     ("make", "message"),
     [
         (
-            lambda: graphs.sliding_window(5, ...),
+            lambda: graphs.sliding_window(5, ..., causal=True),
             r"\.\.\. stands for the sizes, which come first \(num_nodes\)",
         ),
-        (lambda: graphs.sliding_window(5, window=...), "stands for the sizes"),
+        (lambda: graphs.sliding_window(5, window=..., causal=True), "stands for the sizes"),
         (lambda: graphs.full(..., ...), "full has 1 size"),
         (lambda: graphs.full(...)(5, 6), "of 5 targets has 5 sources, expected 6"),
         (
-            lambda: graphs.sliding_window(..., 3)(2, 7),
+            lambda: graphs.sliding_window(..., 3, causal=True)(2, 7),
             r"2 sources, expected 7; .* pattern\(7\).subgraph\(targets=range\(5, 7\)\)",
         ),
         (lambda: graphs.causal(...)(-1), "num_.* must be a whole number >= 0, got -1"),
@@ -133,7 +139,7 @@ def test_an_argument_of_several_numbers_is_no_blank(tokens):
 
 
 def test_a_layer_reaches_what_the_layers_before_it_reach():
-    local, far = graphs.sliding_window(6, 2), graphs.causal(6)
+    local, far = graphs.sliding_window(6, 2, causal=True), graphs.causal(6)
     assert reach(local).equals(local)
     assert reach([local, far]).equals(far @ local)
     assert reach([local] * 3).equals(local @ local @ local)

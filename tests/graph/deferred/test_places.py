@@ -46,10 +46,13 @@ RECIPES = {
             graphs.knn(pos, 3, batch=batch) & graphs.knn(pos, 3, batch=batch).reverse()
         ),
     ),
-    "all pairs of a cloud": (graphs.full(...), lambda pos, batch: graphs.documents(batch)),
+    "all pairs of a cloud": (
+        graphs.full(...),
+        lambda pos, batch: graphs.documents(batch, causal=False),
+    ),
     "what a cloud's points do not read": (
         ~graphs.knn(..., k=3),
-        lambda pos, batch: graphs.documents(batch) - graphs.knn(pos, 3, batch=batch),
+        lambda pos, batch: graphs.documents(batch, causal=False) - graphs.knn(pos, 3, batch=batch),
     ),
 }
 

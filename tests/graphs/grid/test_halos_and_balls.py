@@ -104,7 +104,9 @@ def test_halos(size, cell, halo):
     graph = graphs.halo(size, cell, halo, pad=True)
     assert_is(graph, size, size, near)
     kernel = tuple(m + 2 * h for m, h in zip(cell, halo, strict=True))
-    assert graph.equals(graphs.grid_neighbourhood(size, kernel, stride=cell, clamp=False))
+    assert graph.equals(
+        graphs.grid_neighbourhood(size, kernel, stride=cell, causal=False, clamp=False)
+    )
     padded = tuple(-(-n // m) * m + 2 * h for n, m, h in zip(size, cell, halo, strict=True))
     read = graphs.halo(size, cell, halo, read_padding=True)
     inside = mask_of(
@@ -152,7 +154,7 @@ def test_balls(size):
         assert torch.equal(graph.materialise().mask(), wanted)
         assert graph.num_edges == wanted.sum()
     assert graphs.grid_ball(size, 2, p=np.inf).equals(
-        graphs.grid_neighbourhood(size, 5, clamp=False)
+        graphs.grid_neighbourhood(size, 5, causal=False, clamp=False)
     )
 
 

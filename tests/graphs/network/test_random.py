@@ -133,7 +133,7 @@ def test_degrees_and_self_loops_are_kept(keep):
 @pytest.mark.filterwarnings("ignore:no other graph")
 def test_swaps_of_a_symmetric_graph_keep_symmetry():
     window = graphs.sliding_window(53, 5, causal=False)
-    cells = graphs.documents(torch.arange(53) // 6)
+    cells = graphs.documents(torch.arange(53) // 6, causal=False)
     for graph in (window, cells, graphs.full(0), graphs.full(5), window - graphs.self_loops(53)):
         control = graphs.degree_matched_random(graph, 3)
         assert control.is_symmetric
@@ -148,7 +148,7 @@ def test_swaps_of_a_symmetric_graph_keep_symmetry():
 
 def test_swaps_of_a_causal_graph_read_no_later_node():
     """A causal window is the only graph of its degrees: no sum of distances is smaller."""
-    window = graphs.sliding_window(53, 5)
+    window = graphs.sliding_window(53, 5, causal=True)
     with pytest.warns(UserWarning, match="no other graph with the degrees"):
         assert graphs.degree_matched_random(window, 7).equals(window)
     graph = from_rule(lambda t, s: (t >= s) & ((7 * t + s * s + t * s) % 11 < 4), 53)
@@ -161,7 +161,7 @@ def test_swaps_of_a_causal_graph_read_no_later_node():
 
 def test_a_graph_that_is_alone_with_its_degrees_is_told():
     """The line warned of is the caller's, and what it says to try finds another graph."""
-    for alone in (graphs.sliding_window(31, 4), graphs.global_tokens(9, (2,))):
+    for alone in (graphs.sliding_window(31, 4, causal=True), graphs.global_tokens(9, (2,))):
         with pytest.warns(UserWarning, match='keep="in-degrees"') as found:
             assert graphs.degree_matched_random(alone, 1).equals(alone)
         assert [warning.filename for warning in found] == [__file__]
@@ -193,10 +193,10 @@ def mean_reach(graph, layers):
 
 POINTS = torch.rand(67, 3, generator=torch.Generator().manual_seed(0))
 CLOSE = {
-    "grid": graphs.grid_neighbourhood((8, 9), 3),
+    "grid": graphs.grid_neighbourhood((8, 9), 3, causal=False),
     "window": graphs.sliding_window(71, 5, causal=False),
     "kNN": graphs.knn(POINTS, 7),
-    "cells": graphs.documents(torch.arange(65) // 5),
+    "cells": graphs.documents(torch.arange(65) // 5, causal=False),
     "causal": from_rule(lambda t, s: (t >= s) & (t - s < 11) & ((t * t + s) % 3 < 2), 61),
 }
 
@@ -232,7 +232,7 @@ def test_reach_is_kept_with_degrees_where_layers_are_given(name, layers):
 
 
 def test_a_null_that_cannot_be_found_is_refused():
-    for alone in (graphs.sliding_window(23, 5), graphs.full(7), graphs.self_loops(7)):
+    for alone in (graphs.sliding_window(23, 5, causal=True), graphs.full(7), graphs.self_loops(7)):
         with pytest.raises(GraphError, match="no other graph with the degrees of"):
             graphs.degree_matched_random(alone, layers=2)
     with pytest.raises(GraphError, match='layers needs keep="degrees"'):

@@ -93,7 +93,7 @@ def test_every_path_from_the_root_is_a_causal_sequence():
         assert graph.subgraph(path).equals(graphs.causal(len(path)))
     chain = torch.arange(1009) - 1
     assert graphs.ancestors(chain).equals(graphs.causal(1009))
-    assert graphs.ancestors(chain, window=7).equals(graphs.sliding_window(1009, 7))
+    assert graphs.ancestors(chain, window=7).equals(graphs.sliding_window(1009, 7, causal=True))
 
 
 def test_a_long_chain_is_a_rule():

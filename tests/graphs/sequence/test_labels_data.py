@@ -47,8 +47,8 @@ def test_windows_and_chunks_as_transformers_draws_them():
     masking = pytest.importorskip("transformers.masking_utils")
     n, t, s = 13, torch.arange(13)[:, None], torch.arange(13)
     window = masking.sliding_window_causal_mask_function(4)(0, 0, t, s)
-    assert graphs.sliding_window(n, 4).equals(from_mask(window))
-    assert not graphs.sliding_window(n, 5).equals(from_mask(window))
+    assert graphs.sliding_window(n, 4, causal=True).equals(from_mask(window))
+    assert not graphs.sliding_window(n, 5, causal=True).equals(from_mask(window))
     ids = torch.tensor([0, 0, 1, 1, 1, 1, 2, 3, 3, 3, 3, 3, 3])
     packed = masking.and_masks(
         masking.causal_mask_function, masking.packed_sequence_mask_function(ids[None])

@@ -57,7 +57,7 @@ def test_paths_hold_the_sequences(sequences):
         assert tree.position_ids[0, nodes].tolist() == list(range(len(sequence)))
         assert tree.parents[nodes].tolist() == [-1, *nodes.tolist()][: len(sequence)]
         assert tree.graph.subgraph(nodes).equals(causal(len(sequence)))
-        assert tree.window(2).subgraph(nodes).equals(sliding_window(len(sequence), 2))
+        assert tree.window(2).subgraph(nodes).equals(sliding_window(len(sequence), 2, causal=True))
     assert tree.graph.equals(ancestors(tree.parents))
 
 

@@ -36,7 +36,7 @@ def test_a_cache_reads_what_the_whole_sequence_would():
 def test_sinks(n, k):
     assert_is(graphs.sinks(n, k), n, n, lambda t, s: s <= t and s < k)
     assert graphs.sinks(..., k)(n).equals(graphs.sinks(n, k))
-    rest = graphs.sliding_window(n, 3) | graphs.sinks(n, k)
+    rest = graphs.sliding_window(n, 3, causal=True) | graphs.sinks(n, k)
     assert_is(rest, n, n, lambda t, s: s <= t and (s < k or t - s < 3))
 
 
@@ -49,7 +49,7 @@ def test_a_window_and_sinks_are_streaming_llms_cache():
         cache.append(t)
         if len(cache) > start + recent:
             cache = cache[:start] + cache[-recent:]
-    graph = graphs.sliding_window(n, recent + 1) | graphs.sinks(n, start)
+    graph = graphs.sliding_window(n, recent + 1, causal=True) | graphs.sinks(n, start)
     assert_is(graph, n, n, lambda t, s: s in rows[t])
 
 
@@ -83,7 +83,7 @@ def test_logsparse_has_the_local_and_restart_attention_of_its_code(n, window, re
     local = graphs.logsparse(n, window)
     assert local.equals(graph) == (restart >= n)
     # powers begin where the window ends, and not at the token
-    assert not local.equals(graphs.logsparse(n) | graphs.sliding_window(n, window))
+    assert not local.equals(graphs.logsparse(n) | graphs.sliding_window(n, window, causal=True))
     assert (local.in_degree[-1] == window + math.floor(math.log2(n - window)) + 1).all()
 
 
@@ -97,8 +97,8 @@ def test_strided_and_its_heads(n, stride):
         graph, n, n, lambda t, s: max(0, t - stride) <= s <= t or (s <= t and (t - s) % stride == 0)
     )
     heads = (
-        graphs.sliding_window(n, stride),
-        graphs.sliding_window(n, n // stride + 1, dilation=stride),
+        graphs.sliding_window(n, stride, causal=True),
+        graphs.sliding_window(n, n // stride + 1, causal=True, dilation=stride),
     )
     assert graph.equals(heads[0] | heads[1])
 
@@ -132,7 +132,7 @@ def test_fixed_between_blocks_is_that_of_sparse_transformers_code():
 @pytest.mark.parametrize("block", [1, 3, 4, 19])
 def test_block_local(n, block):
     for back, ahead in ((0, 0), (1, 0), (2, 1), (0, 1), (7, 7)):
-        graph = graphs.block_local(n, block, look_back=back, look_ahead=ahead)
+        graph = graphs.block_local(n, block, look_back=back, look_ahead=ahead, causal=False)
         assert_is(
             graph,
             n,
@@ -158,12 +158,12 @@ def test_block_local_wraps(n, block, back, ahead):
         i: torch.cat([chunks[(i - d) % blocks] for d in range(-ahead, back + 1)]).tolist()
         for i in range(blocks)
     }
-    graph = graphs.block_local(n, block, look_back=back, look_ahead=ahead, wrap=True)
+    graph = graphs.block_local(n, block, look_back=back, look_ahead=ahead, causal=False, wrap=True)
     assert_is(graph, n, n, lambda t, s: s in met[t // block])
     if back and not ahead:  # once later tokens are masked, nothing of the wrap is left
         causal = graphs.block_local(n, block, look_back=back, causal=True, wrap=True)
         assert causal.equals(graphs.block_local(n, block, look_back=back, causal=True))
-        assert not graph.equals(graphs.block_local(n, block, look_back=back))
+        assert not graph.equals(graphs.block_local(n, block, look_back=back, causal=False))
 
 
 def chunked(chunk):

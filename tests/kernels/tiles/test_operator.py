@@ -103,7 +103,7 @@ def test_operators_keep_the_rules_of_torch():
 
 @pytest.mark.slow
 def test_a_program_that_users_compile_has_them_whole():
-    graph = sliding_window(47, 9)
+    graph = sliding_window(47, 9, causal=True)
     leaves = nodes(graph, dtype=torch.float32)
 
     def call(query, key, value):

@@ -14,7 +14,7 @@ def cases(n, w):
     """(What was meant, the mask, words of the first explanation) at one size and one window."""
     q, k = torch.arange(n)[:, None], torch.arange(n)[None, :]
     past, half = q >= k, w // 2
-    causal, window = graphs.causal(n), graphs.sliding_window(n, w)
+    causal, window = graphs.causal(n), graphs.sliding_window(n, w, causal=True)
     banded = past & (q - k < w)
     yield window, past, "the window is not applied: every earlier token is read, in sliding_window("
     yield window, q - k < w, "the future is not masked"
@@ -63,7 +63,7 @@ def cases(n, w):
     yield prefix, past | (q < w), "the prefix is tested on the query"
     yield prefix, (k < w) | (q >= w), "the suffix is bidirectional"
     yield (
-        prefix & graphs.documents(lengths=(n - 6, 6)),
+        prefix & graphs.documents(lengths=(n - 6, 6), causal=False),
         (past | (q < w)) & ((q < n - 6) == (k < n - 6)),
         "on the query",
     )
@@ -85,21 +85,25 @@ def of_documents(n, w, past, banded):
     def same(x):
         return x[:, None] == x
 
-    packed = graphs.documents(ids)
+    packed = graphs.documents(ids, causal=False)
     for graph, among in (
         (packed, torch.ones_like(past)),
         (graphs.documents(ids, causal=True), past),
         (packed & graphs.causal(n), past),
-        (packed & graphs.sliding_window(n, w), banded),
+        (packed & graphs.sliding_window(n, w, causal=True), banded),
     ):
         yield graph, same(late) & among, f"moved from token {b} to {b + 1}"
         yield graph, same(early) & among, f"moved from token {b} to {b - 1}"
         yield graph, same(far) & among, f"moved from token {b} to {b + 3}"
-    yield packed & graphs.sliding_window(n, w), same(ids) & past, "the window is not applied"
+    yield (
+        packed & graphs.sliding_window(n, w, causal=True),
+        same(ids) & past,
+        "the window is not applied",
+    )
     yield graphs.documents(ids, causal=True), past, "ids ignored"
     yield packed, ~same(ids), "inverted"
     yield (
-        packed & graphs.sliding_window(n, w),
+        packed & graphs.sliding_window(n, w, causal=True),
         same(ids) & (ids > 1) & banded,
         "as if its id said padding",
     )
@@ -108,7 +112,10 @@ def of_documents(n, w, past, banded):
     cut[2:b] = 9
     yield graphs.documents(ids, causal=True), same(cut) & past, "document 4 cut in two at token 2"
     ends = torch.tensor([3, 5, n - 8])
-    lengths, place = graphs.documents(lengths=tuple(ends.tolist())), torch.repeat_interleave(ends)
+    lengths, place = (
+        graphs.documents(lengths=tuple(ends.tolist()), causal=False),
+        torch.repeat_interleave(ends),
+    )
     yield lengths, same(place) & (place < 2), "the last document reads nothing"
     yield (
         lengths,

@@ -33,28 +33,33 @@ DOCUMENT = torch.tensor([9, 14, 7, 18]).repeat_interleave(torch.tensor([9, 14, 7
 POINTS = torch.rand(60, 3, generator=torch.Generator().manual_seed(0))
 NEAR = torch.cdist(POINTS, POINTS).fill_diagonal_(9).argsort(1)
 IN_WINDOW, FIRST = (D48 >= 0) & (D48 < 9), (D48 >= 0) & (torch.arange(48) < 4)
-STREAMING = graphs.sliding_window(48, 9) | graphs.sinks(48, 4)
+STREAMING = graphs.sliding_window(48, 9, causal=True) | graphs.sinks(48, 4)
 LONGFORMER = graphs.sliding_window(48, 9, causal=False) | graphs.global_tokens(48, (0, 20))
 SWIN = graphs.window_partition((6, 10), (3, 5), shift=(1, 2))
-NATTEN = graphs.grid_neighbourhood((7, 11), (3, 5))
-PACKED = graphs.sliding_window(48, 9) & graphs.documents(lengths=(9, 14, 7, 18))
+NATTEN = graphs.grid_neighbourhood((7, 11), (3, 5), causal=False)
+PACKED = graphs.sliding_window(48, 9, causal=True) & graphs.documents(
+    lengths=(9, 14, 7, 18), causal=False
+)
 STRIDED = graphs.strided(48, 7)
 LAYOUT = graphs.sliding_window(12, 3, causal=False) | graphs.global_tokens(12, (0,))
 BLOCKS = graphs.block_sparse(LAYOUT, 4)
 CACHE = graphs.asymmetric_window(6, 5, 0, num_sources=20)
-RANDOM = graphs.random_sources(40, 4, 3) | graphs.sliding_window(40, 5)
+RANDOM = graphs.random_sources(40, 4, 3) | graphs.sliding_window(40, 5, causal=True)
 MESH = graphs.mesh_vertices(inputs.sphere_faces, hops=2)
 KNN = graphs.knn(POINTS, 5)
 ENCODER_DECODER = graphs.composite(
     [[graphs.full(10), None], [graphs.cross(14, 10), graphs.causal(14)]]
 )
-DILATED = graphs.sliding_window(48, 5, dilation=3)
+DILATED = graphs.sliding_window(48, 5, causal=True, dilation=3)
 LOCAL = graphs.block_local(48, 8, look_back=1, causal=True)
 LISTED = ga.from_mask((D48 >= 0) & (D48 < 9))
-CUT = graphs.grid_neighbourhood((7, 11), (3, 5), clamp=False)
-CUBE = graphs.grid_neighbourhood((4, 3, 5), (3, 3, 3))
+CUT = graphs.grid_neighbourhood((7, 11), (3, 5), causal=False, clamp=False)
+CUBE = graphs.grid_neighbourhood((4, 3, 5), (3, 3, 3), causal=False)
 CAUSAL, BLOCK_CAUSAL = graphs.causal(48), graphs.block_causal(48, 6)
-DOCUMENTS, IDS = graphs.documents(lengths=(9, 14, 7, 18)), graphs.documents(DOCUMENT)
+DOCUMENTS, IDS = (
+    graphs.documents(lengths=(9, 14, 7, 18), causal=False),
+    graphs.documents(DOCUMENT, causal=False),
+)
 
 
 def nearest(k, first=0):
@@ -134,12 +139,12 @@ PLANTED = [
     (STREAMING, "window=8 where 9", ((D48 >= 0) & (D48 < 8)) | FIRST),
     (STREAMING, "k=5 where 4", IN_WINDOW | ((D48 >= 0) & (torch.arange(48) < 5))),
     (STREAMING, "sinks(48, 4) left out", IN_WINDOW),
-    (STREAMING, "sliding_window(48, 9) left out", FIRST),
+    (STREAMING, "sliding_window(48, 9, causal=True) left out", FIRST),
     (STREAMING, "& where | was meant", IN_WINDOW & FIRST),
     (STREAMING, "self-loops missing", (IN_WINDOW | FIRST) & (D48 > 0)),
     (
         STREAMING,
-        "window=10 where 9 was meant, in sliding_window(48, 9); and",
+        "window=10 where 9 was meant, in sliding_window(48, 9, causal=True); and",
         (D48 >= 0) & ((D48 < 10) | (torch.arange(48) < 5)),
     ),
     (STREAMING, "inverted mask", ~(IN_WINDOW | FIRST)),
@@ -165,15 +170,27 @@ PLANTED = [
     (SWIN, "shift=(2, 3) where (1, 2)", cells(3, 5, 2, 3)),
     (SWIN, "grid numbered down the columns", numbered_down(cells(3, 5, 1, 2), 6, 10)),
     (NATTEN, "clamp=False where True", seen(1, 2)),
-    (NATTEN, "kernel=(5, 3) where (3, 5)", graphs.grid_neighbourhood((7, 11), (5, 3)).mask()),
-    (NATTEN, "kernel=(3, 6) where (3, 5)", graphs.grid_neighbourhood((7, 11), (3, 6)).mask()),
-    (NATTEN, "size=(11, 7) where (7, 11)", graphs.grid_neighbourhood((11, 7), (3, 5)).mask()),
+    (
+        NATTEN,
+        "kernel=(5, 3) where (3, 5)",
+        graphs.grid_neighbourhood((7, 11), (5, 3), causal=False).mask(),
+    ),
+    (
+        NATTEN,
+        "kernel=(3, 6) where (3, 5)",
+        graphs.grid_neighbourhood((7, 11), (3, 6), causal=False).mask(),
+    ),
+    (
+        NATTEN,
+        "size=(11, 7) where (7, 11)",
+        graphs.grid_neighbourhood((11, 7), (3, 5), causal=False).mask(),
+    ),
     (PACKED, "left out of", IN_WINDOW),
     (PACKED, "window=10 where 9", (D48 >= 0) & (D48 < 10) & (DOCUMENT[:, None] == DOCUMENT)),
     (
         PACKED,
         "lengths=(10, 13, 7, 18) where",
-        IN_WINDOW & graphs.documents(lengths=(10, 13, 7, 18)).mask(),
+        IN_WINDOW & graphs.documents(lengths=(10, 13, 7, 18), causal=False).mask(),
     ),
     (PACKED, "| where & was meant", IN_WINDOW | (DOCUMENT[:, None] == DOCUMENT)),
     (STRIDED, "stride=8 where 7", (D48 >= 0) & ((D48 < 8) | (D48 % 8 == 0))),
@@ -248,7 +265,7 @@ PLANTED = [
     (DOCUMENTS, "lengths=(9, 13, 7, 19) where", labelled(9, 13, 7, 19)),
     (PACKED, "lengths=(9, 14, 25) where", IN_WINDOW & labelled(9, 14, 25)),
     (IDS, "ids 14 and 7 taken for one", labelled(9, 21, 18)),
-    (STRIDED, "sliding_window(48, 7) left out", (D48 >= 0) & (D48 % 7 == 0)),
+    (STRIDED, "sliding_window(48, 7, causal=True) left out", (D48 >= 0) & (D48 % 7 == 0)),
     (STREAMING, "an empty mask: no edge is there", D48 > 99),
     (ENCODER_DECODER, "an empty mask: no edge is there", torch.zeros(24, 24, dtype=torch.bool)),
 ]
@@ -279,7 +296,7 @@ def test_entries_that_differ_by_chance_are_no_mistake(expect, flips):
 
 def test_two_remote_mistakes_explain_nothing():
     """An entry of six tokens: two far-fetched changes of parts would give it."""
-    expect = graphs.causal(6) @ graphs.sliding_window(6, 2)
+    expect = graphs.causal(6) @ graphs.sliding_window(6, 2, causal=True)
     mask = expect.mask()
     mask[0, 0] = False
     assert ga.audit(mask, expect).diagnosis == ()

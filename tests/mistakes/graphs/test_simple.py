@@ -17,24 +17,24 @@ from graphattn.graphs import (
 from graphattn.graphs.expression import from_expression
 from graphattn.mistakes.graphs.simple import remark, simple_expression
 
-WINDOW = sliding_window(64, 9)
+WINDOW = sliding_window(64, 9, causal=True)
 
 
 @pytest.mark.parametrize(
     ("graph", "words"),
     [
         (WINDOW | (prefix(64, 4) & causal(64)), "equals causal(64)"),
-        (WINDOW | sliding_window(64, 5), "equals sliding_window(64, 9)"),
-        (WINDOW & causal(64), "equals sliding_window(64, 9)"),
+        (WINDOW | sliding_window(64, 5, causal=True), "equals sliding_window(64, 9, causal=True)"),
+        (WINDOW & causal(64), "equals sliding_window(64, 9, causal=True)"),
         (
-            sliding_window(64, 9, causal=False) & sliding_window(64, 5),
-            "equals sliding_window(64, 5)",
+            sliding_window(64, 9, causal=False) & sliding_window(64, 5, causal=True),
+            "equals sliding_window(64, 5, causal=True)",
         ),
         (causal(5, 9) | cross(5, 9), "equals cross(5, 9)"),
         (causal(9) | causal(9).reverse(), "equals full(9)"),
         (~~causal(64), "equals causal(64)"),
         (WINDOW | sinks(64, 4), ""),
-        (WINDOW & documents(lengths=(30, 34)), ""),
+        (WINDOW & documents(lengths=(30, 34), causal=False), ""),
         (causal(64) - self_loops(64), ""),
         (WINDOW, ""),
         (prefix(5, 5), ""),
@@ -49,7 +49,7 @@ def test_a_remark(graph, words):
 
 
 def test_a_remark_walks_no_further_than_repr_counts(monkeypatch):
-    big = sliding_window(20_000_000, 9) | sinks(20_000_000, 4)
+    big = sliding_window(20_000_000, 9, causal=True) | sinks(20_000_000, 4)
     assert remark(big) == ""
     assert "not counted" in repr(big)
     walked = []
@@ -74,7 +74,7 @@ def test_a_remark_walks_no_further_than_repr_counts(monkeypatch):
         "causal(7).reverse()",
         "causal(7).without_self_loops()",
         "self_loops(7)",
-        "sliding_window(9, 4)",
+        "sliding_window(9, 4, causal=True)",
         "sliding_window(9, 5, causal=False)",
         "asymmetric_window(9, 2, 3)",
         "asymmetric_window(5, 2, 1, num_sources=9)",

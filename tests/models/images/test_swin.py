@@ -139,7 +139,7 @@ def test_a_removed_edge_changes_its_cell_alone(version):
     stage.merge = None
     change = stage(entering, (12, 18), [plain, less]) - stage(entering, (12, 18))
     assert torch.nonzero(change.abs().amax((0, 2)) > 1e-9).flatten().tolist() == [22]
-    for graph in (plain, graphs.grid_neighbourhood(..., 3)):
+    for graph in (plain, graphs.grid_neighbourhood(..., 3, causal=False)):
         other = stage(entering, (12, 18), graph) - stage(entering, (12, 18))
         assert (other.abs().amax((0, 2)) > 1e-6).double().mean() > 0.9
 
@@ -172,10 +172,15 @@ def test_what_the_last_nodes_depend_on_is_what_its_graphs_reach(size):
 
 def test_another_graph_reads_the_same_tables():
     mine, x = Swin(4, (2, 1), (2, 2), window=3, patch=(2, 2)).double(), images((12, 20))
-    around = graphs.grid_neighbourhood(..., (3, 3))
+    around = graphs.grid_neighbourhood(..., (3, 3), causal=False)
     natten = mine.features(x, [around, around])
-    close(natten, mine.features(x, [graphs.grid_neighbourhood((6, 10), (3, 3)), [around]]))
-    listed = ga.from_edge_index(graphs.grid_neighbourhood((6, 10), 3).edge_index, num_nodes=60)
+    close(
+        natten,
+        mine.features(x, [graphs.grid_neighbourhood((6, 10), (3, 3), causal=False), [around]]),
+    )
+    listed = ga.from_edge_index(
+        graphs.grid_neighbourhood((6, 10), 3, causal=False).edge_index, num_nodes=60
+    )
     close(natten, mine.features(x, [[listed, around], around]))
     heads = ga.PerHead((around((6, 10)), graphs.window_partition((6, 10), 3, pad=True)))
     assert not torch.allclose(natten, mine.features(x, [heads, around]))

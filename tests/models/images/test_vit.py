@@ -36,9 +36,12 @@ def close(mine, theirs):
 def test_tokens_in_front_of_the_patches(images):
     """DeiT's distillation token is a second one."""
     mine = ViT((8, 15), (4, 5), 2, 12, 3, num_tokens=2).double()
-    around = graphs.grid_neighbourhood(GRID, (1, 3), clamp=False).with_global_tokens(2)
+    around = graphs.grid_neighbourhood(GRID, (1, 3), causal=False, clamp=False).with_global_tokens(
+        2
+    )
     assert torch.equal(
-        mine(images, graphs.grid_neighbourhood(..., (1, 3), clamp=False)), mine(images, around)
+        mine(images, graphs.grid_neighbourhood(..., (1, 3), causal=False, clamp=False)),
+        mine(images, around),
     )
     # the class token less the other
     less = graphs.full(N + 1) - ga.from_edge_index([[1], [0]], num_nodes=N + 1)
@@ -47,7 +50,7 @@ def test_tokens_in_front_of_the_patches(images):
 
 
 def local():
-    return graphs.grid_neighbourhood(GRID, (1, 3), clamp=False).with_global_tokens(1)
+    return graphs.grid_neighbourhood(GRID, (1, 3), causal=False, clamp=False).with_global_tokens(1)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,7 @@ def test_any_graph_is_their_attention_mask(graph, images):
 
 def test_a_pattern_on_a_grid_is_of_the_patches_behind_the_class_token(images):
     mine = from_hf(theirs("ViT"))
-    around = graphs.grid_neighbourhood(..., (1, 3), clamp=False)
+    around = graphs.grid_neighbourhood(..., (1, 3), causal=False, clamp=False)
     written = mine(images, local())
     assert torch.equal(mine(images, around), written)
     assert torch.equal(mine(images, [around, local()]), written)

@@ -29,7 +29,7 @@ def molecule(nodes, seed):
 
 DATA = [molecule(nodes, seed) for nodes, seed in ((7, 1), (11, 2), (5, 3))]
 BATCH = Batch.from_data_list(DATA)
-EDGES, PAIRS = ga.from_pyg(BATCH), graphs.documents(BATCH.batch)
+EDGES, PAIRS = ga.from_pyg(BATCH), graphs.documents(BATCH.batch, causal=False)
 
 
 def local(name):

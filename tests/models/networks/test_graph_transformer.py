@@ -125,7 +125,10 @@ def test_a_batch_is_its_graphs(encoding, readout):
     several[1].edge_attr = torch.empty(0, 4).double()
     batch = Batch.from_data_list(several)
     edges = ga.from_pyg(batch)
-    for reads, alone in ((None, None), (graphs.documents(batch.batch), graphs.full(...))):
+    for reads, alone in (
+        (None, None),
+        (graphs.documents(batch.batch, causal=False), graphs.full(...)),
+    ):
         output = made(batch.x, edges, reads, batch=batch.batch)
         close(
             output,

@@ -15,8 +15,8 @@ from graphattn.nn import KeyValueCache, Rotary
 
 B, S, P, NEW, V = 3, 7, 2, 6, 11
 N = P + NEW
-CAUSAL, WINDOW = graphs.causal(...), graphs.sliding_window(..., 2)
-SINK = graphs.causal(N) & (graphs.sliding_window(N, 3) | graphs.global_tokens(N, (0,)))
+CAUSAL, WINDOW = graphs.causal(...), graphs.sliding_window(..., 2, causal=True)
+SINK = graphs.causal(N) & (graphs.sliding_window(N, 3, causal=True) | graphs.global_tokens(N, (0,)))
 # what is written reads near itself
 SLOPE = ga.from_mask((torch.arange(N)[:, None] - torch.arange(S)).abs() <= 2)
 

@@ -24,10 +24,14 @@ def tokens():
 def test_another_graph_is_another_mask_there():
     model, given = theirs("GPT2"), tokens()
     mine = from_hf(model)
-    window = graphs.sliding_window(N, 3) | graphs.global_tokens(N, (0,))
+    window = graphs.sliding_window(N, 3, causal=True) | graphs.global_tokens(N, (0,))
     window = window & graphs.causal(N)
     same(mine(given, window), model(given, attention_mask=window.mask()[None, None]).logits)
-    same(mine(given, graphs.sliding_window(..., 3)), mine(given, graphs.sliding_window(N, 3)), 0.0)
+    same(
+        mine(given, graphs.sliding_window(..., 3, causal=True)),
+        mine(given, graphs.sliding_window(N, 3, causal=True)),
+        0.0,
+    )
     less = graphs.causal(N) - ga.from_edge_index([[2], [5]], num_sources=N, num_targets=N)
     # 6 reads what 5 became
     assert changed(mine(given), mine(given, less)) == [False] * 5 + [True] * 2
@@ -39,7 +43,7 @@ def test_positions_and_packed_sequences():
     model, given = theirs("GPT2"), tokens()
     mine, at = from_hf(model), torch.tensor([4, 2, 10, 0, 1, 7, 7])
     same(mine(given, positions=at), model(given, position_ids=at[None]).logits)
-    packed = graphs.documents(torch.tensor([0, 0, 0, 1, 1, 1, 1])) & graphs.causal(N)
+    packed = graphs.documents(torch.tensor([0, 0, 0, 1, 1, 1, 1]), causal=False) & graphs.causal(N)
     found = mine(given, packed, positions=torch.tensor([0, 1, 2, 0, 1, 2, 3]))
     same(found, torch.cat([model(part).logits for part in given.split((3, 4), 1)], 1))
 

@@ -17,11 +17,13 @@ from torch.utils.data import DataLoader, Dataset
 import graphattn as ga
 
 GRAPHS = {
-    "rule": lambda: ga.graphs.sliding_window(31, 5) | ga.graphs.global_tokens(31, [0]),
+    "rule": lambda: ga.graphs.sliding_window(31, 5, causal=True) | ga.graphs.global_tokens(31, [0]),
     "listed": lambda: ga.from_mask(
         torch.rand(31, 31, generator=torch.Generator().manual_seed(0)) < 0.2
     ),
-    "heads": lambda: ga.PerHead([ga.graphs.causal(31), ga.graphs.sliding_window(31, 3)]),
+    "heads": lambda: ga.PerHead(
+        [ga.graphs.causal(31), ga.graphs.sliding_window(31, 3, causal=True)]
+    ),
 }
 
 
@@ -34,7 +36,7 @@ class Samples(Dataset):
     def __getitem__(self, number):
         size = 11 + number
         graph = (
-            ga.graphs.sliding_window(size, 3)
+            ga.graphs.sliding_window(size, 3, causal=True)
             if number % 2
             else ga.graphs.causal(size).materialise()
         )
@@ -72,7 +74,7 @@ def _public_objects():
     found = ga.attention(x, x, x, graph, return_weights=True, return_lse=True)
     return {
         **{name: make() for name, make in GRAPHS.items()},
-        "pattern": ga.graphs.sliding_window(..., window=5),
+        "pattern": ga.graphs.sliding_window(..., window=5, causal=True),
         "layers": [graph, graph],
         "layer": layer,
         "model": ga.models.GPT(7, embed_dim=8, num_heads=2, num_layers=1, max_len=31),

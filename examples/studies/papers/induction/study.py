@@ -52,7 +52,7 @@ def comparison(layers: int, samples: Data, steps: int) -> Comparison:
     """The arms of models of so many layers."""
     arms: dict[str, object] = {EARLIER: causal(LENGTH)}
     if layers == 2:
-        one = sliding_window(LENGTH, 2)
+        one = sliding_window(LENGTH, 2, causal=True)
         arms |= {CIRCUIT: [one, causal(LENGTH)], LATE: [causal(LENGTH), one]}
     return Comparison(
         f"{layers} layer{'s' * (layers > 1)}",

@@ -117,7 +117,7 @@ def study(quick: bool = False) -> Study:
     kinds = ("none", "learned", "relative", "rotary", "alibi")
     every = [
         comparison(EARLIER, causal(LENGTH), kinds, 500),
-        comparison(WINDOW, sliding_window(LENGTH, 8), ("learned", "relative"), 500),
+        comparison(WINDOW, sliding_window(LENGTH, 8, causal=True), ("learned", "relative"), 500),
     ]
     claims = [
         Claim(

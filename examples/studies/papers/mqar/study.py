@@ -55,8 +55,8 @@ def comparison(width: int, samples: Data, steps: int) -> Comparison:
     return Comparison(
         f"width {width}",
         {
-            "window 6": sliding_window(LENGTH, 6),
-            "window 12": sliding_window(LENGTH, 12),
+            "window 6": sliding_window(LENGTH, 6, causal=True),
+            "window 12": sliding_window(LENGTH, 12, causal=True),
             EARLIER: causal(LENGTH),
         },
         samples,
