@@ -24,6 +24,7 @@ ROOMS = [
     "arguments",
     "io",
     "statistics",
+    "printed",
     "operands",
     "compiled",
     "pyg",

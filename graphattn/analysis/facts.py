@@ -13,6 +13,7 @@ from ..graph.edges import Edges
 from ..graph.kinds.layers import Layer, Layers, layers_of, sized_layers, unions
 from ..graph.like import GraphLike, need_fixed
 from ..mistakes.graphs.simple import remark
+from ..printed import Printed
 from .bottlenecks.conductance import conductance
 from .bottlenecks.connectivity import connectivity, num_components
 from .bottlenecks.resistance import mean_resistance
@@ -33,8 +34,8 @@ _MOST_COLUMNS = 6
 _ATTRIBUTE = {"hops": "layers", "reads_everything": "everything", "reads_past": "past"}  # of Hops
 
 
-@dataclass(frozen=True)
-class Facts:
+@dataclass(frozen=True, repr=False)
+class Facts(Printed):
     """The result of :func:`facts`.
 
     Counts are exact Python integers; ``None`` where a fact has no meaning or was left out.
@@ -111,8 +112,8 @@ class Facts:
         return rows
 
 
-@dataclass(frozen=True)
-class FactsOfMany:
+@dataclass(frozen=True, repr=False)
+class FactsOfMany(Printed):
     """Facts found by :func:`facts` about several graphs: one :class:`Facts` for each, by number.
 
     Args:

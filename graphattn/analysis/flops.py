@@ -6,12 +6,13 @@ from typing import Any
 from ..errors import OptionError
 from ..graph.kinds.layers import Layers, in_a_row, unions
 from ..graphs.arguments import whole
+from ..printed import Printed
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
-@dataclass(frozen=True)
-class Flops:
+@dataclass(frozen=True, repr=False)
+class Flops(Printed):
     """Floating-point operations of one forward pass on one example, by :func:`flops`.
 
     Args:

@@ -10,6 +10,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graphs.of_graphs.controls import WITHIN
+from ..printed import Printed
 from .bottlenecks.undirected import undirected
 from .paths.receptive_field import receptive_field
 
@@ -29,8 +30,8 @@ class Property:
     after: float | None = None
 
 
-@dataclass(frozen=True)
-class Kept:
+@dataclass(frozen=True, repr=False)
+class Kept(Printed):
     """The result of :func:`kept`.
 
     Args:

@@ -12,13 +12,14 @@ from ..graph import AttentionGraph, need_graph
 from ..graph import runs as _runs
 from ..graph.edges import ROWS_BUDGET
 from ..plans.blocks import grid_cells
+from ..printed import Printed
 from .forms import MOST_LISTED, is_listable
 
 _MOST_TILES = 1 << 28
 
 
-@dataclass(frozen=True)
-class TileFill:
+@dataclass(frozen=True, repr=False)
+class TileFill(Printed):
     """Share of edges in tiles, found by :func:`tile_fill`.
 
     Args:

@@ -13,6 +13,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.kinds.layers import Layers
 from ..plans.whole import csr_by_target
+from ..printed import Printed
 from .bottlenecks.connectivity import connectivity
 from .forms import is_listable, need_square
 from .paths.receptive_field import graphs_of
@@ -23,8 +24,8 @@ _LOOKS = 32  # at each interval of sources: both degrees, parts, self-loops, a p
 _SMALL = 1 << 12  # nodes up to which one is searched for
 
 
-@dataclass(frozen=True)
-class Universality:
+@dataclass(frozen=True, repr=False)
+class Universality(Printed):
     """The result of :func:`universality`; ``None`` for what costs too much, see ``left_out``.
 
     Args:

@@ -18,6 +18,7 @@ from ..graph import AttentionGraph, PerHead
 from ..graph.kinds.per_head import heads_read
 from ..operands import HALF
 from ..plans.cache import known
+from ..printed import Printed
 from .base import BACKENDS, Backend
 from .device import without_kernels
 from .rates import measured, revision
@@ -63,8 +64,8 @@ class Candidate:
         return row
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Printed):
     """The backend that would run on a graph, and the reasons against the others, for printing."""
 
     graph: AttentionGraph
@@ -109,8 +110,8 @@ class Explanation:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class HeadsExplanation:
+@dataclass(frozen=True, repr=False)
+class HeadsExplanation(Printed):
     """The backend that would run on the graph of each group of heads, for printing."""
 
     graph: PerHead

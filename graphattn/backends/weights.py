@@ -11,7 +11,6 @@ from torch import Tensor
 from ..arguments import whole
 from ..errors import BackendError, OptionError
 from ..graph import AttentionGraph, PerExample, PerHead
-from ..graph.html import MOST_CELLS, page
 from ..graph.limits import refuse_over
 from ..kernels.modes import is_transformed
 from ..kernels.plain.sums import scatter_sum
@@ -216,6 +215,8 @@ class EdgeWeights(AsTensor):
         A cell of a large picture has the largest of its weights; darkness grows with the square
         root, and black is 1 (or the largest weight, if it is above 1).
         """
+        from ..graph.html import MOST_CELLS, page  # a layer's call loads no pictures
+
         T = self.graph.num_targets
         S = self.graph.num_sources
         if self.graph.num_edges == 0:

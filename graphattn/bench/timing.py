@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..arguments import one_of
 from ..graph import AttentionGraph
+from ..printed import Printed
 from .peers import BOTH, FORWARD, MODES, Peer, Problem, all_peers
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -220,8 +221,8 @@ def _difference(x: Tensor, expected: Tensor) -> float:
     return math.inf
 
 
-@dataclass
-class Comparison:
+@dataclass(repr=False)
+class Comparison(Printed):
     """Every peer on one graph; printing it is its purpose."""
 
     problem: Problem

@@ -60,7 +60,7 @@ def bench(
     if nodes and not isinstance(subject.graph, Pattern):
         raise OptionError(
             "--sizes goes with a graph that is open in its size, such as 'sliding_window(..., "
-            f"257)'; got {what}"
+            f"257, causal=True)'; got {what}"
         )
     graphs = [subject.graph(size) for size in nodes] or [subject.graph]
     facts = machine(device)

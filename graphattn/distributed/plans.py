@@ -10,6 +10,7 @@ from ..arguments import dtype as checked_dtype
 from ..arguments import one_of, width
 from ..errors import OptionError
 from ..graph.limits import MAX_BYTES
+from ..printed import Printed
 
 PLANS = ("halo", "heads", "gather", "stream", "queries")
 # a gather's bytes against those of a halo: one collective of equal parts, and no rows are picked
@@ -122,8 +123,8 @@ class Counts:
         return (S.sum() - S) / P + rows.group / 2 * (T.sum() - T + (P - 1) * T) / P
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Printed):
     """Rows and edges that each process owns, receives and computes, made to be printed.
 
     Attributes:

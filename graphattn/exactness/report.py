@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..words import counted
+from ..printed import Printed, counted
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Refusal:
     fault: bool = False
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Printed):
     """The result of :func:`graphattn.verify`; print it, or ask ``.ok``.
 
     Args:
@@ -127,15 +127,18 @@ class Report:
             "diagnosis": self.diagnosis,
         }
 
+    def few_lines(self) -> list[str]:
+        """What was verified, and the verdict, with what explains it."""
+        lines = [f"verify {self.subject}", f"  on {self.graph}"]
+        if self.diagnosis is not None:
+            lines.append(f"  diagnosis: {self.diagnosis}")
+        return [*lines, self._verdict()]
+
     def __str__(self) -> str:
-        if self.measured == self.total:
-            targets = f"all {self.total:,} targets"
-        else:
-            targets = f"{self.measured:,} of {self.total:,} targets"
         lines = [
             f"verify {self.subject}",
             f"  on {self.graph}",
-            f"  compared with dense attention in float64 at {targets}",
+            f"  compared with dense attention in float64 at {self._where}",
             "",
         ]
         lines += [*self._table(), *self._check_lines(), *self._refusal_lines(), ""]
@@ -143,6 +146,13 @@ class Report:
         if self.diagnosis is not None:
             lines += ["diagnosis:", *(f"    {x}" for x in self.diagnosis.split("; "))]
         return "\n".join([*lines, self._verdict()])
+
+    @property
+    def _where(self) -> str:
+        """The targets that were compared."""
+        if self.measured == self.total:
+            return f"all {self.total:,} targets"
+        return f"{self.measured:,} of {self.total:,} targets"
 
     def _table(self) -> list[str]:
         """A line for each backend and dtype: the output, and the worst of the rest."""
@@ -227,13 +237,11 @@ class Report:
         total = len(self.rows) + len(self.checks) + sum(refusal.fault for refusal in self.refusals)
         if self._failed:
             return f"NOT EXACT: {self._failed} of {total} checks fail"
-        where = f"all {self.total:,} targets"
         others = ""
         if self.measured < self.total:
-            where = f"{self.measured:,} of {self.total:,} targets"
             others = ", the others were not looked at"
         comparisons = counted(len(self.rows), "comparison")
-        line = f"EXACT: outputs and gradients agree at {where}{others} ({comparisons})"
+        line = f"EXACT: outputs and gradients agree at {self._where}{others} ({comparisons})"
         if self.checks:
             line += f"; {counted(len(self.checks), 'other check')} hold where they were tried"
         return line

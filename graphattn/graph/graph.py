@@ -14,11 +14,10 @@ from ..errors import GraphError, GraphIndexError, ShapeError
 from . import algebra
 from . import runs as _runs
 from .advice import no_graph, of_other_size
+from .causality import warn_of_later_sources
 from .deferred.expression import JOINS, Expression, Operand, builder, written
-from .draw import draw
 from .edges import COUNTED_AT_ONCE, Edges
 from .forms import band
-from .html import mask_page
 from .images import Images, joined_images
 from .like import GraphLike
 from .limits import MAX_BYTES, every_node, refuse_over
@@ -414,8 +413,15 @@ class AttentionGraph(GraphLike, Operand):
         return self._derived(edges, name, sign, other)
 
     def __or__(self, other: object) -> "AttentionGraph":
-        """Edges in either graph; a repeated edge never appears."""
-        return self._join(other, "|", algebra.union)
+        """Edges in either graph; a repeated edge never appears.
+
+        Warns if one was asked to be causal and the other reads later sources.
+        """
+        union = self._join(other, "|", algebra.union)
+        if isinstance(other, AttentionGraph):
+            warn_of_later_sources(self, other)
+            warn_of_later_sources(other, self)
+        return union
 
     def __and__(self, other: object) -> "AttentionGraph":
         """Edges in both graphs."""
@@ -530,7 +536,7 @@ class AttentionGraph(GraphLike, Operand):
 
         The new nodes come first, node ``i`` becomes ``i + number``; listed edges keep their order
         and copies, the new ones come last. :func:`~graphattn.graphs.global_tokens` makes existing
-        tokens global.
+        tokens global. Warns if the graph was asked to be causal: the new nodes read all.
         """
         self._need_square("with_global_tokens")
         k = whole(number, "number", 0, GraphError)
@@ -538,14 +544,15 @@ class AttentionGraph(GraphLike, Operand):
         whole(n + k, "num_nodes + number", 0, GraphError)
         name = f"{wrapped(self, '')}.with_global_tokens({number})"
         if self.is_rule:
-            return self._derived(
-                algebra.behind_tokens(self.edges, k), name, "with_global_tokens", k
-            )
-        hub = AttentionGraph(algebra.behind_tokens(band(n, n, 1, 0), k), device=self.device)
-        source, target = torch.cat((self.edge_index + k, hub.edge_index), 1).unbind(0)
-        images = self.images and self.images.extended(hub.num_edges)
-        edges = listed(target, source, n + k, n + k, images=images)
-        return self._derived(edges, name, "with_global_tokens", k)
+            edges = algebra.behind_tokens(self.edges, k)
+        else:
+            hub = AttentionGraph(algebra.behind_tokens(band(n, n, 1, 0), k), device=self.device)
+            source, target = torch.cat((self.edge_index + k, hub.edge_index), 1).unbind(0)
+            images = self.images and self.images.extended(hub.num_edges)
+            edges = listed(target, source, n + k, n + k, images=images)
+        result = self._derived(edges, name, "with_global_tokens", k)
+        warn_of_later_sources(self, result)
+        return result
 
     def subgraph(
         self, nodes: Any = None, *, targets: Any = None, sources: Any = None
@@ -700,10 +707,14 @@ class AttentionGraph(GraphLike, Operand):
         return f"AttentionGraph({self.name}: {', '.join(facts)})"
 
     def __str__(self) -> str:
+        from .draw import draw  # a layer's call loads no pictures
+
         return f"{self!r}\n{draw(self.edges)}"
 
     def _repr_html_(self) -> str:
         """The view in a notebook: the line of ``repr`` and a picture of the mask."""
+        from .html import mask_page  # a layer's call loads no pictures
+
         return mask_page(repr(self), self.edges)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .draw import drawable
 from .edges import Edges
+from .near_view import ORDER, degrees, in_near_order
 
 MOST_CELLS = 128
 _PIXELS = 192  # on the page, along the longer side
@@ -20,12 +21,19 @@ _SHADES = ((255, 255, 255), (157, 187, 226), (60, 106, 168), (11, 28, 51))
 def mask_page(title: str, edges: Edges) -> str:
     """One line of text and the mask below it.
 
-    A cell of a large mask is darker with the share of its pairs.
+    A cell of a large mask is darker with the share of its pairs. Large listed graphs are drawn with
+    neighbours together where that shows more.
     """
-    shares = None
-    if drawable(edges):
-        shares = mask_shares(edges)
-    return page(title, shares)
+    if not drawable(edges):
+        return page(title, None)
+    near = in_near_order(edges, _side(edges))
+    if near is None:
+        return page(title, mask_shares(edges), degrees(edges))
+    return page(title, mask_shares(near), f"{degrees(edges)} {ORDER}")
+
+
+def _side(edges: Edges) -> int:
+    return max(1, -(-max(edges.num_targets, edges.num_sources) // MOST_CELLS))
 
 
 def mask_shares(edges: Edges) -> Tensor:
@@ -33,8 +41,7 @@ def mask_shares(edges: Edges) -> Tensor:
 
     A cell of a small mask is one pair.
     """
-    side = max(1, -(-max(edges.num_targets, edges.num_sources) // MOST_CELLS))
-    return block_shares(edges, side, side)
+    return block_shares(edges, _side(edges), _side(edges))
 
 
 def block_shares(edges: Edges, height: int, width: int) -> Tensor:
@@ -42,8 +49,8 @@ def block_shares(edges: Edges, height: int, width: int) -> Tensor:
     return edges.block_counts(height, width) / edges.block_areas(height, width).double()
 
 
-def page(title: str, shares: Tensor | None) -> str:
-    """``title``, and cells in [0, 1] as an inline picture."""
+def page(title: str, shares: Tensor | None, below: str = "") -> str:
+    """``title``, cells in [0, 1] as an inline picture, and a line below it."""
     line = f"<code>{escape(title)}</code>"
     if shares is None or shares.numel() == 0:
         return f"<div>{line}</div>"
@@ -51,7 +58,10 @@ def page(title: str, shares: Tensor | None) -> str:
     scale = max(1, _PIXELS // max(height, width))
     style = f"width:{width * scale}px;height:{height * scale}px;image-rendering:pixelated;border:1px solid #9aa5b1"
     alt = "mask: targets are rows, sources are columns"
-    return f"<div>{line}<br>{image(png(shares), alt, title=alt, style=style)}</div>"
+    picture = image(png(shares), alt, title=alt, style=style)
+    if below:
+        picture += f"<br><small>{escape(below)}</small>"
+    return f"<div>{line}<br>{picture}</div>"
 
 
 def image(picture: bytes, alt: str = "", **attributes: object) -> str:

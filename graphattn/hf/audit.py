@@ -12,6 +12,7 @@ from ..analysis.masks.audit_mask import BUDGET, Audit, audit_one
 from ..errors import GraphAttnError, LoaderError, OptionError, need_extra
 from ..graph import AttentionGraph
 from ..graphs import block_local, causal, full, sliding_window
+from ..printed import Printed
 from .modules import Place
 from .patch import patched
 
@@ -44,8 +45,8 @@ _MOST = 1024
 _TOKEN_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
 
 
-@dataclass(frozen=True)
-class ConfigAudit:
+@dataclass(frozen=True, repr=False)
+class ConfigAudit(Printed):
     """The result of :func:`audit_config`; true if every layer agrees with the configuration.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import LoaderError, OptionError
-from ..words import counted
+from ..printed import Printed, counted
 from . import export, html
 from .files import file_of_command, load
 from .plan import Study
@@ -51,8 +51,8 @@ class Difference:
         return f"{self.file}, {self.where}: {self.stands} stands there, computed: {self.computed}"
 
 
-@dataclass(frozen=True)
-class Recount:
+@dataclass(frozen=True, repr=False)
+class Recount(Printed):
     """A report beside what its trials give.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import OptionError
 from ..io.writing import save_page, save_picture
+from ..printed import Printed
 from . import export, markdown, pilot
 from .brief import brief
 from .page import Block, Page
@@ -17,8 +18,8 @@ from .results import AT_CHANCE, GROUP, SATURATED, SIGMAS, Results
 from .sections import page_of
 
 
-@dataclass(frozen=True, eq=False)
-class Report(Results):
+@dataclass(frozen=True, eq=False, repr=False)
+class Report(Printed, Results):
     """A study on disk: its numbers, and the page that they are.
 
     Args:
@@ -118,6 +119,10 @@ class Report(Results):
 
     def __str__(self) -> str:
         return markdown.render(self.page)
+
+    def few_lines(self) -> list[str]:
+        """The first verdicts and scores, and where the rest is."""
+        return [*self.brief()[:9], f"... in {self.folder / 'report.md'}, by print"]
 
     def brief(self) -> list[str]:
         """Verdicts and scores, a line each."""

@@ -1,6 +1,6 @@
 """The page of a study: predictions, measurements beside them, and the differences of graphs."""
 
-from ..words import counted
+from ..printed import counted
 from .cells import trials_text
 from .markdown import code, verbatim
 from .page import Block, Figure, Page, Section, Table

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from ..words import counted
+from ..printed import counted
 from .cells import arm_name, examples_text, steps_text
 from .markdown import verbatim
 from .page import Block, Table

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..printed import Printed
 from ..statistics.paired import Difference, difference
 from .models.best import choice_in_words
 from .reading.data import Prepared
@@ -12,8 +13,8 @@ from .run import CONTROL_WORDS
 from .tasks import Task
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Printed):
     """Scores of a model on a part of a folder.
 
     Attributes:

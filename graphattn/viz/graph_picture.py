@@ -13,7 +13,7 @@ from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from ..graph.like import GraphLike
 from ..graphs.points.curves import curve_order
-from ..words import counted
+from ..printed import counted
 from .choice import (
     MOST_SOURCES,
     all_edges,

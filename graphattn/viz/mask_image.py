@@ -6,7 +6,7 @@ import numpy as np
 
 from ..graph.graph import AttentionGraph
 from ..graph.html import block_shares
-from ..words import counted
+from ..printed import counted
 from .choice import can_walk
 from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, fitting, shades
 

@@ -14,7 +14,7 @@ from ..graph.advice import no_graph
 from ..graph.graph import AttentionGraph
 from ..graph.limits import refuse_over
 from ..graphs.points.hierarchy import Hierarchy
-from ..words import counted
+from ..printed import counted
 from .camera import Camera
 from .colours import Array, Colouring, colouring, error_of, plainly, values_of
 from .creases import lit

@@ -8,7 +8,7 @@ import torch
 from ..analysis.paths.receptive_field import Layers, graphs_of, receptive_field
 from ..errors import GraphError, OptionError
 from ..graph.graph import AttentionGraph
-from ..words import counted
+from ..printed import counted
 from .choice import checked_targets, thinned
 from .layer_rows import draw_rows
 from .layouts import Layout, layout_of

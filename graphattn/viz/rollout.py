@@ -13,7 +13,7 @@ from ..errors import OptionError, ShapeError
 from ..graph.graph import AttentionGraph
 from ..graph.limits import refuse_over
 from ..graph.listed import listed
-from ..words import counted
+from ..printed import counted
 from .choice import checked_targets
 from .edge_weights import by_edge, weights_in
 

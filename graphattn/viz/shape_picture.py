@@ -7,7 +7,7 @@ import torch
 
 from ..arguments import check_flags, real, several, shown, table
 from ..errors import OptionError, ShapeError
-from ..words import counted
+from ..printed import counted
 from .box import box_of
 from .colours import Colouring, colouring, error_of, plainly, values_of
 from .creases import SMOOTH, checked_smooth

@@ -10,7 +10,7 @@ from ..arguments import one_of, several, whole
 from ..errors import OptionError, ShapeError
 from ..graph.graph import AttentionGraph
 from ..graph.modes import cached_property
-from ..words import counted
+from ..printed import counted
 from .choice import MOST_SOURCES, all_edges, checked_targets, spread_targets
 from .edge_weights import by_edge
 from .layouts import Layout, layout_of

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...printed import Printed
 from .undirected import components, undirected
 
 _EXACT = 16  # nodes up to which all cuts are tried
@@ -16,8 +17,8 @@ _DENSE = 512  # nodes up to which all eigenvalues are computed
 _RESTARTS = 400
 
 
-@dataclass(frozen=True)
-class Conductance:
+@dataclass(frozen=True, repr=False)
+class Conductance(Printed):
     """Bounds found by :func:`conductance`, and the best cut.
 
     Args:

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...graph import AttentionGraph
 from ...graph.edges import Edges
 from ...plans.whole import all_runs, csr_by_target
+from ...printed import Printed
 from ..forms import (
     Intervals,
     is_listable,
@@ -22,8 +23,8 @@ from ..forms import (
 from ..paths.walks import BUDGET, OnRuns, too_many
 
 
-@dataclass(frozen=True)
-class Connectivity:
+@dataclass(frozen=True, repr=False)
+class Connectivity(Printed):
     """Components, roots and cycles found by :func:`connectivity`.
 
     Args:

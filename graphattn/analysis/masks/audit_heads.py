@@ -15,13 +15,14 @@ from ...convert.masks import bool_mask
 from ...errors import GraphError
 from ...graph import AttentionGraph, PerHead
 from ...mistakes.graphs.search import same
+from ...printed import Printed
 from .audit_mask import BUDGET, OR_ELSE, Audit, audit_one, graph_of
 
 _NAMED = 4  # heads of a permutation that are named
 
 
-@dataclass(frozen=True)
-class AuditOfHeads:
+@dataclass(frozen=True, repr=False)
+class AuditOfHeads(Printed):
     """Findings of :func:`audit` about graphs of heads.
 
     Args:

@@ -16,6 +16,7 @@ from ...graph.advice import advice, no_graph
 from ...graph.forms import of_mask
 from ...mistakes.graphs.search import compared, mistakes
 from ...mistakes.graphs.simple import remark
+from ...printed import Printed
 
 BUDGET = 1 << 27  # seconds
 OR_ELSE = "\n    or, with the same edges: "
@@ -50,8 +51,8 @@ class Group:
         return f"{self.count:,} {kind}: {edges}"
 
 
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Audit(Printed):
     """Findings of :func:`graphattn.audit`.
 
     Args:

@@ -13,14 +13,15 @@ from torch import Tensor
 from ...arguments import check_flags, function, table, tensor, whole
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph
+from ...printed import Printed
 from .receptive_field import Layers, graphs_of, receptive_field
 
 _DRAWS = 2  # times that each source is moved: what one step hides, such as a ReLU, another shows
 _NAMED = 6
 
 
-@dataclass(frozen=True)
-class FoundLeaks:
+@dataclass(frozen=True, repr=False)
+class FoundLeaks(Printed):
     """Leaks found by :func:`find_leaks`; print it, or read ``.ok``.
 
     Args:

@@ -11,6 +11,7 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.edges import Edges
 from ...graphs.network.trees import tree_depth
+from ...printed import Printed
 from ..forms import Intervals, looped_axes, looped_band, looped_intervals, need_square, residues
 from .walks import BUDGET, OnMatrix, OnRuns, walk
 
@@ -19,8 +20,8 @@ _FAR = 1 << 62
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
-class Hops:
+@dataclass(frozen=True, repr=False)
+class Hops(Printed):
     """Number of layers found by :func:`hops`.
 
     Args:

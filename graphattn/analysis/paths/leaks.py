@@ -17,6 +17,7 @@ from ...graph.kinds.layers import Layer, Layers, examples_of, layers_of
 from ...graph.limits import every_node
 from ...graph.runs import Runs
 from ...plans.whole import MOST_RUNS
+from ...printed import Printed
 from .receptive_field import graphs_of
 from .walks import BUDGET
 
@@ -25,8 +26,8 @@ _LOOK = 4  # what an edge or interval costs whenever a step looks at it; to find
 _NONE = torch.iinfo(torch.int64).min  # a node that depends on nothing with a place in the order
 
 
-@dataclass(frozen=True)
-class Leaks:
+@dataclass(frozen=True, repr=False)
+class Leaks(Printed):
     """Shortest leak found by :func:`leaks`; true if a target depends on the future.
 
     Args:

@@ -14,13 +14,14 @@ from ...graph.algebra import join_cost, pulled
 from ...graph.forms import of_runs
 from ...graph.kinds.layers import Layers, layers_of, unions
 from ...graph.runs import Runs
+from ...printed import Printed
 from .walks import BUDGET
 
 _STEP = 1 << 11  # pairs that a step back through a layer counts for, however few they are
 
 
-@dataclass(frozen=True)
-class ReceptiveField:
+@dataclass(frozen=True, repr=False)
+class ReceptiveField(Printed):
     """Sources found by :func:`receptive_field`.
 
     Args:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from ...printed import Printed
+
 
 @dataclass(frozen=True)
 class SymmetryRow:
@@ -48,8 +50,8 @@ class Cause:
     words: str
 
 
-@dataclass(frozen=True)
-class SymmetryReport:
+@dataclass(frozen=True, repr=False)
+class SymmetryReport(Printed):
     """The result of :func:`graphattn.verify` with ``symmetry``; print it, or ask ``.ok``.
 
     Args:
@@ -102,6 +104,12 @@ class SymmetryReport:
             "untested": list(self.untested),
         }
 
+    def few_lines(self) -> list[str]:
+        """What was moved, and the verdict, with what breaks it."""
+        lines = [f"symmetry of {self.subject}", f"  on {self.structure}"]
+        lines += [f"  {', '.join(cause.symmetries)}: {cause.input}" for cause in self.causes[:4]]
+        return [*lines, *self._verdict()]
+
     def __str__(self) -> str:
         lines = [f"symmetry of {self.subject}", f"  on {self.structure}", ""]
         width = max(len("output"), *(len(row.output) for row in self.rows))
@@ -125,15 +133,18 @@ class SymmetryReport:
         for cause in self.causes:
             lines.append(f"{', '.join(cause.symmetries)}: {cause.input}")
             lines += [f"    {part}" for part in cause.words.split("; ")]
+        return "\n".join([*lines, *self._verdict()])
+
+    def _verdict(self) -> list[str]:
         failed = sum(not row.ok for row in self.rows)
         if failed:
-            lines.append(f"NOT SYMMETRIC: {failed} of {len(self.rows)} checks fail")
-        elif self.untested:
-            lines.append(f"NOTHING TESTED of {', '.join(self.untested)}")
-            lines.append("    it does not depend on the positions, or by less than the limit shows")
-        else:
-            lines.append(f"SYMMETRIC: all {len(self.rows)} checks hold")
-        return "\n".join(lines)
+            return [f"NOT SYMMETRIC: {failed} of {len(self.rows)} checks fail"]
+        if self.untested:
+            return [
+                f"NOTHING TESTED of {', '.join(self.untested)}",
+                "    it does not depend on the positions, or by less than the limit shows",
+            ]
+        return [f"SYMMETRIC: all {len(self.rows)} checks hold"]
 
 
 def _order(ratio: float) -> float:

@@ -10,7 +10,6 @@ from torch import Tensor
 from ...errors import BackendError, GraphError
 from ...operands import Inputs, Outputs, counted
 from ..graph import AttentionGraph, disjoint_union
-from ..html import mask_page
 from ..like import GraphLike, Run
 from ..modes import Memo, constant_result, keep, not_compiled, not_followed, plain_operations_only
 from .choice import TransformedChoice, as_one_head, chosen_edges, of_all_heads
@@ -243,6 +242,8 @@ class Chosen(GraphLike, Operand):
 
     def _repr_html_(self) -> str:
         """The view in a notebook: the line of ``repr``, and a picture of the possible edges."""
+        from ..html import mask_page  # a layer's call loads no pictures
+
         return mask_page(f"{self!r}, edges that may be chosen", self.union().edges)
 
     def __getattr__(self, name: str) -> Any:

@@ -423,11 +423,9 @@ class PerExample(GraphLike, Immutable):
         return f"PerExample({', '.join(names)}: {self.num_examples} examples of {nodes})"
 
     def __str__(self) -> str:
-        different = list(dict.fromkeys(self.graphs))
-        lines = [repr(self), *map(str, different[:_SHOWN])]
-        if len(different) > _SHOWN:
-            lines.append(f"and {len(different) - _SHOWN} more")
-        return "\n".join(lines)
+        from ..abreast import abreast  # a layer's call loads no pictures
+
+        return f"{self!r}\n{abreast('example', self.graphs)}"
 
 
 def _same_edges(graph: Any, other: Any) -> bool:

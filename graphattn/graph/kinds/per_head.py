@@ -278,7 +278,9 @@ class PerHead(GraphLike, Immutable):
         return f"PerHead({', '.join(graph.name for graph in self.graphs)}: {nodes})"
 
     def __str__(self) -> str:
-        return "\n".join([repr(self), *(str(graph) for graph in dict.fromkeys(self.graphs))])
+        from ..abreast import abreast  # a layer's call loads no pictures
+
+        return f"{self!r}\n{abreast('graph', self.graphs)}"
 
 
 @constant_result  # Python that torch.compile does not trace

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ...words import counted
+from ...printed import counted
 from ..style import FAINT, INK, TEXT
 from .base import Array, Index, Layout
 

@@ -1,0 +1,72 @@
+"""Every result has few lines where a notebook shows it, and all of them by ``print``."""
+
+import ast
+from html import unescape
+from pathlib import Path
+
+import pytest
+import torch
+
+import graphattn as ga
+from graphattn.printed import Printed, counted
+
+PACKAGE = Path(ga.__file__).parent
+CAUSAL = ga.graphs.causal(9)
+RESULTS = {
+    "verify": lambda: ga.verify(CAUSAL, dtypes=(torch.float64,), gradients=False),
+    "explain": lambda: ga.explain(CAUSAL),
+    "audit": lambda: ga.audit(torch.rand(64, 64) < 0.5, ga.graphs.causal(64)),
+    "facts": lambda: ga.facts(CAUSAL),
+    "facts of layers": lambda: ga.facts([CAUSAL, ga.graphs.full(9)]),
+    "leaks": lambda: ga.leaks([ga.graphs.full(9)] * 3),
+    "hops": lambda: ga.analyse.hops(CAUSAL),
+}
+
+
+@pytest.mark.parametrize("make", RESULTS.values(), ids=RESULTS)
+def test_a_result_is_few_lines_that_open_to_all(make):
+    result = make()
+    shown = repr(result)
+    every = str(result).splitlines()
+    assert 1 <= shown.count("\n") + 1 <= 10
+    assert len(shown) <= 1600
+    assert shown.splitlines()[0] == every[0]
+    assert shown.splitlines()[-1] in (every[-1], every[-1][:157] + "...")
+    page = unescape(result._repr_html_())
+    assert shown in page
+    assert str(result) in page
+    assert page.count("<pre>") == page.count("</pre>") == 1 + (shown != str(result))
+
+
+def test_classes_with_a_text_and_a_document_are_results():
+    """Those of ``__str__`` and ``to_dict``: none shows its fields one after the other."""
+    others = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+            if {"__str__", "to_dict"} <= methods:
+                bases = {ast.unparse(base) for base in node.bases}
+                decorators = " ".join(map(ast.unparse, node.decorator_list))
+                if "Printed" not in bases or "repr=False" not in decorators:
+                    others.append(f"{path.name}: {node.name}")
+    assert others == []
+
+
+def test_long_lines_are_cut_and_left_out_lines_are_counted():
+    class Long(Printed):
+        def __str__(self):
+            return "\n".join([*(f"line {i}" for i in range(20)), "x" * 500])
+
+    lines = repr(Long()).splitlines()
+    assert lines == [
+        *(f"line {i}" for i in range(8)),
+        "... 12 lines more, by print",
+        "x" * 157 + "...",
+    ]
+
+
+def test_one_is_no_plural():
+    assert counted(1, "layer") == "1 layer"
+    assert counted(21_000, "loss") == "21,000 losses"
