@@ -19,7 +19,7 @@ RESULTS = {
     "facts": lambda: ga.facts(CAUSAL),
     "facts of layers": lambda: ga.facts([CAUSAL, ga.graphs.full(9)]),
     "leaks": lambda: ga.leaks([ga.graphs.full(9)] * 3),
-    "hops": lambda: ga.analyse.hops(CAUSAL),
+    "hops": lambda: ga.analysis.hops(CAUSAL),
 }
 
 

@@ -45,7 +45,7 @@ def from_expression(
 
     Example:
         >>> from_expression("sliding_window(5, 3, causal=False) | global_tokens(5, (0,))").num_edges
-        16
+        19
     """
     by_name = callables()
     if functions is not None:

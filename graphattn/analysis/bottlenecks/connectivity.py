@@ -70,7 +70,11 @@ def connectivity(graph: AttentionGraph) -> Connectivity:
     Example:
         >>> from graphattn.graphs import causal
         >>> connectivity(causal(100_000))
-        Connectivity(components=1, strong_components=100000, roots=1, acyclic=True)
+        components: 1
+        strong components: 100000
+        roots: 1
+        acyclic: True
+        quasi strong: True
     """
     need_square(graph, "connectivity")
     if graph.num_targets == 0:
