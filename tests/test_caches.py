@@ -35,7 +35,7 @@ def listed():
 
 
 def per_head():
-    return ga.PerHead([G.sliding_window(N, 2), listed()])
+    return ga.PerHead([G.sliding_window(N, 2, causal=True), listed()])
 
 
 def multigraph():
@@ -43,18 +43,18 @@ def multigraph():
 
 
 KINDS = {
-    "a rule": lambda: G.sliding_window(N, 3),
+    "a rule": lambda: G.sliding_window(N, 3, causal=True),
     "edges": listed,
     "a multigraph": multigraph,
     "nearest points": lambda: G.knn(POS, 3),
-    "a union": lambda: G.sliding_window(N, 2) | G.global_tokens(N, [0]),
+    "a union": lambda: G.sliding_window(N, 2, causal=True) | G.global_tokens(N, [0]),
     "a reverse": lambda: (listed() - G.causal(N)).reverse(),
-    "heads of rules": lambda: ga.PerHead([G.sliding_window(N, 2), G.causal(N)]),
+    "heads of rules": lambda: ga.PerHead([G.sliding_window(N, 2, causal=True), G.causal(N)]),
     "heads of a rule and edges": per_head,
-    "examples": lambda: ga.PerExample((G.sliding_window(N, 2), listed())),
+    "examples": lambda: ga.PerExample((G.sliding_window(N, 2, causal=True), listed())),
     "examples of heads": lambda: ga.PerExample((per_head(), G.full(N))),
     "examples of a multigraph and heads": lambda: ga.PerExample((multigraph(), per_head())),
-    "a pattern": lambda: G.sliding_window(..., 3),
+    "a pattern": lambda: G.sliding_window(..., 3, causal=True),
     "a choice": lambda: G.top_k(..., 3, within=G.causal(...)),
 }
 
