@@ -73,9 +73,9 @@ def attention(
     Tensors are node-first: nodes, then heads, then width (torch's SDPA has heads first).
 
     A NaN or inf in a source that no target reads, or in a target without edges, changes nothing. In
-    a source that is read it spreads to the targets that read it; on the backends of dense products
-    (dense, tiles) possibly to other targets, too (:func:`explain` notes it), but never on
-    ``backend="edges"`` and ``"message_passing"``. :func:`graphattn.nn.find_nonfinite` finds the
+    a source that is read it spreads to the targets that read it; where a dense product runs
+    (dense, tiles but by their block kernel) possibly to other targets, too (:func:`explain` notes
+    it), but never on ``backend="edges"`` and ``"message_passing"``. :func:`graphattn.nn.find_nonfinite` finds the
     origin.
 
     Args:
@@ -99,7 +99,7 @@ def attention(
             fixes the dropped weights on one backend; backends differ.
         backend: "auto", the fastest by estimate of those that can run, or the one to use. "dense":
             torch's SDPA on all T x S pairs, with the graph as its mask. "tiles": blocks of targets,
-            each with its sources, as a few batched dense products. "edges": fused kernels over the
+            each with its sources: on the CPU one kernel, else a few batched dense products. "edges": fused kernels over the
             edges (CUDA: Triton). "message_passing": plain torch operations edge by edge, the
             definition; runs every call, slowly.
         return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout, from

@@ -173,7 +173,7 @@ def survey(graph: AttentionGraph) -> Survey:
     """The cut of a graph's targets into blocks whose tiles cost least, by a sample of blocks."""
     edges = quickest(graph)
     degree = graph.in_degree.cpu()
-    twins = _twins(edges, graph.num_targets)
+    twins = twin_groups(edges, graph.num_targets)
     hopeless = HOPELESS * edge_work(graph.num_edges, graph.num_targets)
     best: Survey | None = None
     for cut in cuts(graph, twins):
@@ -314,7 +314,7 @@ def _members(cut: Cut, sample: Tensor) -> tuple[Tensor, Tensor]:
     )[1]
 
 
-def _twins(edges: Edges, num_targets: int) -> Tensor:
+def twin_groups(edges: Edges, num_targets: int) -> Tensor:
     """The group (T,) of targets with equal sources, if it has at least ``TWINS`` members; else -1.
 
     Rows are compared by a hash of their sources; after a collision a block is merely less full.

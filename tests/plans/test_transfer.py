@@ -12,6 +12,7 @@ from graphattn.plans.blocks import survey
 from graphattn.plans.cache import CPU
 from graphattn.plans.compacted import edges_of_rows, tiles_of_sources, tiles_of_targets
 from graphattn.plans.grouped import by_source, by_target, ends
+from graphattn.plans.pieces import pieces
 from graphattn.plans.tiles import tiles
 from graphattn.plans.transfer import ALIGNED, Apart, derivable, derived, pack, unpack
 
@@ -79,7 +80,7 @@ def test_what_a_step_derived_is_asked_for_by_functions_that_a_pickle_can_name():
     assert {key[0] for key in keys if isinstance(key, tuple)} >= {
         by_target,
         by_source,
-        tiles,
+        pieces,
     }
     assert pickle.loads(pickle.dumps(keys)) == keys
     there = unpacked(packed(graph, keys))

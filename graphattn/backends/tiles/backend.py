@@ -12,19 +12,18 @@ from ...graph import AttentionGraph
 from ...graph.limits import MAX_BYTES
 from ...graph.modes import constant_result, plain_operations_only, without_autocast
 from ...kernels.plain.rows import take
-from ...operands import Inputs, Outputs
-from ...plans.block_lists import block_work
+from ...operands import HALF, Inputs, Outputs
 from ...plans.blocks import least_work, survey
 from ...plans.tiles import Bucket, Tiles, edge_places, tiles
-from ..base import Backend
+from ..base import Backend, in_halves
 from ..device import without_kernels
 from ..request import Request, flat_batch, flat_batch_of_edges, reasons_against_products
 from ..rows import WORK, of_rows
 from ..sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
 from ..sdpa_lse import fused_lse
-from .flex import flex_bytes, flex_run, reasons_against_flex
-from .varlen import reasons_against_varlen, varlen_run, varlen_work
+from .blocks import block_bytes, block_run, block_work, reasons_against_blocks
 
+BLOCKS = ("blocks", in_halves("blocks"))
 MOST_TARGETS = 1 << 21  # planning them takes seconds
 
 
@@ -42,10 +41,10 @@ class TilesBackend(Backend):
     """Windows, cells, documents, prefixes and their unions, as a few batched dense products."""
 
     name = "tiles"
-    call_ms = 0.4
-    training_factor = 3.5
-    ns = {"fused": 0.016, "unfused": 0.053}
-    least_width = {"fused": 20, "unfused": 48}
+    call_ms = 0.15
+    training_factor = 3.8
+    ns = {"fused": 0.016, "unfused": 0.053, "blocks": 0.01, "blocks, halves": 0.02}
+    least_width = {"fused": 20, "unfused": 48, "blocks": 16, "blocks, halves": 16}
     cuda = {"call_ms": 0.3, "fused": 3e-4, "unfused": 1e-3, "flex": 1.5e-4}
     halves = {"fused": 0.25, "flex": 0.25}  # on tensor cores
 
@@ -57,6 +56,8 @@ class TilesBackend(Backend):
             reasons.append(f"blocks are planned for at most {MOST_TARGETS:,} targets")
         if reasons:
             return reasons
+        if self.kind(graph, request) in BLOCKS:
+            return []
         least = tiles_bytes(graph.num_edges, 0, request)  # a lower bound, if all tiles were full
         if least > MAX_BYTES and not self._compacted_ms(graph, request):
             return [f"it would hold {least:,} bytes and more for {graph.num_edges:,} edges"]
@@ -68,6 +69,8 @@ class TilesBackend(Backend):
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         way = self.way(graph, request)
+        if way in BLOCKS:
+            return []
         warning = "a NaN or inf in a source reaches every target in the same tile, edge or not"
         if way == "compacted":
             return [_compacted().note(graph), warning]
@@ -83,8 +86,10 @@ class TilesBackend(Backend):
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         way = self.way(graph, request)
+        if way in BLOCKS:
+            return block_bytes(graph, request)
         if way == "flex":
-            return flex_bytes(graph)
+            return _flex().flex_bytes(graph)
         if way == "varlen":
             return 4 * request.batch * graph.num_targets * request.heads  # its lse
         if way == "compacted":
@@ -94,10 +99,12 @@ class TilesBackend(Backend):
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """Pairs in tiles, small tiles counted as more; or pairs in square blocks."""
         way = self.way(graph, request)
+        if way in BLOCKS:
+            return way, block_work(graph, request)
         if way == "flex":
-            return way, block_work(graph)
+            return way, _flex().flex_work(graph)
         if way == "varlen":
-            return way, varlen_work(graph)
+            return way, _varlen().varlen_work(graph)
         if way == "compacted":
             return way, _compacted().work(graph)
         pairs = max(survey(graph).work, least_work(graph))
@@ -109,13 +116,20 @@ class TilesBackend(Backend):
         bare = super().least_ms(graph, request)
         if request.device.type != "cpu":
             return bare
+        kind = self.kind(graph, request)
+        if kind in BLOCKS:
+            return bare + self.work_ms(request, kind, graph.num_edges)
         pairs: float = least_work(graph)
         if request.of_rows:
             pairs *= WORK
-        return bare + self.work_ms(request, self.kind(request), pairs)
+        return bare + self.work_ms(request, kind, pairs)
 
-    def kind(self, request: Request) -> str:
-        """The kind of work of gathered tiles: SDPA's, or that of plain operations."""
+    def kind(self, graph: AttentionGraph, request: Request) -> str:
+        """The kind of work of a call on the CPU, the block kernel's if it can; or of gathered tiles,
+        SDPA's, or that of plain operations.
+        """
+        if not reasons_against_blocks(graph, request):
+            return BLOCKS[request.dtype in HALF]
         if is_unfused(request):
             return "unfused"
         if request.lse and request.device.type == "cuda":  # where SDPA returns no lse
@@ -125,22 +139,29 @@ class TilesBackend(Backend):
     def way(self, graph: AttentionGraph, request: Request) -> str:
         """The quickest way to run a call.
 
-        "flex", FlexAttention on blocks in the given order; "varlen", FlashAttention of sequences,
+        "blocks", the block kernel on the CPU; "flex", FlexAttention on blocks in the given order;
+        "varlen", FlashAttention of sequences,
         and "compacted", a kernel that gathers the distinct sources of consecutive targets, if they
         were measured; or SDPA on gathered tiles, by its :meth:`kind`.
         """
-        kind = self.kind(request)
+        kind = self.kind(graph, request)
         ms = self._compacted_ms(graph, request)
-        if not (reasons_against_flex(graph, request) or without_kernels(request.device)):
-            ms["flex"] = self.work_ms(request, "flex", block_work(graph))
+        if self._can_flex(graph, request):
+            ms["flex"] = self.work_ms(request, "flex", _flex().flex_work(graph))
         has_varlen = "varlen" in self.rates(request.device.type)
-        if has_varlen and not reasons_against_varlen(graph, request):
-            ms["varlen"] = self.work_ms(request, "varlen", varlen_work(graph))
+        if has_varlen and not _varlen().reasons_against_varlen(graph, request):
+            ms["varlen"] = self.work_ms(request, "varlen", _varlen().varlen_work(graph))
         if not ms:
             return kind
         if min(ms.values()) >= self.work_ms(request, kind, least_work(graph)):
             ms = {kind: self.work_ms(request, kind, survey(graph).work), **ms}
         return min(ms, key=ms.__getitem__)
+
+    def _can_flex(self, graph: AttentionGraph, request: Request) -> bool:
+        """True if FlexAttention can run."""
+        if request.device.type != "cuda" or _flex().reasons_against_flex(graph, request):
+            return False
+        return not without_kernels(request.device)
 
     def _compacted_ms(self, graph: AttentionGraph, request: Request) -> dict[str, float]:
         """The time of tiles with compacted sources, if they were measured and can run."""
@@ -153,13 +174,13 @@ class TilesBackend(Backend):
         return {"compacted": self.work_ms(request, "compacted", compacted.work(graph))}
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
-        """A window, a shorter one with a softcap, which SDPA lacks, and cells, for CUDA, too."""
+        """A window, a shorter one with dropout, which is written out, and cells, for CUDA, too."""
         from ...graphs import sliding_window, window_partition
 
         window, shorter = (sliding_window(nodes, 257, causal=False) for nodes in (4096, 1024))
         return [
             (window, {}),
-            (shorter, {"softcap": 50.0}),
+            (shorter, {"dropout_p": 0.1}),
             (window_partition((56, 56), (7, 7)), {}),
         ]
 
@@ -192,6 +213,20 @@ def _compacted() -> Any:
     return tiles_compacted
 
 
+def _varlen() -> Any:
+    """The module of FlashAttention of sequences, likewise."""
+    from . import varlen
+
+    return varlen
+
+
+def _flex() -> Any:
+    """The module of FlexAttention: only a call on CUDA needs it."""
+    from . import flex
+
+    return flex
+
+
 @constant_result  # Python on the graph's structure: a constant of compiled code
 def _way(graph: AttentionGraph, *request: Any) -> str:
     return TilesBackend().way(graph, Request(*request))
@@ -199,9 +234,10 @@ def _way(graph: AttentionGraph, *request: Any) -> str:
 
 def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
     """Attention on a graph by the quickest way."""
-    way = ""
-    if inputs.query.device.type == "cuda":
-        way = _way(graph, *Request.of(inputs, weights, lse))
+    request = Request.of(inputs, weights, lse)
+    way = _way(graph, *request)
+    if way in BLOCKS:
+        return block_run(graph, inputs, request)
     if way == "compacted":
         return _compacted().compacted_run(graph, inputs, lse)
     if way in ("flex", "varlen") and not plain_operations_only():
@@ -213,9 +249,12 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -
                 return (outputs.output,)
             return (outputs.output, outputs.lse)
 
+        outputs: Outputs
         if way == "varlen":
-            return varlen_run(graph, inputs, definition)
-        return flex_run(graph, inputs, lse, definition)
+            outputs = _varlen().varlen_run(graph, inputs, definition)
+        else:
+            outputs = _flex().flex_run(graph, inputs, lse, definition)
+        return outputs
     return gathered_run(graph, inputs, weights, lse)
 
 

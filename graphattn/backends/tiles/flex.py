@@ -23,6 +23,7 @@ from ...plans.block_lists import (
     BlockLists,
     Pieces,
     block_lists,
+    block_work,
     num_blocks,
     ordered,
 )
@@ -80,6 +81,11 @@ def reasons_against_fused(
 def flex_bytes(graph: AttentionGraph) -> int:
     """Approximate bytes of the tables of blocks."""
     return 25 * num_blocks(graph)
+
+
+def flex_work(graph: AttentionGraph) -> float:
+    """The cost of the blocks, in pairs of a full one."""
+    return block_work(graph)
 
 
 def flex_run(

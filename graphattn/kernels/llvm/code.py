@@ -190,6 +190,11 @@ class Value:
         a, b = yes.alike(no)
         return Value(self.code, self.builder.select(self.ir, a, b))
 
+    def any_lane(self) -> "Value":
+        """True if a comparison of vectors is true in some lane."""
+        bits = self.builder.bitcast(self.ir, ir.IntType(self.lanes))
+        return Value(self.code, self.builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)))
+
     def least(self, other: Any) -> "Value":
         """The smaller of two."""
         return (self < other).where(self, other)
@@ -206,6 +211,7 @@ class Value:
     __truediv__ = _operator("fdiv", "sdiv")
     __rtruediv__ = _operator("fdiv", "sdiv", swapped=True)
     __floordiv__ = _operator("fdiv", "sdiv")
+    __mod__ = _operator("frem", "srem")
     __and__ = _operator("", "and_")
     __or__ = _operator("", "or_")
     __xor__ = _operator("", "xor")
@@ -256,6 +262,10 @@ class Array:
     def is_given(self) -> Value:
         """False of an operand that is absent."""
         return Value(self.code, self.builder.icmp_unsigned("!=", self.address, _POINTER(None)))
+
+    def as_integer(self) -> Value:
+        """The address."""
+        return Value(self.code, self.builder.ptrtoint(self.address, INT))
 
     def after(self, count: Any) -> Self:
         """The array from so many entries on."""
@@ -319,9 +329,10 @@ def _bfloat16(x: Value) -> Value:
 class Code:
     """One function in the making."""
 
-    def __init__(self, function: Any, vector_bytes: int) -> None:
+    def __init__(self, function: Any, vector_bytes: int, registers: int) -> None:
         self.function = function
         self.vector_bytes = vector_bytes  # of a register of the CPU
+        self.registers = registers  # for vectors
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))
 
     def integer(self, x: Any) -> Value:

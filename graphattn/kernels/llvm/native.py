@@ -68,6 +68,13 @@ class Target(NamedTuple):
             return 32
         return 16
 
+    @property
+    def registers(self) -> int:
+        """Registers for vectors."""
+        if self.vector_bytes == 64 or self.triple.startswith(("aarch64", "arm64")):
+            return 32
+        return 16
+
     def machine(self) -> Any:
         """LLVM's machine."""
         target = llvm.Target.from_triple(self.triple)
@@ -280,7 +287,7 @@ def function_ir(body: Callable[..., None], kinds: Kinds, target: Target) -> Any:
     """The code of a function, as LLVM's language: its parameters are annotated with their kinds."""
     parameters = list(get_annotations(body).values())[2:-1]
     words = [word for kind in parameters for word in _types(kind, kinds)]
-    code = Code(_function(words), target.vector_bytes)
+    code = Code(_function(words), target.vector_bytes, target.registers)
     values = list(code.function.args)
     arguments = []
     for kind in parameters:
@@ -295,7 +302,7 @@ def function_ir(body: Callable[..., None], kinds: Kinds, target: Target) -> Any:
 def kernel_ir(kernel: type[Kernel], kinds: Kinds, target: Target) -> Any:
     """The code of a kernel, as LLVM's language."""
     pointer = ir.PointerType()
-    code = Code(_function([pointer, INT, INT, pointer]), target.vector_bytes)
+    code = Code(_function([pointer, INT, INT, pointer]), target.vector_bytes, target.registers)
     record, lo, hi, space = code.function.args
     rows = kernel(code, kinds, Marks(code, record, torch.bool))
     rows.build(Value(code, lo), Value(code, hi), Marks(code, space, torch.bool))

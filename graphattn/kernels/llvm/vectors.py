@@ -4,6 +4,7 @@
 No function of a library is called, so that results are the same bits wherever the CPU is the same.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,10 @@ TWICE = 2 * ROW  # two vectors of a row at once
 # Cephes, right to a unit of the last place
 _EXP32 = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
           5.0000001201e-1)  # fmt: skip
+#: exp2 between -1/2 and 1/2: in float32 the polynomial of least error, in float64 the series
+_EXP2 = (1.534581243e-4, 1.339993090e-3, 9.618489072e-3, 5.550328642e-2, 2.402264625e-1,
+         6.931471825e-1, 1.0)  # fmt: skip
+_EXP2_64 = tuple(math.log(2.0) ** k / math.factorial(k) for k in reversed(range(14)))
 _ODD64 = (1.26177193074810590878e-4, 3.02994407707441961300e-2, 9.99999999999999999910e-1)
 _EVEN64 = (3.00198505138664455042e-6, 2.52448340349684104192e-3, 2.27265548208155028766e-1, 2.0)
 _LOG = (1.01875663804580931796e-4, 4.97494994976747001425e-1, 4.70579119878881725854,
@@ -70,6 +75,26 @@ def _scaled_exp(x: Value, least: float, exp_near_0: Any, log_2: tuple[float, flo
     bias = (1 << (word.width - digits - 2)) - 1
     power = (k + _constant(x, 1.5 * 2.0**digits + bias)).bits(word) << digits
     return (x < least).where(0.0, exp_near_0(r) * power.bits(x.element))
+
+
+def exp2(x: Value) -> Value:
+    """The power of 2; 0 where it would be less than the smallest normal number, and no care far
+    above 0.
+    """
+    least = -126.0
+    digits = 23
+    word = LANE
+    series: tuple[float, ...] = _EXP2
+    if x.element == DOUBLE:
+        least = -1022.0
+        digits = 52
+        word = INT
+        series = _EXP2_64
+    inside = (x < least).where(least, x)
+    k = x.code.intrinsic("rint", inside)
+    bias = (1 << (word.width - digits - 2)) - 1
+    power = (k + _constant(x, 1.5 * 2.0**digits + bias)).bits(word) << digits
+    return (x < least).where(0.0, _polynomial(inside - k, series) * power.bits(x.element))
 
 
 def _cubic(r: Value) -> Value:

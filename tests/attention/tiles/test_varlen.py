@@ -127,7 +127,7 @@ def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
         (window, CUDA._replace(kv_heads=2)),
     ):
         assert backend.way(graph, request) == "flex"
-    assert backend.way(window, CUDA._replace(device=torch.device("cpu"))) == "fused"
+    assert backend.way(window, CUDA._replace(device=torch.device("cpu"))) == "blocks, halves"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
         way = BACKENDS["tiles"].way(graph, Request.of(inputs, weights, lse))
         return by_varlen(graph, inputs) if way == "varlen" else run(graph, inputs, weights, lse)
 
-    monkeypatch.setattr(tiles, "reasons_against_varlen", as_on_cuda)
+    monkeypatch.setattr(tiles_varlen, "reasons_against_varlen", as_on_cuda)
     monkeypatch.setattr(tiles, "tiles_run", runs)
     monkeypatch.setattr(calibrate, "BATCH", 1)
 

@@ -10,6 +10,8 @@ import torch
 
 from graphattn.kernels.additive import cpu as additive_native
 from graphattn.kernels.arrays import Kinds
+from graphattn.kernels.blocks import cpu as blocks_native
+from graphattn.kernels.blocks import parts
 from graphattn.kernels.llvm import native, node_rows
 from graphattn.kernels.llvm.native import Kernel, Target
 from graphattn.kernels.pairs import cpu as pairs_native
@@ -31,9 +33,20 @@ FUNCTIONS = (
     node_rows.sum_over_groups,
     node_rows.stored,
 )
+PARTS = (
+    parts.pack_targets,
+    parts.unpack_targets,
+    parts.pack_rows,
+    parts.unpack_rows,
+    parts.scores,
+    parts.weigh,
+    parts.sums,
+    parts.slopes,
+    parts.outer,
+)
 KERNELS = [
     kernel
-    for module in (edges_native, pairs_native, additive_native)
+    for module in (edges_native, pairs_native, additive_native, blocks_native)
     for kernel in vars(module).values()
     if isinstance(kernel, type) and issubclass(kernel, Kernel) and not kernel.__subclasses__()
 ]
@@ -59,6 +72,7 @@ def test_there_are_as_many_kernels_as_there_should_be():
     assert {kernel.__name__ for kernel in KERNELS} == {
         *("Forward", "BackwardTargets", "EdgeSums", "EdgeProducts"),
         *("EdgeSoftmax", "EdgeSoftmaxBackward", "Scores", "ToTargets", "ToSources"),
+        *("BlockForward", "BlockBackward", "BlockGradients"),
     }
 
 
@@ -80,6 +94,32 @@ def test_rows_of_nodes_call_no_library(name, dtype, eights):
     for function in FUNCTIONS:
         text = assembly(native.function_ir(function, kinds, TARGETS[name]), TARGETS[name])
         assert called(text) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_parts_of_blocks_call_no_library(name, dtype):
+    sums = torch.promote_types(dtype, torch.float32)
+    for part in PARTS:
+        for vectors, masked in ((1, True), (3, False)):
+            kinds = parts.Part(sums, dtype, vectors, masked)
+            text = assembly(native.function_ir(part, kinds, TARGETS[name]), TARGETS[name])
+            assert called(text) == set()
+
+
+@pytest.mark.parametrize("name", ["avx2", "avx512", "neon"])
+def test_sums_of_a_tile_of_a_block_stay_in_registers(name):
+    """The innermost loop, of as many multiplications as there are sums, stores nothing."""
+    target = TARGETS[name]
+    source = native.function_ir(parts.scores, parts.Part(torch.float32, torch.float32), target)
+    loops = re.split(r"^\.?L\w+:.*$", assembly(source, target), flags=re.MULTILINE)
+    rows = parts.Shape.of(target.vector_bytes, target.registers, 4).rows
+    multiplications = [len(re.findall(r"\s(?:vfmadd|fmla)", loop)) for loop in loops]
+    assert max(multiplications) == rows * parts.VECTORS
+    inner = loops[multiplications.index(max(multiplications))]
+    inner = re.split(r"\n\s+(?:j|b\.)", inner)[0]  # up to the jump back
+    assert not re.findall(r"\(%rsp\)|\[sp", inner)
 
 
 @pytest.mark.slow
@@ -115,13 +155,15 @@ for dtype, D in ((torch.float64, 24), (torch.float32, 32), (torch.float16, 5)):
         continue
     given = [torch.randn(61, h, D, dtype=dtype, requires_grad=True) for h in (6, 3, 3)]
     bias = torch.randn(graph.num_edges, 6, dtype=dtype)
-    out = [ga.attention(*given, graph, score_bias=bias, softcap=3.0, return_lse=True, backend=name)
-           for name in ("edges", "message_passing")]
-    grads = [torch.autograd.grad(x.output.sum() + x.lse.sum(), given) for x in out]
-    for x, y in zip((*out[0], *grads[0]), (*out[1], *grads[1])):
-        if x is not None:
-            error = (x - y).abs().max()
-            assert error < {{8: 1e-12, 4: 2e-5, 2: 2e-1}}[dtype.itemsize], (dtype, error)
+    for options in ({{"score_bias": bias, "softcap": 3.0}}, {{"softcap": 3.0}}):
+        name = "edges" if "score_bias" in options else "tiles"
+        out = [ga.attention(*given, graph, **options, return_lse=True, backend=name)
+               for name in (name, "message_passing")]
+        grads = [torch.autograd.grad(x.output.sum() + x.lse.sum(), given) for x in out]
+        for x, y in zip((*out[0], *grads[0]), (*out[1], *grads[1])):
+            if x is not None:
+                error = (x - y).abs().max()
+                assert error < {{8: 1e-12, 4: 2e-5, 2: 2e-1}}[dtype.itemsize], (dtype, error)
 """
 
 

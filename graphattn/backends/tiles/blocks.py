@@ -1,0 +1,83 @@
+"""Tiles through the block kernel, on the CPU: blocks of targets on pieces of sources, in place."""
+
+from typing import Any
+
+from ...graph import AttentionGraph
+from ...graph.modes import constant_result
+from ...operands import Inputs, Outputs, are_tracked
+from ...plans.whole import MOST_RUNS
+from ..device import without_kernels
+from ..request import Request, flat_batch, with_lead
+
+
+def reasons_against_blocks(graph: AttentionGraph, request: Request) -> list[str]:
+    """Reasons why the block kernel does not run a call that tiles can run."""
+    if request.device.type != "cpu":
+        return [f"the block kernel is for the CPU, and the tensors are on {request.device}"]
+    options = {"a bias": request.score_bias, "dropout": request.dropout, "weights": request.weights}
+    reasons = [
+        f"the block kernel does not support {option}"
+        for option, is_used in options.items()
+        if is_used
+    ]
+    if request.normalize:
+        reasons.append("the block kernel supports softmax only")
+    if graph.edges.num_runs > MOST_RUNS:
+        reasons.append(f"a plan of {graph.edges.num_runs:,} intervals is over {MOST_RUNS:,}")
+    if reasons:
+        return reasons
+    return without_kernels(request.device)
+
+
+def lanes_of(request: Request) -> int:
+    """Numbers of a vector of this CPU, in the dtype of sums."""
+    from ...kernels.llvm.native import Target
+
+    return Target.of_host().vector_bytes // request.statistics.itemsize
+
+
+def block_work(graph: AttentionGraph, request: Request) -> int:
+    """The cost of a graph's pieces, in pairs of a long one."""
+    from ...plans.pieces import work
+
+    return work(graph, lanes_of(request))
+
+
+def block_bytes(graph: AttentionGraph, request: Request) -> int:
+    """Approximate bytes of the plan, and of the peak and the sum of each target."""
+    state = 2 * request.batch * request.heads * graph.num_targets * request.statistics.itemsize
+    return state + 24 * graph.num_targets
+
+
+def block_run(graph: AttentionGraph, inputs: Inputs, request: Request) -> Outputs:
+    """Attention on a graph without repeated edges."""
+    # registering operators is slow
+    from ...kernels.blocks.exponents import unit_of_levels
+    from ...kernels.blocks.operator import attend, log_sums
+
+    query, key, value = (flat_batch(x) for x in (inputs.query, inputs.key, inputs.value))
+    softcap = 0.0
+    if inputs.softcap is not None:
+        softcap = inputs.softcap
+    heads = key.shape[2]
+    plan = _plan(graph, lanes_of(request), request.batch * heads)
+    tracked = are_tracked(query, key, value)
+    output, levels, totals = attend(
+        query, key, value, *plan, inputs.scale, softcap, tracked=tracked
+    )
+    lead = inputs.query.shape[:-3]
+    output = with_lead(output, lead)
+    if not request.lse:
+        return Outputs(output)
+    unit = unit_of_levels(inputs.scale, softcap)
+    return Outputs(output, None, with_lead(log_sums(levels, totals, plan[1], unit), lead))
+
+
+@constant_result
+def _plan(graph: AttentionGraph, lanes: int, heads: int) -> tuple[Any, ...]:
+    """The operands of a plan, a constant of compiled code."""
+    from ...kernels.blocks import operator  # noqa: F401 (compiled code finds its operators)
+    from ...plans.pieces import cuts, pieces
+
+    plan = pieces(graph, lanes)
+    return (*plan, *cuts(graph, lanes, heads), plan.work)

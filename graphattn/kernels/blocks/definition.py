@@ -1,0 +1,107 @@
+"""The block kernel in plain operations, for derivatives and transforms that it does not have."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...graph.modes import without_autocast
+from ...graph.runs import spread
+from ..arrays import dtype_of_sums
+from .exponents import unit_of_levels
+
+VECTORS = 3  # of a block
+
+
+class _Blocks(NamedTuple):
+    """Some blocks, padded to one number of sources: nodes, and True where a target reads one."""
+
+    block: Tensor  # (n,)
+    target: Tensor  # (n, rows)
+    source: Tensor  # (n, columns)
+    allowed: Tensor  # bool (n, 1, rows, columns)
+
+
+def _blocks(
+    lanes: int, targets: Tensor, sources: Tensor, ptr: Tensor, pieces: Tensor, masks: Tensor
+) -> Iterator[_Blocks]:
+    """The blocks of a plan, those of about as many sources together."""
+    size = VECTORS * lanes
+    owner, within = spread(pieces[:, 1].long())
+    block = torch.repeat_interleave(ptr.diff())[owner]
+    first, _, vectors, mask = pieces.long()[owner].unbind(1)
+    every = ((1 << (vectors & 3) * lanes) - 1) << (vectors >> 2) * lanes
+    listed = torch.nn.functional.pad(masks, (0, 1))[(mask + within).clamp(min=0, max=masks.numel())]
+    bits = torch.where(mask < 0, every, listed)
+    count = torch.bincount(block, minlength=ptr.numel() - 1)
+    start = torch.cumsum(count, 0) - count
+    kind = torch.ceil(torch.log2(count.clamp(min=1).double()))
+    lane = torch.arange(size)
+    for members in (torch.nonzero(kind == k).flatten() for k in torch.unique(kind)):
+        within = torch.arange(int(count[members].max()))
+        is_there = within < count[members][:, None]
+        place = torch.where(is_there, start[members][:, None] + within, 0)
+        target = members[:, None] * size + lane
+        if block.numel() == 0:
+            place = place[:, :0]
+        reads = (bits[place].unsqueeze(1) >> lane[:, None]) & 1 != 0
+        yield _Blocks(
+            members,
+            targets[target.clamp(max=targets.numel() - 1)].long(),
+            sources[(first + spread(pieces[:, 1].long())[1])[place]].long(),
+            (reads & is_there[:, None, : place.shape[1]]).unsqueeze(1),
+        )
+
+
+def plain(
+    query: Tensor, key: Tensor, value: Tensor, lanes: int, targets: Tensor, sources: Tensor,
+    ptr: Tensor, pieces: Tensor, masks: Tensor, *rest: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The outputs of ``block_attention``: differentiable any number of times."""
+    with without_autocast(query.device.type):
+        return _plain(query, key, value, lanes, targets, sources, ptr, pieces, masks, *rest[-2:])
+
+
+def _plain(
+    query: Tensor, key: Tensor, value: Tensor, lanes: int, targets: Tensor, sources: Tensor,
+    ptr: Tensor, pieces: Tensor, masks: Tensor, scale: float, softcap: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    dtype = dtype_of_sums(query)
+    B, T, H, _ = query.shape
+    unit = unit_of_levels(scale, softcap)
+    group = H // max(1, key.shape[2])
+    keys, values = (x.to(dtype).repeat_interleave(group, 2) for x in (key, value))
+    size = VECTORS * lanes
+    places = []
+    outputs = []
+    states = []
+    for part in _blocks(lanes, targets, sources, ptr, pieces, masks):
+        of_block = [
+            x.index_select(1, index.flatten()).unflatten(1, index.shape).transpose(2, 3)
+            for x, index in (
+                (query.to(dtype), part.target), (keys, part.source), (values, part.source)
+            )
+        ]  # fmt: skip
+        score = of_block[0] @ of_block[1].transpose(-2, -1) * scale
+        if softcap > 0:
+            score = softcap * torch.tanh(score / softcap)
+        score = score.masked_fill(~part.allowed, -torch.inf)
+        peak = score.new_zeros(*score.shape[:-1], 1)
+        if score.shape[-1]:
+            peak = score.detach().amax(-1, keepdim=True)
+            peak = peak.masked_fill(peak == -torch.inf, 0.0)
+        power = torch.exp(score - peak)
+        total = power.sum(-1, keepdim=True)
+        weight = power / torch.where(total == 0, 1.0, total)
+        places.append((part.block[:, None] * size + torch.arange(size)).flatten())
+        outputs.append((weight @ of_block[2]).transpose(2, 3).flatten(1, 2))
+        states.append(torch.cat((peak / unit, total), -1).transpose(2, 3).flatten(1, 2))
+    if not outputs:
+        return query.new_zeros(B, T, H, value.shape[3]), *query.new_zeros(2, B, H, 0, dtype=dtype)
+    order = torch.cat(places).argsort()
+    state = torch.cat(states, 1).index_select(1, order).transpose(1, 2)
+    output = torch.cat(outputs, 1).index_select(1, order[:T])
+    output = output.index_select(1, targets.long().argsort())
+    levels, totals = state.unbind(-1)
+    return output.to(query.dtype), levels, totals
