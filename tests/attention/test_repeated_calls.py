@@ -99,7 +99,7 @@ def test_a_choice_is_made_anew_for_new_rates(tmp_path, monkeypatch):
     graph, request = graphs.sliding_window(4096, 257, causal=False), Request()
     before = choose(graph, request)
     monkeypatch.setenv("GRAPHATTN_CACHE", str(tmp_path))
-    dear = {"tiles": {"fused": 9.0}, "edges": {"edge": 9.0}, "dense": {"call_ms": 1e-3}}
+    dear = {"tiles": {"blocks": 9.0}, "edges": {"edge": 9.0}, "dense": {"call_ms": 1e-3}}
     try:
         rates.keep(dear, "today")
         assert choose(graph, request) == "dense" != before
