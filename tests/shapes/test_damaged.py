@@ -159,7 +159,7 @@ def test_obj_polygons_are_cut_into_fans(write):
         [0, 5, 6],
     ]
     assert mesh.notes == (
-        "1 curves, surfaces, lines or points left out",
+        "statements left out: 1 l",
         "2 polygons cut into 5 triangles",
     )
     refused(write("m.obj", text + "f 1 2\n"), "line 12", "face 3", "3 corners")

@@ -33,6 +33,7 @@ _MOST = len(SYMBOLS)
 _HEAD = re.compile(rb"\s*([1-9]\d{0,17})[ \t\r]*\n([^\n]*)\n([^\n]*)")
 _PAIR = re.compile(r'([^\s="]+)(?:\s*=\s*("(?:[^"\\]|\\.)*"|\{[^}]*\}|\[[^\]]*\]|[^\s"]+))?')
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
+_MIXTURE = re.compile(r"[A-Za-z)]\s*\+.*[A-Za-z]")  # 0.8Nb + 0.2Zr, and not La3+
 _SITE = "_atom_site_"  # of tags of CIF
 _OF_SITES = {
     "label",
@@ -164,7 +165,7 @@ class _Frame:
             cell = self._numbers("Lattice", self.pairs["Lattice"], 9)
             others["cell"] = cell.reshape(3, 3)
         if has_cell or "pbc" in self.pairs:
-            words = self.pairs.get("pbc", "T T T").split()
+            words = self.pairs.get("pbc", "T T T").replace(",", " ").split()
             if len(words) != 3 or not set(words) <= set(_FLAGS):
                 raise self.fault(self.at + 1, "pbc of three T or F", " ".join(words))
             flags = np.array([_FLAGS[word] for word in words])
@@ -389,6 +390,10 @@ def read_cif(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     if atoms is None:
         fix = "export it again; of a protein (mmCIF) ase.io.read of its .pdb"
         raise blob.fault("a CIF file of a crystal", "none with places of atoms", fix)
+    formula = next(filter(_MIXTURE.search, atoms.info.get("_atom_site_type_symbol", ())), None)
+    if formula is not None:
+        fix = "write a row with its occupancy for each element"
+        raise blob.fault("one element for each site", formula, fix)
     notes = [str(message.message).split("\n")[0][:200] for message in messages]
     left = [tag.removeprefix(_SITE) for tag in atoms.info if tag.startswith(_SITE)]
     left = sorted(set(left) - _OF_SITES)

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -40,9 +41,13 @@ def read_gltf(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     try:
         buffers = _buffers(blob, tree, binary, max_bytes)
         modes = _prepare(blob, tree, sum(map(len, buffers.values())) or len(blob.data))
+        left = _left_out(tree)
         text = io.BytesIO(json.dumps(tree).encode())
         scene = load_gltf(text, resolver=buffers, skip_materials=True)
-        return _joined(blob, scene, modes)
+        raw = _joined(blob, scene, modes)
+        if left:
+            raw = replace(raw, notes=(*raw.notes, f"left out: {', '.join(left)}"))
+        return raw
     except LoaderError:
         raise
     except Exception as error:
@@ -153,6 +158,20 @@ def _prepare(blob: Blob, tree: dict[str, Any], size: int) -> list[int]:
             if mode == 0:
                 primitive["mode"] = 1  # of which trimesh keeps the attributes
     return modes
+
+
+def _left_out(tree: dict[str, Any]) -> list[str]:
+    """Parts of a scene that a mesh has no place for."""
+    primitives = [primitive for mesh in tree.get("meshes", ()) for primitive in mesh["primitives"]]
+    names = {name for primitive in primitives for name in primitive["attributes"]}
+    left = sorted(name for name in names - {"POSITION", *_WORDS} if not name.startswith("_"))
+    if any("targets" in primitive for primitive in primitives):
+        left.append("morph targets and their weights")
+    left += [word for word in ("skins", "animations", "cameras", "materials") if tree.get(word)]
+    scenes = len(tree.get("scenes", ()))
+    if scenes > 1:
+        left.append(f"{scenes - 1} other scenes")
+    return left
 
 
 def _joined(blob: Blob, scene: dict[str, Any], modes: list[int]) -> Raw:

@@ -58,11 +58,11 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     depths = {
         name: fewest(_largest(points, name), name) for name in DEPTHS if _of_16_bits(points, name)
     }
-    notes: tuple[str, ...] = ()
+    notes = tuple(_flags(points) + _no_data(las))
     if depths.get("color") == 8:
         points |= {name: points[name].astype(np.uint8) for name in _COLOURS}
         if _largest(points, "color"):
-            notes = ("colours are of 8 bits: none is above 255",)
+            notes = (*notes, "colours are of 8 bits: none is above 255")
     of_units, doubt = said_of_survey(across, height)
     return Raw(
         blob,
@@ -72,6 +72,37 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         unit=across,
         depths=depths,
     )
+
+
+def _flags(points: dict[str, np.ndarray]) -> list[str]:
+    """Notes on points that are as good as deleted, and on what lies in other records."""
+    notes = []
+    withheld = int(np.count_nonzero(points.get("withheld", 0)))
+    if withheld:
+        notes.append(f"{withheld:,} points are withheld, which stands for deleted: withheld")
+    if "wavepacket_index" in points:
+        notes.append("left out: waveforms, to which the wavepacket_... of points refer")
+    return notes
+
+
+def _no_data(las: Any) -> list[str]:
+    """Notes on numbers that stand for none, which extra dimensions name."""
+    notes = []
+    for record in las.header.vlrs.get("ExtraBytesVlr"):
+        for dimension in record.extra_bytes_structs:
+            name = dimension.format_name()
+            if dimension.no_data is None:
+                continue
+            values = np.asarray(las[name], np.float64)
+            none = dimension.no_data
+            if dimension.scale is not None:
+                none = none * dimension.scale
+            if dimension.offset is not None:
+                none = none + dimension.offset
+            count = int(np.isclose(values, none, rtol=0, atol=1e-12).sum())
+            if count:
+                notes.append(f"{count:,} of {name} are {none[0]:g}, which stands for no data")
+    return notes
 
 
 def _units(records: list[Any]) -> tuple[str, str]:

@@ -8,20 +8,21 @@ left out.
 """
 
 import re
+from collections import Counter
 from typing import BinaryIO
 
 import numpy as np
 
-from ...io.numbers import KIND, SPACE, clean, first_words, keep, line_ends, rows, tokens, word
+from ...io.numbers import KIND, SPACE, Rows, clean, first_words, keep, line_ends, rows, tokens, word
 from ...io.reading import Blob, PathLike, read, show
 from .corners import OF_CORNERS, at_vertices, mean_normals
 from .parts import Parts
 from .polygons import coordinates
 from .raw import Raw, reads, writes
 
-_GEOMETRY = {b"l", b"p", b"curv", b"curv2", b"surf", b"cstype", b"fo"}
-_KEYWORDS = _GEOMETRY | set(
-    b"vp g o s mg usemtl mtllib usemap maplib deg bmat step parm trim hole scrv sp end con bevel c_interp "
+_KEYWORDS = set(
+    b"l p curv curv2 surf cstype fo vp g o s mg usemtl mtllib usemap maplib "
+    b"deg bmat step parm trim hole scrv sp end con bevel c_interp "
     b"d_interp lod shadow_obj trace_obj ctech stech call csh".split()
 )
 
@@ -40,6 +41,10 @@ def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     begin = first_words(byte)
     line = {name: _starts(byte, begin, name.encode()) for name in ("v", "vt", "vn", "f")}
     skipped = _skipped(blob, joined, begin[~np.any([*line.values()], axis=0)])
+    notes = []
+    if skipped:
+        left = ", ".join(f"{count:,} {name.decode()}" for name, count in skipped.items())
+        notes.append(f"statements left out: {left}")
     table = {
         name: rows(blob, _numbers(byte, begin[line[name]], len(name)), nonfinite=allow_nonfinite)
         for name in _WIDTH
@@ -49,13 +54,12 @@ def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     for column, name in enumerate(_WIDTH):
         before = np.repeat(np.cumsum(line[name])[line["f"]], np.diff(ptr))
         _resolve(blob, corner[:, column], name, before, len(values[name]), start, ptr)
-    if len(table["v"].width) and table["v"].width.min() >= 7:  # the keyword, x y z, red green blue
-        values["color"] = table["v"].value[table["v"].ptr[:-1, None] + np.arange(4, 7)]
-    points, corners, notes = _points(values, corner)
-    if skipped:
-        notes = (*notes, f"{skipped:,} curves, surfaces, lines or points left out")
+    notes += _behind(table, values)
+    points, corners, seams = _points(values, corner)
     lines = {"point_lines": begin[line["v"]], "face_lines": begin[line["f"]]}
-    return Raw(blob, points, ptr, corner[:, 0], corners=corners, notes=notes, **lines, text=True)
+    return Raw(
+        blob, points, ptr, corner[:, 0], corners=corners, notes=(*seams, *notes), **lines, text=True
+    )
 
 
 def _starts(byte: np.ndarray, begin: np.ndarray, name: bytes) -> np.ndarray:
@@ -128,6 +132,27 @@ def _resolve(
         )
 
 
+def _behind(table: dict[str, Rows], values: dict[str, np.ndarray]) -> list[str]:
+    """Take colours behind the places of vertices, and note what else is there."""
+    notes = []
+    at = table["v"].ptr[:-1]
+    width = table["v"].width - 1  # without the keyword
+    colored = width >= 6
+    if len(width) and colored.all():
+        values["color"] = table["v"].value[at[:, None] + np.arange(4, 7)]
+        if (width >= 7).all():
+            values["alpha"] = table["v"].value[at + 7]
+    elif colored.any():
+        notes.append(f"colours left out, of {colored.sum():,} of {len(width):,} vertices")
+    weighted = (width == 4) | (width == 5)
+    if (table["v"].value[at[weighted] + 4] != 1).any():
+        notes.append(f"{weighted.sum():,} numbers behind x y z left out: weights of curves")
+    deep = table["vt"].width > 3
+    if table["vt"].value[table["vt"].ptr[:-1][deep] + 3].any():
+        notes.append("third texture coordinates left out")
+    return notes
+
+
 def _points(
     values: dict[str, np.ndarray], corner: np.ndarray
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], tuple[str, ...]]:
@@ -153,21 +178,23 @@ def _points(
             notes.append(f"{missing:,} corners without {word_}, which is 0 there")
         elif unused and by_vertex:
             notes.append(f"{unused:,} vertices without {word_}, which is 0 there")
-    if "color" in values:
-        points["color"] = values["color"]
+    points |= {name: values[name] for name in ("color", "alpha") if name in values}
     return points, corners, tuple(notes)
 
 
-def _skipped(blob: Blob, text: bytes, begin: np.ndarray) -> int:
-    """The number of these lines with geometry that a mesh of polygons cannot hold."""
-    count = 0
+def _skipped(blob: Blob, text: bytes, begin: np.ndarray) -> Counter[bytes]:
+    """How often these lines have statements that a mesh of polygons cannot hold."""
+    count: Counter[bytes] = Counter()
     for offset in map(int, begin):
         name = word(text, offset)
         if name not in _KEYWORDS:
             raise blob.fault(
                 "v, f or another OBJ statement", show(name), "check the line", offset=offset
             )
-        count += name in _GEOMETRY
+        if name == b"call":
+            got = show(text[offset : offset + 60].split(b"\n")[0])
+            raise blob.fault("one file", got, "put the other file in its place", offset=offset)
+        count[name] += 1
     return count
 
 

@@ -49,6 +49,14 @@ def read_off(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
             "a count and as many corners", got, fix, offset=table.offset(first + row), at=at
         )
     corners = size.astype(np.int64)
+    colors, notes = _face_colors(
+        table, table.ptr[first:-1] + 1 + corners, table.width[first:] - 1 - corners
+    )
+    if "x" in points:
+        notes = (
+            *notes,
+            f"{points['x'].shape[1]} numbers behind those of vertices have no names: x",
+        )
     begin = table.ptr[first:-1] + 1
     lines = table.start[table.ptr[1:-1]]
     return Raw(
@@ -56,7 +64,8 @@ def read_off(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         points,
         np.append(0, np.cumsum(corners)),
         table.value[spans(begin, corners)],
-        _face_colors(table, begin + corners, table.width[first:] - 1 - corners),
+        colors,
+        notes=notes,
         point_lines=lines[: first - 1],
         face_lines=lines[first - 1 :],
         text=True,
@@ -129,12 +138,23 @@ def _points(
     return out | ({"uv": rest[:, columns - 2 :]} if uv else {})
 
 
-def _face_colors(table: Rows, begin: np.ndarray, size: np.ndarray) -> dict[str, np.ndarray]:
-    """Three numbers behind the corners of every face."""
-    if not len(size) or (size != size[0]).any() or size[0] not in (3, 4):
-        return {}
-    values = table.value[begin[:, None] + np.arange(size[0])]
-    return {"face_color": values[:, :3]} | ({"face_alpha": values[:, 3]} if size[0] == 4 else {})
+def _face_colors(
+    table: Rows, begin: np.ndarray, size: np.ndarray
+) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Three numbers behind the corners of every face, or four; a note on any others."""
+    if not size.any():
+        return {}, ()
+    if not np.isin(size, (3, 4)).all():
+        return {}, (f"colours left out, of {(size > 0).sum():,} of {len(size):,} faces",)
+    color = table.value[begin[:, None] + np.arange(3)]
+    if not (size == 4).any():
+        return {"face_color": color}, ()
+    opaque = 1.0
+    if color.max() > 1:
+        opaque = 255.0
+    alpha = np.full(len(size), opaque)
+    alpha[size == 4] = table.value[begin[size == 4] + 3]
+    return {"face_color": color, "face_alpha": alpha}, ()
 
 
 @writes(".off", ".coff", ".noff")

@@ -24,6 +24,7 @@ _FACET_TEXT = re.compile(
     rb"(?:\s*vertex(?:[ \t]+[^\s]+){3}[ \t]*\n){3}\s*endloop\s+endfacet\b",
     re.IGNORECASE,
 )
+_NORMAL = re.compile(rb"\bfacet[ \t]+normal([^\n]*)", re.IGNORECASE)
 _SOLID = re.compile(rb"^[ \t]*(?:end)?solid\b[^\n]*", re.IGNORECASE | re.MULTILINE)
 _WORDS = re.compile(
     rb"\bfacet[ \t]+normal[^\n]*|\bouter[ \t]+loop\b|\b(?:vertex|endloop|endfacet)\b", re.IGNORECASE
@@ -41,12 +42,19 @@ def read_stl(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         and b"\0" not in head
     )
     faces: dict[str, np.ndarray] = {}
+    notes = []
     if text:
         blob = clean(blob)
-        corner, lines = _ascii(blob, allow_nonfinite)
+        solids = len(_SOLID.findall(blob.data)) // 2
+        if solids > 1:
+            notes.append(f"{solids:,} solids are one mesh, without their names")
+        corner, lines, normal = _ascii(blob, allow_nonfinite)
     else:
         table = _binary(blob)
         corner = table["corner"].reshape(-1, 3)
+        normal = table["normal"]
+        if b"COLOR=" in blob.data[:80]:
+            notes.append("colours left out: face_attribute has those of facets, in 15 bits")
         lines = None
         if table["attribute"].any():
             faces = {"face_attribute": table["attribute"]}
@@ -64,11 +72,22 @@ def read_stl(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         )
     pos, index = merge(corner)
     merged = len(corner) - len(pos)
-    notes: tuple[str, ...] = ()
     if merged:
-        notes = (f"{merged:,} corners joined with a vertex at the same place",)
+        notes.append(f"{merged:,} corners joined with a vertex at the same place")
+    side = corner.reshape(-1, 3, 3).astype(np.float64)
+    with np.errstate(all="ignore"):
+        across = np.cross(side[:, 1] - side[:, 0], side[:, 2] - side[:, 0])
+        turned = int(((across * normal).sum(1) < 0).sum())
+    if turned:
+        notes.append(f"{turned:,} normals point against the order of their corners, which is kept")
     return Raw(
-        blob, {"pos": pos}, np.arange(0, len(corner) + 1, 3), index, faces, notes=notes, text=text
+        blob,
+        {"pos": pos},
+        np.arange(0, len(corner) + 1, 3),
+        index,
+        faces,
+        notes=tuple(notes),
+        text=text,
     )
 
 
@@ -84,12 +103,22 @@ def _binary(blob: Blob) -> np.ndarray:
     return np.frombuffer(blob.data, _FACET, num, _HEAD)
 
 
+def _normals(texts: list[bytes]) -> np.ndarray:
+    """Normals (F, 3) of texts; zeros where one is no three numbers."""
+    try:
+        return np.array([text.split() for text in texts], dtype=np.float64).reshape(-1, 3)
+    except ValueError:
+        return np.zeros((len(texts), 3))
+
+
 def _blank(match: re.Match[bytes]) -> bytes:
     return re.sub(rb"[^\n]", b" ", match[0])
 
 
-def _ascii(blob: Blob, nonfinite: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Corners (3 F, 3) and the byte offsets (3 F,) of their lines; refuse all but whole facets."""
+def _ascii(blob: Blob, nonfinite: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Corners (3 F, 3), the byte offsets (3 F,) of their lines, and normals (F, 3); refuse all but
+    whole facets.
+    """
     solids = [match[0].strip()[:3].lower() for match in _SOLID.finditer(blob.data)]
     if solids != [b"sol", b"end"] * (len(solids) // 2):
         at = len(blob.data.rstrip()) - 1
@@ -105,7 +134,8 @@ def _ascii(blob: Blob, nonfinite: bool) -> tuple[np.ndarray, np.ndarray]:
         expected = "facet normal x y z, outer loop, 3 times vertex x y z, endloop, endfacet"
         raise blob.fault(expected, show(rest[0]), "correct the facet", offset=rest.start())
     table = rows(blob, _WORDS.sub(_blank, facets), nonfinite=nonfinite)
-    return coordinates(blob, table), table.start[table.ptr[:-1]]
+    normals = _normals(_NORMAL.findall(facets))
+    return coordinates(blob, table), table.start[table.ptr[:-1]], normals
 
 
 @writes(".stl")

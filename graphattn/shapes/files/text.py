@@ -28,6 +28,9 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
     if file_name(path).lower().endswith(".xyz") and not columns and is_extxyz(raw_blob.data):
         return one_frame(raw_blob)
     blob = clean(raw_blob, "#")
+    if blob.data.lstrip()[:5].lower() == b"ncols":
+        fix = "rasterio.open(path).read(1), and x, y of its transform"
+        raise blob.fault("a point on each line", "a grid of heights (ESRI)", fix, offset=0)
     text, named = _names(blob, unseparated(blob), raw_blob.data)
     text = _without_count(text)
     table = rows(blob, text, nonfinite=True)  # CloudCompare has NaN where a scalar is unknown

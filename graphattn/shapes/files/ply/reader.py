@@ -8,6 +8,7 @@ writes numbers beside a list in this machine's order of bytes.
 
 import io
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, BinaryIO
@@ -22,6 +23,7 @@ from .ascii import read_ascii
 from .binary import read_binary
 from .header import HEADER_BYTES, TYPES, Column, Element, Header, read_header
 
+_LEFT = re.compile(rb"^(?:obj_info|comment[ \t]+TextureFile)\b[^\r\n]*", re.MULTILINE)
 _ORDER = ("i4", "u4", "u1", "i1", "u2", "i2", "f4", "f8")
 _LISTS = ("vertex_indices", "vertex_index")
 
@@ -31,6 +33,8 @@ def read_ply(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """Vertices under their names, faces as ``face_...``, other elements likewise under theirs."""
     blob = read(path, max_bytes, head=HEADER_BYTES)
     header = read_header(blob)
+    left = _LEFT.findall(blob.data[: header.body])
+    notes = tuple(f"left out: {line.decode('utf-8', 'replace').strip()}"[:200] for line in left)
     lines: dict[str, np.ndarray] = {}
     if header.ascii:
         blob = clean(read(path, max_bytes))
@@ -58,6 +62,7 @@ def read_ply(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         faces,
         others,
         corners=corners,
+        notes=notes,
         point_lines=at[0],
         face_lines=at[1],
         has_lines=True,
