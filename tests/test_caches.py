@@ -265,3 +265,15 @@ def test_caches_of_functions_and_properties_are_those_of_graph_modes():
         if re.search(caches, text, re.MULTILINE) and re.search(tensors, text, re.MULTILINE):
             found.add(path.relative_to(PACKAGE).as_posix())
     assert found == of_a_call
+
+
+def test_means_of_cells_have_all_derivatives():
+    torch.manual_seed(0)
+    pos = torch.rand(11, 3, dtype=torch.float64)
+
+    def energy(pos):
+        return G.hierarchy(pos, cell=0.5).levels[1].pos.pow(3).sum()
+
+    assert torch.autograd.gradgradcheck(energy, pos.requires_grad_())
+    wanted = torch.autograd.functional.hessian(energy, pos.detach())
+    torch.testing.assert_close(func.hessian(energy)(pos.detach()), wanted)

@@ -475,13 +475,22 @@ def _in_cells(fine: Level, corner: Tensor, side: Any) -> tuple[Level, Tensor]:
     order = torch.argsort(ids, stable=True)
     sizes = torch.bincount(ids)
     down = clusters(ids)
-    pos, place = (torch.segment_reduce(x[order], "mean", lengths=sizes) for x in (fine.pos, corner))
+    pos, place = (means(x, ids, sizes) for x in (fine.pos, corner))
     batch = fine.batch
     if batch is not None:
         first = torch.cumsum(sizes, 0) - sizes
         batch = batch[order][first]
     normals = fine.normals
     if normals is not None:
-        means = torch.segment_reduce(normals[order], "mean", lengths=sizes)
-        normals = torch.nn.functional.normalize(means, dim=-1)
+        normals = torch.nn.functional.normalize(means(normals, ids, sizes), dim=-1)
     return Level(pos, batch, (), down, down.reverse(), normals=normals), place
+
+
+def means(x: Tensor, ids: Tensor, sizes: Tensor) -> Tensor:
+    """The means (C, d) of the rows of each cell: the same bits every time, with all derivatives."""
+    total = x.new_zeros(len(sizes), x.shape[1])
+    if x.is_cuda:  # scatter_add adds atomically there; accumulating index_put sorts first
+        total = total.index_put((ids,), x, accumulate=True)
+    else:
+        total = total.scatter_add(0, ids[:, None].expand_as(x), x)
+    return total / sizes[:, None]

@@ -18,7 +18,7 @@ from ..arguments import flag, integers, stored, whole
 from .clouds import coordinates, length, lengths
 from .clusters import clusters
 from .curve_keys import Curve
-from .hierarchy import CellNeighbours, Hierarchy, Level
+from .hierarchy import CellNeighbours, Hierarchy, Level, means
 from .patches import curve_patches
 from .search.reach import warn_of_coarse_cells
 
@@ -215,7 +215,7 @@ def _pooled(fine: Level, grid: Tensor, step: int) -> tuple[Level, Tensor]:
     sizes = torch.bincount(ids)
     first = order[torch.cumsum(sizes, 0) - sizes]
     down = clusters(ids)
-    pos = torch.segment_reduce(fine.pos[order], "mean", lengths=sizes)
+    pos = means(fine.pos, ids, sizes)
     batch = fine.batch
     if batch is not None:
         batch = batch[first]
