@@ -1,7 +1,8 @@
 """Build the site: `python examples/site [--out DIR] [--no-run]`.
 
 The sources are laid out (layout.py); Sphinx runs, a warning is an error; then every link of the
-built pages is followed (links.py). What of that takes seconds is a test (sources.py).
+built pages is followed (links.py), and each page is looked at as on a phone (browser.py). What of
+that takes seconds is a test (sources.py).
 """
 
 import argparse
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import browser
 import layout
 import links
 
@@ -38,10 +40,23 @@ def main() -> int:
     if subprocess.call([sys.executable, "-m", "sphinx", *words, str(source), str(html)]):
         return 1
     links.remove_stale(html, source, layout.HERE / "play")
-    faults = links.faults(html)
+    faults = links.faults(html) + narrow(html)
     print(*faults, sep="\n")
     print(f"{html / 'index.html'}: {len(faults)} faults")
     return bool(faults)
+
+
+def narrow(html: Path) -> list[str]:
+    """What is wrong with pages at the width of a phone; nothing, said aloud, without a browser."""
+    if browser.missing():
+        print(f"NOT LOOKED AT IN A BROWSER: {browser.missing()}", file=sys.stderr)
+        return []
+    faults = []
+    with browser.browser() as driver:
+        for page in sorted(html.rglob("*.html")):
+            found = browser.narrow_faults(driver, page)
+            faults += [f"{page.relative_to(html)}: {fault}" for fault in found]
+    return faults
 
 
 if __name__ == "__main__":
