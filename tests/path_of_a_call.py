@@ -1,6 +1,6 @@
 """The path of a call: the functions that a first ``layer(x, graph)`` runs, and what each file holds.
 
-``python tests/path_of_a_call.py --write`` puts both into CONTRIBUTING.md, between its two markers.
+``python tests/path_of_a_call.py --write`` puts both into the design page, between its two markers.
 """
 
 import ast
@@ -14,7 +14,7 @@ import graphattn as ga
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "graphattn"
-PAGE = ROOT / "CONTRIBUTING.md"
+PAGE = ROOT / "examples" / "site" / "pages" / "design.md"
 BLOCK = re.compile(r"(<!-- path of a call -->\n).*?(<!-- end of the path -->)", re.DOTALL)
 
 

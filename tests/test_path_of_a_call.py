@@ -1,4 +1,4 @@
-"""The path of a call in CONTRIBUTING.md is the one that a call takes."""
+"""The path of a call on the design page is the one that a call takes."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ PRINT = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
 
 def test_the_page_shows_the_functions_that_a_first_call_of_a_layer_runs():
     shown = path.BLOCK.search(path.PAGE.read_text())
-    assert shown, "CONTRIBUTING.md lacks its markers"
+    assert shown, "the design page lacks its markers"
     printed = fresh_python.run(PRINT, path.__file__, expect=0).stdout
     assert shown[0] == shown[1] + printed.removesuffix("\n") + shown[2], (
         "python tests/path_of_a_call.py --write"

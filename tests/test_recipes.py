@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md, followed in a copy of the package: what is added is taken up by
+"""The recipes of extending.md, followed in a copy of the package: what is added is taken up by
 everything.
 """
 
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(
     r"```python\n# (graphattn/\S+\.pyi?)\n(.*?)```",
-    (ROOT / "CONTRIBUTING.md").read_text(),
+    (ROOT / "examples" / "site" / "pages" / "extending.md").read_text(),
     re.DOTALL,
 )
 TAKEN_UP = {

@@ -18,14 +18,17 @@ def test_no_file_names_an_address_that_is_not_there():
     assert re.findall(r"github\.com/graphattn|REPOSITORY|<this repository>", texts) == []
 
 
-def test_changelog_and_citation_are_of_this_version_and_dated():
+def test_changelog_and_citation_are_of_this_version_and_date():
     version = re.escape(ga.__version__)
     found = re.search(
-        rf"^## {version} \((\d{{4}}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(), re.M
+        rf"^## {version} \((unreleased|\d{{4}}-\d\d-\d\d)\)$",
+        (ROOT / "CHANGELOG.md").read_text(),
+        re.M,
     )
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {ga.__version__}\n" in citation
-    assert f"\ndate-released: {found[1]}\n" in citation
+    dated = re.findall(r"^date-released: (.*)$", citation, re.M)
+    assert dated == [found[1]] * (found[1] != "unreleased")
 
 
 def test_what_the_workflow_runs_is_what_the_metadata_allow():

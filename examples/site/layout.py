@@ -31,11 +31,14 @@ PAGES = (
     "examples/studies/**/*.svg",
     "examples/studies/papers/*/study.py",
     "tests/claims/README.md",
+    "tests/gpu/README.md",
+    ".ci/RELEASING.md",
 )
 #: Titles on the site of pages that have the title of another page in the repository.
 TITLES = {ROOT / "README.md": "What graphattn is"}
 #: Folders that a page links to, and the page that stands for each.
 FOLDERS = {EXAMPLES: "gallery/index.rst", EXAMPLES / "studies": "examples/studies/README.md"}
+FOLDERS[EXAMPLES / "guide"] = "guide.md"
 FOLDERS[EXAMPLES / "story"] = "story/index.rst"
 GALLERIES = {
     "story": "The story\n=========\n\nAttention on graphs, in an order that teaches. Each chapter "

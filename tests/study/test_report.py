@@ -418,7 +418,7 @@ def test_the_command_line_reads_studies_lists_files_and_refuses(tiny):
 
 RECIPE = re.search(
     r"```python\n# examples/studies/\S+\n(.*?)```",
-    (ROOT / "CONTRIBUTING.md").read_text(),
+    (ROOT / "examples" / "site" / "pages" / "extending.md").read_text(),
     re.DOTALL,
 )[1]
 
