@@ -89,3 +89,12 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says aloud that pages were not tried in a browser, and what is lacking."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = {report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple)}
+    for reason in sorted(reasons):
+        if "NO BROWSER" in reason:
+            terminalreporter.section(reason.removeprefix("Skipped: "), sep="!", red=True)
