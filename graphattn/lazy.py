@@ -35,9 +35,7 @@ def attach_stub(
             setattr(sys.modules[package], name, value)
             return value
         if name.startswith("__") or find_spec(f"{package}.{name}") is None:
-            raise AttributeError(
-                f"module {package!r} has no attribute {name!r}{_near(name, homes)}"
-            )
+            raise AttributeError(_missing(name, package, homes))
         return import_module(f"{package}.{name}")
 
     def names() -> list[str]:
@@ -47,14 +45,13 @@ def attach_stub(
     return load, names, list(homes)
 
 
-def _near(name: str, names: Iterable[str]) -> str:
-    """The public name that another one is nearly, as the end of a message."""
-    from difflib import get_close_matches
+def _missing(name: str, package: str, names: Iterable[str]) -> str:
+    from .missing import instead_of  # of an error alone
 
-    near = get_close_matches(name, names, n=1)
-    if not near:
-        return ""
-    return f"; did you mean {near[0]!r}?"
+    hint = ""
+    if not name.startswith("_"):
+        hint = instead_of(name, package, names)
+    return f"module {package!r} has no attribute {name!r}{hint}"
 
 
 def _homes(stub: Path) -> dict[str, str]:

@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 
 import graphattn as ga
 from graphattn.backends.rows import NAMES
-from graphattn.errors import GraphAttnError
+from graphattn.errors import GraphAttnError, ShapeError
 from graphattn.nn.normalizers import NORMALIZERS
 from graphattn.nn.scores import SCORES
 
@@ -41,3 +41,11 @@ def test_every_name_of_a_layer_may_be_explained():
     assert {"scaled_dot", *SCORES} <= set(NAMES["score"])
     assert {"softmax", *NORMALIZERS} == set(NAMES["normalize"])
     assert all(ga.explain(GRAPH, score=name) for name in NAMES["score"])
+
+
+@pytest.mark.parametrize(("lead", "axes"), [((2,), "1, 2"), ((), "-3, -2"), ((5, 2), "-3, -2")])
+def test_heads_first_are_told_to_be_transposed(lead, axes):
+    """As torch's SDPA takes them."""
+    x = torch.randn(*lead, 4, 7, 8)
+    with pytest.raises(ShapeError, match=rf"pass query\.transpose\({axes}\)"):
+        ga.attention(x, x, x, ga.graphs.causal(7))

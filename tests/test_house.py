@@ -19,6 +19,7 @@ PACKAGE = ROOT / "graphattn"
 #: Rooms in reading order: a file imports only from its own room or from rooms above it.
 ROOMS = [
     "versions",
+    "missing",
     "lazy",
     "errors",
     "arguments",

@@ -56,3 +56,18 @@ def test_a_name_that_was_another_one_is_told_by_the_nearest():
         graphattn.analyse  # noqa: B018
     with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
         graphattn.zzz  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "hint"),
+    [
+        (graphattn, "knn", "it is graphattn.graphs.knn"),
+        (graphattn, "GraphAttention", "it is graphattn.nn.GraphAttention"),
+        (graphattn.nn, "knn", "it is graphattn.graphs.knn"),
+        (graphattn.nn, "MultiheadAttention", r"here it is graphattn.nn.GraphAttention\("),
+        (graphattn.graphs, "slidng_window", "did you mean 'sliding_window'"),
+    ],
+)
+def test_an_attribute_that_is_elsewhere_is_told(room, name, hint):
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; {hint}"):
+        getattr(room, name)

@@ -229,7 +229,7 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike, 
             raise ShapeError(
                 f"{name} has {x.shape[-3]} nodes (shape {tuple(x.shape)}), but the graph has "
                 f"{size} {side}; tensors are node-first: (..., nodes, heads, width)"
-                f"{of_other_size(graph, x.shape[-3])}"
+                f"{_heads_first(name, x, size)}{of_other_size(graph, x.shape[-3])}"
             )
         if x.dtype not in FLOATS or x.dtype != query.dtype:
             if x.dtype not in FLOATS:
@@ -263,6 +263,19 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike, 
             f"the heads of query must be a multiple of those of key and value, got {heads} and "
             f"{kv_heads}"
         )
+
+
+def _heads_first(name: str, x: Tensor, size: int) -> str:
+    """Advice for rows as SDPA takes them, (..., heads, nodes, width)."""
+    if x.shape[-2] != size:
+        return ""
+    axes = "-3, -2"
+    if x.dim() == 4:
+        axes = "1, 2"
+    return (
+        f". Heads first, as for torch's SDPA? Then pass {name}.transpose({axes}), and transpose "
+        "the output back"
+    )
 
 
 def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | None) -> torch.Size:

@@ -21,7 +21,7 @@ from .output import (
     step,
     table,
 )
-from .what import Item, item
+from .what import Item, item, shown_item
 
 _MOST_NODES = 1 << 26  # whose degrees fit in a GiB
 
@@ -48,7 +48,7 @@ def show(
         from ..convert import files, saving
 
         check_file("--save", save, (*files.save.KINDS, *saving.KINDS))
-    subject = item(what)
+    subject = shown_item(what)
     if (
         save is not None
         and os.path.exists(save)

@@ -1,11 +1,16 @@
 """WHAT on the command line: a name of the zoo, an expression of builders, or a file."""
 
 import os
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import GraphAttnError, OptionError
 from .output import step
+
+_LEAST_SHOWN = 32  # nodes of a pattern, and
+_ROOM = 4  # times its largest number, but
+_MOST_SHOWN = 4096
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,23 @@ def item(what: str) -> Item:
     if isinstance(subject.graph, Pattern):
         raise OptionError(f"{subject.graph} is open in its size; give a number in the place of ...")
     return subject
+
+
+def shown_item(what: str) -> Item:
+    """The graph that ``what`` names; of a pattern, whose size is open, one that shows its rule."""
+    from ..graph import Pattern
+
+    subject = item_or_pattern(what)
+    if not isinstance(subject.graph, Pattern):
+        return subject
+    numbers = map(int, re.findall(r"\d+", str(subject.graph.expression)))
+    size = min(max(_LEAST_SHOWN, _ROOM * max(numbers, default=0)), _MOST_SHOWN)
+    try:
+        graph = subject.graph(size)
+    except GraphAttnError:
+        return item(what)
+    note = f"the size is open: {size:,} nodes are shown; give another number in its place"
+    return replace(subject, graph=graph, notes=(*subject.notes, note))
 
 
 def item_or_pattern(what: str) -> Item:

@@ -13,6 +13,8 @@ from ..graph.deferred.expression import METHODS, SIGNS, builders
 from ..graph.deferred.text import Reader, short
 from .catalogue import inputs, zoo
 
+_SIZES = ("N", "T", "S")  # as the guide writes sizes, which stay open
+
 
 class Deferred(ABC):
     """A value by argument, such as a file: positions for ``pos``, triangles for ``faces``."""
@@ -85,7 +87,8 @@ class _Builder(Reader):
     """A reader that builds the graphs of an expression."""
 
     def __init__(self, text: str, functions: Mapping[str, Callable[..., Any]]) -> None:
-        super().__init__(text, {name: getattr(inputs, name) for name in inputs.__all__})
+        names = {name: getattr(inputs, name) for name in inputs.__all__}
+        super().__init__(text, {**dict.fromkeys(_SIZES, ...), **names})
         self.functions = functions
 
     def call(

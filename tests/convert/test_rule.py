@@ -69,7 +69,8 @@ NOT_BOOLEAN = [
         r"the rule failed .*write & \| ~ and torch.where, not and/or/not/if",
     ),
     (lambda t, s: 0 <= s <= t, "the rule failed"),
-    (lambda t: t > 0, "the rule failed .*It fails for the pair"),
+    (lambda t: t > 0, r"function must take \(target, source\), got \(t\)"),
+    (lambda b, h, q, k: q >= k, r"got \(b, h, q, k\).* goes to graphattn.convert.from_mask_mod"),
 ]
 
 

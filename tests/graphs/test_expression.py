@@ -126,7 +126,7 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
         ("causal(..., align=...)", "stands for the sizes"),
         ("causal(...).subgraph([0])", "only a graph has subgraph"),
         ("full(\udcff)", "it holds bytes that are not text"),
-        ("knn(sphere, k=few)", "few does not belong .* words and names of files stand in quotes"),
+        ("knn(sphere, k=few)", "few does not belong .* words stand in quotes, and a file"),
         ("full(6", "is not an expression"),
         ("", "is not an expression"),
         ("full", "full does not belong"),

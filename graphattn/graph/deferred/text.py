@@ -13,6 +13,8 @@ _JOINS: dict[type, str] = {ast.BitOr: "|", ast.BitAnd: "&", ast.Sub: "-", ast.Ma
 _LITERALS = bool | int | float | str | type(...) | None
 _LONGEST = 120  # characters of an expression that an error repeats
 _TOO_DEEP = "it is nested too deeply"
+_ROOMS = ("ga", "ga.graphs", "graphattn", "graphattn.graphs")  # of builders, as in Python
+_LOAD = 'load: knn(load("scan.ply"), k=16)'
 _EXAMPLE = "'sliding_window(64, 9, causal=False) | global_tokens(64, (0,))'"
 
 
@@ -86,6 +88,8 @@ class Reader:
                 )
             case ast.Call(func=ast.Name(id=name)):
                 return self.call(name, *self.arguments(node), node)
+            case ast.Call(func=ast.Attribute(value=room, attr=name)) if _is_room(room):
+                return self.call(name, *self.arguments(node), node)
             case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in METHODS:
                 args, options = self.arguments(node)
                 return self.call(name, (self.value(owner), *args), options, node)
@@ -98,7 +102,7 @@ class Reader:
                 return self.names[name]
         quotes = ""
         if isinstance(node, ast.Name | ast.Attribute):
-            quotes = "; words and names of files stand in quotes"
+            quotes = "; words stand in quotes, and a file, of points, a mesh or ids, in " + _LOAD
         raise OptionError(
             f"{self.source(node)} does not belong in an expression of builders, such as "
             f"{_EXAMPLE}{quotes}"
@@ -118,6 +122,10 @@ class Reader:
     def source(self, node: ast.AST) -> str:
         """The text of a part, as errors quote it."""
         return short(ast.get_source_segment(self.text, node) or self.text)
+
+
+def _is_room(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node) in _ROOMS
 
 
 def short(text: str) -> str:

@@ -106,6 +106,12 @@ def load(
         >>> square.notes
         ('1 polygons cut into 2 triangles',)
     """
+    if os.path.isdir(path):
+        raise LoaderError(
+            f"{file_name(path)}: expected a file, got a folder. Try: the path of a file in it, "
+            "graphattn.shapes.ShapeFolder(folder) for all of them, or graphattn train FOLDER --out "
+            "RUN to learn from them."
+        )
     if is_saved_graph(path):
         if any((columns, allow_nonfinite, weld)):
             raise LoaderError(
