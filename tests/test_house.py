@@ -330,7 +330,7 @@ def test_every_example_ends_in_an_assert():
 
 def test_every_file_is_written_beside_and_renamed():
     """Rates are, by themselves; ``raw`` is a buffer; a worker's file is its own."""
-    own = {"io/writing.py", "backends/rates.py", "study/pool.py"}
+    own = {"io/writing.py", "backends/rates.py", "study/runs/pool.py"}
     writes = re.compile(
         r"\.write_text\(|\.write_bytes\(|\.savefig\((?!raw)|torch\.save\(|open\([^)]*[\"'][wxa]b?[\"']"
     )

@@ -21,10 +21,10 @@ from typing import Any
 from graphattn.io.writing import replace_file
 from graphattn.study import trials
 from graphattn.study.files import load
-from graphattn.study.records import TRIALS, Records, as_json, plain, read_plan, write_plan
-from graphattn.study.report import report
+from graphattn.study.pages.report import report
+from graphattn.study.runs.records import TRIALS, Records, as_json, plain, read_plan, write_plan
+from graphattn.study.runs.worker import tried
 from graphattn.study.syntax import syntax_of
-from graphattn.study.worker import tried
 from graphattn.versions import version_of
 
 ROOM = "graphattn/study"
@@ -125,7 +125,7 @@ def restamp(folder: Path, old: list[str | None], again: int) -> int:
 
 def write_chain(folder: Path, lines: list[dict[str, Any]]) -> None:
     """Write records with new hashes."""
-    from graphattn.study.records import _HASH, _hash
+    from graphattn.study.runs.records import _HASH, _hash
 
     last = ""
     texts = []

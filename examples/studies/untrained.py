@@ -13,8 +13,8 @@ from typing import Any
 from graphattn.bench.machine import machine
 from graphattn.errors import OptionError
 from graphattn.io.writing import save_page, save_picture
-from graphattn.study.markdown import render
 from graphattn.study.page import Page, Section, Table
+from graphattn.study.pages.markdown import render
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def _check(path: str | None, out: str | None, json: bool) -> None:
 
     ``path`` is its folder; or the study file, and its folder is ``out``.
     """
-    from ..study.recount import recount
+    from ..study.pages.recount import recount
 
     folder = path
     file = None
@@ -213,7 +213,7 @@ def _check(path: str | None, out: str | None, json: bool) -> None:
 
 def _print_error_rates(seeds: int | None, json: bool) -> None:
     """Print tables of simulated studies, or their numbers."""
-    from ..study import error_rates, error_rates_of_steps
+    from ..study.judging import error_rates, error_rates_of_steps
 
     counts: tuple[int, ...] = error_rates.SEEDS
     if seeds is not None:
@@ -233,7 +233,7 @@ def _print_error_rates(seeds: int | None, json: bool) -> None:
 
 def _print_rates(rates: list[Any], kind: Any) -> None:
     """Print the simulated studies, a narrow table of each case, and the meaning of its columns."""
-    from ..study.error_rates import cells
+    from ..study.judging.error_rates import cells
 
     say(kind.ABOUT)
     for case in dict.fromkeys(rate.name for rate in rates):

@@ -3,18 +3,18 @@
 from types import ModuleType as _Module
 
 from ..statistics.intervals import seeds_needed as seeds_needed
-from .claims import Claim as Claim
 from .comparison import Budget as Budget
 from .comparison import Comparison as Comparison
 from .comparison import Training as Training
 from .data import Data as Data
 from .data import Sample as Sample
+from .judging.claims import Claim as Claim
 from .network import Model as Model
 from .own import CustomModel as CustomModel
+from .pages.report import Report as Report
+from .pages.report import report as report
 from .plan import Study as Study
-from .report import Report as Report
-from .report import report as report
-from .running import run as run
+from .runs.running import run as run
 
 #: What ``help`` and ``dir`` show: not the files of this room.
 __all__ = [

@@ -32,7 +32,7 @@ from .data import Data
 from .metrics import CONTROL, METRICS
 from .network import POSITIONS, READOUTS, Model
 from .own import CustomModel, network_of
-from .records import as_json
+from .runs.records import as_json
 
 EQUAL = ("steps", "operations", "time")
 #: Names of controls of an arm.

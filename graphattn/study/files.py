@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionError
-from .markdown import from_docstring
+from .pages.markdown import from_docstring
 from .plan import Study
-from .running import execute
+from .runs.running import execute
 
 
 def study_file(path: str | Path) -> Path:

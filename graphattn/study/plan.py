@@ -9,16 +9,16 @@ from torch import Tensor
 from ..arguments import real, several, shown
 from ..bench.machine import machine
 from ..errors import OptionError
-from .baseline import has_baseline, scores
 from .checks import check
-from .claims import STEPS, Claim
 from .comparison import Comparison, Trial, check_name
-from .fits import BITS_CURVE, SCORE_CURVE
+from .forecasts.baseline import has_baseline, scores
+from .forecasts.predictions import guess_nats, predicted, reference, warnings_of, with_draws
+from .judging.claims import STEPS, Claim
+from .judging.fits import BITS_CURVE, SCORE_CURVE
+from .judging.registration import registered
 from .metrics import LABELS, VALUES
 from .page import Block
-from .predictions import guess_nats, predicted, reference, warnings_of, with_draws
-from .records import ANEW, FIXED, Records
-from .registration import registered
+from .runs.records import ANEW, FIXED, Records
 
 
 @dataclass(eq=False)

@@ -150,7 +150,7 @@ COMMANDS = (
 
 
 def test_error_rates_of_studies_are_a_table_and_a_document(shell, monkeypatch):
-    from graphattn.study import error_rates, error_rates_of_steps
+    from graphattn.study.judging import error_rates, error_rates_of_steps
 
     normal = error_rates.rates(error_rates.CASES[0], 7, 20)
     steps = error_rates_of_steps.rates(error_rates_of_steps.CASES[1], 7, 10)

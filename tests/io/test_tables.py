@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from graphattn.io.tables import comma_separated
-from graphattn.study.export import _escaped, _table
+from graphattn.study.pages.export import _escaped, _table
 from graphattn.training.predict import _table as table_of_predictions
 from graphattn.training.running.loop import _write_log
 

@@ -17,7 +17,7 @@ from graphattn.statistics.intervals import (
     seeds_needed,
     sign_flip,
 )
-from graphattn.study.claims import (
+from graphattn.study.judging.claims import (
     NOT_DECIDED,
     OPPOSITE,
     SAME,

@@ -6,7 +6,7 @@ import pytest
 from tiny_study import tiny_run
 
 from graphattn import study
-from graphattn.study import picture
+from graphattn.study.pages import picture
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from graphattn.errors import ControlError, GraphAttnError, OptionError
 from graphattn.study import checks, controls
 from graphattn.study.arms import graphs_of
 from graphattn.study.fitting import Reading, scored
+from graphattn.study.forecasts.predictions import predicted, reference, warnings_of
 from graphattn.study.network import Network
-from graphattn.study.predictions import predicted, reference, warnings_of
 from graphattn.study.probes import probed
 from graphattn.study.trial import train
 from graphattn.study.trials import trials_of

@@ -14,9 +14,11 @@ from torch_geometric.nn import GraphConv
 import graphattn as ga
 from graphattn import analysis, study
 from graphattn.errors import OptionError
-from graphattn.study import costs, picture, records, trial
+from graphattn.study import costs, trial
 from graphattn.study.comparison import Comparison
-from graphattn.study.predictions import predicted
+from graphattn.study.forecasts.predictions import predicted
+from graphattn.study.pages import picture
+from graphattn.study.runs import records
 from graphattn.study.trials import trials_of
 
 WINDOW, FULL = ga.graphs.sliding_window(N, 3, causal=False), ga.graphs.full(N)

@@ -18,7 +18,8 @@ from tiny_study import tiny_run
 
 import graphattn as ga
 from graphattn.errors import GraphAttnError, LoaderError
-from graphattn.study import pool, records, report, trial
+from graphattn.study import report, trial
+from graphattn.study.runs import pool, records
 
 ONE = {"controls": ("full",), "seeds": 1, "budgets": ga.study.Budget(None, 1)}
 

@@ -14,7 +14,7 @@ from graphattn.study import checks
 from graphattn.study.comparison import Comparison
 from graphattn.study.fitting import Reading
 from graphattn.study.own import network_of
-from graphattn.study.picture import draw
+from graphattn.study.pages.picture import draw
 
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
 

@@ -19,9 +19,11 @@ import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
 from graphattn.statistics.intervals import effect_size
-from graphattn.study import export, html, picture, pilot, records, report
-from graphattn.study.claims import Pairs
-from graphattn.study.running import execute
+from graphattn.study import report
+from graphattn.study.judging.claims import Pairs
+from graphattn.study.pages import export, html, picture
+from graphattn.study.runs import pilot, records
+from graphattn.study.runs.running import execute
 from graphattn.viz.style import empty_figure
 
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)

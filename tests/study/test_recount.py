@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from graphattn.cli.app import app
 from graphattn.errors import OptionError
 from graphattn.study import Budget
-from graphattn.study.recount import recount
+from graphattn.study.pages.recount import recount
 
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 TRAINED = sorted(path.parent.relative_to(STUDIES) for path in STUDIES.glob("**/trials.jsonl"))

@@ -18,12 +18,14 @@ import graphattn as ga
 from graphattn import study
 from graphattn.cli.app import app
 from graphattn.errors import ControlError, OptionError
-from graphattn.study import Report, html, markdown, records, report
+from graphattn.study import Report, report
 from graphattn.study.files import run_file
-from graphattn.study.fits import CLASSES
-from graphattn.study.markdown import table
+from graphattn.study.forecasts.predictions import with_draws
+from graphattn.study.judging.fits import CLASSES
 from graphattn.study.page import Figure, Page, Section, Table
-from graphattn.study.predictions import with_draws
+from graphattn.study.pages import html, markdown
+from graphattn.study.pages.markdown import table
+from graphattn.study.runs import records
 
 ROOT = Path(__file__).parents[2]
 

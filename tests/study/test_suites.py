@@ -150,7 +150,7 @@ def test_recall_predicts_its_law_in_every_cell():
     """
     assert len([cell for cell in recall.cells() if cell[0] <= 3]) >= 24
     plan = recall.study(quick=True)
-    from graphattn.study.predictions import predicted
+    from graphattn.study.forecasts.predictions import predicted
 
     for comparison in plan.comparisons:
         L, d = (int(part[2:]) for part in comparison.name.split(", "))

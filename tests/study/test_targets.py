@@ -18,8 +18,8 @@ from graphattn.study.checks import BOUND, check
 from graphattn.study.comparison import Trial
 from graphattn.study.metrics import of_labels, of_values
 from graphattn.study.network import Network
-from graphattn.study.picture import draw
-from graphattn.study.running import execute
+from graphattn.study.pages.picture import draw
+from graphattn.study.runs.running import execute
 from graphattn.study.trial import train
 
 SAMPLES, F = 61, 3

@@ -1,0 +1,1 @@
+"""What is known of a study before its trials: predictions, ceilings, plain methods."""

@@ -1,0 +1,1 @@
+"""Reports of studies: numbers, sections, figures, files."""
