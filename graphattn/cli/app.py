@@ -10,7 +10,7 @@ import typer
 from .bench import bench
 from .commands import explain, show, verify
 from .doctor import doctor
-from .group import Group
+from .group import Command, Group
 from .options import WHAT
 from .patterns import gallery, patterns, zoo
 from .questions import audit, facts
@@ -47,9 +47,18 @@ def root(
         raise typer.Exit(2)
 
 
-for _command in (show, explain, facts, audit, verify, bench, scale):
-    app.command(epilog=WHAT)(_command)
+#: Commands in the order of ``--help``, by what they are for.
+_GROUPS = {
+    "Look at a graph": (show, facts, patterns, zoo, gallery),
+    "Check it, and see what it costs": (audit, verify, explain, bench, scale, doctor),
+    "Learn from folders of shapes": (train, evaluate, predict, compare),
+    "Settle what a connectivity buys": (study,),
+}
+_OF_WHAT = (show, explain, facts, audit, verify, bench, scale)
 
-
-for _other in (study, patterns, zoo, gallery, train, evaluate, predict, compare, doctor):
-    app.command()(_other)
+for _heading, _commands in _GROUPS.items():
+    for _command in _commands:
+        _epilog = None
+        if _command in _OF_WHAT:
+            _epilog = WHAT
+        app.command(cls=Command, epilog=_epilog, rich_help_panel=_heading)(_command)

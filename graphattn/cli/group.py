@@ -13,16 +13,50 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ..errors import BackendError, ExactnessError, GraphAttnError, Interrupted, not_installed
 from .output import CLOSED, document, one_line, say
 
 WRONG, UNEXPECTED, INTERRUPTED = 2, 70, 130  # 70 is EX_SOFTWARE of sysexits.h
+_LONGEST = 300  # letters of a sentence about a command
+
+
+class Command(TyperCommand):
+    """A command whose options stand in groups, in the order in which they begin."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then the options of each group."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(_heading(parameter), []).append(record)
+        last = groups.pop("Options", [])  # what all commands have
+        for heading, records in {**groups, "Options": last}.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def _heading(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return "Arguments"
+    return getattr(parameter, "rich_help_panel", None) or "Options"
 
 
 class Group(TyperGroup):
-    """All commands."""
+    """All commands, in groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the first sentence of every command, uncut, group by group."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            line = command.get_short_help_str(_LONGEST)
+            groups.setdefault(command.rich_help_panel, []).append((name, line))
+        for heading, lines in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(lines)
 
     def main(
         self,

@@ -50,9 +50,9 @@ Examples:
 """
 
 
-def number(text: str, least: float = 1) -> typer.models.OptionInfo:
-    """An option that is a number of at least so much."""
-    return typer.Option(min=least, metavar="N", help=text)
+def number(text: str, least: float = 1, group: str | None = None) -> typer.models.OptionInfo:
+    """An option that is a number of at least so much, in a group of ``--help``."""
+    return typer.Option(min=least, metavar="N", help=text, rich_help_panel=group)
 
 
 What = Annotated[

@@ -15,6 +15,15 @@ from ..errors import Interrupted, OptionError
 from .options import Debug, Json, number
 from .output import document, encodable, one_line, rendered, say, table, warnings_in_lines
 
+# groups of options
+RUN = "The run"
+LABELS = "Labels"
+MODEL = "The model, and what it reads"
+SPLIT = "The part that is held out, and controls"
+TRAINING = "Training"
+SCENES = "Scenes"
+MACHINE = "The machine"
+
 
 def train(
     context: typer.Context,
@@ -25,7 +34,9 @@ def train(
     out: Annotated[
         Optional[str],
         typer.Option(
-            metavar="RUN", help="A folder for everything that is made; a run in it goes on."
+            metavar="RUN",
+            help="A folder for everything that is made; a run in it goes on.",
+            rich_help_panel=RUN,
         ),
     ] = None,
     resume: Annotated[
@@ -34,26 +45,36 @@ def train(
             metavar="RUN",
             help="Go on with a run, to the same bits on one thread; --epochs, --workers and "
             "--device may be others.",
+            rich_help_panel=RUN,
         ),
     ] = None,
     task: Annotated[
         Optional[str],
-        typer.Option(help="classify, segment or regress; by default what the labels are for."),
+        typer.Option(
+            help="classify, segment or regress; by default what the labels are for.",
+            rich_help_panel=LABELS,
+        ),
     ] = None,
     label: Annotated[
         Optional[str],
         typer.Option(
-            metavar="NAME", help="The property that is the label; label, or classification."
+            metavar="NAME",
+            help="The property that is the label; label, or classification.",
+            rich_help_panel=LABELS,
         ),
     ] = None,
     ignore: Annotated[
-        Optional[str], typer.Option(metavar="VALUE,..", help="Values of it that are no label.")
+        Optional[str],
+        typer.Option(
+            metavar="VALUE,..", help="Values of it that are no label.", rich_help_panel=LABELS
+        ),
     ] = None,
     names: Annotated[
         Optional[str],
         typer.Option(
             metavar="NAME,..",
             help="Of the classes of points, or a file with a value and a name a line.",
+            rich_help_panel=LABELS,
         ),
     ] = None,
     model: Annotated[
@@ -65,75 +86,119 @@ def train(
             "forest (or both) that wins on the validation part; by default unet, which reads nearest "
             "points; "
             "mesh-unet, which reads along edges and between some vertices of all of it, for "
-            "numbers at vertices."
+            "numbers at vertices.",
+            rich_help_panel=MODEL,
         ),
     ] = None,
     graph: Annotated[
         Optional[str],
-        typer.Option(metavar="RECIPE", help="'knn(..., 16)'; one for each level with ; between."),
+        typer.Option(
+            metavar="RECIPE",
+            help="'knn(..., 16)'; one for each level with ; between.",
+            rich_help_panel=MODEL,
+        ),
     ] = None,
     features: Annotated[
         Optional[str],
         typer.Option(
             metavar="WORD,..",
             help="distance,outward,spread,position,normals,constant or properties of files.",
+            rich_help_panel=MODEL,
         ),
     ] = None,
     augment: Annotated[
         Optional[str],
-        typer.Option(metavar="WORD,..", help="rotation,mirror,stretch,drop,jitter in training."),
+        typer.Option(
+            metavar="WORD,..",
+            help="rotation,mirror,stretch,drop,jitter in training.",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
     model_options: Annotated[
         Optional[str],
-        typer.Option(metavar="JSON", help="Arguments of the model: '{\"widths\": [64, 64]}'."),
+        typer.Option(
+            metavar="JSON",
+            help="Arguments of the model: '{\"widths\": [64, 64]}'.",
+            rich_help_panel=MODEL,
+        ),
     ] = None,
     epochs: Annotated[
-        Optional[int], number("At most so many; by default by the number of points.")
+        Optional[int],
+        number("At most so many; by default by the number of points.", group=TRAINING),
     ] = None,
     seed: Annotated[
         Optional[int],
         typer.Option(
-            min=0, metavar="N", help="Of the split and of all that is drawn.", show_default="0"
+            min=0,
+            metavar="N",
+            help="Of the split and of all that is drawn.",
+            show_default="0",
+            rich_help_panel=SPLIT,
         ),
     ] = None,
     sample: Annotated[
         Optional[int],
-        number("Points drawn of each shape that has more; 0 takes all; 512 to classify.", 0),
+        number(
+            "Points drawn of each shape that has more; 0 takes all; 512 to classify.",
+            0,
+            group=TRAINING,
+        ),
     ] = None,
     up: Annotated[
         Optional[str],
-        typer.Option(help="Axis that points up: x, y, z or none; by default z of scenes."),
+        typer.Option(
+            help="Axis that points up: x, y, z or none; by default z of scenes.",
+            rich_help_panel=SCENES,
+        ),
     ] = None,
     grid: Annotated[
         Optional[float],
-        typer.Option(help="Side of the cells that scenes are thinned to; 0 for none."),
+        typer.Option(
+            help="Side of the cells that scenes are thinned to; 0 for none.", rich_help_panel=SCENES
+        ),
     ] = None,
     block: Annotated[
         Optional[float],
         typer.Option(
-            help="Side of the blocks that scenes are cut into; by default of large ones alone."
+            help="Side of the blocks that scenes are cut into; by default of large ones alone.",
+            rich_help_panel=SCENES,
         ),
     ] = None,
     elements: Annotated[
         Optional[str],
-        typer.Option(help="Of meshes: vertices, faces or edges; by default what has labels."),
+        typer.Option(
+            help="Of meshes: vertices, faces or edges; by default what has labels.",
+            rich_help_panel=LABELS,
+        ),
     ] = None,
     points: Annotated[
-        Optional[int], number("Points of a batch; by default those of up to 16 shapes.")
+        Optional[int],
+        number("Points of a batch; by default those of up to 16 shapes.", group=TRAINING),
     ] = None,
     val: Annotated[
         Optional[float],
-        typer.Option(help="Share of shapes by which an epoch is chosen.", show_default="0.1"),
+        typer.Option(
+            help="Share of shapes by which an epoch is chosen.",
+            show_default="0.1",
+            rich_help_panel=SPLIT,
+        ),
     ] = None,
     test: Annotated[
-        Optional[float], typer.Option(help="Share of shapes that are held out.", show_default="0.2")
+        Optional[float],
+        typer.Option(
+            help="Share of shapes that are held out.", show_default="0.2", rich_help_panel=SPLIT
+        ),
     ] = None,
-    lr: Annotated[Optional[float], typer.Option(help="Largest rate of AdamW.")] = None,
+    lr: Annotated[
+        Optional[float], typer.Option(help="Largest rate of AdamW.", rich_help_panel=TRAINING)
+    ] = None,
     patience: Annotated[
-        Optional[int], number("Epochs without a better one before the end; 0 waits.", 0)
+        Optional[int],
+        number("Epochs without a better one before the end; 0 waits.", 0, group=TRAINING),
     ] = None,
     workers: Annotated[
-        Optional[int], number("Processes that make batches and plans of their graphs.", 0)
+        Optional[int],
+        number("Processes that make batches and plans of their graphs.", 0, group=MACHINE),
     ] = None,
     control: Annotated[
         Optional[str],
@@ -141,39 +206,58 @@ def train(
             metavar="WORD,..",
             help="Trained beside it: perceptron, random (graphs), forest.",
             show_default="perceptron",
+            rich_help_panel=SPLIT,
         ),
     ] = None,
     no_control: Annotated[
-        bool, typer.Option("--no-control", help="Train nothing beside it.")
+        bool, typer.Option("--no-control", help="Train nothing beside it.", rich_help_panel=SPLIT)
     ] = False,
     balance: Annotated[
         Optional[bool],
         typer.Option(
             "--balance/--no-balance",
             help="Weight rare classes more; by default where they are unequal.",
+            rich_help_panel=LABELS,
         ),
     ] = None,
     start: Annotated[
         Optional[str],
-        typer.Option("--from", metavar="RUN", help="A run, or a state dict, to start from."),
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="A run, or a state dict, to start from.",
+            rich_help_panel=RUN,
+        ),
     ] = None,
     shard: Annotated[
         Optional[bool],
-        typer.Option("--shard", help="Under torchrun share the points of a batch, not its shapes."),
+        typer.Option(
+            "--shard",
+            help="Under torchrun share the points of a batch, not its shapes.",
+            rich_help_panel=MACHINE,
+        ),
     ] = None,
     amp: Annotated[
-        Optional[bool], typer.Option("--amp", help="Steps in bfloat16, by autocast.")
+        Optional[bool],
+        typer.Option("--amp", help="Steps in bfloat16, by autocast.", rich_help_panel=TRAINING),
     ] = None,
     average: Annotated[
         Optional[float],
         typer.Option(
-            help="Decay of an average of the parameters, which is kept: 0.99; 0 for none."
+            help="Decay of an average of the parameters, which is kept: 0.99; 0 for none.",
+            rich_help_panel=TRAINING,
         ),
     ] = None,
-    device: Annotated[Optional[str], typer.Option(help="Where the model is: cpu, cuda.")] = None,
+    device: Annotated[
+        Optional[str], typer.Option(help="Where the model is: cpu, cuda.", rich_help_panel=MACHINE)
+    ] = None,
     finish: Annotated[
         bool,
-        typer.Option("--finish", help="Train no further: the best epoch so far, and its page."),
+        typer.Option(
+            "--finish",
+            help="Train no further: the best epoch so far, and its page.",
+            rich_help_panel=RUN,
+        ),
     ] = False,
     json: Json = False,
     debug: Debug = False,

@@ -191,6 +191,25 @@ def test_help_of_the_program(shell):
     assert shell("--version").stdout.startswith("graphattn 0.")
 
 
+def test_help_has_groups_of_commands_and_of_options_and_cuts_no_sentence(shell):
+    page = shell("--help").stdout
+    headings = [line for line in page.splitlines() if line.endswith(":") and line[0] != " "]
+    assert headings == [
+        "Options:",
+        "Look at a graph:",
+        "Check it, and see what it costs:",
+        "Learn from folders of shapes:",
+        "Settle what a connectivity buys:",
+    ]
+    assert "..." not in page.partition("Look at a graph:")[2]
+    assert max(map(len, page.splitlines())) <= 80
+    train = shell("train --help").stdout
+    headings = re.findall(r"^(\S.*):\n  --", train, re.MULTILINE)
+    assert len(headings) == 8
+    assert (headings[0], headings[-1]) == ("The run", "Options")
+    assert len(re.findall(r"^  --", train.partition("\nOptions:")[2], re.MULTILINE)) == 2
+
+
 @pytest.mark.parametrize("command", COMMANDS[:7])
 def test_help_says_what_what_may_be(shell, command):
     page = shell(f"{command} --help").stdout
