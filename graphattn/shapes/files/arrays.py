@@ -10,14 +10,24 @@ from ...io.arrays import open_archive, read_array, read_entries
 from ...io.reading import Blob, PathLike, file_name, open_regular, read
 from ..shape import LATTICE
 from .parts import Parts
-from .raw import Raw, reads, writes
+from .raw import Contents, Raw, reads, writes
 from .words import worded
 
 _POSITIONS = ("pos", "points", "xyz", "coord", "coords", "vertices", "positions")
 _FACES = ("face", "faces", "triangles")
 
 
-@reads(".npz")
+@reads(
+    ".npz",
+    contents=Contents(
+        read=(
+            "`pos` (also `points`, `xyz`, `coord`, `vertices`), `face` or `faces`, every array of"
+            " numbers under its name"
+        ),
+        noted="",
+        refused="objects, texts and complex numbers; faces of another shape than triangles",
+    ),
+)
 def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """Positions under a usual name, faces (3, F) or ``faces`` (F, 3), the rest under its names."""
     with open_regular(path, max_bytes) as file:
@@ -72,7 +82,14 @@ def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     )
 
 
-@reads(".npy")
+@reads(
+    ".npy",
+    contents=Contents(
+        read="columns 1 to 3",
+        noted="further columns, which are `x`",
+        refused="other types than floats",
+    ),
+)
 def read_npy(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """Positions (N, d); of more than three columns the others are ``x``."""
     blob = read(path, max_bytes)

@@ -17,7 +17,7 @@ from ...errors import LoaderError, need_extra
 from ...io.reading import Blob, PathLike, read, show
 from .lengths import doubts_of_atoms
 from .parts import Parts
-from .raw import Raw, reads, writes
+from .raw import Contents, Raw, reads, writes
 
 _TABLE = """
 X H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr
@@ -49,7 +49,19 @@ _OF_FRAMES = {"energy", "free_energy", "stress", "virial", "dipole"}
 _WORDS = {"Z": "z", "numbers": "z", "positions": "pos"}
 
 
-@reads(".extxyz")
+@reads(
+    ".extxyz",
+    contents=Contents(
+        read=(
+            "species or atomic numbers, `Lattice`, `pbc`, every column and key of numbers or flags"
+        ),
+        noted=(
+            "texts, plain comments; columns without names, which are `x`; what other frames of "
+            "the file have; units that look wrong"
+        ),
+        refused="unknown elements, other numbers of columns than `Properties` has",
+    ),
+)
 def read_extxyz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """The atoms of a file of one frame."""
     return one_frame(read(path, max_bytes))
@@ -368,7 +380,20 @@ def _words(values: np.ndarray) -> list[str]:
     return [repr(value) for value in values.tolist()]
 
 
-@reads(".cif")
+@reads(
+    ".cif",
+    contents=Contents(
+        read=(
+            "the atoms of the whole cell, `cell`; masses of isotopes; `occupancy` where a site is"
+            " occupied in part"
+        ),
+        noted=(
+            "partial and mixed occupancy, which are warned of; further structures of the file; "
+            "other columns of sites (displacements, charges)"
+        ),
+        refused="a mixture as the symbol of one site; mmCIF",
+    ),
+)
 def read_cif(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """The atoms of the whole cell, by ASE."""
     try:

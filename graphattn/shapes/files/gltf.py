@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import LoaderError, need_extra
 from ...io.reading import Blob, PathLike, read
 from .parts import Parts
-from .raw import Raw, reads, writes
+from .raw import Contents, Raw, reads, writes
 from .words import unit
 
 _WORDS = {"TEXCOORD_0": "uv", "COLOR_0": "color", "NORMAL": "normal"}
@@ -29,7 +29,21 @@ _TRIANGLES = (4, 5)
 _TYPES = {"f4": 5126, "u1": 5121, "i1": 5120, "u2": 5123, "i2": 5122}
 
 
-@reads(".glb", ".gltf")
+@reads(
+    ".glb",
+    ".gltf",
+    contents=Contents(
+        read=(
+            "triangles and points of the scene, placed by nodes; `NORMAL`, `TEXCOORD_0`, "
+            "`COLOR_0`, attributes `_NAME`"
+        ),
+        noted=(
+            "joined meshes; attributes of some meshes only, further sets, tangents, morph "
+            "targets, skins, animations, cameras, materials, other scenes"
+        ),
+        refused="lines and strips, compression, sparse accessors, buffers elsewhere",
+    ),
+)
 def read_gltf(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """Triangles and points of a scene; buffers of a .gltf lie in its folder, images stay closed."""
     try:

@@ -12,13 +12,27 @@ from ...io.writing import replace_file
 from ..depths import DEPTHS, fewest
 from .lengths import said_of_survey, units_of_keys, units_of_text
 from .parts import NUMBERS, Parts
-from .raw import Raw, reads, writes
+from .raw import Contents, Raw, reads, writes
 
 _COORDINATES = ("X", "Y", "Z")
 _COLOURS = ("red", "green", "blue")
 
 
-@reads(".las", ".laz")
+@reads(
+    ".las",
+    ".laz",
+    contents=Contents(
+        read=(
+            "coordinates by scale and offset, every dimension (`scan_angle` in its own steps), "
+            "extra dimensions scaled"
+        ),
+        noted=(
+            "withheld points, values that stand for no data, waveforms, colours of 8 bits, units "
+            "of length"
+        ),
+        refused="points of another number than the header has, LASzip 1 without chunks",
+    ),
+)
 def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """Coordinates scaled as the header says; colours of 16 bits, or of 8 where none needs more."""
     try:

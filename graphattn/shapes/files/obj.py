@@ -18,7 +18,7 @@ from ...io.reading import Blob, PathLike, read, show
 from .corners import OF_CORNERS, at_vertices, mean_normals
 from .parts import Parts
 from .polygons import coordinates
-from .raw import Raw, reads, writes
+from .raw import Contents, Raw, reads, writes
 
 _KEYWORDS = set(
     b"l p curv curv2 surf cstype fo vp g o s mg usemtl mtllib usemap maplib "
@@ -31,7 +31,18 @@ _WIDTH = {"v": 3, "vt": 2, "vn": 3}
 _NONE = np.iinfo(np.int64).min  # a corner without texture coordinates, or without a normal
 
 
-@reads(".obj")
+@reads(
+    ".obj",
+    contents=Contents(
+        read="`v` with colours, `vt`, `vn`, `f`",
+        noted=(
+            "values that differ at seams; colours of some vertices, weights, third texture "
+            "coordinates; every other statement (groups, materials, lines, curves) with its "
+            "number"
+        ),
+        refused="`call`, indices out of range, faces of two corners",
+    ),
+)
 def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """The polygons of an OBJ file."""
     blob = clean(read(path, max_bytes), "#")

@@ -14,12 +14,27 @@ from ...io.numbers import Rows, clean, rows
 from ...io.reading import Blob, PathLike, read, show
 from .parts import Parts
 from .polygons import spans
-from .raw import Raw, reads, writes
+from .raw import Contents, Raw, reads, writes
 
 _HEADER = re.compile(rb"\s*(ST)?(C)?(N)?OFF(?=[\s\d]|$)")
 
 
-@reads(".off", ".coff", ".noff")
+@reads(
+    ".off",
+    ".coff",
+    ".noff",
+    contents=Contents(
+        read=(
+            "vertices, normals, colours, texture coordinates, polygons, colours of faces; faces "
+            "of two corners as edges"
+        ),
+        noted=(
+            "numbers without a name, which are `x`; colours of some faces and of colour maps; "
+            "faces of one corner"
+        ),
+        refused="binary OFF, 4OFF, nOFF",
+    ),
+)
 def read_off(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """The polygons of an OFF file: a header word, the counts, a line per vertex and per face."""
     blob = clean(read(path, max_bytes), "#")

@@ -14,7 +14,7 @@ from ...io.numbers import clean, rows
 from ...io.reading import Blob, PathLike, read, show
 from .parts import NUMBERS, Parts
 from .polygons import typed
-from .raw import Raw, reads, writes
+from .raw import Contents, Raw, reads, writes
 
 _HEADER = re.compile(rb"^DATA[ \t]+(\w+)[ \t]*\r?\n", re.MULTILINE)
 _WORDS = ("FIELDS", "SIZE", "TYPE", "COUNT", "WIDTH", "HEIGHT", "POINTS")
@@ -25,7 +25,17 @@ _STANDING = ["0", "0", "0", "1", "0", "0", "0"]  # VIEWPOINT at the origin, not 
 _NAMES = {"nx": "normal_x", "ny": "normal_y", "nz": "normal_z"}
 
 
-@reads(".pcd")
+@reads(
+    ".pcd",
+    contents=Contents(
+        read="every field by its name, `rgb` and `rgba` unpacked",
+        noted=(
+            "colours as whole numbers in type F, colours lost as nan, points that are not finite,"
+            " `VIEWPOINT`, `HEIGHT`"
+        ),
+        refused="other numbers of points than the header has",
+    ),
+)
 def read_pcd(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """The fields of a PCD file by their names; ``rgb`` is unpacked."""
     blob = read(path, max_bytes)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,18 @@ WRITERS: dict[str, Callable[..., None]] = {}
 #: By ending: how many numbers a row of ``pos`` may have there.
 WIDTHS: dict[str, range] = {}
 NO_FACES = np.zeros(1, np.int64), np.zeros(0, np.int64)
+
+
+class Contents(NamedTuple):
+    """The parts of a format's specification, by what becomes of them: a row of the guide's table."""
+
+    read: str
+    noted: str
+    refused: str
+
+
+#: By endings: what is read, noted and refused.
+CONTENTS: dict[tuple[str, ...], Contents] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +62,9 @@ def _registers(table: dict[str, Callable[..., Any]], endings: tuple[str, ...]) -
     return register
 
 
-def reads(*endings: str) -> Callable[[R], R]:
+def reads(*endings: str, contents: Contents) -> Callable[[R], R]:
     """Decorates the reader of files with these endings."""
+    CONTENTS[endings] = contents
     return _registers(READERS, endings)
 
 

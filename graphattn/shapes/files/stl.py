@@ -14,7 +14,7 @@ from ...io.numbers import clean, not_finite, rows
 from ...io.reading import Blob, PathLike, read, show
 from .parts import Parts
 from .polygons import coordinates, merge
-from .raw import Raw, reads, writes
+from .raw import Contents, Raw, reads, writes
 
 # 50 bytes
 _FACET = np.dtype([("normal", "<f4", 3), ("corner", "<f4", (3, 3)), ("attribute", "<u2")])
@@ -31,7 +31,17 @@ _WORDS = re.compile(
 )
 
 
-@reads(".stl")
+@reads(
+    ".stl",
+    contents=Contents(
+        read="triangles, attribute words",
+        noted=(
+            "joined corners, several solids, normals against the order of corners, colours of the"
+            " header"
+        ),
+        refused="facets that are not whole",
+    ),
+)
 def read_stl(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """The triangles of an STL file; ascii if it begins with ``solid`` and soon has a facet."""
     blob = read(path, max_bytes)

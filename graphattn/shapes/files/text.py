@@ -14,14 +14,21 @@ from ...io.numbers import clean, rows, unseparated
 from ...io.reading import Blob, PathLike, file_name, read, show
 from .extxyz import is_extxyz, one_frame
 from .parts import Parts
-from .raw import Raw, reads, writes
+from .raw import Contents, Raw, reads, writes
 from .words import worded
 
 _NUMBER = re.compile(rb"[+-]?(\d.*|\.\d.*|nan|inf|infinity)", re.IGNORECASE)
 ENDINGS = (".xyz", ".pts", ".txt", ".csv", ".asc")
 
 
-@reads(*ENDINGS)
+@reads(
+    *ENDINGS,
+    contents=Contents(
+        read="columns by their names",
+        noted="columns without names, which are `x`; points of .xyz that are not finite",
+        refused="texts, empty cells, rows of another length, grids of heights",
+    ),
+)
 def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: str = "") -> Raw:
     """Columns by their names; in a file without names x, y, z, and ``x`` (N, k) for the rest."""
     raw_blob = read(path, max_bytes)

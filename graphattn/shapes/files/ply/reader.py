@@ -18,7 +18,7 @@ import numpy as np
 from ....io.numbers import clean
 from ....io.reading import Blob, PathLike, open_regular, read
 from ..parts import Parts
-from ..raw import NO_FACES, Raw, reads, writes
+from ..raw import NO_FACES, Contents, Raw, reads, writes
 from .ascii import read_ascii
 from .binary import read_binary
 from .header import HEADER_BYTES, TYPES, Column, Element, Header, read_header
@@ -28,7 +28,14 @@ _ORDER = ("i4", "u4", "u1", "i1", "u2", "i2", "f4", "f8")
 _LISTS = ("vertex_indices", "vertex_index")
 
 
-@reads(".ply")
+@reads(
+    ".ply",
+    contents=Contents(
+        read="every property of every element; faces of two corners as edges",
+        noted="`obj_info` and texture files; faces of one corner",
+        refused="triangle strips, lists of several lengths, vertices without x, y, z",
+    ),
+)
 def read_ply(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """Vertices under their names, faces as ``face_...``, other elements likewise under theirs."""
     blob = read(path, max_bytes, head=HEADER_BYTES)
