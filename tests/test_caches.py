@@ -256,7 +256,7 @@ def test_positions_of_a_transform_make_a_graph():
 
 def test_caches_of_functions_and_properties_are_those_of_graph_modes():
     """functools would keep what it computes in the mode of the first caller."""
-    of_a_call = {"hf/sequences.py"}  # where an object lives as long as a call
+    of_a_call = {"hf/tokens/sequences.py"}  # where an object lives as long as a call
     found = set()
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text()

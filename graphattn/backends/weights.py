@@ -215,7 +215,7 @@ class EdgeWeights(AsTensor):
         A cell of a large picture has the largest of its weights; darkness grows with the square
         root, and black is 1 (or the largest weight, if it is above 1).
         """
-        from ..graph.html import MOST_CELLS, page  # a layer's call loads no pictures
+        from ..graph.pictures.html import MOST_CELLS, page  # a layer's call loads no pictures
 
         T = self.graph.num_targets
         S = self.graph.num_sources

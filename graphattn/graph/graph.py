@@ -707,13 +707,13 @@ class AttentionGraph(GraphLike, Operand):
         return f"AttentionGraph({self.name}: {', '.join(facts)})"
 
     def __str__(self) -> str:
-        from .draw import draw  # a layer's call loads no pictures
+        from .pictures.draw import draw  # a layer's call loads no pictures
 
         return f"{self!r}\n{draw(self.edges)}"
 
     def _repr_html_(self) -> str:
         """The view in a notebook: the line of ``repr`` and a picture of the mask."""
-        from .html import mask_page  # a layer's call loads no pictures
+        from .pictures.html import mask_page  # a layer's call loads no pictures
 
         return mask_page(repr(self), self.edges)
 

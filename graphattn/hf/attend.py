@@ -16,10 +16,10 @@ from ..convert import from_edge_index
 from ..errors import OptionError, ShapeError
 from ..graph.modes import not_followed
 from ..operands import Outputs, with_weights
-from .frame import BREAK
 from .masks import ticket_of
-from .rows import Graph, Index, Job
 from .state import Patch, Slot
+from .tokens.frame import BREAK
+from .tokens.rows import Graph, Index, Job
 
 #: Arguments that change the sources or their weights, which cannot be expressed as a graph.
 _REFUSED = ("indices", "block_indices", "sinks", "head_mask", "cache")

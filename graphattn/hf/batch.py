@@ -9,12 +9,12 @@ from torch import Tensor
 
 from ..errors import GraphError, OptionError
 from ..graph.advice import no_graph
-from .frame import Frame, Piece
 from .graph_option import NEW, is_graph, sized, takes_new
-from .rows import Graph
 from .ticket import Call, Generation
-from .virtual import behind
-from .written import Places, Row, Tokens, check_drafts, check_written
+from .tokens.frame import Frame, Piece
+from .tokens.rows import Graph
+from .tokens.virtual import behind
+from .tokens.written import Places, Row, Tokens, check_drafts, check_written
 
 
 def graphs_of_batch(

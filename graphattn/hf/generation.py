@@ -16,9 +16,9 @@ from ..graph import AttentionGraph, PerHead
 from ..graphs import causal
 from ..models.generation.continuation import first_nodes
 from .graph_option import sized
-from .prepared import keep_inputs, leave_cache
 from .ticket import Generation
-from .virtual import virtual_tokens
+from .tokens.prepared import keep_inputs, leave_cache
+from .tokens.virtual import virtual_tokens
 
 _HOOKED = ("generate", "_prepare_generated_length", "_prepare_cache_for_generation")
 _PREPARES = "prepare_inputs_for_generation"

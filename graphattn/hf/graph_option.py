@@ -10,8 +10,8 @@ from ..graph import AttentionGraph, Pattern, PerExample, PerHead
 from ..graph.advice import no_graph
 from ..graph.like import GraphLike
 from .modules import Place, stacks
-from .prepared import BY_TOKEN
-from .rows import Graph
+from .tokens.prepared import BY_TOKEN
+from .tokens.rows import Graph
 
 OWN_MASKS = "model"
 """In place of a graph: the model's own connectivity, from its masks."""

@@ -8,13 +8,13 @@ from torch import nn
 
 from ..errors import OptionError
 from ..graph.modes import not_followed
-from .frame import BREAK
 from .masks import marked
-from .prepared import BY_TOKEN
-from .sequences import token_inputs
 from .state import Patch
 from .ticket import Call
-from .virtual import virtual_tokens
+from .tokens.frame import BREAK
+from .tokens.prepared import BY_TOKEN
+from .tokens.sequences import token_inputs
+from .tokens.virtual import virtual_tokens
 
 
 @partial(not_followed, reason=BREAK)

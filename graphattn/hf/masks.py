@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..errors import OptionError
 from ..graph.modes import not_followed
-from .frame import BREAK
 from .state import Patch
 from .ticket import Ticket, outside_call
+from .tokens.frame import BREAK
 
 
 @partial(not_followed, reason=BREAK)

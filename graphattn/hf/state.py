@@ -17,16 +17,16 @@ from ..errors import GraphError, OptionError
 from ..graph.modes import cached_property
 from .batch import graphs_of_batch
 from .causality import warn_of_later_tokens
-from .frame import Frame, all_tokens, of_cross
 from .graph_option import OWN_MASKS, GraphOption, is_graph, sized
 from .modules import Place, own_code, stacks
 from .own import own_graphs
-from .prepared import follow_beams
-from .rows import Graph, Job, check_written, full_rows, job_of
-from .sequences import TokenInputs
 from .ticket import MOST_TICKETS, Call, Generation, Ticket, outside_call
-from .virtual import behind
-from .written import Written
+from .tokens.frame import Frame, all_tokens, of_cross
+from .tokens.prepared import follow_beams
+from .tokens.rows import Graph, Job, check_written, full_rows, job_of
+from .tokens.sequences import TokenInputs
+from .tokens.virtual import behind
+from .tokens.written import Written
 
 _MOST_JOBS = 32  # cached jobs of a patch, with their plans
 

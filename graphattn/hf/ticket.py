@@ -6,8 +6,8 @@ from typing import Any, cast
 from torch import Tensor
 
 from ..errors import OptionError
-from .frame import Frame, frame_of
-from .sequences import TokenInputs
+from .tokens.frame import Frame, frame_of
+from .tokens.sequences import TokenInputs
 
 MOST_TICKETS = 8  # tickets kept to recognise a mask that was copied to another device
 _NO_SKIPS = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}

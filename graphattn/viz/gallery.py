@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from ..graph.html import image, mask_shares, png
+from ..graph.pictures.html import image, mask_shares, png
 from ..graphs.catalogue import Named
 from .style import png as figure_png
 from .thumbnail import graph_of, thumbnail

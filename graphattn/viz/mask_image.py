@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.graph import AttentionGraph
-from ..graph.html import block_shares
+from ..graph.pictures.html import block_shares
 from ..printed import counted
 from .choice import can_walk
 from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, fitting, shades

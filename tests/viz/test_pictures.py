@@ -12,8 +12,8 @@ import torch
 from graphattn.errors import GraphError, GraphIndexError, MissingExtraError, ShapeError
 from graphattn.graph.forms import band, of_function, product
 from graphattn.graph.graph import AttentionGraph
-from graphattn.graph.html import block_shares
 from graphattn.graph.listed import checked
+from graphattn.graph.pictures.html import block_shares
 from graphattn.graphs.grid.axes import cells
 from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 from graphattn.viz import plot

@@ -242,7 +242,7 @@ class Chosen(GraphLike, Operand):
 
     def _repr_html_(self) -> str:
         """The view in a notebook: the line of ``repr``, and a picture of the possible edges."""
-        from ..html import mask_page  # a layer's call loads no pictures
+        from ..pictures.html import mask_page  # a layer's call loads no pictures
 
         return mask_page(f"{self!r}, edges that may be chosen", self.union().edges)
 

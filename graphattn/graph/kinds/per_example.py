@@ -423,7 +423,7 @@ class PerExample(GraphLike, Immutable):
         return f"PerExample({', '.join(names)}: {self.num_examples} examples of {nodes})"
 
     def __str__(self) -> str:
-        from ..abreast import abreast  # a layer's call loads no pictures
+        from ..pictures.abreast import abreast  # a layer's call loads no pictures
 
         return f"{self!r}\n{abreast('example', self.graphs)}"
 

@@ -278,7 +278,7 @@ class PerHead(GraphLike, Immutable):
         return f"PerHead({', '.join(graph.name for graph in self.graphs)}: {nodes})"
 
     def __str__(self) -> str:
-        from ..abreast import abreast  # a layer's call loads no pictures
+        from ..pictures.abreast import abreast  # a layer's call loads no pictures
 
         return f"{self!r}\n{abreast('graph', self.graphs)}"
 

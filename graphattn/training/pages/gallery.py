@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...graph.html import image
+from ...graph.pictures.html import image
 from ...shapes import Shape
 from ...viz import plot_shape, png
 from ...viz.style import panels

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...graph.html import image
+from ...graph.pictures.html import image
 from ...io.writing import save_page
 from ...viz import png
 from ..evaluation import Evaluation

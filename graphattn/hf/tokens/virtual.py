@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from ..convert import from_edge_index
-from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph.modes import keep
-from ..graphs import causal, global_tokens
+from ...convert import from_edge_index
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph.modes import keep
+from ...graphs import causal, global_tokens
 from .rows import Graph
 
 _CACHED = ("PREFIX_TUNING", "CARTRIDGE")  # keys and values, not embeddings

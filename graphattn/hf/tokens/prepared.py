@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import OptionError
-from .ticket import Generation
+from ...errors import OptionError
+from ..ticket import Generation
 
 _NAMES = (
     "input_ids",

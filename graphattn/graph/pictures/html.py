@@ -8,8 +8,8 @@ from html import escape
 import torch
 from torch import Tensor
 
+from ..edges import Edges
 from .draw import drawable
-from .edges import Edges
 from .near_view import ORDER, degrees, in_near_order
 
 MOST_CELLS = 128

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
-from ..graph import AttentionGraph, Chosen, PerHead
-from ..graph.kinds.joined import joined
-from ..graph.modes import keep
-from ..models.generation.continuation import every, rows
+from ...errors import GraphError
+from ...graph import AttentionGraph, Chosen, PerHead
+from ...graph.kinds.joined import joined
+from ...graph.modes import keep
+from ...models.generation.continuation import every, rows
 from .frame import Frame, Piece, Span
 
 Graph = AttentionGraph | PerHead | Chosen

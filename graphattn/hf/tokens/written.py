@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph import runs as _runs
+from ...errors import GraphError
+from ...graph import AttentionGraph
+from ...graph import runs as _runs
 from .rows import Graph
 
 Places = range | tuple[int, ...]

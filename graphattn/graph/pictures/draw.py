@@ -1,6 +1,6 @@
 """A mask in text: targets are rows, sources are columns."""
 
-from .edges import Edges
+from ..edges import Edges
 from .near_view import ORDER, degrees, in_near_order
 
 _MOST_PAIRS = 64  # targets or sources that are drawn one by one: lines of 127 columns

@@ -5,10 +5,10 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from ..printed import counted
-from .edges import Edges
-from .listed import Listed, listed
-from .near import cuthill_mckee
+from ...printed import counted
+from ..edges import Edges
+from ..listed import Listed, listed
+from ..near import cuthill_mckee
 
 _MOST_EDGES = 1 << 18  # of a graph that is looked at: a second
 _MORE_EMPTY = 0.1  # of all cells, where another order shows more
