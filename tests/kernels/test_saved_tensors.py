@@ -3,6 +3,9 @@
 Non-reentrant checkpoints, torch's advice and the default of transformers, rely on that.
 """
 
+import importlib
+import pkgutil
+
 import pytest
 import torch
 from torch._library.custom_ops import OPDEFS
@@ -11,7 +14,11 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import graphattn as ga
+from graphattn import backends, kernels
 from graphattn.backends import BACKENDS
+from graphattn.backends.check import check
+from graphattn.backends.tiles.backend import gathered_run
+from graphattn.backends.tiles.compacted import compacted_run
 from graphattn.kernels.cells.operator import cell_products
 from graphattn.nn.normalizers import NORMALIZERS
 from graphattn.nn.scores import SCORES
@@ -41,7 +48,19 @@ def of_attention(**options):
         result = ga.attention(x, 2 * x, x.sin(), GRAPH, **options)
         if isinstance(result, torch.Tensor):
             return result
+        if "return_lse" not in options:
+            return result.output
         return torch.cat((result.output, result.lse[..., None]), -1)
+
+    return call, (N, HEADS, 4), []
+
+
+def of_run(run):
+    """One way of a backend, which a call may not choose on this device."""
+
+    def call(x):
+        outputs = run(GRAPH, check(x, 2 * x, x.sin(), GRAPH))
+        return torch.cat((outputs.output, outputs.lse[..., None]), -1)
 
     return call, (N, HEADS, 4), []
 
@@ -58,9 +77,9 @@ def of_cells():
     return call, (1, 27, WIDTH), [weight]
 
 
-def watched():
+def watched(backend):
     """A call in a mode that sees each operator."""
-    call, shape, parameters = of_attention(backend="edges")
+    call, shape, parameters = of_attention(backend=backend)
 
     def seen(x):
         with FlopCounterMode(display=False):
@@ -77,9 +96,16 @@ CASES |= {
     f"{name}, lse": (of_attention, {"backend": name, "return_lse": True}) for name in BACKENDS
 }
 CASES |= {
+    f"{name}, weights": (of_attention, {"backend": name, "return_weights": True})
+    for name in BACKENDS
+}
+CASES |= {
     "dropout": (of_layer, {"dropout": 0.4}),
     "cells": (of_cells, {}),
-    "watched": (watched, {}),
+    "watched edges": (watched, {"backend": "edges"}),
+    "watched tiles": (watched, {"backend": "tiles"}),
+    "gathered": (of_run, {"run": lambda graph, x: gathered_run(graph, x, False, True)}),
+    "compacted": (of_run, {"run": lambda graph, x: compacted_run(graph, x, True)}),
 }
 
 
@@ -144,6 +170,10 @@ def functions_of(output):
 
 
 def test_every_autograd_function_is_in_a_case():
+    for room in (backends, kernels):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            if not module.name.endswith(("triton", "gpu")) and ".cuda" not in module.name:
+                importlib.import_module(module.name)
     used = set()
     for make, options in CASES.values():
         call, shape, parameters = make(**options)

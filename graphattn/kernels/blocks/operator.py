@@ -7,14 +7,13 @@ a plan are those of :class:`graphattn.plans.pieces.Pieces` and :class:`~graphatt
 """
 
 import math
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...graph.modes import plain_operations_only, without_autocast
+from ...graph.modes import lru_cache, plain_operations_only, without_autocast
 from ..arrays import SMALLEST, NodeRows, dtype_of_sums, empty, room
 from ..llvm.threads import CHUNKS_PER_THREAD, LARGE, SMALL, share, threads_for
 from ..modes import are_batched, nothing_watches
@@ -95,7 +94,7 @@ class _Functions(NamedTuple):
     outer: Tensor
 
 
-@cache
+@lru_cache(None)
 def _table(part: Any, sums: torch.dtype, masked: bool = False) -> Tensor:
     from ..llvm.native import address_of
     from .parts import VECTORS, Part
@@ -104,7 +103,7 @@ def _table(part: Any, sums: torch.dtype, masked: bool = False) -> Tensor:
     return torch.tensor([address_of(part, kind) for kind in kinds])
 
 
-@cache
+@lru_cache(None)
 def _stride(width: int, lanes: int) -> int:
     """Numbers of a packed row: whole vectors and tiles."""
     whole = max(lanes, 8)
