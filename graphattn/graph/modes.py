@@ -123,7 +123,8 @@ def _default_switches() -> Iterator[None]:
     dtype = torch.get_default_dtype()
     determinism = torch.get_deterministic_debug_mode()
     trace = torch._C._get_tracing_state()
-    torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+    if trace is not None:  # inside an operator torch takes no state, not even none
+        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
     if dtype != torch.float32:
         torch.set_default_dtype(torch.float32)
     if determinism:
@@ -132,7 +133,8 @@ def _default_switches() -> Iterator[None]:
         with without_autocast("cpu"), without_autocast(torch._C._get_accelerator().type):
             yield
     finally:
-        torch._C._set_tracing_state(trace)  # type: ignore[attr-defined]
+        if trace is not None:
+            torch._C._set_tracing_state(trace)  # type: ignore[attr-defined]
         if dtype != torch.float32:
             torch.set_default_dtype(dtype)
         if determinism:

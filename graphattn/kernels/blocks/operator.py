@@ -194,7 +194,7 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     levels, totals = (empty(dtype, *call.state_shape) for _ in range(2))
     if output.numel() == 0:
         return output, levels, totals
-    broken = torch.zeros(2, dtype=torch.bool)
+    broken = torch.zeros(2, dtype=torch.bool, device="cpu")
     work = B * H * call.work * (call.query.shape[3] + call.value.shape[3])
     for masked in (False, True):
         kernel = native(BlockForward, _kinds(call)).bind(
@@ -250,7 +250,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         for grad in grads:
             grad.zero_()
         return grads
-    broken = torch.zeros(2, dtype=torch.bool)
+    broken = torch.zeros(2, dtype=torch.bool, device="cpu")
     places = int(call.place[-1])
     strides = (_stride(D, call.lanes), _stride(width, call.lanes))
     key_parts, value_parts = (
