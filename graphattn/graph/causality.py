@@ -1,8 +1,8 @@
 """A warning where edges from later tokens are joined to a graph that was asked to be causal."""
 
-import warnings
 from typing import Any
 
+from ..errors import warn
 from .deferred.expression import Expression
 
 _MOST_ROWS = 1 << 18  # of a graph whose rows are looked at: some 0.1 s
@@ -22,10 +22,9 @@ def warn_of_later_sources(causal: Any, other: Any) -> None:
         return
     if other.is_causal or not causal.is_causal:
         return
-    warnings.warn(
+    warn(
         f"{causal.name} is causal and {other.name} is not, so that targets read later sources; a "
-        "decoder needs a | (b & graphattn.graphs.causal(N)), an encoder causal=False",
-        stacklevel=3,
+        "decoder needs a | (b & graphattn.graphs.causal(N)), an encoder causal=False"
     )
 
 

@@ -417,11 +417,15 @@ class AttentionGraph(GraphLike, Operand):
 
         Warns if one was asked to be causal and the other reads later sources.
         """
-        union = self._join(other, "|", algebra.union)
+        union = self._union(other)
         if isinstance(other, AttentionGraph):
             warn_of_later_sources(self, other)
             warn_of_later_sources(other, self)
         return union
+
+    def _union(self, other: object) -> "AttentionGraph":
+        """Edges in either graph, of parts that stay apart: no warning."""
+        return self._join(other, "|", algebra.union)
 
     def __and__(self, other: object) -> "AttentionGraph":
         """Edges in both graphs."""
@@ -695,7 +699,7 @@ class AttentionGraph(GraphLike, Operand):
         else:
             facts.append("listed")
         if self.edges.is_listed and not (self.is_square or costly):
-            unread = int((torch.bincount(self.source, minlength=self.num_sources) == 0).sum())
+            unread = self.num_sources - self.source.unique().numel()
             if unread:
                 facts.append(f"unread sources: {unread:,}")
         if self.images is not None:

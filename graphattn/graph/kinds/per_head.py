@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from operator import or_
 
 import torch
 from torch import Tensor
@@ -124,7 +123,9 @@ class PerHead(GraphLike, Immutable):
 
     def union(self) -> AttentionGraph:
         """The edges of any head."""
-        return keep(self._memo, "union", lambda: reduce(or_, dict.fromkeys(self.graphs)))
+        return keep(
+            self._memo, "union", lambda: reduce(AttentionGraph._union, dict.fromkeys(self.graphs))
+        )
 
     def with_union(self, union: AttentionGraph) -> "PerHead":
         """Itself, whose tensors of edges are in the order of a union that is given."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from functools import reduce
-from operator import or_
 
 import torch
 from torch import Tensor
@@ -55,7 +54,7 @@ class Relations(Immutable):
             if not isinstance(part, AttentionGraph):
                 raise no_graph(part, f"relation {name} must be an AttentionGraph")
         object.__setattr__(self, "_parts", dict(parts))
-        object.__setattr__(self, "graph", reduce(or_, parts.values()))
+        object.__setattr__(self, "graph", reduce(AttentionGraph._union, parts.values()))
 
     @property
     def parts(self) -> dict[str, AttentionGraph]:

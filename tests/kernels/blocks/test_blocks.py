@@ -17,7 +17,9 @@ LONG = {
     # steps of 192 sources, several cuts, and pieces that begin anywhere
     "window": lambda: ga.graphs.sliding_window(701, 263, causal=False),
     "causal": lambda: ga.graphs.causal(641),
-    "hubs": lambda: ga.graphs.sliding_window(601, 5) | ga.graphs.global_tokens(601, [7, 430]),
+    "hubs": lambda: (
+        ga.graphs.sliding_window(601, 5, causal=False) | ga.graphs.global_tokens(601, [7, 430])
+    ),
     "cells": lambda: ga.graphs.window_partition((14, 21), cell=(7, 7), shift=(3, 3)),
     "at random": lambda: ga.from_mask(
         torch.rand(301, 229, generator=torch.Generator().manual_seed(3)) < 0.02
