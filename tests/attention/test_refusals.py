@@ -214,11 +214,8 @@ def test_message_passing_refuses_to_list_a_huge_rule():
         "listing its 1,000,000,000,000 edges takes 16,000,000,000,000 bytes (limit 4,294,967,296)",
     )
     x = torch.zeros(1, 1, 1).expand(1_000_000, 1, 1)
-    with pytest.raises(
-        BackendError,
-        match=r"(?s)no backend can run .*\n  - dense: .*\n  - message_passing: listing its",
-    ):
-        ga.attention(x, x, x, graph, softcap=1.0)
+    with pytest.raises(BackendError, match=r"\n  - listing its 1,000,000,000,000 edges takes"):
+        ga.attention(x, x, x, graph, backend="message_passing")
 
 
 def test_explain_says_which_backends_are_as_fast_as_the_chosen_one():
