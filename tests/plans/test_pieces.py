@@ -9,7 +9,9 @@ from graphattn.plans.pieces import VECTORS, cuts, pieces, work
 
 BIG = {
     "window": lambda: ga.graphs.sliding_window(211, 65, causal=False),
-    "global": lambda: ga.graphs.sliding_window(211, 33) | ga.graphs.global_tokens(211, [5, 100]),
+    "global": lambda: (
+        ga.graphs.sliding_window(211, 33, causal=False) | ga.graphs.global_tokens(211, [5, 100])
+    ),
     "cells": lambda: ga.graphs.window_partition((14, 14), cell=(7, 7), shift=(3, 3)),
     "a hole": lambda: ga.from_mask(torch.arange(48).div(16).floor().ne(1)[:, None].expand(48, 40)),
 }

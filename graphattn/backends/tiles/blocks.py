@@ -29,18 +29,18 @@ def reasons_against_blocks(graph: AttentionGraph, request: Request) -> list[str]
     return without_kernels(request.device)
 
 
-def lanes_of(request: Request) -> int:
-    """Numbers of a vector of this CPU, in the dtype of sums."""
+def lanes_of(itemsize: int) -> int:
+    """Numbers of a vector of this CPU, for numbers of so many bytes."""
     from ...kernels.llvm.native import Target
 
-    return Target.of_host().vector_bytes // request.statistics.itemsize
+    return Target.of_host().vector_bytes // itemsize
 
 
 def block_work(graph: AttentionGraph, request: Request) -> int:
     """The cost of a graph's pieces, in pairs of a long one."""
     from ...plans.pieces import work
 
-    return work(graph, lanes_of(request))
+    return work(graph, lanes_of(request.statistics.itemsize))
 
 
 def block_bytes(graph: AttentionGraph, request: Request) -> int:
@@ -60,7 +60,7 @@ def block_run(graph: AttentionGraph, inputs: Inputs, request: Request) -> Output
     if inputs.softcap is not None:
         softcap = inputs.softcap
     heads = key.shape[2]
-    plan = _plan(graph, lanes_of(request), request.batch * heads)
+    plan = _plan(graph, request.statistics.itemsize, request.batch * heads)
     tracked = are_tracked(query, key, value)
     output, levels, totals = attend(
         query, key, value, *plan, inputs.scale, softcap, tracked=tracked
@@ -74,10 +74,11 @@ def block_run(graph: AttentionGraph, inputs: Inputs, request: Request) -> Output
 
 
 @constant_result
-def _plan(graph: AttentionGraph, lanes: int, heads: int) -> tuple[Any, ...]:
+def _plan(graph: AttentionGraph, itemsize: int, heads: int) -> tuple[Any, ...]:
     """The operands of a plan, a constant of compiled code."""
     from ...kernels.blocks import operator  # noqa: F401 (compiled code finds its operators)
     from ...plans.pieces import cuts, pieces
 
+    lanes = lanes_of(itemsize)
     plan = pieces(graph, lanes)
     return (*plan, *cuts(graph, lanes, heads), plan.work)

@@ -36,6 +36,8 @@ def degrees(edges: Edges) -> str:
     """Degrees and components of listed edges, a line; "" for others, or many."""
     if not _is_short(edges) or edges.count() == 0:
         return ""
+    if max(edges.num_targets, edges.num_sources) > _MOST_EDGES:  # a number for each node
+        return ""
     read = f"in-degree {_range(edges.degrees())}, out-degree {_range(edges.flip().degrees())}"
     if edges.num_targets != edges.num_sources:
         return read

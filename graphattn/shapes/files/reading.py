@@ -106,9 +106,9 @@ def load(
         >>> square.notes
         ('1 polygons cut into 2 triangles',)
     """
-    if os.path.isdir(path):
+    if isinstance(path, str | os.PathLike) and os.path.isdir(path):
         raise LoaderError(
-            f"{file_name(path)}: expected a file, got a folder. Try: the path of a file in it, "
+            f"{file_name(path)}: expected a file, got a directory. Try: the path of a file in it, "
             "graphattn.shapes.ShapeFolder(folder) for all of them, or graphattn train FOLDER --out "
             "RUN to learn from them."
         )
