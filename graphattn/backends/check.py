@@ -286,9 +286,8 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
         return leads[0]
     try:
         # broadcast_shapes imports sympy: seconds
-        return torch.broadcast_tensors(*(query.new_empty(()).expand(lead) for lead in leads))[
-            0
-        ].shape
+        first, *_ = torch.broadcast_tensors(*(query.new_empty(()).expand(lead) for lead in leads))
+        return first.shape
     except RuntimeError:
         shapes = ", ".join(str(tuple(lead)) for lead in leads)
         raise ShapeError(

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...graph import AttentionGraph
 from ...graph.limits import MAX_BYTES
 from ...graph.modes import constant_result, plain_operations_only, without_autocast
-from ...kernels.plain.rows import take
+from ...kernels.plain.rows import dependent_zero, take
 from ...operands import HALF, Inputs, Outputs
 from ...plans.blocks import least_work, survey
 from ...plans.tiles import Bucket, Tiles, edge_places, tiles
@@ -321,9 +321,7 @@ def _weighted(
 
 def _empty_outputs(inputs: Inputs) -> Outputs:
     """The outputs of a graph without edges: zeros, also for NaN, which depend on the inputs."""
-    operands = (inputs.query, inputs.key, inputs.value, inputs.score_bias)
-    # exp, so that derivatives of any order depend on the inputs, too
-    zero = sum(x.flatten()[:0].exp().sum() for x in operands if x is not None)
+    zero = dependent_zero(inputs.query, inputs.key, inputs.value, inputs.score_bias)
     shape = inputs.query.shape[:-1]
     statistics = inputs.statistics
     alpha = inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=statistics) + zero

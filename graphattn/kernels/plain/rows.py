@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -85,3 +86,11 @@ class _Sum(torch.autograd.Function):
             None,
             None,
         )
+
+
+def dependent_zero(*operands: Tensor | None) -> Tensor:
+    """A zero, also for NaN, whose derivatives of any order depend on the operands.
+
+    The sum of no numbers has a first derivative alone; that of their exponentials has all.
+    """
+    return reduce(torch.add, [x.flatten()[:0].exp().sum() for x in operands if x is not None])
