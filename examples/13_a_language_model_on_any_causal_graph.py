@@ -85,7 +85,7 @@ def start_from(seed: int, graph: ga.graphs.Pattern, backend: str = "auto"):
     """A model, its optimizer, and the generator that draws its examples."""
     torch.manual_seed(seed)
     hidden = 4 * options.width
-    model = ga.models.llama(
+    model = ga.models.GPT.llama(
         96, options.width, heads, options.layers, hidden, graph=graph, backend=backend
     )
     # of the size that blocks add: a small model learns sooner
@@ -220,7 +220,7 @@ patterns = {
     "itself": ga.graphs.self_loops(...),  # the control: a character that reads no other
     "causal": ga.graphs.causal(...),
     "window": ga.graphs.sliding_window(..., 32, causal=True),
-    "strided": ga.graphs.strided(..., 16),
+    "strided": ga.graphs.sparse_strided(..., 16),
 }
 one_before = by_counting(1)
 print(

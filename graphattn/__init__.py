@@ -16,7 +16,7 @@ A graph says what may read what; attention runs on it, exactly::
 * ``AttentionGraph``, ``PerHead``, ``PerExample``, ``disjoint_union``: what they return, and its
   algebra;
 * ``attention``, ``explain``, ``nn``, ``models``: run on a graph, and see how it would run;
-* ``facts``, ``leaks``, ``audit``, ``spread`` and ``analysis``: questions to a graph, or to the
+* ``facts``, ``leaks``, ``audit`` and ``analysis``: questions to a graph, or to the
   graphs of layers;
 * ``verify``, ``assert_exact``: measure that it is right;
 * ``patch``, ``patched``, ``unpatch`` and ``hf``: models of Hugging Face on any graph;

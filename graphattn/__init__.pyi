@@ -14,7 +14,6 @@ from . import viz as viz
 from .analysis import audit as audit
 from .analysis import facts as facts
 from .analysis import leaks as leaks
-from .analysis.spread import spread as spread
 from .backends import EdgeWeights as EdgeWeights
 from .convert.masks import from_mask as from_mask
 from .convert.networkx import from_networkx as from_networkx

@@ -75,7 +75,7 @@ def attention(
     A NaN or inf in a source that no target reads, or in a target without edges, changes nothing. In
     a source that is read it spreads to the targets that read it; where a dense product runs
     (dense, tiles but by their block kernel) possibly to other targets, too (:func:`explain` notes
-    it), but never on ``backend="edges"`` and ``"message_passing"``. :func:`graphattn.nn.find_nonfinite` finds the
+    it), but never on ``backend="edges"`` and ``"message_passing"``. :func:`graphattn.analysis.find_nonfinite` finds the
     origin.
 
     Args:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -43,6 +44,24 @@ def attach_stub(
         return sorted({*own["__all__"], *(name for name in own if name.startswith("__"))})
 
     return load, names, list(homes)
+
+
+def public_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The same of a package that has imported its public names: all but its own files."""
+    names = vars(sys.modules[package])
+    public = [
+        name
+        for name, value in names.items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    ]
+
+    def load(name: str) -> Any:
+        raise AttributeError(_missing(name, package, public))
+
+    def shown() -> list[str]:
+        return sorted({*public, *(name for name in names if name.startswith("__"))})
+
+    return load, shown, public
 
 
 def _missing(name: str, package: str, names: Iterable[str]) -> str:

@@ -20,12 +20,35 @@ _FOREIGN = {
     "flex_attention": "attention",
     "create_block_mask": "convert.from_mask_mod",
 }
+#: Names before version 0.3, each beside the way to it.
+_RENAMED = {
+    "asymmetric_window": "graphs.sliding_window(num_targets, (left, right))",
+    "grid_sample": "graphs.voxel_downsample",
+    "hierarchical": "graphs.coarse_to_fine",
+    "fixed": "graphs.sparse_fixed",
+    "strided": "graphs.sparse_strided",
+    "offset": "graphs.shifted",
+    "ranked": "graphs.causal_by_rank",
+    "random_sources": "graphs.random_neighbours",
+    "interpolate": "nn.inverse_distance_interpolate",
+    "EdgeTable": "nn.EdgeTypeBias",
+    "analyse": "analysis",
+    "find_leaks": "analysis.measure_leaks",
+    "from_hf": "models.from_transformers",
+    "gpt2": "models.GPT.gpt2",
+    "llama": "models.GPT.llama",
+    "Reading": "models.DecoderWithMemory",
+    "retrieve": "models.hopfield.retrieve",
+    "retrieval_energy": "models.hopfield.retrieval_energy",
+}
 
 
 def instead_of(name: str, package: str, names: Iterable[str]) -> str:
     """The end of a message about a name that ``package``, which has ``names``, does not have."""
     if name in _FOREIGN:
         return f"; here it is graphattn.{_FOREIGN[name]}"
+    if name in _RENAMED:
+        return f"; it is graphattn.{_RENAMED[name]}"
     for room in _ROOMS:
         if package != f"graphattn.{room}" and name in dir(import_module(f"graphattn.{room}")):
             return f"; it is graphattn.{room}.{name}"

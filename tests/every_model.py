@@ -33,7 +33,7 @@ class Memory(nn.Module):
         self.patterns = nn.Parameter(torch.randn(5, C))
 
     def forward(self, x):
-        return models.retrieve(x, self.patterns, 2.0, steps=2)
+        return models.hopfield.retrieve(x, self.patterns, 2.0, steps=2)
 
 
 def made(example, p):
@@ -56,9 +56,12 @@ def source_and_target(batch):
 
 MODELS = {
     **{name: (partial(made, each), each.inputs) for name, each in EXAMPLES.items()},
-    "gpt2": (lambda p: models.gpt2(V, C, H, 1, max_len=9, dropout=p), lambda b: (tokens(7, b),)),
+    "gpt2": (
+        lambda p: models.GPT.gpt2(V, C, H, 1, max_len=9, dropout=p),
+        lambda b: (tokens(7, b),),
+    ),
     "llama": (
-        lambda p: models.llama(V, 16, 4, 1, 12, num_kv_heads=2, dropout=p),
+        lambda p: models.GPT.llama(V, 16, 4, 1, 12, num_kv_heads=2, dropout=p),
         lambda b: (tokens(7, b),),
     ),
     "encoder_decoder": (

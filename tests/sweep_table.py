@@ -115,6 +115,7 @@ MEASURES: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 MEASURES |= {
     "audit": lambda graph: analysis.audit(graph.mask(), graph),
+    "spread": lambda graph: analysis.spread(NODES[: graph.num_sources, 0]),
     "kept": lambda graph: analysis.kept(graph, graph).edges,
 }
 ENCODINGS: dict[str, Callable[[Any], Any]] = {
@@ -125,9 +126,9 @@ ENCODINGS: dict[str, Callable[[Any], Any]] = {
     "edge_geometry": _of_points(nn.edge_geometry, features=tuple(GEOMETRY), normals=NORMALS),
     "local_frames": _of_frames,
     "local_pca": _of_points(nn.local_pca),
-    "inverse_distance_bias": _of_points(ga.graphs.inverse_distance_bias),
+    "inverse_distance_bias": _of_points(ga.nn.inverse_distance_bias),
     "find_nonfinite": lambda graph: len(
-        nn.find_nonfinite(
+        analysis.find_nonfinite(
             NODES[: graph.num_targets],
             NODES[: graph.num_sources],
             NODES[: graph.num_sources],
@@ -139,13 +140,13 @@ ENCODINGS: dict[str, Callable[[Any], Any]] = {
     "ShortestPathBias": _with(
         nn.ShortestPathBias(HEADS, 5), lambda bias, graph: bias(graph, ga.graphs.circulant(N, (1,)))
     ),
-    "EdgeTable": _with(
-        nn.EdgeTable(5, HEADS), lambda table, graph: table(graph, EDGE_VALUES[: graph.num_edges])
+    "EdgeTypeBias": _with(
+        nn.EdgeTypeBias(5, HEADS), lambda table, graph: table(graph, EDGE_VALUES[: graph.num_edges])
     ),
 }
 #: Learned layers, whose products follow autocast.
 LAYERS: dict[str, Callable[[Any], Any]] = {
-    "interpolate": lambda graph: nn.interpolate(
+    "inverse_distance_interpolate": lambda graph: nn.inverse_distance_interpolate(
         FEATURES[: graph.num_sources],
         graph,
         POINTS[: graph.num_sources],
@@ -232,6 +233,6 @@ NOT_CALLED = {
     "KeyValueCache": "state of a layer",
     "record_weights": "a context",
     "Facts": "a result",
-    "find_leaks": "takes a module",
+    "measure_leaks": "takes a module",
     "jacobian_norms": "takes a module",
 }

@@ -22,7 +22,7 @@ def test_integers_that_int64_does_not_hold_are_refused_as_they_came():
             integers(value, "ids", "(n,)")
     assert integers(np.array([3, 7], dtype=np.uint64), "ids", "(n,)").tolist() == [3, 7]
     with pytest.raises(GraphError, match="below 2"):
-        ga.graphs.ranked(np.array([2**63 + 1, 0, 1], dtype=np.uint64))
+        ga.graphs.causal_by_rank(np.array([2**63 + 1, 0, 1], dtype=np.uint64))
 
 
 def test_numbers_without_a_meaning_of_their_own_are_refused():
@@ -75,7 +75,7 @@ def test_explain_takes_an_array_for_a_tensor():
 def test_modules_that_want_their_graph_are_told_what_to_write():
     layer = ga.nn.GraphAttention(8, 2)
     with pytest.raises(OptionError, match=r"bring its graph along: lambda x: module\(x, graph\)"):
-        ga.analysis.find_leaks(layer, torch.randn(6, 8), CAUSAL)
+        ga.analysis.measure_leaks(layer, torch.randn(6, 8), CAUSAL)
     with pytest.raises(
         OptionError, match=r"must accept subject\(query, key, value\).*of a model verify the layers"
     ):

@@ -32,7 +32,7 @@ FILLED = {
     "graphattn.hf.ticket.Generation",
     "graphattn.bench.timing.Comparison",
     "graphattn.bench.timing.Row",
-    "graphattn.models.text.reading.HeldMemory",
+    "graphattn.models.text.with_memory.HeldMemory",
     "graphattn.study.comparison.Comparison",
     "graphattn.study.plan.Study",
     "graphattn.training.running.loop.Training",

@@ -20,10 +20,10 @@ from graphattn.backends.run import run
 from graphattn.bench.timing import BLOCK, quartiles, timed
 from graphattn.convert import from_mask, from_mask_mod
 from graphattn.graph import AttentionGraph, PerExample, disjoint_union
-from graphattn.graphs import causal, full, icosphere_mesh, knn, mesh_vertices, radius
+from graphattn.graphs import causal, full, knn, mesh_vertices, radius
 from graphattn.nn import GraphAttention
 from graphattn.nn.normalizers import Sigmoid
-from graphattn.shapes import Shape, load, save
+from graphattn.shapes import Shape, icosphere_mesh, load, save
 
 Call = Callable[[], Any]
 
@@ -107,7 +107,7 @@ def _small(nodes: int) -> tuple[Call, Call]:
 def _token() -> tuple[Call, Call]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from graphattn.models import from_hf, generate
+    from graphattn.models import from_transformers, generate
 
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"vocab_size": 1_000, "hidden_size": 128, "intermediate_size": 352}
@@ -115,7 +115,7 @@ def _token() -> tuple[Call, Call]:
         LlamaConfig(**sizes, num_hidden_layers=4, num_attention_heads=4)
     ).eval()
     theirs.requires_grad_(False)
-    ours, prompt = from_hf(theirs).eval(), torch.randint(1_000, (1, 16))
+    ours, prompt = from_transformers(theirs).eval(), torch.randint(1_000, (1, 16))
     return (
         lambda: generate(ours, prompt, causal(80), max_new_tokens=64),
         lambda: theirs.generate(

@@ -12,13 +12,13 @@ from graphattn.graphs import (
     causal,
     full,
     global_tokens,
-    icosphere_mesh,
     knn,
     mesh_vertices,
     sliding_window,
     window_partition,
 )
 from graphattn.graphs.points.curve_keys import curve_key
+from graphattn.shapes import icosphere_mesh
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ SHAPES = {
     "knn16_shuffled": Shape(lambda n: near_points(n, 16, along_curve=False), 16_384),
     "knn64": Shape(lambda n: near_points(n, 64), 16_384, _HAND),
     "mesh": Shape(sphere_rings, 40_962, _PYG),
-    "mesh_relabelled": Shape(lambda n: sphere_rings(n).relabelled()[0], 40_962, _PYG),
+    "mesh_relabelled": Shape(lambda n: sphere_rings(n).reordered()[0], 40_962, _PYG),
     "window": Shape(window, 8_192, ("SDPA",)),
     "longformer": Shape(longformer, 8_192, ("SDPA",)),
     "bigbird": Shape(big_bird, 8_192),

@@ -13,14 +13,14 @@ from torch.nn.functional import scaled_dot_product_attention
 from graphattn import AttentionGraph, patch
 from graphattn.graphs import (
     causal,
-    grid_sample,
     hierarchy,
-    icosphere_mesh,
     mesh_vertices,
     serialized_hierarchy,
+    voxel_downsample,
 )
 from graphattn.models import MeshTransformer, PointTransformerV3, Swin, UNet
 from graphattn.nn import GraphAttention
+from graphattn.shapes import icosphere_mesh
 
 
 class PyGAttention(nn.Module):
@@ -134,7 +134,7 @@ def _mesh() -> tuple[Call, Call]:
 
 def _ptv3() -> tuple[Call, Call]:
     pos = points(16_384)
-    pos = pos[grid_sample(pos, 0.02).kept]
+    pos = pos[voxel_downsample(pos, 0.02).kept]
     shape = serialized_hierarchy(pos, cell=0.02, levels=3, patch=256)
     make = partial(PointTransformerV3, 3, 8, (32, 64, 128), 2, (64, 64), 2)
     return _beside(make, (pos, shape), PatchAttention)

@@ -20,9 +20,9 @@ N, LAYERS, STEPS = 32, 4, (1, 2, 4, 8)
 def strided(n):
     """A convolution of width 3 and stride 2: half as many targets as sources."""
     return (
-        ga.graphs.offset(n, -1, stride=2)
-        | ga.graphs.offset(n, 0, stride=2)
-        | ga.graphs.offset(n, 1, stride=2)
+        ga.graphs.shifted(n, -1, stride=2)
+        | ga.graphs.shifted(n, 0, stride=2)
+        | ga.graphs.shifted(n, 1, stride=2)
     )
 
 

@@ -20,7 +20,7 @@ import graphattn as ga
 
 SIZE = 8, 8
 offsets = [(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1)]
-heads = ga.PerHead(tuple(ga.graphs.offset(SIZE, by) for by in offsets))
+heads = ga.PerHead(tuple(ga.graphs.shifted(SIZE, by) for by in offsets))
 window = ga.graphs.grid_neighbourhood(SIZE, 3, causal=False, clamp=False)
 assert heads.union().equals(window)  # together they read what the kernel covers
 

@@ -35,7 +35,7 @@ class Captioner(nn.Module):
     def reading(self, numbers, between):  # a model of the captions of these images
         x = self.part(images[numbers].float() / 8 - 1)
         x = self.encoder(x + self.place.weight[: x.shape[1]], ga.graphs.full(...))
-        return ga.models.Reading(self, x, between.subgraph(range(x.shape[1])))
+        return ga.models.DecoderWithMemory(self, x, between.subgraph(range(x.shape[1])))
 
     def decode(self, words, memory, graph, between, caches=None):  # logits (B, N, 10)
         written = caches[0].length if caches else 0
@@ -59,7 +59,7 @@ for name, between in (("one vector", vector), ("every part", full)):
             adam.zero_grad()
             surprise(net.reading(some, between), labels[some]).backward()
             adam.step()
-        with torch.no_grad(), ga.nn.record_weights(net) as weights:
+        with torch.no_grad(), ga.analysis.record_weights(net) as weights:
             for beams in (4, 1):  # the best of four may be likelier, and no truer
                 how = {"max_new_tokens": n, "strategy": "beam", "num_beams": beams}
                 model = net.reading(new, between)

@@ -33,7 +33,7 @@ def spreads(graph, make):
     torch.manual_seed(0)
     x, found = torch.randn(N, 32, dtype=torch.float64), []
     for _ in range(LAYERS):
-        found.append(float(ga.spread(x)))
+        found.append(float(ga.analysis.spread(x)))
         with torch.no_grad():
             x = make().double()(x, graph)
     return found

@@ -28,7 +28,7 @@ for count in COUNTS:
     spins = ga.models.Hopfield.from_patterns(patterns)
     settled = torch.stack([spins.settle(state) for state in noisy])
     assert (spins.energy(settled) <= spins.energy(noisy)).all()
-    read = ga.models.retrieve(noisy, patterns, beta=1.0)  # softmax(S X^T) X
+    read = ga.models.hopfield.retrieve(noisy, patterns, beta=1.0)  # softmax(S X^T) X
     assert torch.allclose(read, torch.softmax(noisy @ patterns.T, -1) @ patterns)
     for name, found in zip(back, (settled, read.sign()), strict=True):
         back[name].append(float((found == wanted).all(-1).float().mean()))
@@ -42,7 +42,7 @@ assert min(back["one step of attention"]) > 0.9
 pixels = torch.tensor(load_digits().data, dtype=torch.float32)
 memory = 8 * F.normalize(pixels - pixels.mean(0))[torch.randperm(len(pixels))[:100]]
 lost = torch.where(torch.arange(N) < 32, memory + 0.3 * torch.randn(100, N), 0.0)
-cold, hot = (ga.models.retrieve(lost, memory, beta) for beta in (1.0, 0.01))
+cold, hot = (ga.models.hopfield.retrieve(lost, memory, beta) for beta in (1.0, 0.01))
 nearest = torch.stack([torch.cdist(x, memory).argmin(-1) for x in (cold, hot)])
 named = (nearest == torch.arange(100)).float().mean(1).tolist()
 print(f"right by one step: {named[0]:.0%}; at a high temperature {named[1]:.0%}")
@@ -62,7 +62,7 @@ for name, graph in graphs.items():
     x, energies[name] = apart, []
     for _ in range(60):
         energies[name].append(float(-(torch.exp(x @ x.T) * graph.mask()).sum()))
-        x = F.normalize(ga.models.retrieve(x, x, 1.0, graph))
+        x = F.normalize(ga.models.hopfield.retrieve(x, x, 1.0, graph))
     likeness[name] = x @ x.T
     assert torch.tensor(energies[name]).diff().max() < 1e-9
     assert likeness[name][graph.mask()].min() > 0.999

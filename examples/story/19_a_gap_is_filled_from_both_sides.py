@@ -43,7 +43,7 @@ def codes(texts):  # (B, N), padded with 0
 
 
 def read(text):  # logits, and weights (B, 8, N, N) of the heads of both layers
-    with torch.no_grad(), ga.nn.record_weights(model) as weights:
+    with torch.no_grad(), ga.analysis.record_weights(model) as weights:
         logits = model(text, lengths=(text > 0).sum(1))
     return logits, torch.cat([layer.dense() for layer in weights.values()], 1)
 

@@ -117,7 +117,7 @@ named = ga.verify(embeddings, padding).diagnosis.split("; ")[-1]
 print(named)
 assert "NaN or infinite" in named
 query, key, value = torch.randn(3, N, 2, 4)
-nodes = ga.nn.find_nonfinite(query, masked(key), value, full)
+nodes = ga.analysis.find_nonfinite(query, masked(key), value, full)
 print(nodes[0])
 assert [(node.what, node.number) for node in nodes] == [("key", s) for s in (5, 6, 7)]
 found["embeddings of -inf"] = "find_nonfinite: the nodes"

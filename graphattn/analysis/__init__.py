@@ -5,7 +5,7 @@ Its public names::
     audit: Where a mask differs from the graph that it should be, and by which mistake.
     kept: Which properties a control has in common with its graph: degrees, reach, clustering.
     leaks: Whether some target depends on a later source, and the shortest path.
-    find_leaks: Leaks of a module: inputs moved one at a time, outputs compared bit for bit.
+    measure_leaks: Leaks of a module: inputs moved one at a time, outputs compared bit for bit.
     facts: All exact facts about a graph that take seconds, printed as a table.
     Facts: The result of facts.
     reach: The layers composed: an edge where a target of the last depends on a source.
@@ -25,11 +25,13 @@ Its public names::
     influence_distribution: The share of each source in the paths to a target of the last layer.
     jacobian_bound: A bound of how much an output can change with an input, for any weights.
     jacobian_norms: How much each output of a model changes with each input, by gradients.
+    find_nonfinite: The nodes and edges whose numbers are NaN or infinite.
+    record_weights: The attention weights of every layer of a model, in a call.
+    spread: How far nodes are from their mean, over how far they are from 0.
 """
 
-from types import ModuleType as _Module
-
 from ..graph import reach as reach
+from ..lazy import public_names as _public_names
 from .bottlenecks.conductance import conductance as conductance
 from .bottlenecks.connectivity import connectivity as connectivity
 from .bottlenecks.curvature import forman_curvature as forman_curvature
@@ -42,24 +44,18 @@ from .facts import facts as facts
 from .flops import flops as flops
 from .kept import kept as kept
 from .masks.audit import audit as audit
-from .paths.find_leaks import find_leaks as find_leaks
+from .nonfinite import find_nonfinite as find_nonfinite
 from .paths.hops import hops as hops
 from .paths.influence import influence_distribution as influence_distribution
 from .paths.influence import jacobian_bound as jacobian_bound
 from .paths.influence import jacobian_norms as jacobian_norms
 from .paths.leaks import leaks as leaks
+from .paths.measure_leaks import measure_leaks as measure_leaks
 from .paths.path_counts import path_counts as path_counts
 from .paths.receptive_field import receptive_field as receptive_field
+from .recording import record_weights as record_weights
+from .spread import spread as spread
 from .tile_fill import tile_fill as tile_fill
 from .universality import universality as universality
 
-#: The names that ``help`` and ``dir`` show, without the files of this room.
-__all__ = [
-    name
-    for name, value in globals().items()
-    if not name.startswith("_") and not isinstance(value, _Module)
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(name for name in globals() if name in __all__ or name.startswith("__"))
+__getattr__, __dir__, __all__ = _public_names(__name__)

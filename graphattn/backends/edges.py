@@ -82,7 +82,7 @@ class EdgesBackend(Backend):
         return [
             *remarks,
             f"the mean distance from a node to its sources is {before:,.0f}, and {after:,.0f} "
-            f"after graph.relabelled(): {reordered}relabelled, a step takes about {RELABELLED} of "
+            f"after graph.reordered(): {reordered}relabelled, a step takes about {RELABELLED} of "
             "that on the CPU",
         ]
 

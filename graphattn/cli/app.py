@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from .bench import bench
+from .builders import builders, gallery, zoo
 from .commands import explain, show, verify
 from .doctor import doctor
 from .group import Command, Group
 from .options import WHAT
-from .patterns import gallery, patterns, zoo
 from .questions import audit, facts
 from .scale import scale
 from .study import study
@@ -49,7 +49,7 @@ def root(
 
 #: Commands in the order of ``--help``, by what they are for.
 _GROUPS = {
-    "Look at a graph": (show, facts, patterns, zoo, gallery),
+    "Look at a graph": (show, facts, builders, zoo, gallery),
     "Check it, and see what it costs": (audit, verify, explain, bench, scale, doctor),
     "Learn from folders of shapes": (train, evaluate, predict, compare),
     "Settle what a connectivity buys": (study,),

@@ -16,8 +16,9 @@ from ..convert.files import load_edges, load_mask, sniff
 from ..convert.files.edges import ENDINGS as OF_EDGES
 from ..convert.saving import is_saved_graph, load_graph
 from ..errors import GraphAttnError, GraphError, LoaderError, OptionError
-from ..graphs import mesh_edge_ends, mesh_vertices
+from ..graphs import mesh_vertices
 from ..graphs.expression import Deferred
+from ..graphs.mesh.rings import mesh_edge_ends
 from ..io.arrays import read_array
 from ..io.reading import MAX_BYTES, read, suffix
 from ..shapes.files.polygons import fan

@@ -19,11 +19,11 @@ WHAT = """WHAT is one graph:
 
 \b
   a name of the zoo           longformer
-  an expression of builders   'strided(64, 8) | sinks(64, 4)'
+  an expression of builders   'sparse_strided(64, 8) | sinks(64, 4)'
   a file                      ball.off, karate.npz, mask.npy, graph.json
 
 \b
-graphattn zoo lists the names, graphattn patterns the builders and their
+graphattn zoo lists the names, graphattn builders the builders and their
 arguments. An expression is written as in Python, in quotes for the shell:
   | & - @ ~                   join and turn over graphs
   .reverse() .k_hop(2)        and with_self_loops, without_self_loops,

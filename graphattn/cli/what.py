@@ -118,5 +118,5 @@ def _unknown(what: str) -> str:
     if close:
         hint = f"did you mean {' or '.join(map(repr, close))}?"
     else:
-        hint = "graphattn zoo and graphattn patterns list what there is"
+        hint = "graphattn zoo and graphattn builders list what there is"
     return f"{what!r} is no name of the zoo, no expression of builders and no file; {hint}"

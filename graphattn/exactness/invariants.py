@@ -430,7 +430,7 @@ INVARIANTS = (
     Invariant(
         "the labels of the nodes do not matter",
         _repeats(_listable),
-        lambda p: _agrees(p, p.relabelled(), p.output),
+        lambda p: _agrees(p, p.renamed(), p.output),
         True,
     ),
 )

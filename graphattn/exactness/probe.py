@@ -228,7 +228,7 @@ class Probe:
                 leaves[name] = leaves[name].index_select(place.axis, order)
         return leaves, replace(self.graph, edges=edges)
 
-    def relabelled(self) -> Tensor:
+    def renamed(self) -> Tensor:
         """The output on the same graph with every node renamed, brought back to the old names."""
         new = {
             "targets": self._shuffle(self.graph.num_targets),

@@ -33,9 +33,9 @@ _WAYS: dict[str, dict[str, str]] = {
         "": "causality is a graph: graphattn.graphs.causal(num_nodes), or causal(...) of any size"
     },
     "window_size sliding_window local_window_size window": {
-        "": "a window is a graph: graphattn.graphs.sliding_window(num_nodes, window, causal=True), which counts "
-        "the token itself: FlashAttention's (w, 0) is window=w + 1, its (w, w) is window=2 * w + 1 "
-        "with causal=False"
+        "": "a window is a graph: graphattn.graphs.sliding_window(num_targets, window, causal=True), which "
+        "counts the token itself; FlashAttention's window_size=(left, right) is window=(left, right), "
+        "without causal"
     },
     "cu_seqlens cu_seqlens_q cu_seqlens_k max_seqlen max_seqlen_q max_seqlen_k": {
         "": "packed examples are a graph: graphattn.graphs.documents(ids, causal=False) with the number of each "
@@ -81,7 +81,7 @@ _WAYS: dict[str, dict[str, str]] = {
     },
     "need_weights average_attn_weights output_attentions return_attention_weights return_attn_probs": {
         "return_weights": "weights of edges come with return_weights=True",
-        "": "graphattn.nn.record_weights(model) records the weights of every layer",
+        "": "graphattn.analysis.record_weights(model) records the weights of every layer",
     },
     "past_key_values past_key_value layer_past kv_cache use_cache": {
         "caches": "keys of earlier tokens are kept in caches=model.begin(batch, length) of a "

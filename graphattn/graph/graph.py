@@ -591,7 +591,7 @@ class AttentionGraph(GraphLike, Operand):
             old_targets, old_sources, "relabel", targets=targets, sources=sources
         )
 
-    def relabelled(self) -> tuple["AttentionGraph", Tensor]:
+    def reordered(self) -> tuple["AttentionGraph", Tensor]:
         """The graph with its nodes reordered so that neighbours are near in memory, and the order.
 
         For meshes and point clouds whose nodes come in a bad order: rows then read sources that are
@@ -609,13 +609,13 @@ class AttentionGraph(GraphLike, Operand):
         Example:
             >>> import graphattn as ga, torch
             >>> ring = ga.from_edge_index([[0, 3, 1, 4, 2], [3, 1, 4, 2, 0]], num_nodes=5)
-            >>> near, order = ring.relabelled()
+            >>> near, order = ring.reordered()
             >>> x = torch.randn(5, 1, 8)
             >>> y, z = ga.attention(x, x, x, ring), ga.attention(*[x[order]] * 3, near)
             >>> torch.equal(y, z[order.argsort()])
             True
         """
-        self._need_square("relabelled")
+        self._need_square("reordered")
         order = self._near_order().to(self.device)
         return self.relabel(order.argsort()), order
 

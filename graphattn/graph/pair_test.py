@@ -67,7 +67,7 @@ def _tiled(edges: Edges, device: torch.device) -> PairTest:
     refuse_over(
         int(num_bytes),
         "a mask_mod of these edges",
-        "reorder the nodes with relabelled(), or use fewer",
+        "reorder the nodes with reordered(), or use fewer",
     )
     table, bits = (x.to(device) for x in bitmaps(edges, classes, side))
 

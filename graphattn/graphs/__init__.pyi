@@ -14,21 +14,20 @@ from .sequence.basic import self_loops as self_loops
 from .sequence.basic import causal as causal
 from .sequence.basic import prefix as prefix
 from .sequence.basic import sliding_window as sliding_window
-from .sequence.windows import asymmetric_window as asymmetric_window
 from .sequence.windows import sinks as sinks
 from .sequence.windows import logsparse as logsparse
-from .sequence.factorised import strided as strided
-from .sequence.factorised import fixed as fixed
+from .sequence.factorised import sparse_strided as sparse_strided
+from .sequence.factorised import sparse_fixed as sparse_fixed
 from .sequence.blocks import block_local as block_local
 from .sequence.blocks import block_causal as block_causal
 from .sequence.blocks import block_diffusion as block_diffusion
 from .sequence.basic import documents as documents
 from .sequence.labels import bidirectional_segments as bidirectional_segments
-from .sequence.labels import ranked as ranked
+from .sequence.labels import causal_by_rank as causal_by_rank
 from .sequence.basic import global_tokens as global_tokens
 from .sequence.prefix_tree import PrefixTree as PrefixTree
 from .sequence.prefix_tree import prefix_tree as prefix_tree
-from .sequence.random_edges import random_sources as random_sources
+from .sequence.random_edges import random_neighbours as random_neighbours
 from .sequence.random_edges import erdos_renyi as erdos_renyi
 from .sequence.data_dependent import routed as routed
 from .sequence.data_dependent import top_k as top_k
@@ -41,7 +40,7 @@ from .grid.halos import cell_pooling as cell_pooling
 from .grid.halos import halo as halo
 from .grid.cells_and_windows import grid_neighbourhood as grid_neighbourhood
 from .grid.balls import grid_ball as grid_ball
-from .grid.offsets import offset as offset
+from .grid.offsets import shifted as shifted
 
 from .points.neighbours import knn as knn
 from .points.neighbours import radius as radius
@@ -51,15 +50,11 @@ from .points.patches import octree_windows as octree_windows
 from .points.voxels import voxel_windows as voxel_windows
 from .points.voxels import stratified_windows as stratified_windows
 from .points.clusters import clusters as clusters
-from .points.voxels import grid_sample as grid_sample
-from .points.voxels import voxel_ids as voxel_ids
-from .points.curves import curve_order as curve_order
-from .points.sampling.farthest import farthest_points as farthest_points
+from .points.voxels import voxel_downsample as voxel_downsample
 from .points.hierarchy import Hierarchy as Hierarchy
 from .points.hierarchy import HierarchyRecipe as HierarchyRecipe
 from .points.hierarchy import hierarchy as hierarchy
 from .points.serialized import serialized_hierarchy as serialized_hierarchy
-from .points.interpolation import inverse_distance_bias as inverse_distance_bias
 from .points.cloud_cache import CloudCache as CloudCache
 
 from .mesh.rings import mesh_vertices as mesh_vertices
@@ -67,16 +62,13 @@ from .mesh.rings import mesh_faces as mesh_faces
 from .mesh.rings import mesh_edges as mesh_edges
 from .mesh.geodesic import geodesic_ball as geodesic_ball
 from .mesh.icosphere import icosphere as icosphere
-from .mesh.icosphere import icosphere_mesh as icosphere_mesh
-from .mesh.rings import mesh_edge_ends as mesh_edge_ends
-from .mesh.rings import mesh_report as mesh_report
 
 from .network.trees import tree as tree
 from .network.trees import ancestors as ancestors
 from .network.trees import siblings as siblings
 from .network.circles import circulant as circulant
 from .network.circles import butterfly as butterfly
-from .network.circles import hierarchical as hierarchical
+from .network.circles import coarse_to_fine as coarse_to_fine
 from .network.random import expander as expander
 from .network.random import random_regular as random_regular
 from .network.random import small_world as small_world

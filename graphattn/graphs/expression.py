@@ -12,6 +12,8 @@ from ..graph import AttentionGraph, Pattern
 from ..graph.deferred.expression import METHODS, SIGNS, builders
 from ..graph.deferred.text import Reader, short
 from .catalogue import inputs, zoo
+from .points.sampling.farthest import farthest_points
+from .points.voxels import voxel_ids
 
 _SIZES = ("N", "T", "S")  # as the guide writes sizes, which stay open
 
@@ -59,11 +61,12 @@ def from_expression(
 
 
 def callables() -> dict[str, Callable[..., Any]]:
-    """The functions that an expression may call: the builders and ``functions``."""
+    """The functions that an expression may call: builders, and two that choose points for them."""
     from .. import graphs
 
     public = {name: getattr(graphs, name) for name in graphs.__all__ if name.islower()}
     del public["zoo"]
+    public |= {"farthest_points": farthest_points, "voxel_ids": voxel_ids}
     named = graphs.BUILDERS | {name: value for name, value in public.items() if callable(value)}
     for name, function in builders().items():
         named.setdefault(name, function)
@@ -151,7 +154,7 @@ def _meant(name: str, by_name: Mapping[str, Callable[..., Any]]) -> str:
         close = difflib.get_close_matches(name, by_name, 1)
     if close:
         return f"did you mean {close[0]}{signature_of(by_name[close[0]])}?"
-    return "graphattn patterns lists them all"
+    return "graphattn builders lists them all"
 
 
 def _settle(bound: inspect.BoundArguments, function: Callable[..., Any]) -> None:

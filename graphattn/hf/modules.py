@@ -15,7 +15,7 @@ _CROSS = re.compile(r"cross|encoder_attn|enc_?dec|xattn", re.IGNORECASE)
 ROLES = ("encoder", "decoder", "cross")
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 #: Advice for models with attention in their own code, by the name of their module in transformers.
-_READ = "ga.models.from_hf(model) converts it with its weights"
+_READ = "ga.models.from_transformers(model) converts it with its weights"
 _ALIBI = "add ga.nn.ALiBi to a ga.models.GPT"
 _INSTEAD = {
     "longformer": _READ,
@@ -23,7 +23,7 @@ _INSTEAD = {
     "swinv2": _READ,
     "perceiver": _READ,
     "timesformer": _READ,
-    "big_bird": "patch a BERT with a window, global_tokens and random_sources, its graph",
+    "big_bird": "patch a BERT with a window, global_tokens and random_neighbours, its graph",
     "dinat": "patch a ViT or DINOv2 with ga.graphs.grid_neighbourhood(..., causal=False)",
     "bloom": _ALIBI,
     "mpt": _ALIBI,

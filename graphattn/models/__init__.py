@@ -4,16 +4,12 @@ Its public names::
 
     BERT: Tokens, blocks on a full graph; features, or masked-token logits.
     EncodeProcessDecode: Features of fine points, blocks on coarse ones, outputs for any points.
-    from_hf: The model of this library with the weights and outputs of one of transformers.
+    from_transformers: The model of this library with the weights and outputs of one of transformers.
     generate: A prompt and the tokens that a model generates after it, along any graph.
     GPSBlock: Local messages plus attention, then a feed-forward with both.
     GPT: Tokens, blocks on a causal graph, and the logits of the next token.
-    gpt2: The smallest GPT-2, with fresh weights.
-    llama: A Llama, of 7B by default, with fresh weights.
     GraphTransformer: Nodes with features, blocks of attention; outputs per node or per graph.
     Hopfield: Spins of -1 and 1 on a graph, flipped by their neighbours' field.
-    retrieval_energy: The energy (..., T) of each state, which no step of retrieve raises.
-    retrieve: Queries moved towards similar patterns: a modern Hopfield network.
     Longformer: A BERT on windows and global tokens, with separate projections for the latter.
     MeshTransformer: Tokens of a mesh that read their neighbours; outputs per token or per mesh.
     PCT: Neighbourhoods grouped from level to level, offset-attention on the coarsest.
@@ -21,7 +17,7 @@ Its public names::
     PointTransformer: Vector attention on each level of a hierarchy; per point or per cloud.
     PointTransformerV2: Grouped vector attention on each level of a grid; per point or per cloud.
     PointTransformerV3: A convolution around every cell and attention along a curve, on each level.
-    Reading: A decoder with its memory, as a model of the generated tokens, like a GPT.
+    DecoderWithMemory: A decoder with its memory, as a model of the generated tokens, like a GPT.
     Seq2Seq: A recurrent encoder and a decoder that reads its states along a bipartite graph.
     Decoder: Blocks of self-attention, then cross-attention to a memory.
     Encoder: Blocks of self-attention.
@@ -34,19 +30,16 @@ Its public names::
     ViT: Patches after a class token, an encoder, a head; for videos it is a ViViT.
 """
 
-from types import ModuleType as _Module
-
-from .from_hf import from_hf as from_hf
+from ..lazy import public_names as _public_names
+from .from_transformers import from_transformers as from_transformers
 from .generation import generate as generate
+from .hopfield import Hopfield as Hopfield
 from .images.perceiver import Perceiver as Perceiver
 from .images.swin import Swin as Swin
 from .images.timesformer import TimeSformer as TimeSformer
 from .images.vit import ViT as ViT
 from .networks.gps import GPSBlock as GPSBlock
 from .networks.graph_transformer import GraphTransformer as GraphTransformer
-from .networks.hopfield import Hopfield as Hopfield
-from .networks.hopfield import retrieval_energy as retrieval_energy
-from .networks.hopfield import retrieve as retrieve
 from .points.encode_process_decode import EncodeProcessDecode as EncodeProcessDecode
 from .points.mesh_transformer import MeshTransformer as MeshTransformer
 from .points.pct import PCT as PCT
@@ -60,20 +53,9 @@ from .stacks import Encoder as Encoder
 from .stacks import EncoderDecoder as EncoderDecoder
 from .text.bert import BERT as BERT
 from .text.gpt import GPT as GPT
-from .text.gpt import gpt2 as gpt2
-from .text.gpt import llama as llama
 from .text.longformer import Longformer as Longformer
-from .text.reading import Reading as Reading
 from .text.rnn import Seq2Seq as Seq2Seq
 from .text.t5 import T5 as T5
+from .text.with_memory import DecoderWithMemory as DecoderWithMemory
 
-#: The names that ``help`` and ``dir`` show, without the files of this room.
-__all__ = [
-    name
-    for name, value in globals().items()
-    if not name.startswith("_") and not isinstance(value, _Module)
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(name for name in globals() if name in __all__ or name.startswith("__"))
+__getattr__, __dir__, __all__ = _public_names(__name__)

@@ -54,7 +54,7 @@ def small_cloud(num_points: int = 13, **options: Any) -> Any:
     from ..graphs import hierarchy, knn
 
     near: dict[str, Any] = {
-        "graph": knn(..., 3, include_self=True, clamp=True),
+        "graph": knn(..., 3, self_loops=True, clamp=True),
         "down": knn(..., 3),
         "up": knn(..., 2),
     }

@@ -242,7 +242,7 @@ def local_pca(
 
     Args:
         graph: The sources of each target's normal, itself included:
-            ``knn(pos, 16, include_self=True)``.
+            ``knn(pos, 16, self_loops=True)``.
         pos: (S, d) positions of the sources; ``queries`` is for :func:`relative_positions` only, as
             there.
     Returns:

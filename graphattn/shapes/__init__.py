@@ -1,5 +1,12 @@
 """Points and meshes as data: files in and out, folders of them, augmentations, batches."""
 
+from ..graphs.mesh.icosphere import icosphere_mesh as icosphere_mesh
+from ..graphs.mesh.rings import mesh_edge_ends as mesh_edge_ends
+from ..graphs.mesh.rings import mesh_report as mesh_report
+from ..graphs.points.curves import curve_order as curve_order
+from ..graphs.points.sampling.farthest import farthest_points as farthest_points
+from ..graphs.points.voxels import voxel_ids as voxel_ids
+from ..lazy import public_names as _public_names
 from .augment import RandomDrop as RandomDrop
 from .augment import RandomMirror as RandomMirror
 from .augment import RandomRotation as RandomRotation
@@ -13,3 +20,5 @@ from .folder import ShapeFolder as ShapeFolder
 from .shape import Shape as Shape
 from .structure import AddEdges as AddEdges
 from .structure import KeepFarthest as KeepFarthest
+
+__getattr__, __dir__, __all__ = _public_names(__name__)

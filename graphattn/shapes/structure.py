@@ -6,7 +6,7 @@ import torch
 
 from ..errors import GraphError
 from ..graph import Pattern
-from ..graphs import farthest_points
+from ..graphs.points.sampling.farthest import farthest_points
 from ..pyg import BaseTransform
 from .augment import before_joined, keep_rows, of_faces
 
@@ -94,7 +94,7 @@ def cell_of(data: Any) -> dict[str, Any]:
 
 
 class KeepFarthest(BaseTransform):
-    """Points far from each other, by :func:`graphattn.graphs.farthest_points` from the outermost.
+    """Points far from each other, by :func:`graphattn.shapes.farthest_points` from the outermost.
 
     Every tensor with a row for each point keeps the same rows, and faces go with what they carry.
 

@@ -1,7 +1,6 @@
 """Experiments on connectivity: arms that differ in the graph alone, and their controls."""
 
-from types import ModuleType as _Module
-
+from ..lazy import public_names as _public_names
 from ..statistics.intervals import seeds_needed as seeds_needed
 from .comparison import Budget as Budget
 from .comparison import Comparison as Comparison
@@ -16,13 +15,4 @@ from .pages.report import report as report
 from .plan import Study as Study
 from .runs.running import run as run
 
-#: What ``help`` and ``dir`` show: not the files of this room.
-__all__ = [
-    name
-    for name, value in globals().items()
-    if not name.startswith("_") and not isinstance(value, _Module)
-]
-
-
-def __dir__() -> list[str]:
-    return sorted(name for name in globals() if name in __all__ or name.startswith("__"))
+__getattr__, __dir__, __all__ = _public_names(__name__)

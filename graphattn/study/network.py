@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..arguments import one_of, positive, width
 from ..graph import AttentionGraph, disjoint_union
 from ..models.stacks import Encoder
-from ..nn import ALiBi, EdgeTable, LearnedPosition, Rotary
+from ..nn import ALiBi, EdgeTypeBias, LearnedPosition, Rotary
 from .data import Data
 
 POSITIONS = ("none", "learned", "relative", "rotary", "alibi", "distance", "pairs")
@@ -162,7 +162,7 @@ class Network(Readout):
         self.rows = _rows_of_table(data, positions)
         tables = []
         if self.rows:
-            tables = [EdgeTable(self.rows, H) for _ in range(model.layers)]
+            tables = [EdgeTypeBias(self.rows, H) for _ in range(model.layers)]
         self.tables = nn.ModuleList(tables)
         for table in tables:
             nn.init.normal_(table.weight, std=model.table_std)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..nn.recording import record_weights
+from ..analysis.recording import record_weights
 from .arms import Graphs
 from .comparison import Comparison
 from .controls import everything

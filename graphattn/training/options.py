@@ -138,7 +138,7 @@ class Options(LoopSettings):
             with ``shard``. Answers are averaged where blocks overlap.
         elements: Tokens of a mesh for the model "mesh": "vertices", "faces" or "edges"; by default
             those that have labels. Labels of faces are the property ``label`` of a .ply's faces;
-            those of edges (in the order of :func:`graphattn.graphs.mesh_edge_ends`) and of faces
+            those of edges (in the order of :func:`graphattn.shapes.mesh_edge_ends`) and of faces
             also ``y`` of a .npz.
         val: Share of the shapes by which an epoch is chosen.
         test: Share of the shapes that are held out.

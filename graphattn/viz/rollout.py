@@ -42,7 +42,7 @@ def rollout(
     Args:
         weights_per_layer: An :class:`EdgeWeights` per layer, or what attention gave with
             ``return_weights=True``; the first layer first, without a batch; or a dict of them, as
-            :func:`graphattn.nn.record_weights` gives. The targets of a layer are the sources of the
+            :func:`graphattn.analysis.record_weights` gives. The targets of a layer are the sources of the
             next.
         residual: The share r of a node's own features in [0, 1]; one number, or one for each layer.
         targets: Only what reaches these targets of the last layer; the others' rows stay empty. By

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import graphs
 from ..graph.graph import AttentionGraph
 from ..graph.kinds.layers import reach
 from ..graphs.catalogue import Named, inputs
+from ..graphs.expression import callables
 from .choice import all_edges, sources_of, spread_targets
 from .layouts import Layout, layout_of
 from .layouts.network import Network
@@ -90,7 +90,7 @@ def _draw(ax: Any, graph: AttentionGraph, place: Layout) -> None:
 
 def _values(tree: ast.AST) -> Iterator[Tensor]:
     """Every tensor that the code names or cuts out of one."""
-    names = {name: getattr(graphs, name) for name in graphs.__all__}
+    names: dict[str, Any] = callables()
     names |= {name: getattr(inputs, name) for name in inputs.__all__} | {"torch": torch}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Subscript) and isinstance(node.ctx, ast.Load):

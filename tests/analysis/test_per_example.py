@@ -48,12 +48,12 @@ def test_layers_of_other_numbers_of_examples_are_refused() -> None:
         reach([of_two, ga.PerExample([causal(5)] * 3)])
 
 
-@pytest.mark.parametrize("ask", [ga.facts, ga.plot, ga.nn.find_nonfinite])
+@pytest.mark.parametrize("ask", [ga.facts, ga.plot, ga.analysis.find_nonfinite])
 def test_what_takes_one_graph_says_how_to_get_one(ask) -> None:
     graphs = ga.PerExample([causal(5), full(5)])
     x = torch.zeros(2, 5, 1, 1)
     with pytest.raises(ga.GraphError, match=r"pass one of its \.graphs, or \.union\(\)"):
-        ask(x, x, x, graphs) if ask is ga.nn.find_nonfinite else ask(graphs)
+        ask(x, x, x, graphs) if ask is ga.analysis.find_nonfinite else ask(graphs)
 
 
 def test_a_shard_is_of_the_union_of_the_examples() -> None:
@@ -74,7 +74,7 @@ def test_a_shard_is_of_the_union_of_the_examples() -> None:
         ga.analysis.path_counts,
         ga.analysis.jacobian_bound,
         ga.analysis.influence_distribution,
-        lambda layers, targets: ga.analysis.find_leaks(lambda x: x, torch.zeros(5, 2), layers),
+        lambda layers, targets: ga.analysis.measure_leaks(lambda x: x, torch.zeros(5, 2), layers),
     ],
 )
 def test_a_question_about_targets_is_of_one_example(ask) -> None:

@@ -42,7 +42,9 @@ OF_LAYERS = {
     "jacobian_bound": analysis.jacobian_bound,
     "leaks": ga.leaks,
     "flops": analysis.flops,
-    "find_leaks": lambda layers: analysis.find_leaks(torch.nn.Identity(), torch.ones(5, 2), layers),
+    "measure_leaks": lambda layers: analysis.measure_leaks(
+        torch.nn.Identity(), torch.ones(5, 2), layers
+    ),
 }
 
 
@@ -139,7 +141,7 @@ def test_counts_are_exact_up_to_their_limit_and_refused_beyond(listed):
 
 
 def test_facts_of_a_rule_whose_rows_are_too_many_intervals_are_refused_at_once():
-    for graph in (graphs.strided(10**6, 1000), graphs.erdos_renyi(10**6, 0.5, listed=False)):
+    for graph in (graphs.sparse_strided(10**6, 1000), graphs.erdos_renyi(10**6, 0.5, listed=False)):
         with pytest.raises(GraphError, match=r"facts would walk over about .* intervals"):
             ga.facts(graph)
 
@@ -353,7 +355,7 @@ def test_budgets_are_positive(budget):
 
 
 def test_spread_is_of_features_and_of_zeros_0():
-    assert ga.spread(torch.zeros(2, 3, 5)).tolist() == [0.0, 0.0]
+    assert ga.analysis.spread(torch.zeros(2, 3, 5)).tolist() == [0.0, 0.0]
     for given in (torch.zeros(3), torch.zeros(3, 5, dtype=torch.long), [[1.0]]):
         with pytest.raises(GraphAttnError, match=r"x must be floats \(\.\.\., N, C\)"):
-            ga.spread(given)
+            ga.analysis.spread(given)

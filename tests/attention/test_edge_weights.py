@@ -276,7 +276,7 @@ def test_what_would_write_to_them_is_refused():
 
 
 def test_gradients_of_weights_are_weights():
-    graph = ga.PerHead([GRAPHS["causal"](), GRAPHS["causal"]() - ga.graphs.offset(13, -2)])
+    graph = ga.PerHead([GRAPHS["causal"](), GRAPHS["causal"]() - ga.graphs.shifted(13, -2)])
     inputs = tensors(graph, (2,))
     result = ga.attention(*inputs, graph, return_weights=True)
     loss = result.output.sin().sum() + (result.weights * result.weights).sum()

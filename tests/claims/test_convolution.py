@@ -82,7 +82,7 @@ def test_heads_read_at_an_offset_and_together_a_window(stride):
         _, graph = GraphAttention.from_conv(conv(1, 1, kernel, stride, reach, dilation), size)
         steps = product(range(-reach, reach + 1, dilation), repeat=len(size))
         for head, by in zip(graph.graphs, steps, strict=True):
-            assert head.equals(graphs.offset(size, by, stride=stride))
+            assert head.equals(graphs.shifted(size, by, stride=stride))
         if stride == 1:
             assert graph.union().equals(
                 graphs.grid_neighbourhood(

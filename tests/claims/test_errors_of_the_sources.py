@@ -170,7 +170,7 @@ def test_minus_infinity_hides_a_source_in_its_scores_and_spoils_all_in_its_embed
     readable = graphs.full(6).subgraph(sources=range(4))
     torch.testing.assert_close(found, ga.attention(query, key[:4], value[:4], readable))
     spoilt = key.masked_fill(hidden[:, None, None], -torch.inf)
-    nodes = ga.nn.find_nonfinite(query, spoilt, value, graphs.full(6))
+    nodes = ga.analysis.find_nonfinite(query, spoilt, value, graphs.full(6))
     assert [(node.what, node.number, node.spoils) for node in nodes] == [
         ("key", 4, 6),
         ("key", 5, 6),

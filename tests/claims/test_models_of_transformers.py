@@ -182,7 +182,7 @@ def test_relative_positions_are_attributes_of_edges_in_beit_and_longt5():
     theirs = BeitRelativePositionBias(
         tf.BeitConfig(**{**WIDTHS, "image_size": 6, "patch_size": 2})
     ).double()
-    mine = ga.nn.EdgeTable(last + 3, 2).double()
+    mine = ga.nn.EdgeTypeBias(last + 3, 2).double()
     with torch.no_grad():
         theirs.relative_position_bias_table.copy_(mine.weight)
     wanted = theirs((3, 3))[0]  # (H, N, N)

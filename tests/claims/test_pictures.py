@@ -28,7 +28,7 @@ def same_places(dots, place, wanted):
 
 def test_balls_around_farthest_points_hold_the_points_within_the_radius():  # the bunny of source C
     cloud = torch.rand(400, 3, generator=torch.Generator().manual_seed(0))
-    centres = cloud[graphs.farthest_points(cloud, 6)]
+    centres = cloud[ga.shapes.farthest_points(cloud, 6)]
     balls = graphs.radius(cloud, 0.3, queries=centres)
     figure = ga.plot(balls, cloud, queries=centres, highlight=[0, 1])
     place = Points(cloud.double().numpy(), centres.double().numpy())
@@ -86,7 +86,7 @@ def test_what_a_node_depends_on_is_a_breadth_first_search_on_images_points_and_m
     )
     for graph, given in (
         (graphs.grid_neighbourhood((5, 7), 3, causal=False), None),
-        (graphs.knn(points, 4, include_self=True), points),
+        (graphs.knn(points, 4, self_loops=True), points),
         (graphs.mesh_vertices(faces, self_loops=True), points[:41]),
     ):
         world = ga.convert.to_networkx(graph).reverse()

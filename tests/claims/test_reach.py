@@ -172,13 +172,13 @@ def test_attention_alone_averages_everything_away_and_residuals_keep_it():
         for layer in layers:
             alone, local = layer(alone, graphs.full(16)), layer(local, cells)
             added = added + layer(added, graphs.full(16))
-    torch.testing.assert_close(ga.spread(x), (x - x.mean(0)).norm() / x.norm())
-    assert ga.spread(x) > 0.9
-    assert ga.spread(alone) < 1e-4
-    assert ga.spread(added) > 0.3
+    torch.testing.assert_close(ga.analysis.spread(x), (x - x.mean(0)).norm() / x.norm())
+    assert ga.analysis.spread(x) > 0.9
+    assert ga.analysis.spread(alone) < 1e-4
+    assert ga.analysis.spread(added) > 0.3
     # rank falls to one in each component of the graph, and no further
-    assert ga.spread(local) > 0.3
-    assert max(ga.spread(part) for part in local.split(4)) < 1e-4
+    assert ga.analysis.spread(local) > 0.3
+    assert max(ga.analysis.spread(part) for part in local.split(4)) < 1e-4
 
 
 def test_without_residuals_nothing_is_learned_from_what_nodes_differ_in():

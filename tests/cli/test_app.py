@@ -140,7 +140,7 @@ COMMANDS = (
         "bench",
         "scale",
         "study",
-        "patterns",
+        "builders",
         "zoo",
         "gallery",
         "doctor",
@@ -219,7 +219,7 @@ def test_help_says_what_what_may_be(shell, command):
         "an expression of builders",
         "a file",
         'load("scan.ply")',
-        "graphattn patterns",
+        "graphattn builders",
     ):
         assert words in page
 
@@ -245,7 +245,7 @@ def test_what_help_and_the_guide_recommend_runs(shell, tmp_path, monkeypatch):
     looked = [
         line
         for line in told
-        if line.split()[0] in ("show", "facts", "audit", "explain", "patterns", "zoo")
+        if line.split()[0] in ("show", "facts", "audit", "explain", "builders", "zoo")
     ]
     assert len(looked) >= 8
     for line in looked:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import graphattn as ga
 from graphattn import PerHead, from_edge_index, from_mask, graphs, save
 from graphattn.cli.what import item
 
@@ -145,7 +146,7 @@ CENTRES = CORNERS[TRIANGLES].mean(1)
 PLACES = {
     "m.off": {"pos": CORNERS, "faces": TRIANGLES},
     'mesh_faces(load("m.ply"))': {"pos": CENTRES},
-    'mesh_edges(load("m.ply"))': {"pos": CORNERS[graphs.mesh_edge_ends(FACES)].mean(1)},
+    'mesh_edges(load("m.ply"))': {"pos": CORNERS[ga.shapes.mesh_edge_ends(FACES)].mean(1)},
     'radius(load("p.npy"), 0.4, queries=load("q.npy"))': {"pos": POINTS, "queries": QUERIES},
     'knn(load("p.npy"), 3) | radius(load("p.xyz"), 0.1).reverse()': {"pos": POINTS},
     'knn(load("m.off"), 3) - mesh_vertices(load("m.off"))': {"pos": CORNERS, "faces": TRIANGLES},

@@ -167,7 +167,7 @@ def test_an_ascii_terminal_without_a_home_will_do():
         "-m",
         "graphattn",
         "show",
-        "sliding_window(3, 2, causal=True) | random_sources(3, 1)",
+        "sliding_window(3, 2, causal=True) | random_neighbours(3, 1)",
     ]
     run = subprocess.run(words, env=env, capture_output=True, timeout=600, check=False)
     lines = run.stdout.decode("ascii").splitlines()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import graphattn as ga
 from graphattn import graphs, save
 from graphattn.cli.what import item
 
@@ -20,7 +21,9 @@ EXPRESSIONS = {
     "bidirectional_segments([-1, 0, 0, -1])": graphs.bidirectional_segments(
         torch.tensor([-1, 0, 0, -1])
     ),
-    "ranked((2, 0, 1), strict=True)": graphs.ranked(torch.tensor([2, 0, 1]), strict=True),
+    "causal_by_rank((2, 0, 1), strict=True)": graphs.causal_by_rank(
+        torch.tensor([2, 0, 1]), strict=True
+    ),
     'top_k(load("cloud.npy"), 2)': graphs.top_k(CLOUD, 2),
     "lsh_buckets((0, 1, 0, 1, 1), 2, causal=True)": graphs.lsh_buckets(
         torch.tensor([0, 1, 0, 1, 1]), 2, causal=True
@@ -31,7 +34,7 @@ EXPRESSIONS = {
     "grid_ball((7, 11), 2.5, p=inf, strict=True)": graphs.grid_ball(
         (7, 11), 2.5, p=np.inf, strict=True
     ),
-    'knn(load("cloud.npy"), 3, include_self=True)': graphs.knn(CLOUD, 3, include_self=True),
+    'knn(load("cloud.npy"), 3, self_loops=True)': graphs.knn(CLOUD, 3, self_loops=True),
     'knn(pos=load("cloud.npy"), k=3)': graphs.knn(CLOUD, 3),
     'radius(load("cloud.npy"), 0.3, queries=load("few.npy"))': graphs.radius(
         CLOUD, 0.3, queries=CLOUD[:5]
@@ -50,7 +53,7 @@ EXPRESSIONS = {
         CLOUD, 0.3, torch.tensor([0, 7, 9])
     ),
     "clusters((0, 2, 2, 0, -1))": graphs.clusters(torch.tensor([0, 2, 2, 0, -1])),
-    'clusters(voxel_ids(load("cloud.npy"), 0.5))': graphs.clusters(graphs.voxel_ids(CLOUD, 0.5)),
+    'clusters(voxel_ids(load("cloud.npy"), 0.5))': graphs.clusters(ga.shapes.voxel_ids(CLOUD, 0.5)),
     'mesh_vertices(load("square.off"), hops=2)': graphs.mesh_vertices(SQUARE, 5, hops=2),
     'mesh_vertices(load("square.off"), num_vertices=7)': graphs.mesh_vertices(SQUARE, 7),
     'mesh_faces(load("square.off"), self_loops=True)': graphs.mesh_faces(SQUARE, self_loops=True),
@@ -67,7 +70,7 @@ EXPRESSIONS = {
         torch.tensor([0, 1, 2, 2]), torch.tensor([0, 0, 0, 1]), 5
     ),
     "between_types((0, 0, 1), 0, 1)": graphs.between_types(torch.tensor([0, 0, 1]), 0, 1),
-    'random_sources(4, 2, avoid=load("mask.npy"))': graphs.random_sources(
+    'random_neighbours(4, 2, avoid=load("mask.npy"))': graphs.random_neighbours(
         4, 2, avoid=graphs.self_loops(4)
     ),
     'composite([[load("mask.npy"), None], [full(4), load("mask.npy")]])': graphs.composite(
@@ -124,7 +127,7 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
         (
             "",
             "'' is no name of the zoo, no expression of builders and no file; graphattn zoo and "
-            "graphattn patterns",
+            "graphattn builders",
         ),
         ("qqq", "'qqq' is no name of the zoo, no expression of builders and no file"),
         ("longforme", "did you mean 'Longformer'"),
@@ -140,12 +143,12 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
         ),
         (
             "window(8, 3)",
-            "no builder is called window; did you mean sliding_window(num_nodes: int, window: "
-            "int, *",
+            "no builder is called window; did you mean sliding_window(num_targets: int, window: "
+            "int | tuple[int, int], *",
         ),
         (
             "sliding_window(64, causal=True)",
-            "missing a required argument: 'window'; the call is sliding_window(num_nodes: int, win",
+            "missing a required argument: 'window'; the call is sliding_window(num_targets: int, win",
         ),
         ("sliding_window(64, 0, causal=True)", "window must be a whole number >= 1, got 0"),
         ("knn(load(scan.ply), 3)", "scan.ply does not belong in an expression"),

@@ -115,7 +115,7 @@ PATTERNS = {
     "graph first": LISTED @ ga.graphs.causal(...),
     "methods": (~ga.graphs.causal(...)).reverse().with_self_loops().k_hop(k=2).without_self_loops(),
     "global": ga.graphs.causal(...).with_global_tokens(2),
-    "drawn": ga.graphs.random_sources(..., 2, avoid=ga.graphs.self_loops(7)),
+    "drawn": ga.graphs.random_neighbours(..., 2, avoid=ga.graphs.self_loops(7)),
 }
 
 
@@ -264,7 +264,7 @@ def test_reading_calls_no_builder(monkeypatch):
     def built(*args, **options):
         raise AssertionError("a builder was called")
 
-    for name in ("sliding_window", "causal", "global_tokens", "random_sources"):
+    for name in ("sliding_window", "causal", "global_tokens", "random_neighbours"):
         monkeypatch.setitem(expression._BUILDERS, name, wraps(expression._BUILDERS[name])(built))
     assert all(graph_from_dict(each) is not None for each in data)
 
@@ -283,7 +283,11 @@ def test_what_is_no_graph_is_refused(value, tmp_path):
 def test_a_product_without_closed_form_is_saved_by_its_edges():
     strict = ga.graphs.sliding_window(9, 3, causal=True).without_self_loops()
     far = strict.k_hop(3)
-    for graph in (far | ga.graphs.self_loops(9), (strict @ ga.graphs.strided(9, 2)) | strict, ~far):
+    for graph in (
+        far | ga.graphs.self_loops(9),
+        (strict @ ga.graphs.sparse_strided(9, 2)) | strict,
+        ~far,
+    ):
         assert graph.is_rule
         same(WAYS["dict"](graph, None), graph)
 

@@ -150,7 +150,7 @@ OF_GRAPHS = {
     ),
     "edge table": lambda: biased(
         lambda bias, g, own, pos: bias(g, getattr(g, "of_whole", g).source % 3),
-        ga.nn.EdgeTable(3, 4),
+        ga.nn.EdgeTypeBias(3, 4),
     ),
     "offsets": lambda: biased(lambda bias, g, own, pos: bias(g, pos), ga.nn.OffsetBias(4)),
     "contextual": lambda: biased(

@@ -628,7 +628,7 @@ def double():
 
 def radius_graph(pos, r, batch=None, loop=False, max_num_neighbors=32, **options):
     """What PyG takes from torch_cluster, which need not be installed."""
-    return ga.graphs.radius(pos.detach(), r, batch=batch, include_self=loop).edge_index
+    return ga.graphs.radius(pos.detach(), r, batch=batch, self_loops=loop).edge_index
 
 
 def triplets(edge_index, num_nodes):

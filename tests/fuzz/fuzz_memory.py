@@ -48,7 +48,7 @@ class Growth:
             self._both(self.graph, "edges")
         for _ in range(graphs):
             self.graphs += 1
-            fresh = ga.graphs.random_sources(31, 5, seed=self.graphs)
+            fresh = ga.graphs.random_neighbours(31, 5, seed=self.graphs)
             for backend in ("dense", "tiles", "edges"):
                 self._both(fresh, backend)
 

@@ -174,7 +174,7 @@ def _dropped_in_tiles(device: torch.device) -> list[dict[str, Any]]:
 def _near() -> AttentionGraph:
     """Cells of a cube with their neighbours, along a curve."""
     cells = torch.cartesian_prod(*[torch.arange(8.0)] * 3)
-    order = ga.graphs.curve_order(cells, "hilbert")
+    order = ga.shapes.curve_order(cells, "hilbert")
     return ga.graphs.grid_neighbourhood((8, 8, 8), (3, 3, 3), causal=False).relabel(order.argsort())
 
 
@@ -361,7 +361,7 @@ def _large() -> Iterator[Case]:
     shapes: dict[str, Callable[[int], AttentionGraph]] = {
         "window of 257": lambda n: ga.graphs.sliding_window(n, 257, causal=False),
         "causal": ga.graphs.causal,
-        "random, 16 each": lambda n: ga.graphs.random_sources(n, 16),
+        "random, 16 each": lambda n: ga.graphs.random_neighbours(n, 16),
         "cells of a grid": lambda n: ga.graphs.window_partition(
             (int(n**0.5) // 7 * 7,) * 2, (7, 7), (3, 3)
         ),
@@ -447,15 +447,15 @@ def _orders(device: torch.device) -> list[dict[str, Any]]:
     results = []
     for curve in ("z", "z-trans", "hilbert", "hilbert-trans"):
         for axes in (2, 3):
-            there = ga.graphs.curve_order(pos[:, :axes], curve)
-            here = ga.graphs.curve_order(pos[:, :axes].to(device), curve)
+            there = ga.shapes.curve_order(pos[:, :axes], curve)
+            here = ga.shapes.curve_order(pos[:, :axes].to(device), curve)
             results.append({"curve": curve, "axes": axes, "ok": torch.equal(here.cpu(), there)})
     return results
 
 
 def _farthest(device: torch.device) -> list[dict[str, Any]]:
     pos = torch.rand(500, 3, generator=torch.Generator().manual_seed(0))
-    here, there = ga.graphs.farthest_points(pos.to(device), 61), ga.graphs.farthest_points(pos, 61)
+    here, there = ga.shapes.farthest_points(pos.to(device), 61), ga.shapes.farthest_points(pos, 61)
     return [{"ok": torch.equal(here.cpu(), there) and here.device.type == device.type}]
 
 
@@ -506,7 +506,7 @@ def _walked(edge_to: str, device: torch.device) -> list[dict[str, Any]]:
     from graphattn.kernels.softmax import operator as edges_op
     from graphattn.plans.grouped import by_source, by_target
 
-    graph = ga.graphs.random_sources(600, 9) | ga.graphs.global_tokens(600, [3])
+    graph = ga.graphs.random_neighbours(600, 9) | ga.graphs.global_tokens(600, [3])
     draw = torch.Generator().manual_seed(0)
     shapes = [(1, 600, 4, 32)] * 3 + [
         (1, graph.num_edges, 4),
@@ -550,7 +550,7 @@ def _prepared(device: torch.device) -> list[dict[str, Any]]:
     graph cannot hold."""
     if device.type != "cuda" or torch.version.cuda is None:
         return [{"backend": "edges", "ok": None, "refused": ["no CUDA"]}]
-    graph = ga.graphs.random_sources(600, 40) | ga.graphs.global_tokens(600, [3])
+    graph = ga.graphs.random_neighbours(600, 40) | ga.graphs.global_tokens(600, [3])
     graph, x = graph.to(device), torch.randn(600, 3, 32, device=device, requires_grad=True)
 
     def call() -> tuple[Tensor, Tensor]:

@@ -30,12 +30,12 @@ from graphattn.backends.tiles.backend import TilesBackend, gathered_run
 from graphattn.bench import Problem
 from graphattn.bench.peers import MODES, Projected, PyG
 from graphattn.graph import AttentionGraph
-from graphattn.graphs import curve_order, icosphere_mesh
 from graphattn.kernels.cuda import bytes_moved
 from graphattn.operands import Inputs
 from graphattn.plans import compacted as plans_compacted
 from graphattn.plans.compacted import compacted
 from graphattn.plans.grouped import by_source, by_target
+from graphattn.shapes import curve_order, icosphere_mesh
 
 Call = Callable[[], Tensor]
 Say = Callable[[dict[str, Any]], None]

@@ -393,7 +393,7 @@ def test_the_points_of_figures_lie_along_a_curve():
 def test_edges_are_grouped_without_scipy(monkeypatch):
     """Which a machine with a GPU may lack; sorted, where scipy would count many edges into
     place."""
-    made = [ga.graphs.random_sources(900, 11) for _ in range(2)]
+    made = [ga.graphs.random_neighbours(900, 11) for _ in range(2)]
     wanted = by_source(made[0])
     monkeypatch.setattr(sort, "find_spec", lambda name: None)
     assert not sort.countable(made[1].source, 900, 900)

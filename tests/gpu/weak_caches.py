@@ -55,7 +55,7 @@ def constants_of_pairs(device: torch.device) -> int:
     """Lengths of paths along new graphs, for the pairs of one graph that stays."""
     pairs, bias = GRAPHS["full"]().to(device), ShortestPathBias(num_heads=2).to(device)
     for number in range(GRAPHS_MADE):
-        along = ga.graphs.random_sources(pairs.num_targets, 3, seed=number).to(device)
+        along = ga.graphs.random_neighbours(pairs.num_targets, 3, seed=number).to(device)
         bias(pairs, along)
         del along
     kept = [

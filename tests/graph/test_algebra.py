@@ -18,7 +18,7 @@ from graphattn.graphs import (
     causal,
     composite,
     global_tokens,
-    random_sources,
+    random_neighbours,
     sliding_window,
     window_partition,
 )
@@ -451,7 +451,7 @@ def test_long_names_are_cut():
 
 def test_names_of_graphs_of_graphs_are_cut_once_and_between_words():
     near = sliding_window(20, 5, causal=False) | global_tokens(20, (0, 3, 19))
-    layout = near | random_sources(20, 2, 7, avoid=near)
+    layout = near | random_neighbours(20, 2, 7, avoid=near)
     blocks = block_sparse(layout, 4)
     begin = "block_sparse(sliding_window(20, 5, causal=False) | "
     for graph in (blocks, blocks.with_self_loops(), composite([[blocks, causal(80)]])):

@@ -66,11 +66,11 @@ WORDS = {
     ),
     "FlashAttention's window": (
         lambda: ga.attention(X, X, X, GRAPH, window_size=(3, 0)),
-        r"\(w, 0\) is window=w \+ 1",
+        r"window_size=\(left, right\) is window=\(left, right\)",
     ),
     "its window, of a builder": (
         lambda: ga.graphs.sliding_window(8, window_size=3, causal=True),
-        r"^sliding_window takes no argument .window_size.: a window is .* It takes num_nodes, window, causal",
+        r"^sliding_window takes no argument .window_size.: a window is .* It takes num_targets, window, causal",
     ),
     "of a pattern": (
         lambda: ga.graphs.knn(..., num_neighbours=3),
@@ -95,7 +95,7 @@ WORDS = {
     ),
     "transformers' weights": (
         lambda: GPT(TOKENS, output_attentions=True),
-        r"graphattn.nn.record_weights\(model\)",
+        r"graphattn.analysis.record_weights\(model\)",
     ),
     "a slip": (
         lambda: GPT(TOKENS, postions=None),

@@ -68,7 +68,7 @@ def test_every_graph_hands_out_copies(name):
 OF_TENSORS = {
     "documents": lambda x: ga.graphs.documents(x, causal=False),
     "bidirectional_segments": lambda x: ga.graphs.bidirectional_segments(x),
-    "ranked": lambda x: ga.graphs.ranked(x),
+    "ranked": lambda x: ga.graphs.causal_by_rank(x),
     "cross_documents": lambda x: ga.graphs.cross_documents(x, x),
     "clusters": lambda x: ga.graphs.clusters(x),
     "ancestors": lambda x: ga.graphs.ancestors(x - 1),

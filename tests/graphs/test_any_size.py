@@ -25,7 +25,7 @@ def test_a_product_of_too_many_pairs_is_refused_with_its_cost():
 
 
 def test_a_full_layer_over_random_edges_is_a_closed_form():
-    assert (ga.graphs.full(100_000) @ ga.graphs.random_sources(100_000, 3)).is_rule
+    assert (ga.graphs.full(100_000) @ ga.graphs.random_neighbours(100_000, 3)).is_rule
 
 
 def test_blocks_beyond_the_first_and_last_are_not_counted():
@@ -51,10 +51,10 @@ SIZES = {
 }
 ALGEBRA = {
     "union": lambda n: G.sliding_window(n, 9, causal=True) | G.sinks(n, 4),
-    "product": lambda n: G.full(n) @ G.strided(n, 10),
-    "complement": lambda n: ~G.hierarchical(n, 2, causal=False).reverse(),
-    "hops": lambda n: G.strided(n, 10).k_hop(3),
-    "rows": lambda n: G.hierarchical(n, 2, causal=False).subgraph(targets=[1, 2, 3]),
+    "product": lambda n: G.full(n) @ G.sparse_strided(n, 10),
+    "complement": lambda n: ~G.coarse_to_fine(n, 2, causal=False).reverse(),
+    "hops": lambda n: G.sparse_strided(n, 10).k_hop(3),
+    "rows": lambda n: G.coarse_to_fine(n, 2, causal=False).subgraph(targets=[1, 2, 3]),
     "tokens in front": lambda n: G.window_partition((n, 7), 4, 2, pad=True).with_global_tokens(1),
     "side by side": lambda n: ga.disjoint_union(
         [G.circulant(n, (1,)).with_self_loops(), G.full(3)]
@@ -64,7 +64,7 @@ ALGEBRA = {
     "parts": lambda n: G.composite([[G.full(n), None], [None, G.full(3)]]),
     "documents": lambda n: G.documents(lengths=(5, n), causal=True),
     "rare edges": lambda n: G.erdos_renyi(n, 1e-19),
-    "wide window": lambda n: G.asymmetric_window(n, n // 3, 5, num_sources=n // 2),
+    "wide window": lambda n: G.sliding_window(n, (n // 3, 5), num_sources=n // 2),
     "large blocks": lambda n: G.block_local(n, n // 4, look_back=1, causal=False, wrap=True),
 }
 
@@ -94,9 +94,9 @@ RULES = (
     "full",
     "causal",
     "prefix",
-    "asymmetric_window",
+    "sliding_window",
     "sinks",
-    "strided",
+    "sparse_strided",
     "block_causal",
     "self_loops",
     "cross",

@@ -13,6 +13,7 @@ from test_catalogue import SMALL
 
 import graphattn as ga
 import graphattn.graphs as g
+from graphattn import nn, shapes
 from graphattn.errors import GraphError, GraphIndexError, ShapeError
 
 HUGE = 2**63 - 1
@@ -29,7 +30,7 @@ ASKED = g.knn(FIVE, 2, queries=FIVE[:4])
 
 
 def curve(options):
-    return g.curve_order(**{"pos": FIVE, **options})
+    return shapes.curve_order(**{"pos": FIVE, **options})
 
 
 SEQUENCE = [
@@ -49,8 +50,11 @@ SEQUENCE = [
         lambda: g.bidirectional_segments(torch.tensor([0.5])),
         "segments must be integers .* got float32",
     ),
-    (lambda: g.ranked(torch.zeros(2, 3, dtype=torch.int64)), r"ranks must have shape \(n,\)"),
-    (lambda: g.ranked([1, 2], [0.5]), "source_ranks must be integer"),
+    (
+        lambda: g.causal_by_rank(torch.zeros(2, 3, dtype=torch.int64)),
+        r"ranks must have shape \(n,\)",
+    ),
+    (lambda: g.causal_by_rank([1, 2], [0.5]), "source_ranks must be integer"),
     (
         lambda: g.lsh_buckets([1, 2], 2, causal=True, wrap=True),
         "wrap needs more than look_back=1 chunks, got 1 for 2 tokens",
@@ -61,14 +65,17 @@ SEQUENCE = [
         "k must be at most the number of sources, got k=4 of 3",
     ),
     (lambda: g.top_k(torch.tensor([[0.0, 1], [0, torch.nan]]), 1), r"got NaN at \[1, 1\]"),
-    (lambda: g.random_sources(5, 6), "k must be at most the number of sources, got k=6 of 5"),
+    (lambda: g.random_neighbours(5, 6), "k must be at most the number of sources, got k=6 of 5"),
     (
-        lambda: g.random_sources(5, 1, avoid=g.full(3)),
+        lambda: g.random_neighbours(5, 1, avoid=g.full(3)),
         r"avoid must have the same nodes, .* \(5, 5\), got \(3, 3\)",
     ),
-    (lambda: g.random_sources(5, 1, avoid=torch.eye(5).bool()), "avoid must be an AttentionGraph"),
+    (
+        lambda: g.random_neighbours(5, 1, avoid=torch.eye(5).bool()),
+        "avoid must be an AttentionGraph",
+    ),
     (lambda: g.erdos_renyi(10**6, 0.5), "erdos_renyi of .* would take .* use listed=False"),
-    (lambda: g.fixed(7, 3, 4), "summary must be at most stride, got summary=4 of 3"),
+    (lambda: g.sparse_fixed(7, 3, 4), "summary must be at most stride, got summary=4 of 3"),
     (lambda: g.block_local(7, 2, look_ahead=1, causal=True), "look_ahead=1 .* causal=True"),
     (
         lambda: g.block_local(7, 3, look_back=2, look_ahead=1, causal=False, wrap=True),
@@ -111,9 +118,9 @@ GRID = [
         lambda: g.grid_neighbourhood((9, 9), 3, stride=(1,), causal=False),
         "stride must be one number or 2",
     ),
-    (lambda: g.offset((6, 9), (1,)), r"by must be one number or 2, .* got \(1,\)"),
-    (lambda: g.offset((6, 9), 0.5), "by must be a whole number, got 0.5"),
-    (lambda: g.offset((6, 9), 1, stride=0), "stride must be a whole number >= 1, got 0"),
+    (lambda: g.shifted((6, 9), (1,)), r"by must be one number or 2, .* got \(1,\)"),
+    (lambda: g.shifted((6, 9), 0.5), "by must be a whole number, got 0.5"),
+    (lambda: g.shifted((6, 9), 1, stride=0), "stride must be a whole number >= 1, got 0"),
     (lambda: g.halo((9, 9), 4, 1), "got size=9 and cell=4 on axis 0; pass pad=True"),
     (lambda: g.halo((9, 9), 3, -1), "halo must be a whole number >= 0, got -1"),
     (lambda: g.halo((9, 9), 3, 2**62, read_padding=True), "size must "),
@@ -223,7 +230,7 @@ MESH = [
     (lambda: g.mesh_vertices(torch.tensor(STRIP), 5), r"face 3 names vertex 5, outside \[0, 5\)"),
     (lambda: g.mesh_vertices([(0, 1, 2), (1, -1, 2)]), "face 1 names vertex -1"),
     (lambda: g.mesh_faces(torch.tensor([[0, 1, -3]])), "face 0 names vertex -3"),
-    (lambda: g.mesh_report([(0, 1, 2)], 2), "face 0 names vertex 2"),
+    (lambda: shapes.mesh_report([(0, 1, 2)], 2), "face 0 names vertex 2"),
     (lambda: g.mesh_vertices(torch.tensor(STRIP).float()), "faces must be integers .* got float32"),
     (lambda: g.mesh_vertices([(0.0, 1.0, 2.0)]), "faces must be integers .* got float32"),
     (lambda: g.mesh_vertices(torch.tensor([0, 1, 2])), r"shape \(F, 3\).* got \(3,\)"),
@@ -238,7 +245,7 @@ MESH = [
 NETWORK = [
     (lambda: g.butterfly(8, strides=(3,)), "strides must be powers of two such as 1, 2, 4, got 3"),
     (lambda: g.butterfly(8, strides=(0,)), "strides must be powers of two .* got 0"),
-    (lambda: g.hierarchical(8, 3, causal=False), "block must be even.* got 3"),
+    (lambda: g.coarse_to_fine(8, 3, causal=False), "block must be even.* got 3"),
     (lambda: g.circulant(8, (0.5,)), "offsets must be integers .* got float32"),
     (lambda: g.line_graph(g.cross(2, 3)), "line_graph needs a square graph"),
     (lambda: g.line_graph(torch.zeros(2, 3).long()), "graph must be an AttentionGraph"),
@@ -270,14 +277,14 @@ NETWORK = [
 NUMBERS = [
     (lambda: g.full(10**5000), r"num_nodes must .*2\*\*63.*, got"),
     (lambda: g.grid_neighbourhood((2**40, 2**40), 3, causal=False), r"size must .*2\*\*63.*, got"),
-    (lambda: g.mesh_report(F, num_vertices=2**70), r"num_vertices must .*2\*\*63.*, got"),
+    (lambda: shapes.mesh_report(F, num_vertices=2**70), r"num_vertices must .*2\*\*63.*, got"),
     (lambda: g.block_diffusion(HUGE, 2), "num_nodes"),
     (lambda: g.full(HUGE).with_global_tokens(1), "number"),
     (lambda: ga.disjoint_union([g.full(HUGE)] * 2), "targets of all parts"),
     (lambda: g.composite([[g.full(HUGE), None], [None, g.full(3)]]), "all rows"),
     (lambda: g.block_sparse(g.full(HUGE), 2), "num_nodes|block"),
-    (lambda: g.random_sources(100_000_000, 5), "would take 48,000,000,000 bytes"),
-    (lambda: g.random_sources(100_000, 1000), "would take 9,600,000,000 bytes"),
+    (lambda: g.random_neighbours(100_000_000, 5), "would take 48,000,000,000 bytes"),
+    (lambda: g.random_neighbours(100_000, 1000), "would take 9,600,000,000 bytes"),
     (lambda: g.ball_query(SEVEN, 9.0, k=2**62), "edges of ball_query would take .* bytes"),
     (
         lambda: g.clusters(IDS, 10**9),
@@ -305,26 +312,26 @@ OTHERS = [
         r"source must be below 2\*\*63, got a number of 65 bits",
     ),
     (
-        lambda: g.inverse_distance_bias(torch.eye(7).bool(), SEVEN),
+        lambda: nn.inverse_distance_bias(torch.eye(7).bool(), SEVEN),
         "wrap it with graphattn.from_mask",
     ),
     (
-        lambda: g.inverse_distance_bias(ASKED, FIVE[:4], FIVE[:4]),
+        lambda: nn.inverse_distance_bias(ASKED, FIVE[:4], FIVE[:4]),
         "pos must have a row for each source .*, 5, got 4",
     ),
     (
-        lambda: g.inverse_distance_bias(ASKED, FIVE),
+        lambda: nn.inverse_distance_bias(ASKED, FIVE),
         "queries must have a row for each target of the graph, 4, got 5",
     ),
     (
-        lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4, :2]),
+        lambda: nn.inverse_distance_bias(ASKED, FIVE, FIVE[:4, :2]),
         "pos and queries must have the same axes, got 3 and 2",
     ),
     (
-        lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4], power=0),
+        lambda: nn.inverse_distance_bias(ASKED, FIVE, FIVE[:4], power=0),
         "power must be a number above 0, got 0",
     ),
-    (lambda: g.inverse_distance_bias(ASKED, FIVE, FIVE[:4] * torch.nan), "queries must be finite"),
+    (lambda: nn.inverse_distance_bias(ASKED, FIVE, FIVE[:4] * torch.nan), "queries must be finite"),
     (
         lambda: g.hypergraph([0, 4, 4], [0, 1, 1]),
         "^node 4 is in hyperedge 1 more than once: .* torch.unique",
@@ -337,20 +344,26 @@ OTHERS = [
         lambda: g.full(5).relabel(sources=[7]),
         r"^relabel: source 7 is outside \[0, 5\) \(5 sources\)$",
     ),
-    (lambda: g.farthest_points(FIVE), "needs either count .* or ratio "),
-    (lambda: g.farthest_points(FIVE, 2, ratio=0.5), "needs either count .* or ratio "),
-    (lambda: g.farthest_points(FIVE, 6), "count=6 needs as many points, got 5; use ratio"),
+    (lambda: shapes.farthest_points(FIVE), "needs either count .* or ratio "),
+    (lambda: shapes.farthest_points(FIVE, 2, ratio=0.5), "needs either count .* or ratio "),
+    (lambda: shapes.farthest_points(FIVE, 6), "count=6 needs as many points, got 5; use ratio"),
     (
-        lambda: g.farthest_points(FIVE, 3, batch=[0, 0, 0, 7, 7]),
+        lambda: shapes.farthest_points(FIVE, 3, batch=[0, 0, 0, 7, 7]),
         "count=3 needs as many points, got 2 in cloud 7",
     ),
     (
-        lambda: g.farthest_points(FIVE, 2, start=5),
+        lambda: shapes.farthest_points(FIVE, 2, start=5),
         "start must be below the number of points, got 5 of 5",
     ),
-    (lambda: g.farthest_points(FIVE, ratio=0.0), "ratio must be above 0 and at most 1, got 0.0"),
-    (lambda: g.farthest_points(FIVE, ratio=1.5), "ratio must be above 0 and at most 1, got 1.5"),
-    (lambda: g.farthest_points(FIVE, 2, batch=[1, 0, 0, 0, 0]), "batch must be sorted"),
+    (
+        lambda: shapes.farthest_points(FIVE, ratio=0.0),
+        "ratio must be above 0 and at most 1, got 0.0",
+    ),
+    (
+        lambda: shapes.farthest_points(FIVE, ratio=1.5),
+        "ratio must be above 0 and at most 1, got 1.5",
+    ),
+    (lambda: shapes.farthest_points(FIVE, 2, batch=[1, 0, 0, 0, 0]), "batch must be sorted"),
 ]
 
 
@@ -436,14 +449,14 @@ def test_a_number_larger_than_the_input_costs_nothing():
     assert g.octree_windows(SEVEN, 3, dilation=2**62).equals(g.octree_windows(SEVEN, 3, dilation=7))
     assert g.octree_windows(SEVEN, 2**62, dilation=2).equals(g.octree_windows(SEVEN, 7, dilation=2))
     assert not g.octree_windows(SEVEN, 3, dilation=2).equals(g.octree_windows(SEVEN, 3, dilation=7))
-    assert g.fixed(10**6, 1000, 7).num_edges == 500_500 * 1000 + 7 * 1000 * 999 // 2 * 1000
+    assert g.sparse_fixed(10**6, 1000, 7).num_edges == 500_500 * 1000 + 7 * 1000 * 999 // 2 * 1000
 
 
 def test_positions_may_be_a_view_of_numpy_that_runs_backwards():
     backwards = SEVEN.numpy()[::-1]
     graph = g.knn(backwards, 3)
     assert torch.equal(
-        g.inverse_distance_bias(graph, backwards), g.inverse_distance_bias(graph, SEVEN.flip(0))
+        nn.inverse_distance_bias(graph, backwards), nn.inverse_distance_bias(graph, SEVEN.flip(0))
     )
 
 
@@ -453,7 +466,7 @@ def test_positions_whose_squares_vanish_are_refused():
         lambda pos: g.knn(pos, 4),
         lambda pos: g.radius(pos, 1e-200),
         lambda pos: g.ball_query(pos, 1e-200, 3),
-        lambda pos: g.farthest_points(pos, 3),
+        lambda pos: shapes.farthest_points(pos, 3),
     ):
         with pytest.raises(GraphError, match=r"pos must reach 1e-130 in size, got .*e-201 at most"):
             build(tiny)

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphattn import AttentionGraph, disjoint_union, graphs
+from graphattn import AttentionGraph, disjoint_union, graphs, shapes
 from graphattn.graphs.catalogue import inputs
 from graphattn.graphs.expression import from_expression
 
 PLAIN = {int, float, str, bool, Tensor, np.ndarray, type(None), AttentionGraph}
-PLAIN |= {tuple[int, ...], tuple[float, ...], tuple[bool, ...]}
+PLAIN |= {tuple[int, int], tuple[int, ...], tuple[float, ...], tuple[bool, ...]}
 
 
 def small_calls():
@@ -32,6 +32,8 @@ def small_calls():
         **{name: getattr(inputs, name) for name in inputs.__all__},
         "torch": torch,
         "disjoint_union": disjoint_union,
+        "farthest_points": shapes.farthest_points,
+        "voxel_ids": shapes.voxel_ids,
     }
     names |= {name: recorded(name, build) for name, build in graphs.BUILDERS.items()}
     for named in graphs.zoo().values():
@@ -42,7 +44,7 @@ def small_calls():
 
 SMALL = small_calls()
 LISTED = {
-    "random_sources",
+    "random_neighbours",
     "erdos_renyi",
     "top_k",
     "knn",
@@ -96,8 +98,8 @@ def test_names_of_graphs_begin_with_the_builder(name):
 
 
 CALLS = [
-    "causal(8)", "sliding_window(8, 3, causal=False)", "global_tokens(9, (4,))", "fixed(9, 3)",
-    "asymmetric_window(3, 1, 2, num_sources=5)", "block_local(9, 3, look_back=1, causal=False)",
+    "causal(8)", "sliding_window(8, 3, causal=False)", "global_tokens(9, (4,))", "sparse_fixed(9, 3)",
+    "sliding_window(3, (1, 2), num_sources=5)", "block_local(9, 3, look_back=1, causal=False)",
     "block_sparse(causal(3), 2, num_nodes=5)", "composite([[full(2), None], [None, causal(3)]])",
     "window_partition((7, 14), (7, 7), shift=(0, 3))",
 ]  # fmt: skip
@@ -113,7 +115,7 @@ def test_names_leave_out_what_is_long():
         graphs.documents(torch.arange(9), causal=False).name
         == "documents([0, 1, 2, 3, ...], causal=False)"
     )
-    for options in ("k=3", "k=3, dilation=2", "k=3, include_self=True"):
+    for options in ("k=3", "k=3, dilation=2", "k=3, self_loops=True"):
         assert eval(f"graphs.knn(inputs.sphere, {options})").name == f"knn({options})"
     for options in ("patch=3", "patch=3, curve='hilbert', cell=0.5, shrink='cloud'"):
         assert (
@@ -128,16 +130,7 @@ def test_names_leave_out_what_is_long():
 
 def test_the_catalogue_shows_builders_alone():
     shown = {name for name in dir(graphs) if not name.startswith("__")}
-    helpers = {
-        "curve_order",
-        "farthest_points",
-        "grid_sample",
-        "inverse_distance_bias",
-        "mesh_report",
-        "voxel_ids",
-    }
-    helpers |= {"block_sparse", "composite", "degree_matched_random", "mesh_edge_ends"}
-    helpers |= {"line_graph", "hierarchy", "serialized_hierarchy", "icosphere_mesh"}
-    helpers |= {"prefix_tree"}
+    helpers = {"voxel_downsample", "block_sparse", "composite", "degree_matched_random"}
+    helpers |= {"line_graph", "hierarchy", "serialized_hierarchy", "prefix_tree"}
     classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "Pattern", "PrefixTree", "Relations"}
     assert shown == {*SMALL, *helpers, *classes, "BUILDERS", "zoo"} == set(graphs.__all__)

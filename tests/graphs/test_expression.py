@@ -63,8 +63,8 @@ class Thing(Deferred):
 
     def arguments(self, name, function):
         return (
-            {"num_nodes": 5, "window": 2}
-            if name == "num_nodes"
+            {"num_targets": 5, "window": 2}
+            if name == "num_targets"
             else {name: torch.tensor([0, 1, 0])}
         )
 
@@ -77,8 +77,8 @@ class Thing(Deferred):
         ("thing().reverse()", graphs.causal(3).reverse()),
         ("line_graph(thing())", graphs.line_graph(graphs.causal(3))),
         (
-            "random_sources(3, 1, avoid=thing())",
-            graphs.random_sources(3, 1, avoid=graphs.causal(3)),
+            "random_neighbours(3, 1, avoid=thing())",
+            graphs.random_neighbours(3, 1, avoid=graphs.causal(3)),
         ),
         (
             "disjoint_union([thing(), full(2)])",
@@ -118,10 +118,10 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
             "swin((8, 8), 4)",
             r"no builder is called swin; the zoo's Swin is window_partition\(\(8, 8\), 4\)",
         ),
-        ("window(8, 3)", r"did you mean sliding_window\(num_nodes: int, window: int"),
+        ("window(8, 3)", r"did you mean sliding_window\(num_targets: int, window: int"),
         (
             "sliding_window(8, causal=True)",
-            r"missing a required argument: 'window'; the call is sliding_window\(num_nodes: int",
+            r"missing a required argument: 'window'; the call is sliding_window\(num_targets: int",
         ),
         ("causal(..., align=...)", "stands for the sizes"),
         ("causal(...).subgraph([0])", "only a graph has subgraph"),

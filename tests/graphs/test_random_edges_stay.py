@@ -15,13 +15,13 @@ from graphattn import graphs
 
 WINDOW = graphs.sliding_window(29, 5, causal=False)
 GOLDEN = {
-    "random_sources": (lambda: graphs.random_sources(31, 3), "443779f0031ecac5"),
-    "random_sources, seed": (
-        lambda: graphs.random_sources(31, 3, 7, num_sources=17),
+    "random_neighbours": (lambda: graphs.random_neighbours(31, 3), "443779f0031ecac5"),
+    "random_neighbours, seed": (
+        lambda: graphs.random_neighbours(31, 3, 7, num_sources=17),
         "faedc5dd1fd99e9d",
     ),
-    "random_sources, avoid": (
-        lambda: graphs.random_sources(29, 3, 2, avoid=WINDOW),
+    "random_neighbours, avoid": (
+        lambda: graphs.random_neighbours(29, 3, 2, avoid=WINDOW),
         "6483ff4d5f346c17",
     ),
     "erdos_renyi": (lambda: graphs.erdos_renyi(31, 0.1), "47b37c564bf9c3c4"),
@@ -55,7 +55,7 @@ GOLDEN = {
     ),
     "degree_matched_random, cross": (
         lambda: graphs.degree_matched_random(
-            graphs.random_sources(31, 3, num_sources=97), keep="in-degrees"
+            graphs.random_neighbours(31, 3, num_sources=97), keep="in-degrees"
         ),
         "c0eb9007c2f4a178",
     ),

@@ -119,7 +119,7 @@ def test_a_layer_outside_of_a_call_is_refused(writer):
 
 
 def random_and_near(length):
-    return ga.graphs.random_sources(length, 2, seed=length) & ga.graphs.causal(
+    return ga.graphs.random_neighbours(length, 2, seed=length) & ga.graphs.causal(
         length
     ) | ga.graphs.sliding_window(length, 2, causal=True)
 

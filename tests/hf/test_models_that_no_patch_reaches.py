@@ -24,7 +24,7 @@ SUMMARIES = {
 @pytest.mark.parametrize("name", ["longformer", "timesformer", "perceiver"])
 def test_no_patch_reaches_attention_of_the_models_own_code(name):
     model = tiny_model(name, num_latents=3, d_latents=32, num_self_attends_per_block=1)
-    with pytest.raises(OptionError, match=r"in its own code.*ga.models.from_hf\(model\)"):
+    with pytest.raises(OptionError, match=r"in its own code.*ga.models.from_transformers\(model\)"):
         ga.patch(model, "model")
 
 

@@ -38,7 +38,7 @@ def close(a, b):
 
 @pytest.mark.parametrize(
     "graph",
-    [BAND, ga.graphs.random_sources(11, 3, seed=1), ga.PerHead((BAND, ga.graphs.causal(11)))],
+    [BAND, ga.graphs.random_neighbours(11, 3, seed=1), ga.PerHead((BAND, ga.graphs.causal(11)))],
 )
 def test_any_graph_is_its_mask_on_the_own_path(llama, graph):
     one = [x.mask() for x in (graph.graphs if isinstance(graph, ga.PerHead) else (graph,))]
@@ -253,7 +253,7 @@ def test_inductor(llama):
     ("name", "message"),
     [
         ("big_bird", "patch a BERT with a window"),
-        ("longformer", r"ga.models.from_hf\(model\) converts it"),
+        ("longformer", r"ga.models.from_transformers\(model\) converts it"),
         ("bloom", "ALiBi"),
     ],
 )

@@ -93,7 +93,7 @@ def test_beams_and_chunks(alone):
 
 def test_random_edges_are_those_of_the_whole_sequence(alone):
     model, kept, _ = alone
-    graph = ga.graphs.random_sources(..., 3, seed=5) & ga.graphs.causal(
+    graph = ga.graphs.random_neighbours(..., 3, seed=5) & ga.graphs.causal(
         ...
     ) | ga.graphs.sliding_window(..., 2, causal=True)
     with ga.patched(model, graph):

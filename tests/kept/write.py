@@ -22,7 +22,7 @@ from tiny_study import tiny_run  # noqa: E402
 GRAPHS = {
     "rule": lambda: ga.graphs.sliding_window(23, 5, causal=True) | ga.graphs.global_tokens(23, [3]),
     "listed": lambda: ga.from_edge_index(torch.tensor([[4, 0, 4, 2], [1, 1, 0, 2]]), 5, 3),
-    "heads": lambda: ga.PerHead([ga.graphs.causal(7), ga.graphs.strided(7, 3)]),
+    "heads": lambda: ga.PerHead([ga.graphs.causal(7), ga.graphs.sparse_strided(7, 3)]),
     "examples": lambda: ga.PerExample([ga.graphs.causal(5), ga.graphs.full(3)]),
     "pattern": lambda: ga.graphs.sliding_window(..., 4, causal=True),
 }

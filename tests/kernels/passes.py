@@ -72,7 +72,7 @@ def step(
     """The bytes of the second forward and backward; with ``scores`` of a normalisation that keeps
     them, with ``additive`` of that score.
     """
-    graph = ga.graphs.random_sources(N, DEGREE).to("cuda:0")
+    graph = ga.graphs.random_neighbours(N, DEGREE).to("cuda:0")
     half = {"dtype": torch.float16, "device": "cuda:0"}
     nodes = [torch.empty(N, H, D, **half).requires_grad_() for _ in range(3)]
     operands: dict[str, Any] = {}

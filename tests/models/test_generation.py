@@ -11,7 +11,7 @@ from text_models import log_probability, same, shaken
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphAttnError, GraphError, OptionError, PositionIndexError, ShapeError
-from graphattn.models import GPT, from_hf, generate, llama
+from graphattn.models import GPT, from_transformers, generate
 from graphattn.models.generation import Continuation
 from graphattn.models.generation.strategies import Sample, truncated
 
@@ -27,7 +27,7 @@ GRAPHS = {
     "window": WINDOW,
     "window and sink": STEM,
     "prefix": graphs.prefix(..., P),
-    "strided": graphs.strided(..., 3) & CAUSAL,
+    "strided": graphs.sparse_strided(..., 3) & CAUSAL,
     "per layer": [WINDOW, CAUSAL],
     "per head": [HEADS, HEADS],
     "of edges, larger": ga.from_mask(
@@ -58,7 +58,7 @@ def steps(made, graph, tokens, sizes):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("kind", [gpt2, llama], ids=["gpt2", "llama"])
+@pytest.mark.parametrize("kind", [gpt2, GPT.llama], ids=["gpt2", "llama"])
 @torch.no_grad()
 def test_incremental_is_what_the_whole_gives(kind, name):
     made, graph, tokens = model(kind), GRAPHS[name], prompt(N)
@@ -506,7 +506,7 @@ def test_greedy_and_beams_of_transformers(kind):
         theirs(kind),
         torch.randint(V, (16, P), generator=torch.Generator().manual_seed(2)),
     )
-    mine = from_hf(given)
+    mine = from_transformers(given)
     # so that some sequences end early
     early = generate(mine, tokens, max_new_tokens=NEW)[:, P : P + 3].mode(0).values
     for eos in (None, *early.unique().tolist()):

@@ -11,7 +11,7 @@ from text_models import in_float64, same
 
 import graphattn as ga
 from graphattn.errors import OptionError
-from graphattn.models import from_hf
+from graphattn.models import from_transformers
 
 OPTIONS = [
     {"is_causal": False},
@@ -47,7 +47,7 @@ def test_honoured_or_refused(family):
             except (ValueError, RuntimeError, TypeError, LookupError):  # theirs refuse it
                 continue
         try:
-            mine = from_hf(model)
+            mine = from_transformers(model)
         except OptionError:
             refused += 1
             continue
@@ -64,7 +64,7 @@ def test_a_head_that_was_given_weights_of_its_own_has_them(family):
     head.weight = torch.nn.Parameter(torch.randn_like(head.weight))
     with in_float64():
         wanted = CASES[family].theirs(model)[0]
-    same(CASES[family].ours(from_hf(model))[0], wanted)
+    same(CASES[family].ours(from_transformers(model))[0], wanted)
 
 
 class Packed(torch.nn.Module):
@@ -124,11 +124,11 @@ REPLACED = [  # which part, what takes its place, the words
 def test_a_quantised_or_half_converted_model_is_refused(family):
     for part, make, words in REPLACED:
         model, name = theirs(family), PARTS[family][part]
-        from_hf(model)
+        from_transformers(model)
         owner, _, leaf = name.rpartition(".")
         setattr(model.get_submodule(owner), leaf, make(model.get_submodule(name)))
         with pytest.raises(OptionError, match=words) as refusal:
-            from_hf(model)
+            from_transformers(model)
         assert name in str(refusal.value)
     if family != "GPT2":  # whose maps are Conv1D
         model = theirs(family).float()
@@ -138,7 +138,7 @@ def test_a_quantised_or_half_converted_model_is_refused(family):
                 model, {torch.nn.Linear}, torch.qint8, inplace=True
             )
         with pytest.raises(OptionError, match=f"is Linear {TAKEN}"):
-            from_hf(model)
+            from_transformers(model)
 
 
 def doubled(module, *given):
@@ -203,10 +203,10 @@ def test_what_was_changed_since_it_was_built_is_refused(family, change, words):
         model(WORDS, output_hidden_states=True)
         model.enable_input_require_grads()
         assert any(module._forward_hooks for module in model.modules())
-    from_hf(model)
+    from_transformers(model)
     change(model)
     with pytest.raises(OptionError, match=words):
-        from_hf(model)
+        from_transformers(model)
 
 
 def uniform(module, query, key, value, attention_mask, **options):
@@ -227,11 +227,11 @@ def registered():
 @pytest.mark.parametrize("family", ["GPT2", "Llama", "Bert"])
 def test_another_attention_is_refused_by_name_and_under_a_known_name(family, name, registered):
     model = theirs(family)
-    from_hf(model)
+    from_transformers(model)
     registered.register(name, uniform)
     model.set_attn_implementation(name)
     with pytest.raises(
         OptionError,
         match=f"'{name}', which is .*test_hf_options.uniform; expected one of eager, sdpa",
     ):
-        from_hf(model)
+        from_transformers(model)

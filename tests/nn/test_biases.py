@@ -12,7 +12,7 @@ from graph_table import GRAPHS
 
 import graphattn as ga
 from graphattn.errors import GraphError, OptionError, PositionIndexError, ShapeError
-from graphattn.nn import ALiBi, EdgeTable, ShortestPathBias, SwinBias, SwinV2Bias, T5Bias
+from graphattn.nn import ALiBi, EdgeTypeBias, ShortestPathBias, SwinBias, SwinV2Bias, T5Bias
 
 H = 3
 EDGES = {name: build for name, build in GRAPHS.items() if build().num_edges}
@@ -125,7 +125,7 @@ def test_swin_v2_by_its_formula():
 
 
 def test_edge_table_is_a_row_for_each_edge():
-    graph, table = GRAPHS["listed_random"](), made(EdgeTable, num_values=5, num_heads=H)
+    graph, table = GRAPHS["listed_random"](), made(EdgeTypeBias, num_values=5, num_heads=H)
     kind = torch.arange(graph.num_edges) * 7 % 5
     assert torch.equal(table(graph, kind), torch.stack([table.weight[k] for k in kind.tolist()]))
     assert table(graph, kind.expand(2, -1)).shape == (2, graph.num_edges, H)
@@ -133,7 +133,7 @@ def test_edge_table_is_a_row_for_each_edge():
     parts = ga.graphs.Relations(
         hub=ga.graphs.global_tokens(6, (0,)), near=ga.graphs.sliding_window(6, 3, causal=False)
     )
-    found = made(EdgeTable, num_values=2, num_heads=H)(parts.graph, parts.relation)
+    found = made(EdgeTypeBias, num_values=2, num_heads=H)(parts.graph, parts.relation)
     assert (found[:, 0] == found[0, 0]).sum() == 11
 
 
@@ -200,7 +200,7 @@ CALLS = {
     "t5 positions": (lambda: T5Bias(H, 8, 11), (KIND * 5,)),
     "swin": (lambda: SwinBias((3, 2), H), ()),
     "swin v2": (lambda: SwinV2Bias((3, 2), H, hidden=5), ((5, 7),)),
-    "table": (lambda: EdgeTable(4, H), ("kind",)),
+    "table": (lambda: EdgeTypeBias(4, H), ("kind",)),
     "paths": (lambda: ShortestPathBias(H, 2), (ga.graphs.sliding_window(35, 3, causal=False),)),
 }
 
@@ -370,12 +370,12 @@ REFUSED = {
         r"must have 2 axes, got \(2,\)",
     ),
     "too many": (
-        lambda: EdgeTable(4, H)(FULL, torch.zeros(24).long()),
+        lambda: EdgeTypeBias(4, H)(FULL, torch.zeros(24).long()),
         ShapeError,
         r"int64 \(..., 25\), one for each edge",
     ),
     "beyond": (
-        lambda: EdgeTable(4, H)(FULL, torch.arange(25)),
+        lambda: EdgeTypeBias(4, H)(FULL, torch.arange(25)),
         PositionIndexError,
         r"in \[0, 4\).* got 0 to 24",
     ),

@@ -152,7 +152,7 @@ def test_a_converted_layer_does_not_continue_its_cache():
 
 def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
     gpt, caches = (
-        ga.models.gpt2(11, 8, 2, 2, max_len=6).double(),
+        ga.models.GPT.gpt2(11, 8, 2, 2, max_len=6).double(),
         [KeyValueCache(), KeyValueCache()],
     )
     tokens, encoder, decoder = (

@@ -73,7 +73,7 @@ def test_blocks_are_those_of_create_block_mask():
 
     from graphattn.backends.tiles.flex import block_mask, block_tables
 
-    graph = graphs.sliding_window(700, 200, causal=True) & graphs.random_sources(700, 500)
+    graph = graphs.sliding_window(700, 200, causal=True) & graphs.random_neighbours(700, 500)
     ours, mask = block_mask(*block_tables(graph, torch.device("cpu"))), graph.mask()
     theirs = create_block_mask(lambda b, h, q, kv: mask[q, kv], None, None, 700, 700, device="cpu")
     assert torch.equal(ours.to_dense(), theirs.to_dense())

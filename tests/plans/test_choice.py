@@ -52,7 +52,7 @@ def equal_documents(count, length):
 
 
 def far(count):
-    return graphs.random_sources(1500, count, seed=5)
+    return graphs.random_neighbours(1500, count, seed=5)
 
 
 def star(nodes):
@@ -84,7 +84,7 @@ MAKERS = {
     "few at random": lambda: far(3),
     "many at random": lambda: graphs.erdos_renyi(500, 0.2, 1),
     "cells and far edges": lambda: (
-        graphs.window_partition((40, 40), cell=(10, 10)) | graphs.random_sources(1600, 8)
+        graphs.window_partition((40, 40), cell=(10, 10)) | graphs.random_neighbours(1600, 8)
     ),
     "window and far edges": lambda: WINDOW | far(12),
     "window and many far edges": lambda: WINDOW | far(60),

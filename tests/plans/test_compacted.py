@@ -5,11 +5,12 @@ import torch
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn.graphs import curve_order, icosphere, icosphere_mesh, knn
+from graphattn.graphs import icosphere, knn
 from graphattn.kernels.tiles.operator import ends
 from graphattn.plans import compacted
 from graphattn.plans.compacted import PADDED, SIZES, reuse, tiles_of_sources, tiles_of_targets
 from graphattn.plans.grouped import by_source, by_target
+from graphattn.shapes import curve_order, icosphere_mesh
 
 DISTINCT = [name for name, build in GRAPHS.items() if not build().has_repeated_edges]
 

@@ -34,7 +34,7 @@ def test_an_order_is_found_where_neighbours_stand_far_apart_and_can_come_near():
 
 def test_a_relabelled_graph_is_the_same_graph_with_neighbours_near():
     graph = shuffled_ring(300)
-    near, order = graph.relabelled()
+    near, order = graph.reordered()
     assert grouped.distance(near) < 5 < 50 < grouped.distance(graph)
     # edge by edge, so that biases stay as they are
     assert torch.equal(order[near.edge_index], graph.edge_index)
@@ -43,15 +43,15 @@ def test_a_relabelled_graph_is_the_same_graph_with_neighbours_near():
     assert (
         there[order.argsort()] - ga.attention(x, x, x, graph, score_bias=bias)
     ).abs().max() < 1e-13
-    with pytest.raises(GraphError, match="relabelled"):
-        ga.graphs.cross(3, 4).relabelled()
+    with pytest.raises(GraphError, match="reordered"):
+        ga.graphs.cross(3, 4).reordered()
 
 
 def test_explain_says_where_relabelling_pays(monkeypatch):
     monkeypatch.setattr(grouped, "FAR", 100)
     graph = shuffled_ring(700)
-    assert "after graph.relabelled()" in str(ga.explain(graph))
-    assert "relabelled" not in str(ga.explain(graph.relabelled()[0]))
+    assert "after graph.reordered()" in str(ga.explain(graph))
+    assert "reordered" not in str(ga.explain(graph.reordered()[0]))
 
 
 @pytest.mark.parametrize("options", [{}, {"score_bias": True, "softcap": 2.0}, {"dropout_p": 0.4}])

@@ -148,7 +148,7 @@ def test_normals_go_along(change):
 def test_edges_and_far_points_are_transforms_and_need_no_pyg_lib():
     far, near = KeepFarthest(ratio=0.5), AddEdges(ga.graphs.knn(..., k=4))
     steps = transforms.Compose([far, near, transforms.Distance()])
-    data, kept = steps(ball()), ga.graphs.farthest_points(ball().pos, ratio=0.5, start="outermost")
+    data, kept = steps(ball()), ga.shapes.farthest_points(ball().pos, ratio=0.5, start="outermost")
     assert torch.equal(data.normal, ball().normal[kept])
     assert {"face", "face_id"}.isdisjoint(data.keys())
     assert torch.equal(data.edge_index, ga.graphs.knn(ball().pos[kept], 4).edge_index)

@@ -157,7 +157,7 @@ def test_distances_turn_with_nothing():
     """A recipe of places, with a bias by distance: a rotated cloud has the same logits."""
     pos = torch.randn(SAMPLES, N, 3, generator=torch.Generator().manual_seed(1))
     turn = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(2)))[0]
-    arms = {"near": ga.graphs.knn(..., k=3, include_self=True)}
+    arms = {"near": ga.graphs.knn(..., k=3, self_loops=True)}
     greys, logits = torch.linspace(-1, 1, SAMPLES * N).sin().view(SAMPLES, N, 1), []
     torch.manual_seed(0)
     network = Network(

@@ -229,7 +229,7 @@ def test_training_that_was_interrupted_goes_on_with_the_same_bits(tmp_path):
 
     def fresh():
         torch.manual_seed(0)
-        model = models.gpt2(11, C, H, 1, max_len=9, dropout=0.2)
+        model = models.GPT.gpt2(11, C, H, 1, max_len=9, dropout=0.2)
         return model, torch.optim.AdamW(model.parameters(), 1e-2), torch.Generator().manual_seed(5)
 
     def train(model, optimizer, made, first, last):

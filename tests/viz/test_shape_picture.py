@@ -294,7 +294,7 @@ def test_masks_of_clouds_are_in_curve_order_and_say_so():
             np.abs(target / mask.shape[0] - source / mask.shape[1]).mean() < 0.6 * far.abs().mean()
         )
         (row,) = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_gid() == "row"]
-        order = ga.graphs.curve_order(pos, "hilbert")
+        order = ga.shapes.curve_order(pos, "hilbert")
         if queries is None:
             assert order[row] == 13
     assert (

@@ -8,13 +8,13 @@ const build = {
   global_tokens: (n, k) => (t, s) => t < k || s < k,
   sinks: (n, k) => (t, s) => s < k && s <= t,
   block_local: (n, b) => (t, s) => Math.floor(t / b) === Math.floor(s / b),
-  strided: (n, p) => (t, s) => s <= t && (t - s < p || (t - s) % p === 0),
+  sparse_strided: (n, p) => (t, s) => s <= t && (t - s < p || (t - s) % p === 0),
   prefix: (n, p) => (t, s) => s < p || s <= t,
   rows: (n, c) => (t, s) => Math.floor(t / c) === Math.floor(s / c),
   columns: (n, c) => (t, s) => t % c === s % c,
 };
 // What a builder's number is; without it there is none. The last two are of tokens that lie on a grid, row by row.
-const number = { sliding_window: "window", global_tokens: "tokens", sinks: "sinks", block_local: "block", strided: "stride",
+const number = { sliding_window: "window", global_tokens: "tokens", sinks: "sinks", block_local: "block", sparse_strided: "stride",
   prefix: "prefix", rows: "width of the grid", columns: "width of the grid" };
 const call = {
   full: (n) => `full(${n})`,

@@ -31,7 +31,7 @@ import torch
 from shared import chosen, possible
 
 from graphattn.graphs import causal as every_earlier
-from graphattn.graphs import fixed, global_tokens, sliding_window
+from graphattn.graphs import global_tokens, sliding_window, sparse_fixed
 from graphattn.study import Budget, Claim, Comparison, Data, Model, Study, Training
 from graphattn.study.data import NOT_ASKED
 
@@ -57,7 +57,7 @@ def arms() -> dict[str, Any]:
         "window 4": window,
         "window 12": sliding_window(LENGTH, 12, causal=True),
         "window 4 and sinks": window | (global_tokens(LENGTH, (0, 1)) & every_earlier(LENGTH)),
-        "window 4 and summaries": window | fixed(LENGTH, 8, 2),
+        "window 4 and summaries": window | sparse_fixed(LENGTH, 8, 2),
     }
 
 

@@ -25,7 +25,7 @@ from untrained import Finding, Findings
 from graphattn.analysis import receptive_field
 from graphattn.convert import from_mask
 from graphattn.graph import AttentionGraph
-from graphattn.graphs import asymmetric_window, documents, fixed, global_tokens, sliding_window
+from graphattn.graphs import documents, global_tokens, sliding_window, sparse_fixed
 from graphattn.study.pages.markdown import from_docstring
 
 REPOSITORY = "google-research/long-range-arena at cd31e5c"
@@ -66,7 +66,7 @@ def longformer(tokens: int, window: int = 512) -> AttentionGraph:
     token.
     """
     right = window // 2
-    return asymmetric_window(tokens, window - right - 1, right)
+    return sliding_window(tokens, (window - right - 1, right))
 
 
 def sparse(tokens: int, cls: bool) -> AttentionGraph:
@@ -197,8 +197,8 @@ def study() -> Findings:
                 f"{at}; sparse_transformer.py:159-161 joins it to all as if it were CLS"),
         Finding("Pathfinder, mean, 1 layer: a pixel depends on, of 1,024", "1 to 259", spread_of(lower, 1), 0, at),
         Finding("a later pixel is read", False, bool((lower.source > lower.target).any()), 0, at),
-        Finding("as `graphs.fixed(1024, 50, 10)` beside the first column of each block", True,
-                bool((fixed(1024, 50, 10) - lower).num_edges == 0), 0, "Child et al. 2019, section 4.3"),
+        Finding("as `graphs.sparse_fixed(1024, 50, 10)` beside the first column of each block", True,
+                bool((sparse_fixed(1024, 50, 10) - lower).num_edges == 0), 0, "Child et al. 2019, section 4.3"),
     ]  # fmt: skip
     at = "models/bigbird/bigbird_attention.py:171-179"
     bigbird_part = [

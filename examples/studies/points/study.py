@@ -77,7 +77,7 @@ def data(count: int = CLOUDS, held: int = HELD) -> Data:
 
 def arms() -> dict[str, Any]:
     """Recipes of places."""
-    return {"kNN 9": knn(..., k=9, include_self=True), "kNN 17": knn(..., k=17, include_self=True)}
+    return {"kNN 9": knn(..., k=9, self_loops=True), "kNN 17": knn(..., k=17, self_loops=True)}
 
 
 def baselines(clouds: Data) -> dict[str, float]:

@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from shared import chosen, possible
 
-from graphattn.graphs import logsparse, sliding_window, strided
+from graphattn.graphs import logsparse, sliding_window, sparse_strided
 from graphattn.study import Budget, Claim, Comparison, Data, Model, Study, Training
 
 LENGTH = 64
@@ -71,7 +71,7 @@ def arms() -> dict[str, Any]:
     return {
         "window 7": sliding_window(LENGTH, 7, causal=True),
         "LogSparse": logsparse(LENGTH),
-        "strided 4": strided(LENGTH, 4),
+        "strided 4": sparse_strided(LENGTH, 4),
         "window 16": sliding_window(LENGTH, 16, causal=True),
     }
 

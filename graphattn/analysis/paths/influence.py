@@ -13,7 +13,7 @@ from ...graph import AttentionGraph
 from ...graph.kinds.layers import Layers
 from ...plans.whole import csr_by_target
 from ..forms import is_listable
-from .find_leaks import left_as_it_was
+from .measure_leaks import left_as_it_was
 from .receptive_field import graphs_and_targets
 from .walks import BUDGET, too_many
 

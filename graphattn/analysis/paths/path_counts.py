@@ -29,7 +29,7 @@ def path_counts(
         targets: Indices (n,) of the targets in question; all by default.
         residual: Whether every target of a square layer also keeps what it has (a residual
             connection): one more path. ``False`` by default, as the question is about the graphs;
-            ``leaks`` and ``find_leaks``, about a model, have ``True``.
+            ``leaks`` and ``measure_leaks``, about a model, have ``True``.
         budget: Numbers (n x nodes) that may be computed for each layer.
     Returns:
         int64 (n, S), exact; the positive ones are the receptive field.

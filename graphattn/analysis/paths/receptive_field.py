@@ -80,7 +80,7 @@ def receptive_field(
             any rule.
         residual: Whether every target of a square layer also keeps what it has (a residual
             connection). ``False`` by default, as the question is about the graphs; ``leaks`` and
-            ``find_leaks``, about a model, have ``True``.
+            ``measure_leaks``, about a model, have ``True``.
         budget: Pairs that may be looked at, for the fields of all layers together.
     Raises:
         GraphError: If the layers do not meet, the last one lacks a target, or it costs more than

@@ -105,7 +105,9 @@ def bytes_needed(graph: AttentionGraph, request: Request) -> int:
 
 def trials() -> list[AttentionGraph]:
     """Graphs along a curve: cells with their neighbours, and a mesh of several scales."""
-    from ...graphs import curve_order, grid_neighbourhood, icosphere, icosphere_mesh
+    from ...graphs import grid_neighbourhood, icosphere
+    from ...graphs.mesh.icosphere import icosphere_mesh
+    from ...graphs.points.curves import curve_order
 
     cells = torch.cartesian_prod(*[torch.arange(16.0)] * 3)
     near = grid_neighbourhood((16, 16, 16), (3, 3, 3), causal=False)

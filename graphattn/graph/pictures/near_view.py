@@ -12,7 +12,7 @@ from ..near import cuthill_mckee
 
 _MOST_EDGES = 1 << 18  # of a graph that is looked at: a second
 _MORE_EMPTY = 0.1  # of all cells, where another order shows more
-ORDER = "(nodes along graph.relabelled(), where neighbours are near)"
+ORDER = "(nodes along graph.reordered(), where neighbours are near)"
 
 
 def in_near_order(edges: Edges, side: int) -> Edges | None:

@@ -328,6 +328,8 @@ class _Builders(Reader):
     def call(
         self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
     ) -> Expression:
+        if self.version == 2:
+            function, args, options = version_2.of_today(function, args, options)
         self.num_calls += 1
         if self.num_calls > MOST_CALLS:
             raise OptionError(f"an expression has at most {MOST_CALLS} calls, got more")
@@ -346,6 +348,4 @@ class _Builders(Reader):
             raise OptionError(
                 f"{self.source(node)}: no builder is called {name}. Try: upgrade graphattn."
             ) from None
-        if self.version == 2:
-            function, options = version_2.of_today(function, options)
         return Expression(function, args, options)

@@ -11,15 +11,37 @@ _CAUSAL = {
     "grid_neighbourhood": False,
     "hierarchical": False,
 }
+_NAMES = {
+    "asymmetric_window": "sliding_window",
+    "fixed": "sparse_fixed",
+    "hierarchical": "coarse_to_fine",
+    "offset": "shifted",
+    "random_sources": "random_neighbours",
+    "ranked": "causal_by_rank",
+    "relabelled": "reordered",
+    "strided": "sparse_strided",
+}
 
 
-def of_today(function: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The function and the keyword arguments of a call, with what was a default then.
+def of_today(
+    function: str, args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """The function and the arguments of a call, with what was a default then.
 
     Example:
-        >>> of_today("sliding_window", {"dilation": 2})
-        ('sliding_window', {'causal': True, 'dilation': 2})
+        >>> of_today("sliding_window", (..., 3), {"dilation": 2})
+        ('sliding_window', (Ellipsis, 3), {'causal': True, 'dilation': 2})
+        >>> of_today("asymmetric_window", (9, 2, 1), {})
+        ('sliding_window', (9, (2, 1)), {})
     """
     if function in _CAUSAL:
         options = {"causal": _CAUSAL[function], **options}
-    return function, options
+    if function == "asymmetric_window":
+        sides = {**dict(zip(("num_targets", "left", "right"), args, strict=False)), **options}
+        size, left, right = (sides.pop(name) for name in ("num_targets", "left", "right"))
+        args = (size, (left, right))
+        options = sides
+    if "include_self" in options:
+        options = {**options, "self_loops": options["include_self"]}
+        del options["include_self"]
+    return _NAMES.get(function, function), args, options

@@ -79,14 +79,14 @@ NAMED: tuple[Named, ...] = (
     _named(
         "convolution, one head",
         "the neighbour at one offset; the kernel's other places are the other heads",
-        "offset((6, 8), (0, 1))",
+        "shifted((6, 8), (0, 1))",
         "Cordonnier 2020",
         also="convolution kernel as attention",
     ),
     _named(
         "convolution, strided",
         "the window of a kernel around every second node; fewer targets than sources",
-        "offset(48, -1, stride=2) | offset(48, 0, stride=2) | offset(48, 1, stride=2)",
+        "shifted(48, -1, stride=2) | shifted(48, 0, stride=2) | shifted(48, 1, stride=2)",
     ),
     _named("HaloNet", "cells that read beyond their border", "halo((8, 8), 4, 1)", "Vaswani 2021"),
     _named(

@@ -131,7 +131,7 @@ NAMED: tuple[Named, ...] = (
     _named(
         "H-Transformer-1D",
         "near tokens one by one, far ones as means, coarser with distance",
-        "hierarchical(32, 4, causal=False)",
+        "coarse_to_fine(32, 4, causal=False)",
         "Zhu 2021",
     ),
     _named(

@@ -25,7 +25,7 @@ NAMED: tuple[Named, ...] = (
     _named(
         "dilated kNN",
         "every d-th of the k * d nearest points, itself included",
-        "knn(sphere, 6, dilation=2, include_self=True)",
+        "knn(sphere, 6, dilation=2, self_loops=True)",
         "Li 2019",
     ),
     _named(
@@ -40,7 +40,7 @@ NAMED: tuple[Named, ...] = (
     _named(
         "radius",
         "all points within a distance",
-        "radius(sphere, 0.7, include_self=True)",
+        "radius(sphere, 0.7, self_loops=True)",
         also="radius graph, ball, neighbours within a distance",
     ),
     _named(
@@ -64,7 +64,7 @@ NAMED: tuple[Named, ...] = (
     _named(
         "Point Transformer",
         "the 16 nearest points, itself included",
-        "knn(sphere, 16, include_self=True)",
+        "knn(sphere, 16, self_loops=True)",
         "Zhao 2021",
     ),
     _named(

@@ -95,7 +95,7 @@ _WINDOWS = (
     _named(
         "FlashAttention window",
         "left and right of different lengths",
-        "asymmetric_window(48, 9, 3)",
+        "sliding_window(48, (9, 3))",
         also="sliding window attention, window_size",
     ),
     _named(
@@ -162,7 +162,7 @@ _BLOCKS = (
     _named(
         "Sparse Transformer strided",
         "the last l tokens, and every l-th",
-        "strided(48, 7)",
+        "sparse_strided(48, 7)",
         "Child 2019",
     ),
     _named(
@@ -174,15 +174,19 @@ _BLOCKS = (
     _named(
         "Sparse Transformer fixed",
         "the own block so far, and the last tokens of each block",
-        "fixed(48, 8, 2)",
+        "sparse_fixed(48, 8, 2)",
         "Child 2019",
     ),
-    _named("DeepSpeed fixed", "the same between blocks of tokens", "block_sparse(fixed(12, 4), 4)"),
+    _named(
+        "DeepSpeed fixed",
+        "the same between blocks of tokens",
+        "block_sparse(sparse_fixed(12, 4), 4)",
+    ),
     _named(
         "BigBird",
         "a window of blocks, two global blocks, and random blocks",
         "block_sparse((near := sliding_window(12, 3, causal=False) | global_tokens(12, (0, 11))) "
-        "| random_sources(12, 2, 7, avoid=near), 4)",
+        "| random_neighbours(12, 2, 7, avoid=near), 4)",
         "Zaheer 2020",
     ),
     _named(
@@ -253,13 +257,13 @@ _LABELS = (
     _named(
         "XLNet content",
         "causal in an order of its own",
-        "ranked(torch.tensor([pow(2, i, 53) for i in range(48)]))",
+        "causal_by_rank(torch.tensor([pow(2, i, 53) for i in range(48)]))",
         "Yang 2019",
     ),
     _named(
         "XLNet query",
         "the same without the token itself: what predicts it",
-        "ranked(torch.tensor([pow(2, i, 53) for i in range(48)]), strict=True)",
+        "causal_by_rank(torch.tensor([pow(2, i, 53) for i in range(48)]), strict=True)",
         "Yang 2019",
     ),
     _named(
@@ -273,7 +277,10 @@ _LABELS = (
         "Erdos-Renyi", "every pair by chance, independently", "erdos_renyi(48, 0.1)", "Gilbert 1959"
     ),
     _named(
-        "random keys", "k sources by chance for each token", "random_sources(48, 5)", "Zaheer 2020"
+        "random keys",
+        "k sources by chance for each token",
+        "random_neighbours(48, 5)",
+        "Zaheer 2020",
     ),
     _named(
         "per-head graphs",

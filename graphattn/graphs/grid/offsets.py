@@ -11,7 +11,7 @@ from .axes import cell_window
 
 @sizable
 @builder
-def offset(
+def shifted(
     size: tuple[int, ...] | int, by: tuple[int, ...] | int, *, stride: tuple[int, ...] | int = 1
 ) -> AttentionGraph:
     r"""Every node of a sequence or grid reads the one node at an offset from it, if there is one.
@@ -33,14 +33,14 @@ def offset(
         of its kernel; :meth:`graphattn.nn.GraphAttention.from_conv` returns such a layer and its
         graphs.
     Example:
-        >>> print(offset(4, -1) | offset(4, 1))
-        AttentionGraph(offset((4,), (-1,)) | offset((4,), (1,)): 4 nodes, 6 edges, density 0.375, rule)
+        >>> print(shifted(4, -1) | shifted(4, 1))
+        AttentionGraph(shifted((4,), (-1,)) | shifted((4,), (1,)): 4 nodes, 6 edges, density 0.375, rule)
         · █ · ·
         █ · █ ·
         · █ · █
         · · █ ·
-        >>> print(offset(6, 1, stride=2))
-        AttentionGraph(offset((6,), (1,), stride=(2,)): 6 sources -> 3 targets, 3 edges, density 0.167, rule)
+        >>> print(shifted(6, 1, stride=2))
+        AttentionGraph(shifted((6,), (1,), stride=(2,)): 6 sources -> 3 targets, 3 edges, density 0.167, rule)
         · █ · · · ·
         · · · █ · ·
         · · · · · █
@@ -53,4 +53,4 @@ def offset(
         cell_window(-(-length // axis_stride), length, 1, axis_stride, 1, step)
         for length, step, axis_stride in sides
     ]
-    return AttentionGraph(product(parts), call("offset", size, steps, stride=strides))
+    return AttentionGraph(product(parts), call("shifted", size, steps, stride=strides))

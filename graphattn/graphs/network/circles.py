@@ -125,7 +125,7 @@ def butterfly(
 
 @sizable
 @builder
-def hierarchical(num_nodes: int, block: int, *, causal: bool) -> AttentionGraph:
+def coarse_to_fine(num_nodes: int, block: int, *, causal: bool) -> AttentionGraph:
     r"""A token reads near blocks token by token, and farther ones as means, ever coarser.
 
     The sources are the nodes of a binary tree, level after level: first the N tokens, then
@@ -151,8 +151,8 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool) -> AttentionGraph:
         differs:* there queries are means, too, so that the tokens of a mean share the weights of
         its level.
     Example:
-        >>> print(hierarchical(8, 2, causal=False))
-        AttentionGraph(hierarchical(8, 2, causal=False): 12 sources -> 8 targets, 52 edges, density 0.542, rule)
+        >>> print(coarse_to_fine(8, 2, causal=False))
+        AttentionGraph(coarse_to_fine(8, 2, causal=False): 12 sources -> 8 targets, 52 edges, density 0.542, rule)
         █ █ █ █ · · · · · · █ █
         █ █ █ █ · · · · · · █ █
         █ █ █ █ █ █ · · · · · █
@@ -205,4 +205,4 @@ def hierarchical(num_nodes: int, block: int, *, causal: bool) -> AttentionGraph:
     if not causal:
         runs_per_row *= 2
     edges = Edges(N, sum(sizes), rows, runs_per_row=runs_per_row)
-    return AttentionGraph(edges, call("hierarchical", N, block, causal=causal))
+    return AttentionGraph(edges, call("coarse_to_fine", N, block, causal=causal))

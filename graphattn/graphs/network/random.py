@@ -109,7 +109,7 @@ def random_regular(num_nodes: int, degree: int, seed: int = 0) -> AttentionGraph
     refuse_over(
         1000 * N * degree,
         f"random_regular of {N:,} x {degree} edges",
-        "use expander or random_sources",
+        "use expander or random_neighbours",
     )
     import networkx
 
@@ -154,7 +154,7 @@ def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> At
         raise GraphError(f"k must be below num_nodes, got k={k} of {N} nodes")
     probability = checked_probability(probability, "probability")
     refuse_over(
-        1000 * N * k, f"small_world of {N:,} x {k} edges", "join a window with random_sources"
+        1000 * N * k, f"small_world of {N:,} x {k} edges", "join a window with random_neighbours"
     )
     import networkx
 

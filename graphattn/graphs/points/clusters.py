@@ -23,7 +23,7 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
 
     Args:
         ids: (N,) integers, the cluster of every point; -1 is a point without one.
-            :func:`~graphattn.graphs.voxel_ids` for voxels, ``sklearn.cluster`` or superpoints for
+            :func:`~graphattn.shapes.voxel_ids` for voxels, ``sklearn.cluster`` or superpoints for
             others.
         num_clusters: C; the largest id plus one by default. A cluster may be empty.
     Returns:

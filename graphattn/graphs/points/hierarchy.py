@@ -300,7 +300,7 @@ def _shown(value: Any) -> str:
     return written(value)
 
 
-NEAREST = knn(..., 16, include_self=True, clamp=True)
+NEAREST = knn(..., 16, self_loops=True, clamp=True)
 POOLING = knn(..., 16, clamp=True)
 UNPOOLING = knn(..., 3, clamp=True)
 

@@ -33,7 +33,7 @@ def knn(
     queries: Tensor | np.ndarray | None = None,
     batch: Tensor | None = None,
     queries_batch: Tensor | None = None,
-    include_self: bool = False,
+    self_loops: bool = False,
     clamp: bool = False,
     cell: Tensor | np.ndarray | None = None,
     pbc: bool | Sequence[bool] | Tensor | None = None,
@@ -56,7 +56,7 @@ def knn(
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number
             is an empty cloud.
         queries_batch: (M,) the same for ``queries``.
-        include_self: Count the target itself as one of the ``k``; its self-loop comes first, then
+        self_loops: Count the target itself as one of the ``k``; its self-loop comes first, then
             ``k - 1`` others. By default a point does not read itself; other points at the same
             place are ordinary neighbours.
         clamp: Let targets in a cloud of too few points read all of them, instead of an error.
@@ -74,8 +74,8 @@ def knn(
     Source:
         *What differs* from PyG's ``knn_graph``: ties go to the lowest index, copies of points never
         lose an edge, and too few points are an error. Its ``loop=True`` lets the target compete;
-        ``include_self`` always keeps it. ``dilation`` is Li et al. 2019 (DeepGCNs), whose
-        neighbours include the point itself (``include_self=True``).
+        ``self_loops`` always keeps it. ``dilation`` is Li et al. 2019 (DeepGCNs), whose
+        neighbours include the point itself (``self_loops=True``).
     Example:
         >>> line = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
         >>> print(knn(line, 2))
@@ -86,18 +86,18 @@ def knn(
         · █ █ ·
     """
     k = whole(k, "k", 1)
-    include_self = flag(include_self, "include_self")
+    self_loops = flag(self_loops, "self_loops")
     clamp = flag(clamp, "clamp")
     step = whole(dilation, "dilation", 1)
-    points, targets, query_points, size = checked_points(pos, queries, include_self)
+    points, targets, query_points, size = checked_points(pos, queries, self_loops)
     searched = list(clouds(points, targets, batch, queries_batch))
     lattices = checked_cells(cell, pbc, points, searched, batch)
     needed = (k - 1) * step + 1
     skipped = 0  # the target itself, which is nearest to itself
-    if queries is None and not include_self:
+    if queries is None and not self_loops:
         skipped = 1
         needed += 1
-    name = call("knn", k=k, dilation=step, include_self=include_self, clamp=clamp)
+    name = call("knn", k=k, dilation=step, self_loops=self_loops, clamp=clamp)
 
     def refuse_few(cloud: Cloud, num_points: int) -> None:
         if num_points >= needed or clamp:
@@ -122,7 +122,7 @@ def knn(
     if lattices is not None:
         reads_self = None
         if queries is None:
-            reads_self = include_self
+            reads_self = self_loops
         by_cloud = []
         for cloud, crowd in crowds(lattices, points, query_points, searched):
             count = needed
@@ -163,7 +163,7 @@ def radius(
     queries: Tensor | np.ndarray | None = None,
     batch: Tensor | None = None,
     queries_batch: Tensor | None = None,
-    include_self: bool = False,
+    self_loops: bool = False,
     cell: Tensor | np.ndarray | None = None,
     pbc: bool | Sequence[bool] | Tensor | None = None,
 ) -> AttentionGraph:
@@ -193,7 +193,7 @@ def radius(
         batch: (N,) cloud of every point, sorted; a point reads its own cloud only. A missing number
             is an empty cloud.
         queries_batch: (M,) the same for ``queries``.
-        include_self: True lets a point read itself.
+        self_loops: True lets a point read itself.
         cell: L, (d, d), the lattice vectors of a cell that repeats as rows, in the units of
             ``pos``, or (B, d, d), one for each cloud. ``r`` may be larger than the cell, whose
             pairs then have several edges; points may lie outside the cell.
@@ -224,17 +224,17 @@ def radius(
         ([[1, 3, 0, 2, 3, 1, 0, 1], [0, 0, 1, 1, 1, 2, 3, 3]], [0, -1, 0, 0, -1, 0, 1, 1])
     """
     reach = distance(r)
-    include_self = flag(include_self, "include_self")
+    self_loops = flag(self_loops, "self_loops")
     one_of(overflow, "overflow", ("error", "nearest"))
     most = max_neighbours
     if most is not None:
         most = whole(most, "max_neighbours", 1)
     elif overflow == "nearest":
         raise GraphError('overflow="nearest" needs max_neighbours, got none')
-    points, targets, query_points, size = checked_points(pos, queries, include_self)
+    points, targets, query_points, size = checked_points(pos, queries, self_loops)
     searched = list(clouds(points, targets, batch, queries_batch))
     lattices = checked_cells(cell, pbc, points, searched, batch)
-    name = call("radius", r=r, max_neighbours=most, overflow=overflow, include_self=include_self)
+    name = call("radius", r=r, max_neighbours=most, overflow=overflow, self_loops=self_loops)
     num_edges = 0
 
     def refuse_more(count: int) -> int:
@@ -256,7 +256,7 @@ def radius(
         )
 
     def noticed(graph: AttentionGraph) -> AttentionGraph:
-        loops = len(points) * include_self
+        loops = len(points) * self_loops
         warn_of_reach(graph, reach, points, query_points, searched, loops)
         warn_of_unread(graph, reach, points, query_points)
         warn_of_rounding(graph, points, query_points, pos, queries)
@@ -265,12 +265,12 @@ def radius(
     if lattices is not None:
         by_cloud = []
         if queries is None and most is None and points.device.type == "cpu":
-            small = together(lattices, searched, points, reach, loops=include_self)
+            small = together(lattices, searched, points, reach, loops=self_loops)
             if small is not None:
                 refuse_more(small.target.numel())
                 return noticed(with_images(small, lattices, size, device_of(pos), name))
         for cloud, crowd in crowds(lattices, points, query_points, searched):
-            for near in within_images(crowd, reach, loops=include_self):
+            for near in within_images(crowd, reach, loops=self_loops):
                 if most is not None:
                     counts = torch.bincount(near.query, minlength=1)
                     refuse_overflow(counts, cloud.query)
@@ -281,7 +281,7 @@ def radius(
     edges = []
     limit = torch.full((size[0],), reach * reach, dtype=torch.float64, device=points.device)
     for pairs in within(points, query_points, limit, clouds=searched):
-        if queries is None and not include_self:
+        if queries is None and not self_loops:
             pairs = pairs.keep(pairs.query != pairs.point)
         if most is not None:
             row = pairs.query - pairs.first
@@ -300,13 +300,11 @@ def distance(r: object) -> float:
 
 
 def checked_points(
-    pos: Tensor | np.ndarray, queries: Tensor | np.ndarray | None, include_self: bool
+    pos: Tensor | np.ndarray, queries: Tensor | np.ndarray | None, self_loops: bool
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[int, int]]:
     """Points, queries if given, the targets, and the sizes (targets, sources); float64."""
-    if queries is not None and include_self:
-        raise GraphError(
-            "include_self needs targets that are the points, got queries; leave it out"
-        )
+    if queries is not None and self_loops:
+        raise GraphError("self_loops needs targets that are the points, got queries; leave it out")
     points = coordinates(pos, "pos")
     targets = None
     query_points = points

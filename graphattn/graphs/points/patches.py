@@ -39,7 +39,7 @@ def curve_patches(
 
     Args:
         pos: (N, d) floating point coordinates, or integer cells of a grid; as for
-            :func:`~graphattn.graphs.curve_order`, as are ``curve``, ``cell``, ``bits`` and
+            :func:`~graphattn.shapes.curve_order`, as are ``curve``, ``cell``, ``bits`` and
             ``batch``.
         patch: K, points that each point reads, itself included.
         curve: ``"z"``, ``"z-trans"``, ``"hilbert"`` or ``"hilbert-trans"``; layers take turns.
@@ -110,7 +110,7 @@ def octree_windows(
 
     Args:
         pos: (N, d) floating point coordinates, or integer cells of a grid (octree nodes of one
-            depth); as for :func:`~graphattn.graphs.curve_order`, as are ``curve``, ``cell``,
+            depth); as for :func:`~graphattn.shapes.curve_order`, as are ``curve``, ``cell``,
             ``bits`` and ``batch``.
         window: K, points of a window.
         dilation: D, steps along the curve between two points of a window.

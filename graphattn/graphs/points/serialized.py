@@ -46,10 +46,10 @@ def serialized_hierarchy(
     level 5 as well.
 
     Args:
-        pos: (N, 3) positions, one in each cell: ``pos[grid_sample(pos, cell).kept]``.
+        pos: (N, 3) positions, one in each cell: ``pos[voxel_downsample(pos, cell).kept]``.
         batch: (N,) the cloud of every point, sorted.
         cell: Side of the finest level's cells in the units of ``pos``. Cells are those of
-            :func:`~graphattn.graphs.voxel_ids`, counted from the lowest that each cloud has a point
+            :func:`~graphattn.shapes.voxel_ids`, counted from the lowest that each cloud has a point
             in.
         cells: The cells instead of ``cell``: int64 (N, 3), at least 0, Pointcept's ``grid_coord``.
         levels: Number of levels, the finest included.
@@ -87,7 +87,7 @@ def serialized_hierarchy(
     keys = _keys(grid, number)
     if torch.unique(keys).numel() < len(grid):
         raise GraphError(
-            "two points share a cell; keep one in each, grid_sample(pos, cell).kept, or pass a "
+            "two points share a cell; keep one in each, voxel_downsample(pos, cell).kept, or pass a "
             "smaller cell"
         )
     near = (neighbours(grid, number, 3), neighbours(grid, number, 5))

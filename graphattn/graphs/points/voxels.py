@@ -53,7 +53,7 @@ def voxel_ids(
     return label.to(device_of(pos))
 
 
-class GridSample(NamedTuple):
+class VoxelDownsample(NamedTuple):
     """One point of each cell of a grid.
 
     Attributes:
@@ -68,7 +68,9 @@ class GridSample(NamedTuple):
     batch: Tensor | None
 
 
-def grid_sample(pos: Tensor | np.ndarray, cell: Lengths, batch: Tensor | None = None) -> GridSample:
+def voxel_downsample(
+    pos: Tensor | np.ndarray, cell: Lengths, batch: Tensor | None = None
+) -> VoxelDownsample:
     """Thin clouds to one point in each cell of a grid, and keep the way back.
 
     Args:
@@ -82,7 +84,7 @@ def grid_sample(pos: Tensor | np.ndarray, cell: Lengths, batch: Tensor | None = 
         GraphError: If ``cell`` is not above 0, a coordinate is not finite, or ``batch`` is not
             sorted.
     Example:
-        >>> sample = grid_sample(torch.tensor([[0.1, 0.2], [0.4, 0.6], [1.7, 0.2], [1.6, 0.4]]), 1.0)
+        >>> sample = voxel_downsample(torch.tensor([[0.1, 0.2], [0.4, 0.6], [1.7, 0.2], [1.6, 0.4]]), 1.0)
         >>> sample.kept.tolist(), sample.cell.tolist()
         ([1, 3], [0, 0, 1, 1])
     """
@@ -98,7 +100,7 @@ def grid_sample(pos: Tensor | np.ndarray, cell: Lengths, batch: Tensor | None = 
     row[place] = torch.arange(len(place), device=place.device)
     if batch is not None:
         batch = batch.to(indices.device)[indices]
-    return GridSample(indices, row[ids], batch)
+    return VoxelDownsample(indices, row[ids], batch)
 
 
 @sizable
@@ -173,7 +175,7 @@ def stratified_windows(
             float64.
         window: M, the side of a cube in the units of ``pos``, or one side for each axis.
         sampled: P, indices (M,) of the points read from afar; or the fraction of each cloud, in (0,
-            1], that :func:`~graphattn.graphs.farthest_points` takes.
+            1], that :func:`~graphattn.shapes.farthest_points` takes.
         wide: Ratio of the sides of the wider cubes and the cubes.
         shift: Origin of a cube, in the units of ``pos``; the wider cubes start at ``wide * shift``.
             Shifted layers have half the window. Cubes are counted from the origin: pass

@@ -16,6 +16,8 @@ from ...graph.forms import band, partition, rectangle
 from ...graph.limits import refuse_over
 from ..arguments import call, flag, integers, one_of, whole
 
+_CORNERS = " (lower right, as with a cache, or upper left)"  # of align
+
 
 @sizable
 @builder
@@ -100,9 +102,8 @@ def causal(
     if num_sources is not None:
         S = whole(num_sources, "num_sources")
         sizes.append(S)
-    one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
     offset = 0
-    if align == "end":
+    if one_of(align, "align", ("end", "start"), hint=_CORNERS) == "end":
         offset = S - T
     return AttentionGraph(band(T, S, lo=0, offset=offset), call("causal", *sizes, align=align))
 
@@ -145,33 +146,43 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
 @sizable
 @builder
 def sliding_window(
-    num_nodes: int, window: int, *, causal: bool, dilation: int = 1
+    num_targets: int,
+    window: int | tuple[int, int],
+    *,
+    causal: bool | None = None,
+    dilation: int = 1,
+    num_sources: int | None = None,
+    align: Literal["end", "start"] = "end",
 ) -> AttentionGraph:
-    r"""Every token reads ``window`` tokens around it, itself included.
+    r"""Every token reads the tokens around it, itself included.
 
     .. math::
-        \mathcal{N}(t) = \{ t - d k : 0 \le k < w \} \text{ (causal)}, \quad
-        \{ t + d k : |k| \le (w - 1) / 2 \} \text{ (both sides)}, \quad \text{cut at the ends}
+        \mathcal{N}(t) = \{ s : t + o - s = d k, \; -r \le k \le l \}, \quad
+        o = S - T \text{ (end)}, \; 0 \text{ (start)}
 
     Args:
-        num_nodes: N.
-        window: w, the tokens that a target far from the ends reads, *counting itself*. Odd if
-            ``causal=False``.
-        causal: True to read earlier tokens only, as a decoder must; False to read
-            ``(window - 1) / 2`` tokens on each side, as an encoder does. To be given.
+        num_targets: T.
+        window: ``(l, r)``, tokens before the target and after it, not counting itself; -1 is no
+            limit. Or one number w, the tokens that a target far from the ends reads, *counting
+            itself*; odd if ``causal=False``.
+        causal: Of a window of one number, to be given: True to read ``l = w - 1`` earlier tokens
+            and none that is later, as a decoder must; False to read ``(w - 1) / 2`` tokens on each
+            side, as an encoder does. A window of two numbers says it itself.
         dilation: d, the steps between two sources of a token.
+        num_sources: S; T by default. S > T is a key/value cache: the targets are the newest tokens.
+        align: Corner of the mask with the diagonal, as in :func:`causal`.
     Returns:
         A rule. A window wider than the sequence is :func:`causal` or :func:`full`.
     Raises:
-        GraphError: If ``window`` or ``dilation`` is below 1, or ``window`` is even with
-            ``causal=False``.
+        GraphError: If ``window``, ``dilation`` or a size is too small, ``window`` is even with
+            ``causal=False``, or ``causal`` is missing beside one number or given beside two.
     Source:
         Beltagy et al. 2020 (Longformer), section 3.1: windows and dilated windows. *What differs:*
         Longformer's ``w`` counts ``w / 2`` tokens on each side and not the token itself, so it is
         ``window=w + 1, causal=False`` here; the same holds for ModernBERT's ``local_attention``.
         ``attention_window`` is w in Hugging Face's code, and one side, w / 2, in the authors'.
-        Mistral's window of ``w`` is ``window=w``. A window ``(left, right)`` as in FlashAttention
-        or jax reads ``left + 1 + right`` tokens.
+        Mistral's window of ``w`` is ``window=w``. FlashAttention's ``window_size=(left, right)``
+        and jax's ``local_window_size`` are ``window=(left, right)``.
     Example:
         >>> print(sliding_window(6, 3, causal=True))
         AttentionGraph(sliding_window(6, 3, causal=True): 6 nodes, 15 edges, density 0.417, rule)
@@ -189,25 +200,61 @@ def sliding_window(
         · █ · █ · █
         · · █ · █ ·
         · · · █ · █
+        >>> print(sliding_window(2, (2, 1), num_sources=6))
+        AttentionGraph(sliding_window(2, (2, 1), num_sources=6): 6 sources -> 2 targets, 7 edges, density 0.583, rule)
+        · · █ █ █ █
+        · · · █ █ █
     """
-    num_nodes = whole(num_nodes, "num_nodes")
-    window = whole(window, "window", 1)
+    T = whole(num_targets, "num_targets")
+    S = T
+    if num_sources is not None:
+        S = whole(num_sources, "num_sources")
     dilation = whole(dilation, "dilation", 1)
-    causal = flag(causal, "causal")
-    if not causal and window % 2 == 0:
-        raise GraphError(
-            f"window counts the target itself, so with causal=False it must be odd, got {window}; "
-            f"{window // 2} tokens on each side are window={window + 1}"
-        )
-    if causal:
-        back = (window - 1) * dilation
-        ahead = 0
+    if isinstance(window, (tuple, list)):
+        left, right, window = _two_sides(window, causal, T + S)
     else:
-        back = window // 2 * dilation
-        ahead = back
-    edges = band(num_nodes, num_nodes, -ahead, back, dilation)
-    name = call("sliding_window", num_nodes, window, causal=causal, dilation=dilation)
-    return AttentionGraph(edges, name)
+        left, right, window = _one_width(window, causal)
+        causal = bool(causal)
+    offset = 0
+    if one_of(align, "align", ("end", "start"), hint=_CORNERS) == "end":
+        offset = S - T
+    edges = band(T, S, -right * dilation, left * dilation, dilation, offset=offset)
+    options = {"dilation": dilation, "num_sources": num_sources, "align": align}
+    return AttentionGraph(edges, call("sliding_window", T, window, causal=causal, **options))
+
+
+def _two_sides(
+    window: tuple[int, ...] | list[int], causal: bool | None, longest: int
+) -> tuple[int, int, tuple[int, int]]:
+    """Tokens before a target and after it, and the window as it is shown; -1 is no limit."""
+    if causal is not None:
+        raise GraphError(
+            f"causal goes with a window of one number, got window={window!r}, whose second number "
+            "counts the later tokens; leave causal out"
+        )
+    if len(window) != 2:
+        raise GraphError(f"window must be one number or (left, right), got {window!r}")
+    left, right = (whole(side, "window", -1) for side in window)
+    limits = [longest if side == -1 else side for side in (left, right)]
+    return limits[0], limits[1], (left, right)
+
+
+def _one_width(window: int, causal: bool | None) -> tuple[int, int, int]:
+    """Tokens before a target and after it, and the window as it is shown."""
+    width = whole(window, "window", 1)
+    if causal is None:
+        raise GraphError(
+            f"causal must be given beside window={width}: True reads no later token, False as many "
+            "as before the target; or pass window=(left, right)"
+        )
+    if flag(causal, "causal"):
+        return width - 1, 0, width
+    if width % 2 == 0:
+        raise GraphError(
+            f"window counts the target itself, so with causal=False it must be odd, got {width}; "
+            f"{width // 2} tokens on each side are window={width + 1}"
+        )
+    return width // 2, width // 2, width
 
 
 @builder

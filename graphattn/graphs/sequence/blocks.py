@@ -111,7 +111,7 @@ def block_causal(num_nodes: int, block: int) -> AttentionGraph:
     Args:
         num_nodes: N.
         block: b, tokens in a block (of a frame); the last block is cut where b does not divide N.
-            Blocks of different lengths: :func:`~graphattn.graphs.ranked`.
+            Blocks of different lengths: :func:`~graphattn.graphs.causal_by_rank`.
     Returns:
         A rule.
     Raises:

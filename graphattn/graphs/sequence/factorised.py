@@ -16,7 +16,7 @@ from ..arguments import call, whole
 
 @sizable
 @builder
-def strided(num_nodes: int, stride: int) -> AttentionGraph:
+def sparse_strided(num_nodes: int, stride: int) -> AttentionGraph:
     r"""Every token reads the ``stride`` tokens that end with it, and every ``stride``-th before.
 
     .. math:: \mathcal{N}(t) = \{ s \le t : t - s < l \text{ or } (t - s) \bmod l = 0 \}
@@ -34,8 +34,8 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
         head. In the paper the first head reads ``max(0, t - l) .. t``, one token more than here and
         than in their code; that token is in the second, so the union is the same.
     Example:
-        >>> print(strided(7, 3))
-        AttentionGraph(strided(7, 3): 7 nodes, 23 edges, density 0.469, rule)
+        >>> print(sparse_strided(7, 3))
+        AttentionGraph(sparse_strided(7, 3): 7 nodes, 23 edges, density 0.469, rule)
         █ · · · · · ·
         █ █ · · · · ·
         █ █ █ · · · ·
@@ -47,12 +47,12 @@ def strided(num_nodes: int, stride: int) -> AttentionGraph:
     N = whole(num_nodes, "num_nodes")
     stride = whole(stride, "stride", 1)
     edges = union(band(N, N, 0, stride - 1), band(N, N, 0, FAR, stride))
-    return AttentionGraph(edges, call("strided", N, stride))
+    return AttentionGraph(edges, call("sparse_strided", N, stride))
 
 
 @sizable
 @builder
-def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
+def sparse_fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
     r"""Every token reads its block up to itself, and the last ``summary`` tokens of blocks before.
 
     .. math::
@@ -69,11 +69,11 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
     Source:
         Child et al. 2019 (Sparse Transformer), section 4.3, fixed attention, merged into one head.
         *What differs:* their code and DeepSpeed's ``FixedSparsityConfig`` have this between blocks
-        instead of tokens, ``block_sparse(fixed(...), block) & causal(N)``, and can give each head
+        instead of tokens, ``block_sparse(sparse_fixed(...), block) & causal(N)``, and can give each head
         summaries of its own, c tokens further to the front.
     Example:
-        >>> print(fixed(7, 3))
-        AttentionGraph(fixed(7, 3): 7 nodes, 18 edges, density 0.367, rule)
+        >>> print(sparse_fixed(7, 3))
+        AttentionGraph(sparse_fixed(7, 3): 7 nodes, 18 edges, density 0.367, rule)
         █ · · · · · ·
         █ █ · · · · ·
         █ █ █ · · · ·
@@ -112,4 +112,4 @@ def fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGraph:
         ),
         lengths=lambda target: target % stride + 1 + target // stride * summary,
     )
-    return AttentionGraph(edges, call("fixed", N, stride, summary=summary))
+    return AttentionGraph(edges, call("sparse_fixed", N, stride, summary=summary))

@@ -44,7 +44,7 @@ def bidirectional_segments(segments: Tensor) -> AttentionGraph:
 
 
 @builder
-def ranked(
+def causal_by_rank(
     ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = False
 ) -> AttentionGraph:
     r"""A token reads the tokens whose rank is at most its own: causal in any order.
@@ -66,8 +66,8 @@ def ranked(
     Source:
         Yang et al. 2019 (XLNet), section 2.3.
     Example:
-        >>> print(ranked(torch.tensor([2, 0, 3, 1])))
-        AttentionGraph(ranked([2, 0, 3, 1]): 4 nodes, 10 edges, density 0.625, rule)
+        >>> print(causal_by_rank(torch.tensor([2, 0, 3, 1])))
+        AttentionGraph(causal_by_rank([2, 0, 3, 1]): 4 nodes, 10 edges, density 0.625, rule)
         █ █ · █
         · █ · ·
         █ █ █ █
@@ -85,7 +85,7 @@ def ranked(
     # number of lower rank
     number = torch.searchsorted(of_source.cpu()[order], read, right=not strict)
     edges = stretch_of_order(torch.zeros_like(number), number, order)
-    return AttentionGraph(edges, call("ranked", *sides, strict=strict), of_target.device)
+    return AttentionGraph(edges, call("causal_by_rank", *sides, strict=strict), of_target.device)
 
 
 @builder

@@ -24,7 +24,7 @@ _DRAWN_BYTES = 96  # per edge, during the draw
 
 @sizable
 @builder
-def random_sources(
+def random_neighbours(
     num_targets: int,
     k: int,
     seed: int = 0,
@@ -53,7 +53,7 @@ def random_sources(
         of 2 r + 5, or of 1,024 tokens where the text has 1,024, 3,072 or 4,096.
     Example:
         >>> from graphattn.graphs import sliding_window
-        >>> random_sources(100, 3, avoid=sliding_window(100, 9, causal=False)).num_edges
+        >>> random_neighbours(100, 3, avoid=sliding_window(100, 9, causal=False)).num_edges
         300
     """
     T = whole(num_targets, "num_targets")
@@ -67,7 +67,9 @@ def random_sources(
         raise GraphError(f"k must be at most the number of sources, got k={k} of {S}")
     check_pairs(T, S)
     refuse_over(
-        _DRAWN_BYTES * T * min(k, S), f"random_sources of {T:,} x {min(k, S):,} edges", "draw fewer"
+        _DRAWN_BYTES * T * min(k, S),
+        f"random_neighbours of {T:,} x {min(k, S):,} edges",
+        "draw fewer",
     )
     free = _free(T, S, avoid)
     rank, sources = _draw(_runs.row_lengths(free, T), min(k, S), seed)
@@ -76,7 +78,7 @@ def random_sources(
     shown = None
     if avoid is not None:
         shown = f"<{avoid.name}>"
-    name = call("random_sources", *seeded(seed, T, k), num_sources=num_sources, avoid=shown)
+    name = call("random_neighbours", *seeded(seed, T, k), num_sources=num_sources, avoid=shown)
     return AttentionGraph(edges_of_list(target, source, T, S), name)
 
 

@@ -1,72 +1,12 @@
-"""Asymmetric windows, attention sinks, and sources at doubling distances."""
-
-from typing import Literal
+"""Attention sinks, and sources at doubling distances."""
 
 import torch
 
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
-from ...graph.forms import band, distances, one_run
-from ..arguments import call, one_of, whole
-
-
-@sizable
-@builder
-def asymmetric_window(
-    num_targets: int,
-    left: int,
-    right: int,
-    *,
-    num_sources: int | None = None,
-    align: Literal["end", "start"] = "end",
-) -> AttentionGraph:
-    r"""Every token reads itself, ``left`` tokens before it and ``right`` tokens after it.
-
-    .. math:: \mathcal{N}(t) = \{ s : -r \le t + o - s \le l \}, \quad o = S - T \text{ (end)}, \; 0 \text{ (start)}
-
-    Args:
-        num_targets: T.
-        left: l, tokens before the target, not counting itself.
-        right: r, tokens after the target, not counting itself.
-        num_sources: S; T by default. S > T is a key/value cache: the targets are the newest tokens.
-        align: Corner of the mask with the diagonal, as in :func:`~graphattn.graphs.causal`.
-    Returns:
-        A rule; in-degree ``left + 1 + right`` far from the ends.
-    Raises:
-        GraphError: If a number is not whole and >= 0, or ``align`` is neither word.
-    Source:
-        FlashAttention's ``window_size=(left, right)`` and jax's ``local_window_size``, which do not
-        count the token either. *What differs:* for them -1 means no limit; here a side without
-        limit is a number as large as S. :func:`~graphattn.graphs.sliding_window` with ``window=w``
-        is ``left=w - 1, right=0``.
-    Example:
-        >>> print(asymmetric_window(5, 2, 1))
-        AttentionGraph(asymmetric_window(5, 2, 1): 5 nodes, 16 edges, density 0.64, rule)
-        █ █ · · ·
-        █ █ █ · ·
-        █ █ █ █ ·
-        · █ █ █ █
-        · · █ █ █
-        >>> print(asymmetric_window(2, 2, 0, num_sources=6))
-        AttentionGraph(asymmetric_window(2, 2, 0, num_sources=6): 6 sources -> 2 targets, 6 edges, density 0.5, rule)
-        · · █ █ █ ·
-        · · · █ █ █
-    """
-    T = whole(num_targets, "num_targets")
-    left = whole(left, "left")
-    right = whole(right, "right")
-    if num_sources is None:
-        S = T
-    else:
-        S = whole(num_sources, "num_sources")
-    one_of(align, "align", ("end", "start"), hint=" (lower right, as with a cache, or upper left)")
-    offset = 0
-    if align == "end":
-        offset = S - T
-    edges = band(T, S, lo=-right, hi=left, offset=offset)
-    name = call("asymmetric_window", T, left, right, num_sources=num_sources, align=align)
-    return AttentionGraph(edges, name)
+from ...graph.forms import distances, one_run
+from ..arguments import call, whole
 
 
 @sizable

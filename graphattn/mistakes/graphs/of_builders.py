@@ -11,16 +11,15 @@ from ...graph import AttentionGraph
 from ...graph.deferred.expression import SIGNS, Expression
 from ...graphs import (
     ancestors,
-    asymmetric_window,
     bidirectional_segments,
     block_local,
     causal,
+    causal_by_rank,
     composite,
     cross,
     cross_documents,
     documents,
     full,
-    ranked,
     siblings,
     sliding_window,
     tree,
@@ -49,7 +48,14 @@ class Call(SimpleNamespace):
         return causal(self.n)
 
     @property
+    def is_square(self) -> bool:
+        return getattr(self, "num_sources", None) is None
+
+    @property
     def side(self) -> int:
+        """Tokens before the target in a window."""
+        if isinstance(self.window, tuple):
+            return int(self.window[0])
         return int(self.window - 1 if self.causal else self.window // 2)
 
     @property
@@ -180,7 +186,7 @@ def _band(T: int, S: int, lo: int, hi: int) -> AttentionGraph:
     """``lo <= t - s <= hi``."""
 
     def upto(left: int, right: int) -> AttentionGraph:
-        return asymmetric_window(T, left, right, num_sources=S, align="start")
+        return sliding_window(T, (left, right), num_sources=S, align="start")
 
     if lo <= 0 <= hi:
         return upto(hi, -lo)
@@ -237,14 +243,14 @@ def _of_documents(labels: Tensor) -> AttentionGraph:
 
 
 def _strictly(labels: Tensor) -> AttentionGraph:
-    return ranked(labels, strict=True)
+    return causal_by_rank(labels, strict=True)
 
 
 def _diffusion(
     c: Call,
     noisy: Callable[[Tensor], AttentionGraph] = _of_documents,
     context: Callable[[Tensor], AttentionGraph | None] = _strictly,
-    clean: Callable[[Tensor], AttentionGraph] = ranked,
+    clean: Callable[[Tensor], AttentionGraph] = causal_by_rank,
 ) -> AttentionGraph:
     """Block diffusion, one of the quarters of whose mask relates blocks in another way."""
     return composite([[noisy(c.blocks), context(c.blocks)], [None, clean(c.blocks)]])
@@ -293,15 +299,9 @@ def _one_numbering(c: Call) -> AttentionGraph | None:
 
 
 def _window(c: Call, left: int, right: int) -> AttentionGraph | None:
-    """A dense window; ``None`` in place of a dilated one."""
-    if c.dilation == 1:
-        return asymmetric_window(c.n, left, right)
-    return None
-
-
-def _one_ahead(c: Call) -> AttentionGraph | None:
-    if c.num_sources is None:
-        return asymmetric_window(c.n, c.n, 1)
+    """A dense window; ``None`` in place of a dilated one, or where the sources are others."""
+    if getattr(c, "dilation", 1) == 1 and c.is_square:
+        return sliding_window(c.n, (left, right))
     return None
 
 
@@ -310,7 +310,7 @@ def _not_applied(noun: str) -> Row:
     return (
         0,
         f"{noun} not applied: every earlier token is read",
-        lambda c: c.past if getattr(c, "causal", True) else None,
+        lambda c: c.past if getattr(c, "causal", True) and c.is_square else None,
     )
 
 
@@ -339,10 +339,16 @@ _TABLE: dict[str, list[Row]] = {
         (
             1,
             "chunks of {window} tokens in place of a window",
-            lambda c: block_local(c.n, c.window, causal=c.causal),
+            lambda c: None if c.causal is None else block_local(c.n, c.window, causal=c.causal),
         ),
     ],
-    "causal": [(2, "one source too many in the future: diagonal=1 of torch.tril", _one_ahead)],
+    "causal": [
+        (
+            2,
+            "one source too many in the future: diagonal=1 of torch.tril",
+            lambda c: _window(c, c.n, 1),
+        )
+    ],
     "block_local": [
         _not_applied("the blocks are"),
         (
@@ -387,14 +393,14 @@ _TABLE: dict[str, list[Row]] = {
         (
             1,
             "the suffix is bidirectional: tokens after the prefix read each other both ways",
-            lambda c: ranked((torch.arange(c.n) >= c.prefix).long()),
+            lambda c: causal_by_rank((torch.arange(c.n) >= c.prefix).long()),
         ),
     ],
     "documents": [
         (
             1,
             "documents compared by >= in place of ==: a document reads the earlier ones",
-            lambda c: c.within(ranked(c.numbers)),
+            lambda c: c.within(causal_by_rank(c.numbers)),
         ),
         (
             2,
@@ -470,7 +476,7 @@ _TABLE: dict[str, list[Row]] = {
         (
             0,
             "a leak: noisy tokens read the clean copy of their own block, >= in place of >",
-            lambda c: _diffusion(c, context=ranked),
+            lambda c: _diffusion(c, context=causal_by_rank),
         ),
         (
             1,
@@ -480,7 +486,7 @@ _TABLE: dict[str, list[Row]] = {
         (
             1,
             "noisy tokens read the earlier noisy blocks, too",
-            lambda c: _diffusion(c, noisy=ranked),
+            lambda c: _diffusion(c, noisy=causal_by_rank),
         ),
         (
             1,
@@ -507,7 +513,7 @@ _TABLE: dict[str, list[Row]] = {
         ),
         (1, "nodes of the same level are read, not the ancestors", lambda c: c.level),
     ],
-    "strided": [
+    "sparse_strided": [
         (
             0,
             "sliding_window({num_nodes}, {stride}, causal=True) left out",

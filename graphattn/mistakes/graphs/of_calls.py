@@ -30,7 +30,8 @@ def of_call(part: Node) -> Iterator[Mutant]:
             *_other_values(name, value, words),
             *_of_tensor(name, value, takes[name].default),
         ]:
-            counted = isinstance(new, int | float) and not isinstance(new, bool)
+            is_number = isinstance(new, int | float) and not isinstance(new, bool)
+            counted = is_number or part.function == "sliding_window"
             yield _mutant(part, {name: new}, text, counted, _rank(value, new))
     plain = {
         name: value for name, value in values.items() if name not in SIZES and _is_numbers(value)

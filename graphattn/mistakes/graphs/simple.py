@@ -59,7 +59,7 @@ def simple_expression(graph: AttentionGraph) -> Expression | None:
         left = hi + offset
         right = -lo - offset
         if left >= 0 and right >= 0:
-            return Expression("asymmetric_window", (T, left, right), {"num_sources": S, **word})
+            return Expression("sliding_window", (T, (left, right)), {"num_sources": S, **word})
     return None
 
 
@@ -76,7 +76,7 @@ def _square(n: int, lo: int, hi: int) -> Expression | None:
     if lo == 0 or lo == -hi:
         return Expression("sliding_window", (n, hi - lo + 1), {"causal": lo == 0})
     if lo <= 0 <= hi:
-        return Expression("asymmetric_window", (n, hi, -lo))
+        return Expression("sliding_window", (n, (hi, -lo)))
     return None
 
 

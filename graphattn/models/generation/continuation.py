@@ -52,7 +52,7 @@ class Continuation:
 
     Example:
         >>> import graphattn as ga
-        >>> model = ga.models.gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2).eval()
+        >>> model = ga.models.GPT.gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2).eval()
         >>> tokens, graph = torch.randint(11, (3, 7)), ga.graphs.sliding_window(..., 3, causal=True)
         >>> write = Continuation(model, graph, prompt=4, length=7)
         >>> prompt = write(tokens[:, :4])

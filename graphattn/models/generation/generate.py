@@ -81,7 +81,7 @@ def generate(
 
     Example:
         >>> import graphattn as ga
-        >>> model = ga.models.gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2).eval()
+        >>> model = ga.models.GPT.gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2).eval()
         >>> prompt = torch.randint(11, (3, 5))
         >>> generate(model, prompt, ga.graphs.sliding_window(..., 4, causal=True), max_new_tokens=6).shape
         torch.Size([3, 11])

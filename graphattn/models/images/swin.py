@@ -48,7 +48,7 @@ class Swin(nn.Module):
 
     Source: Liu et al. 2021, "Swin Transformer", and their code; images whose sides do not divide
     are padded as there, and the padding of a cell is read. Liu et al. 2022, "Swin Transformer V2".
-    Equal to ``SwinModel`` and ``Swinv2Model`` of ``transformers``; :func:`graphattn.models.from_hf`
+    Equal to ``SwinModel`` and ``Swinv2Model`` of ``transformers``; :func:`graphattn.models.from_transformers`
     reads the second. Of videos Liu et al. 2022, "Video Swin Transformer": a window for each axis.
     *What differs* there: their code takes the first rows of the table's index where a grid is
     smaller than the window, which are those of other positions if it is less high or wide.

@@ -46,7 +46,7 @@ class ViT(nn.Module):
         pooler: The last module of :meth:`pooled`; the identity by default.
 
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words". Equal to ``ViTModel`` and
-    ``ViTForImageClassification`` of ``transformers``, :func:`graphattn.models.from_hf`; with a
+    ``ViTForImageClassification`` of ``transformers``, :func:`graphattn.models.from_transformers`; with a
     second token a DeiT (Touvron et al. 2021). Of videos Arnab et al. 2021, "ViViT", section 3.3,
     model 1 (joint space-time attention), and without a class token VideoMAE's encoder (Tong et al.
     2022); model 3 has ``window_partition(..., (1, height, width))`` and

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...arguments import shown
 from ...errors import LoaderError
-from ..from_hf.weights import rename
+from ..from_transformers.weights import rename
 
 #: Replacements in their names, for :func:`rename`.
 _NAMES = {

@@ -14,7 +14,7 @@ from ...graph import AttentionGraph, Pattern
 from ...graph.advice import no_graph
 from ...graphs import Hierarchy
 from ...graphs.points.hierarchy import Level
-from ...nn import interpolate, pool
+from ...nn import inverse_distance_interpolate, pool
 from ...nn.arguments import check_input
 
 READOUTS = ("node", "shape")
@@ -189,7 +189,9 @@ class Up(nn.Module):
 
     def forward(self, x: Tensor, skip: Tensor, fine: Level, coarse: Level) -> Tensor:
         assert coarse.up is not None
-        return self.own(skip) + interpolate(self.dense(x), coarse.up, coarse.pos, fine.pos)
+        return self.own(skip) + inverse_distance_interpolate(
+            self.dense(x), coarse.up, coarse.pos, fine.pos
+        )
 
 
 class _Stage(nn.ModuleList):

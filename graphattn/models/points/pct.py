@@ -15,7 +15,7 @@ from ...graph.foreign_names import names_checked
 from ...graph.modes import without_autocast
 from ...graphs import Hierarchy
 from ...graphs.points.hierarchy import Level
-from ...nn import interpolate
+from ...nn import inverse_distance_interpolate
 from ...nn.biases.constant import sources, targets
 from ...nn.geometry import rows_of
 from ...nn.points.pooling import largest
@@ -122,7 +122,7 @@ class PCT(nn.Module):
             return self.head(cloud_features)
         for fine, coarse in reversed(list(pairwise(shape.levels))):
             assert coarse.up is not None
-            x = interpolate(x, coarse.up, coarse.pos, fine.pos)
+            x = inverse_distance_interpolate(x, coarse.up, coarse.pos, fine.pos)
         batch = shape.levels[0].batch
         if batch is None:
             context = cloud_features.expand(*x.shape[:-1], -1)

@@ -1,6 +1,6 @@
 """Decoders of text: GPT-2, Llama and similar models are settings of one model on a causal graph."""
 
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -36,11 +36,11 @@ class GPT(nn.Module):
         options: Further arguments of :class:`~graphattn.nn.TransformerBlock`: ``rotary``, ``norm``,
             ``num_kv_heads``, ...
 
-    Source: Radford et al. 2018, 2019. :func:`gpt2` and :func:`llama` are its two settings.
+    Source: Radford et al. 2018, 2019. :meth:`gpt2` and :meth:`llama` are its two settings.
 
     Example:
         >>> import torch, graphattn as ga
-        >>> model = gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, max_len=16)
+        >>> model = GPT.gpt2(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, max_len=16)
         >>> tokens = torch.randint(11, (3, 7))
         >>> model(tokens).shape  # (B, N, V)
         torch.Size([3, 7, 11])
@@ -180,58 +180,60 @@ class GPT(nn.Module):
         )
         return self.head(x)
 
+    @classmethod
+    def gpt2(
+        cls,
+        vocab_size: int = 50257,
+        embed_dim: int = 768,
+        num_heads: int = 12,
+        num_layers: int = 12,
+        **options: Any,
+    ) -> Self:
+        """The smallest GPT-2, with fresh weights: pre-norm, learned positions, GELU, tied embeddings.
 
-def gpt2(
-    vocab_size: int = 50257,
-    embed_dim: int = 768,
-    num_heads: int = 12,
-    num_layers: int = 12,
-    **options: Any,
-) -> GPT:
-    """The smallest GPT-2, with fresh weights: pre-norm, learned positions, GELU, tied embeddings.
+        Weights start normal with deviation 0.02, divided by the root of the number of branches at the
+        end of one.
 
-    Weights start normal with deviation 0.02, divided by the root of the number of branches at the
-    end of one.
+        Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3;
+        the deviation 0.02 as 2018's, section 4.1.
+        """
+        model = cls(
+            vocab_size,
+            embed_dim,
+            num_heads,
+            num_layers,
+            **{"max_len": 1024, "activation": "gelu_tanh", **options},
+        )
+        for name, module in model.stack.named_modules():
+            if isinstance(module, nn.Linear):
+                ends_branch = name.endswith(("out_proj", "feed_forward.down"))
+                std = 0.02
+                if ends_branch:
+                    std = 0.02 / (2 * num_layers) ** 0.5
+                nn.init.normal_(module.weight, std=std)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        return model
 
-    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3;
-    the deviation 0.02 as 2018's, section 4.1.
-    """
-    model = GPT(
-        vocab_size,
-        embed_dim,
-        num_heads,
-        num_layers,
-        **{"max_len": 1024, "activation": "gelu_tanh", **options},
-    )
-    for name, module in model.stack.named_modules():
-        if isinstance(module, nn.Linear):
-            ends_branch = name.endswith(("out_proj", "feed_forward.down"))
-            std = 0.02
-            if ends_branch:
-                std = 0.02 / (2 * num_layers) ** 0.5
-            nn.init.normal_(module.weight, std=std)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-    return model
+    @classmethod
+    def llama(
+        cls,
+        vocab_size: int = 32000,
+        embed_dim: int = 4096,
+        num_heads: int = 32,
+        num_layers: int = 32,
+        hidden: int = 11008,
+        *,
+        base: float = 10000.0,
+        **options: Any,
+    ) -> Self:
+        """A Llama, of 7B by default, with fresh weights: RMS norms, rotary, SwiGLU, no biases, untied.
 
+        ``num_kv_heads`` groups heads, ``base`` is theta of the rotary positions.
 
-def llama(
-    vocab_size: int = 32000,
-    embed_dim: int = 4096,
-    num_heads: int = 32,
-    num_layers: int = 32,
-    hidden: int = 11008,
-    *,
-    base: float = 10000.0,
-    **options: Any,
-) -> GPT:
-    """A Llama, of 7B by default, with fresh weights: RMS norms, rotary, SwiGLU, no biases, untied.
-
-    ``num_kv_heads`` groups heads, ``base`` is theta of the rotary positions.
-
-    Source: Touvron et al. 2023, "LLaMA", section 2.2; grouped heads "Llama 2", section 2.2.
-    """
-    head_dim = options.get("head_dim", embed_dim // width(num_heads, "num_heads"))
-    settings = {"norm": "rms", "activation": "gated_silu", "bias": False, "tied": False}
-    settings["rotary"] = Rotary(head_dim, base=base)
-    return GPT(vocab_size, embed_dim, num_heads, num_layers, hidden, **{**settings, **options})
+        Source: Touvron et al. 2023, "LLaMA", section 2.2; grouped heads "Llama 2", section 2.2.
+        """
+        head_dim = options.get("head_dim", embed_dim // width(num_heads, "num_heads"))
+        settings = {"norm": "rms", "activation": "gated_silu", "bias": False, "tied": False}
+        settings["rotary"] = Rotary(head_dim, base=base)
+        return cls(vocab_size, embed_dim, num_heads, num_layers, hidden, **{**settings, **options})

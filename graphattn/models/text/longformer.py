@@ -59,7 +59,7 @@ class Longformer(nn.Module):
             without ``out_proj``.
 
     Source: Beltagy et al. 2020, "Longformer", section 3.1. Equal to ``LongformerModel`` of
-    ``transformers``, :func:`graphattn.models.from_hf`, whose w does not count the target.
+    ``transformers``, :func:`graphattn.models.from_transformers`, whose w does not count the target.
 
     Example:
         >>> model = Longformer((3, 5), vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, max_len=16)

@@ -14,7 +14,7 @@ from ..example import example, tokens
 from ..stacks import Decoder, Encoder
 from ..tokens import check_tokens, memory_up_to
 from .longt5 import SummaryEncoder
-from .reading import Reading
+from .with_memory import DecoderWithMemory
 
 CAUSAL = causal(..., ...)
 
@@ -50,7 +50,7 @@ class T5(nn.Module):
             decoder.
 
     Source: Raffel et al. 2020, section 2.1; T5 1.1 in Shazeer 2020. Equal to
-    ``T5ForConditionalGeneration`` of ``transformers``, :func:`graphattn.models.from_hf`, whose
+    ``T5ForConditionalGeneration`` of ``transformers``, :func:`graphattn.models.from_transformers`, whose
     norms take the mean in float32.
 
     Example:
@@ -208,7 +208,7 @@ class T5(nn.Module):
         memory_graph: Graph | None = None,
         *,
         lengths: Tensor | None = None,
-    ) -> Reading:
+    ) -> DecoderWithMemory:
         """The model with an encoded source, for :func:`~graphattn.models.generate`.
 
         Args:
@@ -218,7 +218,9 @@ class T5(nn.Module):
                 sources.
             lengths: As of :meth:`forward`.
         """
-        return Reading(self, self.encode(source, source_graph, lengths), memory_graph, lengths)
+        return DecoderWithMemory(
+            self, self.encode(source, source_graph, lengths), memory_graph, lengths
+        )
 
     def _embedded(self, name: str, tokens: Tensor) -> Tensor:
         check_tokens(name, tokens, self.embedding.num_embeddings)

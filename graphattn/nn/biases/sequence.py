@@ -10,7 +10,7 @@ from ...errors import OptionError, ShapeError
 from ...graph import AttentionGraph
 from ...graph.like import GraphLike
 from .constant import of_edges, offsets
-from .table import EdgeTable
+from .table import EdgeTypeBias
 
 Positions = Tensor | tuple[Tensor, Tensor] | None
 
@@ -104,7 +104,7 @@ class T5Bias(nn.Module):
             its decoder.
 
     Attributes:
-        table: An :class:`EdgeTable`, which takes the state of T5's ``relative_attention_bias``.
+        table: An :class:`EdgeTypeBias`, which takes the state of T5's ``relative_attention_bias``.
 
     Source: Raffel et al. 2020, section 2.1; the formula is that of Mesh TensorFlow and
     ``transformers``, in float32 as theirs. In T5 all layers share one bias, scores are not divided
@@ -147,7 +147,7 @@ class T5Bias(nn.Module):
                 f"max_distance must be above {exact}, the distances with a bucket each, got "
                 f"{max_distance}"
             )
-        self.table = EdgeTable(self.num_buckets, num_heads)
+        self.table = EdgeTypeBias(self.num_buckets, num_heads)
 
     def forward(self, graph: GraphLike, positions: Positions = None) -> Tensor:
         """Biases (E, H) in the graph's edge order.

@@ -12,7 +12,7 @@ from ...graph.graph import need_graph
 from ...graph.like import GraphLike
 from ...plans.whole import csr_by_source
 from .constant import of_edges
-from .table import EdgeTable
+from .table import EdgeTypeBias
 
 _AT_ONCE = 256  # sources whose paths are searched together
 
@@ -31,11 +31,11 @@ class ShortestPathBias(nn.Module):
         max_distance: The longest path with a row of its own; longer ones share it.
 
     Attributes:
-        table: An :class:`EdgeTable` of ``max_distance + 2`` rows; the last is for unreachable
+        table: An :class:`EdgeTypeBias` of ``max_distance + 2`` rows; the last is for unreachable
             pairs.
 
     Source: Ying et al. 2021, section 3.1.2, equation 6. Their virtual node has a bias of its own: a
-    row of an :class:`EdgeTable`.
+    row of an :class:`EdgeTypeBias`.
 
     Example:
         >>> import graphattn as ga
@@ -55,7 +55,7 @@ class ShortestPathBias(nn.Module):
         """Arguments as in the docstring of the class."""
         super().__init__()
         self.max_distance = width(max_distance, "max_distance")
-        self.table = EdgeTable(self.max_distance + 2, num_heads)
+        self.table = EdgeTypeBias(self.max_distance + 2, num_heads)
 
     def forward(self, graph: GraphLike, along: AttentionGraph) -> Tensor:
         """Biases (E, H) in the edge order of ``graph``.

@@ -21,7 +21,7 @@ def rows_of(table: Tensor, index: Tensor) -> Tensor:
     return table.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
-class EdgeTable(nn.Module):
+class EdgeTypeBias(nn.Module):
     r"""A row of a learned table for each edge: :math:`b_{ts} = \mathrm{weight}[a_{ts}]`.
 
     For edge types, the number of bonds, a bucket of lengths, the relation of a typed union
@@ -38,7 +38,7 @@ class EdgeTable(nn.Module):
         >>> import graphattn as ga
         >>> graph = ga.graphs.causal(5)
         >>> kind = graph.source % 3  # int64 (E,)
-        >>> layer, bias = ga.nn.GraphAttention(embed_dim=8, num_heads=2), EdgeTable(3, num_heads=2)
+        >>> layer, bias = ga.nn.GraphAttention(embed_dim=8, num_heads=2), EdgeTypeBias(3, num_heads=2)
         >>> layer(torch.randn(5, 8), graph, score_bias=bias(graph, kind)).shape
         torch.Size([5, 8])
     """

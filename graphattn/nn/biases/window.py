@@ -12,7 +12,7 @@ from ...graph import AttentionGraph
 from ...graph.like import GraphLike
 from ...graphs.arguments import axes
 from .constant import need_graph, of_edges
-from .table import EdgeTable, rows_of
+from .table import EdgeTypeBias, rows_of
 
 Size = tuple[int, ...]
 
@@ -31,7 +31,7 @@ class SwinBias(nn.Module):
         num_heads: H.
 
     Attributes:
-        table: An :class:`EdgeTable`, whose ``weight`` is Swin's ``relative_position_bias_table``.
+        table: An :class:`EdgeTypeBias`, whose ``weight`` is Swin's ``relative_position_bias_table``.
 
     Source: Liu et al. 2021, equation 4.
 
@@ -47,7 +47,7 @@ class SwinBias(nn.Module):
         """Arguments as in the docstring of the class."""
         super().__init__()
         self.window = _window(window)
-        self.table = EdgeTable(math.prod(2 * side - 1 for side in self.window), num_heads)
+        self.table = EdgeTypeBias(math.prod(2 * side - 1 for side in self.window), num_heads)
 
     def forward(self, graph: GraphLike, size: Size | None = None) -> Tensor:
         """Biases (E, H) in the graph's edge order.

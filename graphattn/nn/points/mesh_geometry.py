@@ -51,7 +51,7 @@ def mesh_edge_geometry(
             self-loops may be among them. Of a shard, its own edges, and positions and faces of the
             whole mesh.
     Returns:
-        (M, 3), differentiable, in the order of :func:`graphattn.graphs.mesh_edge_ends`, which is
+        (M, 3), differentiable, in the order of :func:`graphattn.shapes.mesh_edge_ends`, which is
         that of the nodes of :func:`graphattn.graphs.mesh_edges`; with a graph (E, 3) in its edge
         order, zeros for self-loops.
     Raises:

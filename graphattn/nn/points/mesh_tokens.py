@@ -8,7 +8,8 @@ from torch import Tensor
 from ...arguments import one_of
 from ...errors import GraphError
 from ...graph.deferred.places import count_of_clouds, counts
-from ...graphs import Hierarchy, mesh_edge_ends, mesh_edges, mesh_faces, mesh_vertices
+from ...graphs import Hierarchy, mesh_edges, mesh_faces, mesh_vertices
+from ...graphs.mesh.rings import mesh_edge_ends
 from ...graphs.points.hierarchy import Level
 from ...kernels.plain.sums import gather, scatter_sum
 from ..geometry import angle_between, length_of

@@ -21,7 +21,7 @@ def pool(x: Tensor, graph: AttentionGraph | EdgeTensors, how: str = "mean") -> T
 
     The mean is attention whose scores are all 0. Pooling by attention is :class:`GraphAttention` on
     the same graph, and interpolation is :func:`graphattn.attention` with the bias of
-    :func:`graphattn.graphs.inverse_distance_bias`.
+    :func:`graphattn.nn.inverse_distance_bias`.
 
     Args:
         x: (..., S, C).
@@ -54,12 +54,12 @@ def pool(x: Tensor, graph: AttentionGraph | EdgeTensors, how: str = "mean") -> T
     return mean * graph.of_own(degrees, 0).to(x.dtype)
 
 
-def interpolate(
+def inverse_distance_interpolate(
     x: Tensor, graph: AttentionGraph | EdgeTensors, pos: Tensor, queries: Tensor | None = None
 ) -> Tensor:
     """The mean of a target's sources, weighed by the inverse squares of their distances.
 
-    Attention with the bias of :func:`graphattn.graphs.inverse_distance_bias`, for positions already
+    Attention with the bias of :func:`graphattn.nn.inverse_distance_bias`, for positions already
     known to be finite; a part of models that torch.compile can trace.
 
     Args:
@@ -74,7 +74,8 @@ def interpolate(
     Example:
         >>> import torch, graphattn as ga
         >>> coarse, fine = torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0], [3.0]])
-        >>> interpolate(torch.tensor([[0.0], [5.0]]), ga.graphs.knn(coarse, 2, queries=fine), coarse, fine).tolist()
+        >>> graph = ga.graphs.knn(coarse, 2, queries=fine)
+        >>> inverse_distance_interpolate(torch.tensor([[0.0], [5.0]]), graph, coarse, fine).tolist()
         [[1.0], [5.0]]
     """
     _check(x, graph, "interpolate")

@@ -27,7 +27,7 @@ def local_features(pos: Tensor, normals: Tensor | None, upward: str) -> Tensor:
     Source: Weinmann et al. 2015, "Semantic point cloud interpretation based on optimal
     neighborhoods", without the choice of one number.
     """
-    widest = knn(pos, _NEAREST[-1], include_self=True, clamp=True)
+    widest = knn(pos, _NEAREST[-1], self_loops=True, clamp=True)
     near = widest.source.view(len(pos), -1)
     near = near.gather(1, (pos[near] - pos[:, None]).square().sum(-1).argsort(dim=1, stable=True))
     parts = []

@@ -27,8 +27,8 @@ from .best import Best
 from .forest import Forest
 from .standard import standardized
 
-_NEAR = "knn(..., 16, include_self=True, clamp=True)"
-_FEW = "knn(..., 12, include_self=True, clamp=True)"
+_NEAR = "knn(..., 16, self_loops=True, clamp=True)"
+_FEW = "knn(..., 12, self_loops=True, clamp=True)"
 _INVARIANT = ("distance", "outward", "spread")
 
 

@@ -19,7 +19,7 @@ from .scenes import AXES, CELLS, MANY, grid_of
 _SAMPLE = 512  # points drawn of a shape that has one answer
 _COARSEST = 500  # vertices of the coarsest level of a mesh, which all read each other
 _LEVELS = (2.0, 4.0, 8.0)  # sides of cells of a scene's levels, in those that it is thinned to
-_NEAR = "knn(..., 12, include_self=True, clamp=True)"
+_NEAR = "knn(..., 12, self_loops=True, clamp=True)"
 _UNET_OF_SCENES = {
     "widths": [32, 32, 64, 64],
     "depths": [1, 1, 1, 1],

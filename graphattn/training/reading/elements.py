@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...arguments import one_of
 from ...errors import OptionError
-from ...graphs import mesh_edge_ends
+from ...graphs.mesh.rings import mesh_edge_ends
 from ...shapes import Shape, ShapeFolder
 
 #: What a token is called.

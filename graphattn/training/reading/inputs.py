@@ -343,7 +343,7 @@ def _property(shape: Any, word: str, size: int, name: str, width: int | None = N
 
 
 def _recipe(text: str) -> Pattern:
-    pattern = from_expression(text)
+    pattern = from_expression(text.replace("include_self=", "self_loops="))  # as runs of 0.2 have it
     if isinstance(pattern, AttentionGraph):
         raise OptionError(
             f"graph must be open in its positions, such as 'knn(..., 16)', got {text!r}"
@@ -352,4 +352,4 @@ def _recipe(text: str) -> Pattern:
 
 
 def _pca(pos: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    return local_pca(knn(pos, k, include_self=True, clamp=True), pos)
+    return local_pca(knn(pos, k, self_loops=True, clamp=True), pos)

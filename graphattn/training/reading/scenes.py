@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...errors import LoaderError
-from ...graphs import grid_sample
+from ...graphs import voxel_downsample
 from ...shapes import Shape
 from .data import Prepared
 from .inputs import Inputs, rows_of
@@ -64,7 +64,7 @@ class Scenes:
                     f"{name}: expected at most {CELLS:,} cells in a row, got {extent:g} long. Try: "
                     f"{fix}."
                 )
-            sample = grid_sample(pos + shift * inputs.grid, inputs.grid)
+            sample = voxel_downsample(pos + shift * inputs.grid, inputs.grid)
             sample_rows = sample.kept
             if extent < inputs.grid or len(sample_rows) < 2:
                 got = f"grid={inputs.grid}, and {extent:.3g} from end to end"
@@ -266,7 +266,7 @@ def grid_of(folder: Any, numbers: list[int]) -> float:
         side = 3 * spacing(pos)
         if len(pos) < 16 * _THIN:
             least = min(_THIN // 2, 0.9 * len(pos))
-            while side and len(grid_sample(pos, side).kept) < least:
+            while side and len(voxel_downsample(pos, side).kept) < least:
                 side /= 2
         sides.append(side)
     side = median(sides)

@@ -13,7 +13,7 @@ MEANT = ga.PerHead(
         NEAR,
         graphs.sliding_window(N, 3, causal=True),
         graphs.sliding_window(N, 7, causal=True),
-        graphs.strided(N, 5),
+        graphs.sparse_strided(N, 5),
     )
 )
 MASKS = torch.stack([graph.mask() for graph in MEANT.graphs])  # (4, N, N)

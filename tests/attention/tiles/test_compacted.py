@@ -4,6 +4,7 @@ import pytest
 import torch
 from graph_table import GRAPHS
 
+import graphattn as ga
 from graphattn import attention, graphs
 from graphattn.backends import BACKENDS, device, rates
 from graphattn.backends.choose import explain_choice
@@ -41,7 +42,7 @@ def test_a_cloud_whose_other_tiles_would_hold_too_much_runs_on_it(monkeypatch):
     """Those are not even planned."""
     draw = torch.Generator().manual_seed(0)
     pos = torch.rand(5000, 3, generator=draw, dtype=torch.float64)
-    cloud = graphs.knn(pos[graphs.curve_order(pos, "hilbert")], 16)
+    cloud = graphs.knn(pos[ga.shapes.curve_order(pos, "hilbert")], 16)
     request = CUDA._replace(batch=16)
     monkeypatch.setattr(tiles, "MAX_BYTES", 1 << 24)
     assert "it would hold" in str(BACKENDS["tiles"].reasons_against(cloud, request))

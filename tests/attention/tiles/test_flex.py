@@ -129,7 +129,8 @@ def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
 
     own = (graphs.sliding_window(300, window, causal=True) for window in (70, 90))
     assert (
-        programs(*own, graphs.random_sources(300, 9) & graphs.causal(300), graphs.causal(300)) <= 2
+        programs(*own, graphs.random_neighbours(300, 9) & graphs.causal(300), graphs.causal(300))
+        <= 2
     )
     assert programs(graphs.causal(400), graphs.sliding_window(500, 40, causal=True)) <= 4
     assert (

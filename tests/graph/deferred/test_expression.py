@@ -133,7 +133,7 @@ def test_a_write_into_an_expression_does_not_reach_its_graph():
 
 def test_arrays_in_a_list_are_copied_too():
     ids = torch.tensor([0, 0, 1, 1])
-    graph = ga.graphs.ranked(ids)
+    graph = ga.graphs.causal_by_rank(ids)
     before = graph.mask()
     ids.zero_()
     assert torch.equal(graph.mask(), before)

@@ -106,7 +106,7 @@ def test_patterns_travel():
     [
         (
             lambda: graphs.sliding_window(5, ..., causal=True),
-            r"\.\.\. stands for the sizes, which come first \(num_nodes\)",
+            r"\.\.\. stands for the sizes, which come first \(num_targets, num_sources\)",
         ),
         (lambda: graphs.sliding_window(5, window=..., causal=True), "stands for the sizes"),
         (lambda: graphs.full(..., ...), "full has 1 size"),

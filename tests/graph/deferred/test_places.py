@@ -14,8 +14,8 @@ FACES = torch.tensor([[0, 1, 2], [2, 1, 3], [3, 1, 4]])
 RECIPES = {
     "knn": (graphs.knn(..., k=3), lambda pos, batch: graphs.knn(pos, 3, batch=batch)),
     "knn, clamped": (
-        graphs.knn(..., 9, include_self=True, clamp=True),
-        lambda pos, batch: graphs.knn(pos, 9, include_self=True, clamp=True, batch=batch),
+        graphs.knn(..., 9, self_loops=True, clamp=True),
+        lambda pos, batch: graphs.knn(pos, 9, self_loops=True, clamp=True, batch=batch),
     ),
     "radius": (graphs.radius(..., r=0.4), lambda pos, batch: graphs.radius(pos, 0.4, batch=batch)),
     "ball_query": (
@@ -37,7 +37,7 @@ RECIPES = {
     "stratified_windows": (
         graphs.stratified_windows(..., 0.3, 0.25),
         lambda pos, batch: graphs.stratified_windows(
-            pos, 0.3, graphs.farthest_points(pos, ratio=0.25, batch=batch), batch=batch
+            pos, 0.3, ga.shapes.farthest_points(pos, ratio=0.25, batch=batch), batch=batch
         ),
     ),
     "mutual": (
@@ -83,7 +83,7 @@ def test_a_recipe_has_the_edges_of_the_builder_on_many_batches(name):
 
 def test_recipes_of_queries_and_of_meshes():
     pos, batch = cloud_batch(7)
-    chosen = graphs.farthest_points(pos, ratio=0.5, batch=batch)
+    chosen = ga.shapes.farthest_points(pos, ratio=0.5, batch=batch)
     given = {"queries": pos[chosen], "queries_batch": batch[chosen]}
     found = graphs.knn(..., k=3)(pos, batch, **given)
     assert found.equals(graphs.knn(pos, 3, batch=batch, **given))

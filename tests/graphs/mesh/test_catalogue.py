@@ -4,6 +4,7 @@ import networkx
 import pytest
 import torch
 
+import graphattn as ga
 from graphattn import graphs
 from graphattn.graphs.catalogue.inputs import octahedron_faces, sphere, sphere_faces
 from graphattn.graphs.catalogue.mesh import NAMED
@@ -57,7 +58,7 @@ def on_the_sphere(refinements):
     """Pairs of the first 10 * 4 ** i + 2 points whose distance is that of an edge: every other pair
     is further.
     """
-    pos = graphs.icosphere_mesh(2).pos
+    pos = ga.shapes.icosphere_mesh(2).pos
     mask = torch.zeros(162, 162, dtype=torch.bool)
     for i in refinements:
         distance = torch.cdist(pos[: 10 * 4**i + 2], pos[: 10 * 4**i + 2])

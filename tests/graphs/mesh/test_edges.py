@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError
 from graphattn.graph.limits import refuse_over
@@ -45,7 +46,7 @@ def test_edges_read_the_other_edges_of_their_faces(mesh):
         for face in faces
         if {a, b} <= sides(face) and i < j
     )
-    assert graphs.mesh_edge_ends(MESHES[mesh]).tolist() == [list(pair) for pair in ends]
+    assert ga.shapes.mesh_edge_ends(MESHES[mesh]).tolist() == [list(pair) for pair in ends]
     for hops in (1, 2, 3):
         near = networkx.power(network, hops) if len(network) else network
         mask = (
@@ -64,7 +65,7 @@ def test_meshcnns_four_edges_on_trimeshs_icosphere():
     trimesh = pytest.importorskip("trimesh")
     sphere = trimesh.creation.icosphere(1)
     faces = torch.as_tensor(sphere.faces)
-    graph, ends = graphs.mesh_edges(faces), graphs.mesh_edge_ends(faces)
+    graph, ends = graphs.mesh_edges(faces), ga.shapes.mesh_edge_ends(faces)
     assert graph.in_degree.tolist() == [4] * len(sphere.edges_unique)
     assert sorted(map(tuple, ends.tolist())) == sorted(
         map(tuple, np.sort(sphere.edges_unique, 1).tolist())

@@ -6,7 +6,8 @@ import trimesh
 
 import graphattn as ga
 from graphattn.errors import GraphError
-from graphattn.graphs import curve_order, icosphere, icosphere_mesh, mesh_vertices
+from graphattn.graphs import icosphere, mesh_vertices
+from graphattn.shapes import curve_order, icosphere_mesh
 
 
 def test_the_multi_mesh_of_six_refinements_has_the_published_counts():
@@ -70,4 +71,4 @@ def test_levels_are_a_whole_number(levels):
 @pytest.mark.parametrize("levels", [11, 10**9])
 def test_too_many_levels_are_refused_at_once(levels):
     with pytest.raises(GraphError, match="would take"):
-        ga.graphs.icosphere_mesh(levels)
+        ga.shapes.icosphere_mesh(levels)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.spatial import Delaunay
 
+import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError
 from graphattn.nn import mesh_elements
@@ -69,7 +70,9 @@ HEXAHEDRA, TETRAHEDRA = cells_of_a_box()
     "cells",
     [TETRAHEDRA, TETRAHEDRA[:, [3, 1, 0, 2]], HEXAHEDRA, of_second_order(STRIP), TETRAHEDRA.int()],
 )
-@pytest.mark.parametrize("builder", [graphs.mesh_vertices, graphs.mesh_faces, graphs.mesh_report])
+@pytest.mark.parametrize(
+    "builder", [graphs.mesh_vertices, graphs.mesh_faces, ga.shapes.mesh_report]
+)
 def test_cells_and_elements_of_second_order_are_no_polygons(cells, builder):
     with pytest.raises(GraphError, match=r"faces must be polygons, .* share three corners"):
         builder(cells)
@@ -169,7 +172,7 @@ def test_trimeshs_icosphere():
         assert torch.equal(graph.mask(), mask)
     for vertex, near in enumerate(sphere.vertex_neighbors):
         assert vertices.source[vertices.target == vertex].tolist() == sorted(near)
-    assert graphs.mesh_report(faces) == (320, 162, 480, 0, 0, 0, 0, 0)
+    assert ga.shapes.mesh_report(faces) == (320, 162, 480, 0, 0, 0, 0, 0)
 
 
 def test_many_ways_between_two_vertices_are_one_edge():
@@ -195,7 +198,7 @@ def test_degenerate_and_duplicate_faces():
     wanted = ring(vertex_network([(0, 1, 2), (1, 2, 3), (3, 2, 8)], 9), 1)
     assert_edges(graph, 9, wanted, False)
     assert not graph.has_repeated_edges
-    report = graphs.mesh_report(faces)
+    report = ga.shapes.mesh_report(faces)
     assert report.num_faces == 9
     assert report.degenerate_faces == 4  # (3, 3, 3), (4, 4, 5), (5, 6, 5), (5, 6, 7, 6)
     assert report.duplicate_faces == 2
@@ -210,16 +213,21 @@ def test_degenerate_and_duplicate_faces():
 def test_edges_of_more_than_two_faces():
     faces, _ = MESHES["fan of five at one edge"]
     assert graphs.mesh_faces(faces).equals(graphs.full(5).without_self_loops())
-    report = graphs.mesh_report(faces)
+    report = ga.shapes.mesh_report(faces)
     assert (report.non_manifold_edges, report.boundary_edges, report.num_edges) == (1, 10, 11)
     assert graphs.mesh_vertices(faces).num_edges == 22
-    assert [graphs.mesh_report(faces[:n]).non_manifold_edges for n in (1, 2, 3, 4)] == [0, 0, 1, 1]
+    assert [ga.shapes.mesh_report(faces[:n]).non_manifold_edges for n in (1, 2, 3, 4)] == [
+        0,
+        0,
+        1,
+        1,
+    ]
 
 
 def test_a_padded_triangle_is_a_triangle():
     padded = torch.tensor([[0, 1, 2, 2], [2, 1, 3, 4]])
     assert graphs.mesh_vertices(padded).equals(graphs.mesh_vertices([(0, 1, 2), (2, 1, 3, 4)]))
-    assert graphs.mesh_report(padded).degenerate_faces == 0
+    assert ga.shapes.mesh_report(padded).degenerate_faces == 0
 
 
 @pytest.mark.parametrize("number", [1, 5, 9])

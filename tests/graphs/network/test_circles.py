@@ -81,7 +81,7 @@ def test_hierarchical(N, block, causal):
         near = abs(t // (block << level) - j // block) <= 1
         return near and not (level and abs(t // (block << level - 1) - 2 * j // block) <= 1)
 
-    graph = graphs.hierarchical(N, block, causal=causal)
+    graph = graphs.coarse_to_fine(N, block, causal=causal)
     assert graph.num_sources == len(nodes)
     assert_is(graph, N, len(nodes), lambda t, s: reads(t, *nodes[s]))
     mask = graph.mask()
@@ -93,7 +93,7 @@ def test_hierarchical(N, block, causal):
 def test_hierarchical_with_log_counts_is_full_attention_where_blocks_are_constant():
     """Means lose nothing if the tokens of a mean are the same; without the bias they would."""
     N, nodes = 32, list(tree_nodes(32, 2))
-    graph = graphs.hierarchical(N, 2, causal=False)
+    graph = graphs.coarse_to_fine(N, 2, causal=False)
     x = torch.randn(
         N // 8, 1, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
     ).repeat_interleave(8, 0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import graphattn as ga
 from graphattn import graphs
 from graphattn.graphs.points.curve_keys import curve_key
 
@@ -85,12 +86,12 @@ def test_order_of_points_cut_into_cells(curve, n):
     cells = ((pos.double() - low) / cell).floor().long()
     key = curve_key(cells, curve, 4)
     wanted = sorted(range(n), key=lambda i: (int(key[i]), i))  # ties by index
-    found = graphs.curve_order(pos, curve, cell=cell, bits=4)
+    found = ga.shapes.curve_order(pos, curve, cell=cell, bits=4)
     assert found.tolist() == wanted
     assert found.dtype == torch.int64
-    assert graphs.curve_order(cells, curve, bits=4).tolist() == wanted
-    assert graphs.curve_order(cells.numpy().astype(np.int16), curve, bits=4).tolist() == wanted
-    assert graphs.curve_order(pos.numpy(), curve, cell=cell, bits=4).tolist() == wanted
+    assert ga.shapes.curve_order(cells, curve, bits=4).tolist() == wanted
+    assert ga.shapes.curve_order(cells.numpy().astype(np.int16), curve, bits=4).tolist() == wanted
+    assert ga.shapes.curve_order(pos.numpy(), curve, cell=cell, bits=4).tolist() == wanted
 
 
 @pytest.mark.parametrize("curve", ["z", "hilbert"])
@@ -101,25 +102,25 @@ def test_clouds_of_a_batch_are_sorted_each_by_itself(curve):
     pos[17:22] *= 1000
     for own in ({}, {"cell": 0.01}):
         alone = [
-            graphs.curve_order(pos[batch == i], curve, **own) + s
+            ga.shapes.curve_order(pos[batch == i], curve, **own) + s
             for i, s in ((0, 0), (3, 17), (4, 22))
         ]
-        assert torch.equal(graphs.curve_order(pos, curve, batch=batch, **own), torch.cat(alone))
-    assert graphs.curve_order(torch.full((7, 2), 0.3), curve).tolist() == list(range(7))
+        assert torch.equal(ga.shapes.curve_order(pos, curve, batch=batch, **own), torch.cat(alone))
+    assert ga.shapes.curve_order(torch.full((7, 2), 0.3), curve).tolist() == list(range(7))
 
 
 def test_the_whole_cube_is_used_by_default():
     """The finest cells settle all orders, whatever the units and wherever the cloud is."""
     line = torch.tensor([0.0, 3.0, 1.0, 2.0, 1e-9]).double()
     for scale, shift in ((1.0, 0.0), (1e-30, 0.0), (1e100, 0.0), (1.0, 1e3)):
-        assert graphs.curve_order((line * scale + shift)[:, None]).tolist()[-3:] == [2, 3, 1]
-    assert graphs.curve_order(line[:, None] * 1e-30).tolist() == [0, 4, 2, 3, 1]
+        assert ga.shapes.curve_order((line * scale + shift)[:, None]).tolist()[-3:] == [2, 3, 1]
+    assert ga.shapes.curve_order(line[:, None] * 1e-30).tolist() == [0, 4, 2, 3, 1]
 
 
 def test_sorted_points_give_the_relabelled_graph():
     torch.manual_seed(9)
     pos = torch.rand(97, 3)
-    order = graphs.curve_order(pos, "hilbert")
+    order = ga.shapes.curve_order(pos, "hilbert")
     before, after = graphs.knn(pos, 5), graphs.knn(pos[order], 5)
     assert after.equals(before.relabel(torch.argsort(order)))
     assert not after.equals(before.relabel(order))  # the control

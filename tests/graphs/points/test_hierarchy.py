@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError
 from graphattn.graphs import CloudCache, Hierarchy, hierarchy
@@ -33,7 +34,7 @@ def same(found, wanted):
 def test_farthest_points_keep_levels_with_neighbours_down_and_up():
     pos, batch = clouds()
     fine, middle, coarse = hierarchy(pos, batch, ratio=(0.5, 0.25), **SMALL).levels
-    kept = graphs.farthest_points(pos, ratio=0.5, start="outermost", batch=batch)
+    kept = ga.shapes.farthest_points(pos, ratio=0.5, start="outermost", batch=batch)
     assert torch.equal(middle.kept, kept)
     assert torch.equal(middle.pos, pos[kept])
     assert torch.equal(middle.batch, batch[kept])

@@ -65,13 +65,13 @@ def ordered(points, queries):
     return torch.sort(table(points, queries), dim=1, stable=True)
 
 
-def brute_knn(points, k, include_self=False):
+def brute_knn(points, k, self_loops=False):
     edges = []
     for t, (row, _) in enumerate(
         zip(*[part.tolist() for part in ordered(points, points)[::-1]], strict=True)
     ):
         others = [s for s in row if s != t]
-        edges += [(s, t) for s in ([t, *others] if include_self else others)[:k]]
+        edges += [(s, t) for s in ([t, *others] if self_loops else others)[:k]]
     return torch.tensor(edges).T
 
 
@@ -81,7 +81,7 @@ def test_knn_is_brute_force(name, k):
     points = cloud(name)
     assert torch.equal(graphs.knn(points, k).edge_index, brute_knn(points, k))
     assert torch.equal(
-        graphs.knn(points, k, include_self=True).edge_index, brute_knn(points, k, True)
+        graphs.knn(points, k, self_loops=True).edge_index, brute_knn(points, k, True)
     )
     queries = torch.cat([points[::3], points[:7] + 0.01, points[:1] * 1e3])
     wanted = ordered(points, queries).indices[:, :k].flatten()
@@ -149,7 +149,7 @@ def test_radius_is_brute_force(name, quantile):
     inside = squared <= r * r
     target, source = torch.nonzero(inside)[:, 0], order[inside]
     assert torch.equal(
-        graphs.radius(points, r, include_self=True).edge_index, torch.stack((source, target))
+        graphs.radius(points, r, self_loops=True).edge_index, torch.stack((source, target))
     )
     other = source != target
     assert torch.equal(
@@ -176,7 +176,7 @@ def test_without_ties_scipy_and_cdist_agree(axes):
     )
     assert torch.equal(graph.source.view(499, 7), by_tree)
     assert torch.equal(graph.source.view(499, 7), by_cdist[:, 1:])
-    ball = graphs.radius(points, 0.1, include_self=True)
+    ball = graphs.radius(points, 0.1, self_loops=True)
     assert torch.equal(
         ball.mask(), torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist") <= 0.1
     )
@@ -203,7 +203,7 @@ def test_too_few_points():
     ):
         graphs.knn(points, 16)
     with pytest.raises(GraphError, match="k=16 needs at least 16 points, got 10"):
-        graphs.knn(points, 16, include_self=True)
+        graphs.knn(points, 16, self_loops=True)
     with pytest.raises(
         GraphError, match=r"got 3; the rows of pos are points, got \(3, 10\): pass pos.T"
     ):
@@ -221,9 +221,9 @@ def test_too_few_points():
             queries_batch=torch.arange(10) // 5 * 2,
         )
     assert graphs.knn(points, 9).equals(graphs.full(10).without_self_loops())
-    assert graphs.knn(points, 10, include_self=True).equals(graphs.full(10))
+    assert graphs.knn(points, 10, self_loops=True).equals(graphs.full(10))
     assert graphs.knn(points, 16, clamp=True).equals(graphs.full(10).without_self_loops())
-    assert graphs.knn(points, 16, clamp=True, include_self=True).equals(graphs.full(10))
+    assert graphs.knn(points, 16, clamp=True, self_loops=True).equals(graphs.full(10))
     assert graphs.knn(points[:1], 3, clamp=True).num_edges == 0
 
 
@@ -320,8 +320,8 @@ def test_clouds_of_queries():
             "queries must have as many coordinates as pos, got 2 and 3",
         ),
         (
-            {"queries": torch.zeros(2, 3), "include_self": True},
-            "include_self needs targets that are the points, got queries",
+            {"queries": torch.zeros(2, 3), "self_loops": True},
+            "self_loops needs targets that are the points, got queries",
         ),
         ({"queries": torch.zeros(3)}, r"queries must have shape \(N, d\) with d >= 1, got \(3,\)"),
     ],
@@ -347,7 +347,7 @@ def test_points_may_be_arrays_or_lists():
 def test_tiny_clouds(size):
     points = torch.rand(size, 3)
     assert graphs.radius(points, 9.0).num_edges == size * (size - 1)
-    assert graphs.knn(points, 1, include_self=True).num_edges == size
+    assert graphs.knn(points, 1, self_loops=True).num_edges == size
     assert graphs.knn(points, 3, queries=torch.empty(0, 3)).num_edges == 0
     assert graphs.radius(points, 9.0, queries=torch.rand(5, 3)).num_edges == 5 * size
     assert graphs.knn(torch.empty(0, 3), 4).num_edges == 0

@@ -5,6 +5,7 @@ mask.
 import pytest
 import torch
 
+import graphattn as ga
 from graphattn import graphs
 from graphattn.graph import AttentionGraph
 from graphattn.graph.forms import stretch_of_order
@@ -34,7 +35,7 @@ def scattered(lengths):
 def ranks(pos, curve, lengths):
     """The rank of each point in its cloud, from the order alone."""
     batch = torch.repeat_interleave(torch.tensor(lengths))
-    order = graphs.curve_order(pos, curve, batch=batch)
+    order = ga.shapes.curve_order(pos, curve, batch=batch)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order))
     return (rank - (torch.tensor(lengths).cumsum(0) - torch.tensor(lengths))[batch]).tolist()
@@ -67,7 +68,7 @@ def test_trap_tail_padding_of_ptv3(lengths, patch):
     twice.
     """
     pos, batch = scattered(lengths)
-    order = graphs.curve_order(pos, batch=batch)
+    order = ga.shapes.curve_order(pos, batch=batch)
     size = min(patch, min(lengths)) or 1  # without FlashAttention
     for shrink, K in (("batch", size), ("cloud", patch)):
         graph = graphs.curve_patches(pos, patch, batch=batch, shrink=shrink)
@@ -95,7 +96,7 @@ def test_trap_tail_padding_of_ptv3(lengths, patch):
 @pytest.mark.parametrize(("window", "dilation"), [(4, 1), (3, 2), (2, 5), (50, 1)])
 def test_octformer_windows_are_its_reshapes(lengths, window, dilation):
     pos, batch = scattered(lengths)
-    order = graphs.curve_order(pos, batch=batch)
+    order = ga.shapes.curve_order(pos, batch=batch)
     whole = window * dilation
     tail = -len(order) % whole
     place = torch.cat((torch.arange(len(order)), torch.full((tail,), -1)))

@@ -62,7 +62,7 @@ def test_voxel_ids_count_by_cloud_then_axis():
         for p, b in zip(pos.tolist(), batch.tolist(), strict=True)
     ]
     number = {each: i for i, each in enumerate(sorted(set(cubes)))}
-    assert graphs.voxel_ids(pos, 0.7, batch=batch).tolist() == [number[each] for each in cubes]
+    assert ga.shapes.voxel_ids(pos, 0.7, batch=batch).tolist() == [number[each] for each in cubes]
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -159,9 +159,9 @@ def test_trap_ball_query_pads_with_its_first_neighbour():
     assert torch.allclose(ga.attention(*zeros, value, once, bias)[0], out[0])
 
 
-@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("self_loops", [False, True])
 @pytest.mark.parametrize(("k", "dilation"), [(1, 4), (3, 2), (4, 3), (5, 1)])
-def test_dilated_knn_is_every_dth(k, dilation, include_self):
+def test_dilated_knn_is_every_dth(k, dilation, self_loops):
     pos, _ = scattered(37)
     pos[5:8] = pos[3]  # ties
     far = torch.zeros(37, 37, dtype=torch.float64)
@@ -170,9 +170,9 @@ def test_dilated_knn_is_every_dth(k, dilation, include_self):
     wanted = []
     for t, row in enumerate(far.tolist()):
         order = [s for s in sorted(range(37), key=lambda s: (row[s], s)) if s != t]
-        order = [t, *order] if include_self else order
+        order = [t, *order] if self_loops else order
         wanted += [(s, t) for s in order[: k * dilation : dilation]]
-    graph = graphs.knn(pos, k, dilation=dilation, include_self=include_self)
+    graph = graphs.knn(pos, k, dilation=dilation, self_loops=self_loops)
     assert torch.equal(graph.edge_index, torch.tensor(wanted).T)
     asked = graphs.knn(pos, k, dilation=dilation, queries=pos[::3] + 0.01)
     assert torch.equal(
@@ -204,9 +204,9 @@ def test_what_a_grid_keeps_is_what_a_serialized_hierarchy_takes(side):
         [6e6, -0.4, 5e5]
     )
     batch = torch.arange(400) // 150
-    sample = graphs.grid_sample(pos, side, batch)
+    sample = graphs.voxel_downsample(pos, side, batch)
     assert torch.equal(sample.cell[sample.kept], torch.arange(len(sample.kept)))
-    ids = graphs.voxel_ids(pos, side, batch=batch)
+    ids = ga.shapes.voxel_ids(pos, side, batch=batch)
     assert torch.equal(ids[sample.kept][sample.cell], ids)  # the way back stays in the cell
     assert torch.equal(sample.batch, batch[sample.kept])
     centre = (pos / side).floor() + 0.5
@@ -218,8 +218,8 @@ def test_what_a_grid_keeps_is_what_a_serialized_hierarchy_takes(side):
     assert len(shape.levels[0].pos) == len(ids.unique())
     with pytest.raises(
         GraphError,
-        match=r"two points share a cell; keep one in each, grid_sample\(pos, cell\).kept",
+        match=r"two points share a cell; keep one in each, voxel_downsample\(pos, cell\).kept",
     ):
         graphs.serialized_hierarchy(pos, batch, cell=side, levels=2)
     with pytest.raises(GraphError, match="cell must be"):
-        graphs.grid_sample(pos, 0.0)
+        graphs.voxel_downsample(pos, 0.0)

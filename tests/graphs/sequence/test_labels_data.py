@@ -62,12 +62,12 @@ def test_windows_and_chunks_as_transformers_draws_them():
 @pytest.mark.parametrize("strict", [False, True])
 def test_ranked(ranks, strict):
     n, mine = len(ranks), torch.tensor(ranks, dtype=torch.int64)
-    graph = graphs.ranked(mine, strict=strict)
+    graph = graphs.causal_by_rank(mine, strict=strict)
     assert_is(
         graph, n, n, lambda t, s: ranks[s] < ranks[t] or (not strict and ranks[s] == ranks[t])
     )
     times = [-3, 0, 1, 1, 4]
-    other = graphs.ranked(mine, torch.tensor(times), strict=strict)
+    other = graphs.causal_by_rank(mine, torch.tensor(times), strict=strict)
     assert_is(
         other, n, 5, lambda t, s: times[s] < ranks[t] or (not strict and times[s] == ranks[t])
     )
@@ -76,9 +76,11 @@ def test_ranked(ranks, strict):
 def test_xlnets_streams_are_a_relabelled_decoder():
     order = torch.randperm(11, generator=generator)  # order[k] is the token at place k
     content = graphs.causal(11).relabel(order)
-    assert graphs.ranked(torch.argsort(order)).equals(content)
-    assert graphs.ranked(torch.argsort(order), strict=True).equals(content.without_self_loops())
-    assert not graphs.ranked(order).equals(content)  # a place is no token
+    assert graphs.causal_by_rank(torch.argsort(order)).equals(content)
+    assert graphs.causal_by_rank(torch.argsort(order), strict=True).equals(
+        content.without_self_loops()
+    )
+    assert not graphs.causal_by_rank(order).equals(content)  # a place is no token
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def big_bird_layout(blocks):
     near = graphs.sliding_window(blocks, 3, causal=False) | graphs.global_tokens(
         blocks, (0, blocks - 1)
     )
-    return near, graphs.random_sources(blocks, 2, 7, avoid=near)
+    return near, graphs.random_neighbours(blocks, 2, 7, avoid=near)
 
 
 def test_big_bird_in_training(monkeypatch):
@@ -134,7 +134,7 @@ def test_big_birds_code_draws_from_its_first_blocks(monkeypatch):
     queries = torch.arange(1, blocks - 1).repeat_interleave(r)
     far = near.mask()[queries, torch.from_numpy(drawn).flatten().long()]
     assert not far.any()
-    assert graphs.random_sources(blocks, r, 7, avoid=near).source.max() > 2 * r + 5
+    assert graphs.random_neighbours(blocks, r, 7, avoid=near).source.max() > 2 * r + 5
 
 
 def test_multi_edges_of_big_bird_eval(monkeypatch):

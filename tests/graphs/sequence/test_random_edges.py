@@ -15,22 +15,22 @@ from graphattn import from_networkx, graphs
     [(0, 5, 2), (5, 0, 0), (1, 1, 1), (13, 7, 3), (7, 13, 13), (17, 17, 0)],
 )
 def test_random_sources_are_k_different_ones(targets, sources, k):
-    graph = graphs.random_sources(targets, k, 3, num_sources=sources)
+    graph = graphs.random_neighbours(targets, k, 3, num_sources=sources)
     assert (graph.num_targets, graph.num_sources) == (targets, sources)
     assert graph.in_degree.tolist() == [k] * targets
     assert not graph.has_repeated_edges
     pairs = graph.target * sources + graph.source
     assert bool((pairs[1:] > pairs[:-1]).all())
-    assert graph.equals(graphs.random_sources(targets, k, 3, num_sources=sources))
+    assert graph.equals(graphs.random_neighbours(targets, k, 3, num_sources=sources))
 
 
 def test_every_choice_of_sources_is_as_likely_as_another():
-    graph = graphs.random_sources(14_000, 3, 5, num_sources=7)
+    graph = graphs.random_neighbours(14_000, 3, 5, num_sources=7)
     chosen = (graph.source.view(-1, 3) * torch.tensor([49, 7, 1])).sum(1)
     times = torch.unique(chosen, return_counts=True)[1]
     assert times.numel() == 35  # 7 choose 3
     assert stats.chisquare(times.numpy()).pvalue > 1e-4
-    assert not graph.equals(graphs.random_sources(14_000, 3, 6, num_sources=7))
+    assert not graph.equals(graphs.random_neighbours(14_000, 3, 6, num_sources=7))
 
 
 @pytest.mark.parametrize("n", [1, 5, 13, 101])
@@ -38,13 +38,13 @@ def test_random_sources_avoid_a_graph(n):
     near = graphs.sliding_window(n, 3, causal=False) | graphs.global_tokens(
         n, (0, n - 1) if n > 1 else (0,)
     )
-    graph = graphs.random_sources(n, 4, 7, avoid=near)
+    graph = graphs.random_neighbours(n, 4, 7, avoid=near)
     assert (graph & near).num_edges == 0
     assert graph.in_degree.tolist() == [min(4, n - int(d)) for d in near.in_degree]
     if n == 101:  # all that is free is drawn alike
-        far = graphs.random_sources(n, 4, 7, avoid=graphs.self_loops(n))
+        far = graphs.random_neighbours(n, 4, 7, avoid=graphs.self_loops(n))
         pulls = sum(
-            graphs.random_sources(5, 1, seed, avoid=graphs.causal(5)).mask().int()
+            graphs.random_neighbours(5, 1, seed, avoid=graphs.causal(5)).mask().int()
             for seed in range(300)
         )
         assert (far & graphs.self_loops(n)).num_edges == 0

@@ -17,16 +17,16 @@ SIZES = (0, 1, 2, 5, 13, 17)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (4, 0), (0, 3), (2, 5), (19, 19)])
 def test_asymmetric_window(n, left, right):
-    assert_is(graphs.asymmetric_window(n, left, right), n, n, lambda t, s: -right <= t - s <= left)
-    end = graphs.asymmetric_window(n, left, right, num_sources=7)
+    assert_is(graphs.sliding_window(n, (left, right)), n, n, lambda t, s: -right <= t - s <= left)
+    end = graphs.sliding_window(n, (left, right), num_sources=7)
     assert_is(end, n, 7, lambda t, s: -right <= t + 7 - n - s <= left)
-    start = graphs.asymmetric_window(n, left, right, num_sources=7, align="start")
+    start = graphs.sliding_window(n, (left, right), num_sources=7, align="start")
     assert_is(start, n, 7, lambda t, s: -right <= t - s <= left)
 
 
 def test_a_cache_reads_what_the_whole_sequence_would():
-    whole = graphs.asymmetric_window(23, 4, 0)
-    assert graphs.asymmetric_window(3, 4, 0, num_sources=23).equals(
+    whole = graphs.sliding_window(23, (4, 0))
+    assert graphs.sliding_window(3, (4, 0), num_sources=23).equals(
         whole.subgraph(targets=[20, 21, 22])
     )
 
@@ -90,7 +90,7 @@ def test_logsparse_has_the_local_and_restart_attention_of_its_code(n, window, re
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("stride", [1, 2, 3, 5, 19])
 def test_strided_and_its_heads(n, stride):
-    graph = graphs.strided(n, stride)
+    graph = graphs.sparse_strided(n, stride)
     assert_is(graph, n, n, lambda t, s: s <= t and (t - s < stride or (t - s) % stride == 0))
     # the paper
     assert_is(
@@ -106,7 +106,7 @@ def test_strided_and_its_heads(n, stride):
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("stride", "summary"), [(1, 1), (3, 1), (3, 2), (5, 5), (19, 4)])
 def test_fixed(n, stride, summary):
-    graph = graphs.fixed(n, stride, summary)
+    graph = graphs.sparse_fixed(n, stride, summary)
     wanted = [
         [s for s in range(t + 1) if s // stride == t // stride or s % stride >= stride - summary]
         for t in range(n)
@@ -117,7 +117,7 @@ def test_fixed(n, stride, summary):
 def test_fixed_between_blocks_is_that_of_sparse_transformers_code():
     """There a layout of blocks, cut at the diagonal; here of 3 tokens, 4 in a stretch."""
     n, block, stretch = 36, 3, 4
-    graph = graphs.block_sparse(graphs.fixed(n // block, stretch), block) & graphs.causal(n)
+    graph = graphs.block_sparse(graphs.sparse_fixed(n // block, stretch), block) & graphs.causal(n)
 
     def reads(t, s):
         query, key = t // block, s // block
@@ -195,7 +195,7 @@ def test_flex_attentions_masks():
 
 @pytest.mark.parametrize("n", [13, 12])
 def test_block_sparse_is_a_kronecker_product(n):
-    layout = graphs.random_sources(-(-n // 3), 2, 5) | graphs.self_loops(-(-n // 3))
+    layout = graphs.random_neighbours(-(-n // 3), 2, 5) | graphs.self_loops(-(-n // 3))
     wanted = torch.kron(layout.mask().int(), torch.ones(3, 3, dtype=torch.int32)).bool()[:n, :n]
     graph = graphs.block_sparse(layout, 3, num_nodes=n)
     assert_mask(graph, wanted)
@@ -221,5 +221,5 @@ def test_composite_is_a_matrix_of_masks():
 
 
 def test_ranked_blocks_are_block_causal():
-    assert graphs.ranked(torch.arange(17) // 5).equals(graphs.block_causal(17, 5))
-    assert not graphs.ranked(torch.arange(17) // 4).equals(graphs.block_causal(17, 5))
+    assert graphs.causal_by_rank(torch.arange(17) // 5).equals(graphs.block_causal(17, 5))
+    assert not graphs.causal_by_rank(torch.arange(17) // 4).equals(graphs.block_causal(17, 5))

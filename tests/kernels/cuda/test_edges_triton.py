@@ -14,7 +14,7 @@ import torch
 from graphattn.backends import BACKENDS, device
 from graphattn.backends.choose import explain_choice
 from graphattn.backends.request import Request
-from graphattn.graphs import full, random_sources
+from graphattn.graphs import full, random_neighbours
 from graphattn.kernels.cuda.row_work import PIECE, schedule
 
 pytest.importorskip("triton")
@@ -161,7 +161,7 @@ def test_a_device_that_runs_no_kernel_is_told_and_another_backend_runs(
     monkeypatch.setattr(edges_triton, "probe", probe)
     device._triton_refuses.cache_clear()
     request = Request(8, 8, 64, 64, device=torch.device("cuda", 0))
-    reasons, graph = BACKENDS["edges"].reasons_against(full(5), request), random_sources(9000, 8)
+    reasons, graph = BACKENDS["edges"].reasons_against(full(5), request), random_neighbours(9000, 8)
     assert len(reasons) == (words is not None)
     assert all(words in reason and "\n" not in reason for reason in reasons)
     assert (explain_choice(graph, request).chosen == "edges") is (words is None)
@@ -174,14 +174,14 @@ def test_on_cuda_the_choice_is_by_rates_of_its_own(monkeypatch):
     def chosen(graph, device):
         return explain_choice(graph, Request(device=torch.device(device))).chosen
 
-    sparse, dtypes = random_sources(5000, 16), (torch.float32, torch.bfloat16)
+    sparse, dtypes = random_neighbours(5000, 16), (torch.float32, torch.bfloat16)
     on = [Request(8, 8, 64, 64, dtype=dtype, device=torch.device("cuda")) for dtype in dtypes]
     wide, half = (
         BACKENDS["edges"].cost_ms(sparse, request) - BACKENDS["edges"].call_ms / 2 for request in on
     )
     # by bytes: numbers of nodes are half as long, those of edges are not
     assert 1.9 < wide / half < 2.0
-    many = random_sources(1000, 200)
+    many = random_neighbours(1000, 200)
     assert (chosen(many, "cpu"), chosen(many, "cuda")) == ("edges", "dense")
-    assert chosen(random_sources(20_000, 8), "cuda") == "edges"
+    assert chosen(random_neighbours(20_000, 8), "cuda") == "edges"
     assert "come from a model" in str(explain_choice(many, Request(device=torch.device("cuda"))))

@@ -58,7 +58,7 @@ def test_the_edge_kernels(monkeypatch):
         monkeypatch.setattr(module, "launch_rows", lambda *_: None)
     monkeypatch.setattr(attention_triton, "_launch", lambda *_: None)
     monkeypatch.setattr(row_work, "PIECE", 16)
-    graph = graphs.random_sources(60, 7) | graphs.global_tokens(60, [3])
+    graph = graphs.random_neighbours(60, 7) | graphs.global_tokens(60, [3])
     node, layout = torch.randn(1, 60, 4, 8), (*by_target(graph), *by_source(graph))
     bias, features = (
         torch.zeros(1, graph.num_edges, 4),

@@ -40,11 +40,11 @@ NATTEN = graphs.grid_neighbourhood((7, 11), (3, 5), causal=False)
 PACKED = graphs.sliding_window(48, 9, causal=True) & graphs.documents(
     lengths=(9, 14, 7, 18), causal=False
 )
-STRIDED = graphs.strided(48, 7)
+STRIDED = graphs.sparse_strided(48, 7)
 LAYOUT = graphs.sliding_window(12, 3, causal=False) | graphs.global_tokens(12, (0,))
 BLOCKS = graphs.block_sparse(LAYOUT, 4)
-CACHE = graphs.asymmetric_window(6, 5, 0, num_sources=20)
-RANDOM = graphs.random_sources(40, 4, 3) | graphs.sliding_window(40, 5, causal=True)
+CACHE = graphs.sliding_window(6, (5, 0), num_sources=20)
+RANDOM = graphs.random_neighbours(40, 4, 3) | graphs.sliding_window(40, 5, causal=True)
 MESH = graphs.mesh_vertices(inputs.sphere_faces, hops=2)
 KNN = graphs.knn(POINTS, 5)
 ENCODER_DECODER = graphs.composite(
@@ -194,7 +194,7 @@ PLANTED = [
     ),
     (PACKED, "| where & was meant", IN_WINDOW | (DOCUMENT[:, None] == DOCUMENT)),
     (STRIDED, "stride=8 where 7", (D48 >= 0) & ((D48 < 8) | (D48 % 8 == 0))),
-    (STRIDED, "left out, in strided(48, 7)", (D48 >= 0) & (D48 < 7)),
+    (STRIDED, "left out, in sparse_strided(48, 7)", (D48 >= 0) & (D48 < 7)),
     (BLOCKS, "global_tokens(12, (0,)) left out", blocks(apart(12).abs() <= 1, 4)),
     (
         BLOCKS,
@@ -206,14 +206,14 @@ PLANTED = [
     (CACHE, "left=6 where 5", torch.ones(6, 20).tril(14).triu(8).bool()),
     (CACHE, "align='start' where 'end'", torch.ones(6, 20).tril(0).triu(-5).bool()),
     (CACHE, "one source too many", torch.ones(6, 20).tril(15).triu(9).bool()),
-    (RANDOM, "seed=4 where 3", graphs.random_sources(40, 4, 4).mask() | ((D >= 0) & (D < 5))),
-    (RANDOM, "window=6 where 5", graphs.random_sources(40, 4, 3).mask() | ((D >= 0) & (D < 6))),
-    (RANDOM, "rows swapped", graphs.random_sources(40, 4, 3).mask().T | ((D >= 0) & (D < 5))),
+    (RANDOM, "seed=4 where 3", graphs.random_neighbours(40, 4, 4).mask() | ((D >= 0) & (D < 5))),
+    (RANDOM, "window=6 where 5", graphs.random_neighbours(40, 4, 3).mask() | ((D >= 0) & (D < 6))),
+    (RANDOM, "rows swapped", graphs.random_neighbours(40, 4, 3).mask().T | ((D >= 0) & (D < 5))),
     (MESH, "hops=1 where 2", graphs.mesh_vertices(inputs.sphere_faces).mask()),
     (MESH, "self-loops added", MESH.mask() | torch.eye(MESH.num_nodes, dtype=torch.bool)),
     (KNN, "k=4 where 5", nearest(4)),
     (KNN, "rows swapped", nearest(5).T),
-    (KNN, "include_self=True", nearest(4) | torch.eye(60, dtype=torch.bool)),
+    (KNN, "self_loops=True", nearest(4) | torch.eye(60, dtype=torch.bool)),
     (
         ENCODER_DECODER,
         "cross(14, 10) left out",

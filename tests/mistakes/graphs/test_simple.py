@@ -76,9 +76,9 @@ def test_a_remark_walks_no_further_than_repr_counts(monkeypatch):
         "self_loops(7)",
         "sliding_window(9, 4, causal=True)",
         "sliding_window(9, 5, causal=False)",
-        "asymmetric_window(9, 2, 3)",
-        "asymmetric_window(5, 2, 1, num_sources=9)",
-        "asymmetric_window(5, 2, 1, num_sources=9, align='start')",
+        "sliding_window(9, (2, 3))",
+        "sliding_window(5, (2, 1), num_sources=9)",
+        "sliding_window(5, (2, 1), num_sources=9, align='start')",
     ],
 )
 def test_edges_that_somebody_listed_are_known_as_the_call_they_could_be_of(text):
@@ -89,7 +89,7 @@ def test_edges_that_somebody_listed_are_known_as_the_call_they_could_be_of(text)
 
 
 def test_other_edges_are_no_simple_call():
-    assert simple_expression(ga.graphs.strided(9, 3)) is None
+    assert simple_expression(ga.graphs.sparse_strided(9, 3)) is None
     assert simple_expression(ga.from_mask(torch.zeros(3, 3, dtype=torch.bool))) is None
     assert (
         simple_expression(

@@ -7,7 +7,7 @@ from hf_table import decoders, four_outputs, theirs
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
-from graphattn.models import Perceiver, from_hf
+from graphattn.models import Perceiver, from_transformers
 from graphattn.models.images.perceiver import Reading
 
 
@@ -22,7 +22,7 @@ def inputs(batch=2):
 
 
 def test_the_order_of_inputs_does_not_matter_but_their_edges_do():
-    mine, x = from_hf(theirs("Perceiver", decoder=four_outputs)), inputs()
+    mine, x = from_transformers(theirs("Perceiver", decoder=four_outputs)), inputs()
     order = torch.randperm(11, generator=torch.Generator().manual_seed(2))
     close(mine(x[:, order]), mine(x))
     graph = graphs.cross(5, 11) & ga.from_rule(lambda t, s: (t + s) % 3 > 0, 5, 11)
@@ -33,12 +33,12 @@ def test_the_order_of_inputs_does_not_matter_but_their_edges_do():
 
 
 def test_each_of_the_three_graphs():
-    mine, x = from_hf(theirs("Perceiver", decoder=four_outputs)), inputs()
+    mine, x = from_transformers(theirs("Perceiver", decoder=four_outputs)), inputs()
     apart = graphs.window_partition((5,), 1)  # latents do not read each other
     less = graphs.cross(5, 11) - ga.from_edge_index([[8], [3]], num_sources=11, num_targets=5)
 
     def latents(**given):
-        return from_hf(theirs("Perceiver"))(x, **given)
+        return from_transformers(theirs("Perceiver"))(x, **given)
 
     change = (
         latents(latent_graph=apart, read_graph=less) - latents(latent_graph=apart)
@@ -71,7 +71,7 @@ def test_each_of_the_three_graphs():
             "value_inner must be a multiple of num_heads, got 7 and 2",
         ),
         (
-            lambda: from_hf(
+            lambda: from_transformers(
                 theirs(
                     "Perceiver",
                     decoder=lambda c: decoders.PerceiverBasicDecoder(c, 3, "none", num_channels=8),

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, ShapeError
-from graphattn.models import Swin, from_hf
-from graphattn.models.from_hf.weights import fill, renamed
+from graphattn.models import Swin, from_transformers
+from graphattn.models.from_transformers.weights import fill, renamed
 from graphattn.models.images.merging import PatchMerging
 from graphattn.models.images.swin_stage import window_graphs
 
@@ -129,7 +129,10 @@ def test_a_grid_one_cell_high_or_smaller_than_the_window():
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_removed_edge_changes_its_cell_alone(version):
-    mine, x = converted(hf()) if version == 1 else from_hf(theirs("Swinv2", "Model")), images()
+    mine, x = (
+        converted(hf()) if version == 1 else from_transformers(theirs("Swinv2", "Model")),
+        images(),
+    )
     plain, shifted = window_graphs((12, 18), 3)
     assert shifted.name == "window_partition((12, 18), (3, 3), shift=(1, 1))"
     close(mine.hidden(x, [[plain, shifted], None])[1], mine.hidden(x)[1])

@@ -11,7 +11,7 @@ from text_models import shaken
 
 import graphattn as ga
 from graphattn.errors import OptionError
-from graphattn.models import Swin, from_hf
+from graphattn.models import Swin, from_transformers
 from graphattn.models.images.swin_stage import window_graphs
 
 
@@ -31,7 +31,7 @@ def test_dropouts_and_paths():
         hidden_dropout_prob=0.125,
         drop_path_rate=0.3,
     ).train()
-    mine = from_hf(model)
+    mine = from_transformers(model)
     blocks = [block for stage in mine.stages for block in stage.layers]
     assert [block.branch[1].p for block in blocks] == pytest.approx([0.0, 0.1, 0.2, 0.3])
     assert {

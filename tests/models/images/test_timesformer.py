@@ -12,7 +12,7 @@ from hf_table import theirs
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
-from graphattn.models import TimeSformer, from_hf
+from graphattn.models import TimeSformer, from_transformers
 
 T, P = 3, 4  # frames, places
 
@@ -65,7 +65,7 @@ def test_a_frame_of_any_shape_reads_its_place_then_its_frame():
 
 
 def test_graphs_for_each_layer_and_copies():
-    mine = from_hf(theirs("Timesformer"))
+    mine = from_transformers(theirs("Timesformer"))
     apart = graphs.window_partition((T, 2, 2), 1), graphs.window_partition((T, 5), 1)
     each = [
         mine(videos(), given)
@@ -80,7 +80,9 @@ def test_graphs_for_each_layer_and_copies():
         assert torch.equal(other(videos()), mine(videos()))
     rates = [
         layer.drop_path.p
-        for layer in from_hf(theirs("Timesformer", drop_path_rate=1, num_hidden_layers=1)).layers
+        for layer in from_transformers(
+            theirs("Timesformer", drop_path_rate=1, num_hidden_layers=1)
+        ).layers
     ]
     assert rates == [0.0]
 
@@ -94,13 +96,13 @@ def test_graphs_for_each_layer_and_copies():
             r"size must be \(time, height, width\)",
         ),
         (
-            lambda: from_hf(theirs("Timesformer"))(videos(T + 1, 10, 10)),
+            lambda: from_transformers(theirs("Timesformer"))(videos(T + 1, 10, 10)),
             ShapeError,
             r"grid of \(3, 2, 2\) patches, .* got \(4, 2, 2\)",
         ),
         (
-            lambda: from_hf(theirs("Timesformer"))(
-                videos(), [from_hf(theirs("Timesformer")).graphs]
+            lambda: from_transformers(theirs("Timesformer"))(
+                videos(), [from_transformers(theirs("Timesformer")).graphs]
             ),
             OptionError,
             "2 layers need as many pairs",

@@ -10,9 +10,9 @@ from text_models import shaken
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
-from graphattn.models import ViT, from_hf
-from graphattn.models.from_hf.vit import NAMES
-from graphattn.models.from_hf.weights import fill, renamed
+from graphattn.models import ViT, from_transformers
+from graphattn.models.from_transformers.vit import NAMES
+from graphattn.models.from_transformers.weights import fill, renamed
 from graphattn.models.images.patches import PatchEmbedding
 
 SIZES = {
@@ -59,12 +59,12 @@ def local():
 def test_any_graph_is_their_attention_mask(graph, images):
     model = theirs("ViT")
     wanted = model(images, attention_mask=graph.mask().expand(2, 1, N, N)).logits
-    close(from_hf(model)(images, graph), wanted)
-    assert not torch.allclose(from_hf(model)(images), wanted, atol=1e-3)
+    close(from_transformers(model)(images, graph), wanted)
+    assert not torch.allclose(from_transformers(model)(images), wanted, atol=1e-3)
 
 
 def test_a_pattern_on_a_grid_is_of_the_patches_behind_the_class_token(images):
-    mine = from_hf(theirs("ViT"))
+    mine = from_transformers(theirs("ViT"))
     around = graphs.grid_neighbourhood(..., (1, 3), causal=False, clamp=False)
     written = mine(images, local())
     assert torch.equal(mine(images, around), written)

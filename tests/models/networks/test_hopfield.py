@@ -12,7 +12,7 @@ import torch
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, ShapeError
-from graphattn.models import Hopfield, retrieval_energy, retrieve
+from graphattn.models.hopfield import Hopfield, retrieval_energy, retrieve
 
 
 def spins(*shape, seed=0):

@@ -12,7 +12,7 @@ from graphattn import models
 from graphattn.errors import GraphAttnError
 from graphattn.graphs import hierarchy, knn, serialized_hierarchy
 
-NEAR = {"graph": knn(..., 4, include_self=True, clamp=True), "down": knn(..., 4, clamp=True)}
+NEAR = {"graph": knn(..., 4, self_loops=True, clamp=True), "down": knn(..., 4, clamp=True)}
 MODELS = {
     "PointTransformer": (
         lambda **o: models.PointTransformer(3, 5, (8, 16), (1, 1), share=4, **o),

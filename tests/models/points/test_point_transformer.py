@@ -41,7 +41,7 @@ def twin(model, x, pos, share, k=4):
 
 
 def test_outputs_are_those_of_the_papers_formulas():
-    recipe = hierarchy(..., ratio=0.4, graph=knn(..., 4, include_self=True), down=knn(..., 4))
+    recipe = hierarchy(..., ratio=0.4, graph=knn(..., 4, self_loops=True), down=knn(..., 4))
     for share in (1, 4):
         for readout in ("node", "shape"):
             torch.manual_seed(share)

@@ -59,5 +59,5 @@ def test_outputs_are_those_of_the_papers_formulas():
         for p in model.parameters():
             torch.nn.init.normal_(p, std=0.4)
         pos, x = torch.rand(31, 3).double(), torch.randn(31, 5).double()
-        shape = hierarchy(pos, cell=0.4, graph=knn(..., 4, include_self=True))
+        shape = hierarchy(pos, cell=0.4, graph=knn(..., 4, self_loops=True))
         torch.testing.assert_close(model(x, shape), twin(model, x, pos, 0.4), rtol=0, atol=1e-9)

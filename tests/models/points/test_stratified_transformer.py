@@ -32,7 +32,7 @@ def row(table, difference, step, reach):
 def block(state, x, pos, w, shift, step, heads, signals=None):
     y = (state / "norm").norm(x)
     q, k, v = (state / "qkv").linear(y).view(len(x), 3, heads, -1).unbind(1)
-    sampled = set(ga.graphs.farthest_points(pos, ratio=0.25).tolist())
+    sampled = set(ga.shapes.farthest_points(pos, ratio=0.25).tolist())
     out = torch.zeros_like(q)
     known = [(state / "table", pos, step, REACH)]
     if signals is not None:

@@ -8,7 +8,7 @@ from text_models import changed, same
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import PositionIndexError, ShapeError
-from graphattn.models import BERT, from_hf
+from graphattn.models import BERT, from_transformers
 
 B, N, V, C = 3, 7, 13, 12
 
@@ -22,7 +22,7 @@ def given():
 
 def test_padding_three_ways():
     model, (tokens, types) = theirs("Bert"), given()
-    mine, lengths = from_hf(model), torch.tensor([7, 4, 5])
+    mine, lengths = from_transformers(model), torch.tensor([7, 4, 5])
     real = torch.arange(N) < lengths[:, None]
     expected = model(tokens, attention_mask=real.long(), token_type_ids=types).logits[real]
     full = graphs.full(N)
@@ -37,7 +37,7 @@ def test_padding_three_ways():
 
 def test_another_graph_is_another_mask_there():
     model, (tokens, _) = theirs("Bert"), given()
-    mine = from_hf(model)
+    mine = from_transformers(model)
     longformer = graphs.sliding_window(..., 3, causal=False) | graphs.global_tokens(..., (0,))
     same(
         mine(tokens, longformer),

@@ -9,7 +9,7 @@ from text_models import same, shaken
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, ShapeError
-from graphattn.models import T5, Decoder, from_hf, generate
+from graphattn.models import T5, Decoder, from_transformers, generate
 from graphattn.models.generation import Continuation
 from graphattn.nn import KeyValueCache, Rotary
 
@@ -143,7 +143,11 @@ def test_greedy_and_beams_of_transformers():
     )
     for _ in range(3):
         theirs = shaken(theirs)
-    mine, source, start = from_hf(theirs), integers(8, S), torch.zeros(8, 1, dtype=torch.int64)
+    mine, source, start = (
+        from_transformers(theirs),
+        integers(8, S),
+        torch.zeros(8, 1, dtype=torch.int64),
+    )
     lengths = torch.tensor([7, 3, 5, 1, 7, 2, 6, 4])
     rules = {"max_new_tokens": NEW, "do_sample": False}
     rules["attention_mask"] = (torch.arange(S) < lengths[:, None]).long()

@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphError, OptionError, PositionIndexError, ShapeError
-from graphattn.models import GPT, from_hf, gpt2
+from graphattn.models import GPT, from_transformers
 from graphattn.nn import Rotary
 
 B, N, V = 3, 7, 13
@@ -23,7 +23,7 @@ def tokens():
 
 def test_another_graph_is_another_mask_there():
     model, given = theirs("GPT2"), tokens()
-    mine = from_hf(model)
+    mine = from_transformers(model)
     window = graphs.sliding_window(N, 3, causal=True) | graphs.global_tokens(N, (0,))
     window = window & graphs.causal(N)
     same(mine(given, window), model(given, attention_mask=window.mask()[None, None]).logits)
@@ -41,7 +41,7 @@ def test_another_graph_is_another_mask_there():
 
 def test_positions_and_packed_sequences():
     model, given = theirs("GPT2"), tokens()
-    mine, at = from_hf(model), torch.tensor([4, 2, 10, 0, 1, 7, 7])
+    mine, at = from_transformers(model), torch.tensor([4, 2, 10, 0, 1, 7, 7])
     same(mine(given, positions=at), model(given, position_ids=at[None]).logits)
     packed = graphs.documents(torch.tensor([0, 0, 0, 1, 1, 1, 1]), causal=False) & graphs.causal(N)
     found = mine(given, packed, positions=torch.tensor([0, 1, 2, 0, 1, 2, 3]))
@@ -60,7 +60,7 @@ def test_rotary_needs_no_other_positions():
 def test_fresh_weights_are_those_of_gpt2():
     torch.manual_seed(0)
     model, fresh = (
-        gpt2(V, 64, 2, 2, max_len=N).stack.layers[1],
+        GPT.gpt2(V, 64, 2, 2, max_len=N).stack.layers[1],
         GPT2LMHeadModel(GPT2Config(n_embd=64, n_layer=2, n_head=2)),
     )
     layer = fresh.transformer.h[1]
@@ -80,7 +80,7 @@ def test_fresh_weights_are_those_of_gpt2():
 
 def test_sizes_of_the_paper():
     with torch.device("meta"):
-        assert sum(p.numel() for p in gpt2().parameters()) == 124_439_808  # the smallest GPT-2
+        assert sum(p.numel() for p in GPT.gpt2().parameters()) == 124_439_808  # the smallest GPT-2
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_sizes_of_the_paper():
 )
 def test_refusals(use, error, message):
     with pytest.raises(error, match=message):
-        use(gpt2(V, 12, 3, 2, max_len=11), tokens())
+        use(GPT.gpt2(V, 12, 3, 2, max_len=11), tokens())

@@ -6,7 +6,7 @@ from text_models import changed, in_float64, same
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.models import from_hf, llama
+from graphattn.models import GPT, from_transformers
 
 B, N, V = 3, 9, 13
 
@@ -22,12 +22,12 @@ def logits(model, *args, **options):
 
 def test_as_it_comes_it_rounds_to_float32_in_between():
     model, given = theirs("Llama", rope_parameters=LLAMA3), tokens()
-    same(from_hf(model)(given), model(given).logits, 1e-5)
+    same(from_transformers(model)(given), model(given).logits, 1e-5)
 
 
 def test_another_graph_is_another_mask_there():
     model, given = theirs("Llama", attn_implementation="sdpa"), tokens()
-    mine, strided = from_hf(model), graphs.causal(N) & graphs.strided(N, 3)
+    mine, strided = from_transformers(model), graphs.causal(N) & graphs.sparse_strided(N, 3)
     same(mine(given, strided), logits(model, given, attention_mask=strided.mask()[None, None]))
     less = graphs.causal(N) - ga.from_edge_index([[2], [6]], num_sources=N, num_targets=N)
     assert (
@@ -38,6 +38,6 @@ def test_another_graph_is_another_mask_there():
 
 def test_sizes_of_the_paper():
     with torch.device("meta"):
-        assert sum(p.numel() for p in llama().parameters()) == 6_738_415_616
-        seventy = llama(32000, 8192, 64, 80, 28672, num_kv_heads=8)  # Llama 2 70B
+        assert sum(p.numel() for p in GPT.llama().parameters()) == 6_738_415_616
+        seventy = GPT.llama(32000, 8192, 64, 80, 28672, num_kv_heads=8)  # Llama 2 70B
         assert sum(p.numel() for p in seventy.parameters()) == 68_976_648_192

@@ -10,7 +10,7 @@ from text_models import changed, in_float64, same
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphIndexError, OptionError
-from graphattn.models import Longformer, from_hf
+from graphattn.models import Longformer, from_transformers
 from graphattn.models.text.longformer import layer_graphs
 
 B, N, V, PAD = 2, 15, 13, 1
@@ -36,7 +36,7 @@ def run(model, tokens, chosen, **options):
 
 def test_examples_of_several_lengths_with_global_tokens_of_their_own():
     model, (tokens, _) = theirs("Longformer"), given()
-    mine, lengths, chosen = from_hf(model), (N, 11), [(0, 7), (3,)]
+    mine, lengths, chosen = from_transformers(model), (N, 11), [(0, 7), (3,)]
     real = torch.arange(N) < torch.tensor(lengths)[:, None]
     expected = run(model, tokens, chosen, attention_mask=real.long(), position_ids=None).logits[
         real
@@ -55,7 +55,7 @@ def test_examples_of_several_lengths_with_global_tokens_of_their_own():
 
 
 def test_what_depends_on_a_removed_edge_and_of_other_projections():
-    mine, (tokens, _) = from_hf(theirs("Longformer")), given()
+    mine, (tokens, _) = from_transformers(theirs("Longformer")), given()
     last = graphs.sliding_window(N, 9, causal=False) | graphs.global_tokens(N, (2,))
     before = list(layer_graphs((5, 5), (2,)))
 
@@ -89,4 +89,4 @@ def test_refusals_and_sizes_of_the_paper():
             (3,), num_layers=1, vocab_size=V, embed_dim=8, num_heads=2, max_len=N, norm_first=True
         )
     with pytest.raises(OptionError, match="requires a model built with pooler=True"):
-        from_hf(theirs("Longformer")).pooled(torch.randn(B, N, 12).double())
+        from_transformers(theirs("Longformer")).pooled(torch.randn(B, N, 12).double())

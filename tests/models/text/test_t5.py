@@ -10,7 +10,7 @@ from text_models import in_float64
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import PositionIndexError, ShapeError
-from graphattn.models import T5, from_hf
+from graphattn.models import T5, from_transformers
 from graphattn.nn import KeyValueCache
 
 S, T = 11, 7
@@ -26,7 +26,7 @@ def test_fresh_weights_spread_as_theirs():
         "num_decoder_layers": 1,
     }
     config = transformers.T5Config(vocab_size=17, **wide)
-    wanted = from_hf(transformers.T5ForConditionalGeneration(config)).state_dict()
+    wanted = from_transformers(transformers.T5ForConditionalGeneration(config)).state_dict()
     torch.manual_seed(0)
     mine = T5(17, 64, 3, 1, 96, head_dim=32, num_decoder_layers=1)
     for name, weight in mine.named_parameters():
@@ -53,13 +53,16 @@ def test_padding_is_a_graph(tokens):
         ).logits
     memory_graph = ga.from_mask(there.expand(T, S))
     close(
-        from_hf(model)(source, target, ga.from_mask(there.expand(S, S)), None, memory_graph), wanted
+        from_transformers(model)(
+            source, target, ga.from_mask(there.expand(S, S)), None, memory_graph
+        ),
+        wanted,
     )
-    assert not torch.allclose(from_hf(model)(source, target), wanted, atol=1e-3)
+    assert not torch.allclose(from_transformers(model)(source, target), wanted, atol=1e-3)
 
 
 def test_a_removed_edge_changes_only_what_depends_on_it(tokens):
-    mine, (source, target) = from_hf(theirs("T5")), tokens
+    mine, (source, target) = from_transformers(theirs("T5")), tokens
     less = graphs.causal(T) - ga.from_edge_index([[0], [4]], num_nodes=T)
     whole = mine(source, target)
 
@@ -76,7 +79,7 @@ def test_a_removed_edge_changes_only_what_depends_on_it(tokens):
 
 
 def test_token_by_token_with_caches(tokens):
-    mine, (source, target) = from_hf(theirs("T5")), tokens
+    mine, (source, target) = from_transformers(theirs("T5")), tokens
     caches, memory = [KeyValueCache() for _ in range(3)], mine.encode(source)
     with torch.no_grad():
         steps = [mine.decode(target[:, t : t + 1], memory, caches=caches) for t in range(T)]
@@ -84,7 +87,7 @@ def test_token_by_token_with_caches(tokens):
 
 
 def test_a_window_of_the_encoder_is_a_graph(tokens):
-    window = from_hf(theirs("LongT5"))
+    window = from_transformers(theirs("LongT5"))
     assert [repr(layer) for layer in window.source_graph] == [
         "Pattern(sliding_window(..., 5, causal=False))"
     ] * 2
@@ -97,7 +100,7 @@ def test_a_window_of_the_encoder_is_a_graph(tokens):
 def test_summaries_are_sources(tokens, block):
     model = theirs("LongT5", encoder_attention_type="transient-global", global_block_size=block)
     source, target = tokens
-    mine, lengths = from_hf(model), torch.tensor([S, 6])
+    mine, lengths = from_transformers(model), torch.tensor([S, 6])
     there = (torch.arange(S) < lengths[:, None]).long()
     with in_float64():
         wanted = model(input_ids=source, decoder_input_ids=target, attention_mask=there).logits

@@ -123,7 +123,7 @@ def test_frames_are_orthonormal_and_normals_of_a_plane_are_its_own():
         alone @ alone.mT, torch.eye(3).double().expand(23, 3, 3), rtol=0, atol=1e-12
     )
     flat = pos * torch.tensor([1.0, 1.0, 0.0])
-    normals, spread = local_pca(graphs.knn(flat, 6, include_self=True), flat)
+    normals, spread = local_pca(graphs.knn(flat, 6, self_loops=True), flat)
     torch.testing.assert_close(normals.abs(), torch.tensor([0.0, 0.0, 1.0]).double().expand(23, 3))
     torch.testing.assert_close(spread.square().sum(1), torch.ones(23).double())
     assert float(spread[:, 0].max()) < 1e-6
@@ -134,7 +134,7 @@ def test_mesh_edges_have_the_angles_of_trimesh_and_the_laplacian_of_a_plane():
     for mesh in (BOX, SPHERE):
         pos, faces = of_mesh(mesh)
         length, dihedral, _ = mesh_edge_geometry(pos, faces).unbind(1)
-        ends = graphs.mesh_edge_ends(faces)
+        ends = ga.shapes.mesh_edge_ends(faces)
         torch.testing.assert_close(length, (pos[ends[:, 0]] - pos[ends[:, 1]]).norm(dim=1))
         sides = zip(mesh.face_adjacency_edges.tolist(), mesh.face_adjacency_angles, strict=True)
         row = {tuple(sorted(edge)): angle for edge, angle in sides}
@@ -221,9 +221,9 @@ def test_interpolation_has_the_weights_of_the_bias():
         torch.randn(2, 23, 5, dtype=torch.float64),
     )
     graph = graphs.knn(pos, 3, queries=queries)
-    bias = graphs.inverse_distance_bias(graph, pos, queries)
+    bias = ga.nn.inverse_distance_bias(graph, pos, queries)
     weights = torch.zeros(7, 23).double().index_put((graph.target, graph.source), bias.exp())
-    found = ga.nn.interpolate(x, graph, pos, queries)
+    found = ga.nn.inverse_distance_interpolate(x, graph, pos, queries)
     torch.testing.assert_close(found, weights / weights.sum(1, keepdim=True) @ x)
     torch.testing.assert_close(found[:, 5:], x[:, :2])
 

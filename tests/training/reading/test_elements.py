@@ -10,8 +10,7 @@ from shape_folders import QUICK, measured_meshes
 
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
-from graphattn.graphs import mesh_edge_ends
-from graphattn.shapes import RandomRotation, Shape, ShapeFolder
+from graphattn.shapes import RandomRotation, Shape, ShapeFolder, mesh_edge_ends
 from graphattn.training.chosen import check_labels
 from graphattn.training.reading.elements import at_vertices, count_of, elements_of
 from graphattn.training.reading.inputs import Inputs

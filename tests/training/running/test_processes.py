@@ -186,7 +186,7 @@ def test_a_fork_after_the_kernels_ran_computes_the_same():
     it waiting.
     """
     x = torch.randn(4096, 2, 8, requires_grad=True)
-    large = ga.graphs.random_sources(4096, 40)
+    large = ga.graphs.random_neighbours(4096, 40)
     ga.attention(x, x, x, large, backend="edges").sum().backward()
     stop = threading.Event()
 

@@ -46,7 +46,7 @@ def farthest_points(
         int64 (M,) indices into ``pos`` on its device, in the order of their choice, cloud after
         cloud. To pool, use ``knn(pos, k, queries=pos[chosen], batch=batch, queries_batch=batch[chosen])``; to unpool,
         ``knn(pos[chosen], 3, queries=pos, ...)`` with
-        :func:`~graphattn.graphs.inverse_distance_bias`.
+        :func:`~graphattn.nn.inverse_distance_bias`.
     Raises:
         GraphError: If a cloud has fewer than ``count`` points or no point ``start``, a coordinate
             is not finite, or ``batch`` is not sorted.

@@ -464,7 +464,7 @@ def _pairs_once(crowd: Crowd, reach: float, limit: float, loops: bool) -> Near |
     return Near(torch.cat(query), torch.cat(point), torch.cat(code), codes)
 
 
-def nearest_images(crowd: Crowd, count: int, include_self: bool | None, dilation: int = 1) -> Near:
+def nearest_images(crowd: Crowd, count: int, self_loops: bool | None, dilation: int = 1) -> Near:
     """Every ``dilation``-th of the ``count`` nearest images of each target, by target, source and
     offset.
 
@@ -472,11 +472,11 @@ def nearest_images(crowd: Crowd, count: int, include_self: bool | None, dilation
         crowd: Points in a lattice with a periodic axis, or as many as are wanted.
         count: Images, by distance, then by source and offset: opposite images of a point itself are
             equally far.
-        include_self: True to count the target itself as the first; False to leave it out; None if
+        self_loops: True to count the target itself as the first; False to leave it out; None if
             it is no point.
         dilation: Of the nearest ones every which is kept.
     """
-    needed = count + (include_self is False)
+    needed = count + (self_loops is False)
     reach = _first_reach(crowd, needed)
     left = torch.arange(len(crowd.queries), device=crowd.points.device)
     parts = []
@@ -486,10 +486,10 @@ def nearest_images(crowd: Crowd, count: int, include_self: bool | None, dilation
             reach *= 2
             continue
         chosen, last = _closest(crowd, copies, left, needed)
-        if include_self is not None:
+        if self_loops is not None:
             home = torch.nonzero((copies.steps == 0).all(1)).flatten()
             chosen = self_first(chosen, home[left])
-        if include_self is False:
+        if self_loops is False:
             chosen = chosen[:, 1:]
         settled = last <= reach
         copy = chosen[settled, ::dilation]

@@ -48,12 +48,12 @@ def test_farthest_points_are_the_greedy_ones(name):
     points = cloud(name)
     count, start = max(1, len(points) // 3), len(points) // 2
     wanted = greedy(points, count, start)
-    assert graphs.farthest_points(points, count, start=start).tolist() == wanted
+    assert ga.shapes.farthest_points(points, count, start=start).tolist() == wanted
     for search in (_one_by_one, _by_blocks):  # the GPU's, run on the CPU, and the CPU's
         assert search(points, count, start).tolist() == wanted, search
         assert sorted(search(points, len(points), start).tolist()) == list(range(len(points)))
     if name == "cube":  # the control: another start is another sample
-        assert graphs.farthest_points(points, count).tolist() != wanted
+        assert ga.shapes.farthest_points(points, count).tolist() != wanted
 
 
 def test_clouds_of_a_batch_are_sampled_by_themselves():
@@ -61,17 +61,19 @@ def test_clouds_of_a_batch_are_sampled_by_themselves():
     batch = torch.tensor([0] * 17 + [1] * 3 + [5] * 41)
     alone = [(points[batch == i], s) for i, s in ((0, 0), (1, 17), (5, 20))]
     for own in ({"count": 3, "start": 2}, {"ratio": 0.3}, {"ratio": 1.0}, {"count": 0}):
-        wanted = torch.cat([graphs.farthest_points(part, **own) + start for part, start in alone])
-        assert torch.equal(graphs.farthest_points(points, batch=batch, **own), wanted)
-    assert graphs.farthest_points(points.numpy(), 3, batch=batch).tolist()[0] == 0
-    assert graphs.farthest_points(torch.empty(0, 3), ratio=0.5).tolist() == []
+        wanted = torch.cat(
+            [ga.shapes.farthest_points(part, **own) + start for part, start in alone]
+        )
+        assert torch.equal(ga.shapes.farthest_points(points, batch=batch, **own), wanted)
+    assert ga.shapes.farthest_points(points.numpy(), 3, batch=batch).tolist()[0] == 0
+    assert ga.shapes.farthest_points(torch.empty(0, 3), ratio=0.5).tolist() == []
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 30, 31, 97])
 def test_ratio_rounds_up_as_in_pyg(n):
     for ratio in (0.1, 0.25, 0.3, 0.5, 1.0):
         wanted = math.ceil(round(ratio * n, 9))
-        assert len(graphs.farthest_points(torch.rand(n, 2), ratio=ratio)) == wanted
+        assert len(ga.shapes.farthest_points(torch.rand(n, 2), ratio=ratio)) == wanted
 
 
 @pytest.mark.parametrize("power", [1, 2.0, 0.5])
@@ -85,7 +87,7 @@ def test_attention_interpolates_by_inverse_distance(power, dtype):
     fine = torch.cat((torch.rand(29, 3, dtype=dtype), coarse[3:5]))
     coarse = torch.cat((coarse, coarse[3:4]))  # two sources at one place
     graph = graphs.knn(coarse, 3, queries=fine)
-    bias = graphs.inverse_distance_bias(graph, coarse, fine, power=power)
+    bias = ga.nn.inverse_distance_bias(graph, coarse, fine, power=power)
     assert bias.dtype == dtype
     value = torch.randn(14, 2, 5, dtype=dtype)
     out = ga.attention(
@@ -99,7 +101,7 @@ def test_attention_interpolates_by_inverse_distance(power, dtype):
         wanted[t] = torch.einsum("k,khd->hd", (weight / weight.sum()).to(dtype), value[sources])
     assert torch.allclose(out, wanted, atol=1e-12 if dtype == torch.float64 else 1e-5)
     assert torch.allclose(out[29], (value[3] + value[13]) / 2)
-    other = graphs.inverse_distance_bias(graph, coarse, fine, power=3)  # the control
+    other = ga.nn.inverse_distance_bias(graph, coarse, fine, power=3)  # the control
     assert not torch.allclose(
         ga.attention(value[:1, :, :4].expand(31, 2, 4) * 0, value[..., :4], value, graph, other),
         out,
@@ -112,14 +114,14 @@ def test_gradients_of_the_bias_reach_positions():
     fine = torch.cat((torch.rand(7, 2, dtype=torch.float64), coarse.detach()[:1])).requires_grad_()
     graph = graphs.knn(coarse.detach(), 3, queries=fine.detach())
     assert torch.autograd.gradcheck(
-        lambda a, b: graphs.inverse_distance_bias(graph, a, b)[:21], (coarse, fine)
+        lambda a, b: ga.nn.inverse_distance_bias(graph, a, b)[:21], (coarse, fine)
     )
-    graphs.inverse_distance_bias(graph, coarse, fine)[graph.target == 7].clamp(
+    ga.nn.inverse_distance_bias(graph, coarse, fine)[graph.target == 7].clamp(
         min=-9
     ).sum().backward()
     assert bool((fine.grad == 0).all())  # a target at the place of a source: no NaN
     assert (
-        graphs.inverse_distance_bias(
+        ga.nn.inverse_distance_bias(
             graphs.knn(coarse.detach().half(), 2), coarse.detach().half()
         ).dtype
         == torch.float32

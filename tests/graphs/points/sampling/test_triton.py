@@ -57,10 +57,10 @@ def interpreted():
     results += [(f"{name}, in blocks", *rest, 32) for name, *rest, _ in results[:2]]
     told = []
     for name, pos, batch, options, most in results:
-        cpu = ga.graphs.farthest_points(pos, batch=batch, **options)
+        cpu = ga.shapes.farthest_points(pos, batch=batch, **options)
         farthest_triton._AT_ONCE = most
         farthest._on_device = lambda points: farthest_triton.choose
-        ours = ga.graphs.farthest_points(pos, batch=batch, **options)
+        ours = ga.shapes.farthest_points(pos, batch=batch, **options)
         farthest._on_device = lambda points: None
         told.append({"name": name, "ours": ours.tolist(), "cpu": cpu.tolist()})
     print(json.dumps(told))

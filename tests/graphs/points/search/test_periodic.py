@@ -68,7 +68,7 @@ def test_radius_finds_all_images_and_no_other(axes, atoms, pbc, reach):
     expected = images(pos, cell, pbc, reach)
     graph = radius(pos, reach, cell=cell, pbc=pbc)
     assert rows(graph) == without_loops(expected)
-    loops = radius(pos, reach, cell=cell, pbc=torch.tensor(pbc), include_self=True)
+    loops = radius(pos, reach, cell=cell, pbc=torch.tensor(pbc), self_loops=True)
     assert rows(loops) == sorted(x[:-1] for x in expected)
     assert radius(pos, reach, cell=cell, pbc=pbc, queries=pos.clone()).equals(loops)
     queries = crystal(97, 13, axes)[0]
@@ -84,7 +84,7 @@ def test_knn_takes_the_nearest_images(atoms, k, dilation, pbc):
     for found in images(pos, cell, pbc, {1: 23.0, 2: 9.0, 3: 5.0}[sum(pbc)]):
         expected[found[0]].append((found[-1], found[1:-1]))
     for own, graph in (
-        (True, knn(pos, k, dilation=dilation, cell=cell, pbc=pbc, include_self=True)),
+        (True, knn(pos, k, dilation=dilation, cell=cell, pbc=pbc, self_loops=True)),
         (False, knn(pos, k, dilation=dilation, cell=cell, pbc=pbc)),
     ):
         wanted = []

@@ -21,7 +21,7 @@ CELL = torch.diag(torch.tensor([7.0, 5, 3]))
 BATCH = torch.arange(101) // 31
 
 
-@pytest.mark.parametrize("options", [{}, {"include_self": True}, {"batch": BATCH}, {"cell": CELL}])
+@pytest.mark.parametrize("options", [{}, {"self_loops": True}, {"batch": BATCH}, {"cell": CELL}])
 def test_a_radius_that_joins_nothing_is_warned_of(options):
     (line,) = lines_of(CLOUD, 1e-3, **options)
     assert line.startswith("r=0.001 joins no two of 101 points, which lie in a box of ")
@@ -34,11 +34,11 @@ def test_a_radius_that_joins_no_query_is_warned_of():
     assert lines_of(CLOUD, 1.0, queries=CLOUD[:0]) == []
 
 
-@pytest.mark.parametrize("options", [{}, {"include_self": True}, {"queries": CLOUD[:3] + 0.1}])
+@pytest.mark.parametrize("options", [{}, {"self_loops": True}, {"queries": CLOUD[:3] + 0.1}])
 def test_a_radius_that_joins_everything_is_warned_of(options):
     (line,) = lines_of(CLOUD, 700.0, **options)
     assert "r=700 joins all of 101 points" in line
-    assert lines_of(CLOUD[:40], 700.0, include_self=True) == []  # few points may all be joined
+    assert lines_of(CLOUD[:40], 700.0, self_loops=True) == []  # few points may all be joined
     assert lines_of(CLOUD, 700.0, batch=torch.arange(101) // 30) == []
 
 
@@ -93,7 +93,7 @@ SEARCHES = {
     "balls": lambda pos: ga.graphs.ball_query(pos, 1.5, 4),
     "recipe": lambda pos: ga.graphs.knn(..., k=5)(pos),
     "windows": lambda pos: ga.graphs.voxel_windows(pos, 1.5),
-    "sample": lambda pos: ga.graphs.grid_sample(pos, 1.5),
+    "sample": lambda pos: ga.graphs.voxel_downsample(pos, 1.5),
     "cells": lambda pos: ga.graphs.serialized_hierarchy(pos[:1], cell=1.5, levels=2),
 }
 

@@ -32,7 +32,7 @@ def test_edges_are_those_of_each_cloud(loops, reach, pbc, at_corners, monkeypatc
     else:
         flags = (*pbc, True)
     pos, batch, cell = crystals(3, axes, [5, 1, 7, 2], at_corners)
-    options = {"batch": batch, "pbc": flags, "include_self": loops}
+    options = {"batch": batch, "pbc": flags, "self_loops": loops}
     for cells in (cell, cell[0]):
         found = ga.graphs.radius(pos, reach, cell=cells, **options)
         with monkeypatch.context() as patch:

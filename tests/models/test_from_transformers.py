@@ -1,4 +1,4 @@
-"""Models of ``transformers`` read by ``from_hf``: outputs, every gradient, dtype, mode, dropout,
+"""Models of ``transformers`` read by ``from_transformers``: outputs, every gradient, dtype, mode, dropout,
 refusals.
 """
 
@@ -8,8 +8,8 @@ from hf_table import CASES, theirs, transformers
 from text_models import in_float64, same, same_gradients
 
 from graphattn.errors import OptionError
-from graphattn.models import from_hf
-from graphattn.models.from_hf import FAMILIES
+from graphattn.models import from_transformers
+from graphattn.models.from_transformers import FAMILIES
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from graphattn.models.from_hf import FAMILIES
 def test_outputs_and_gradients(name, number):
     case, (family, *kind) = CASES[name], name.split(" ")
     model = theirs(family, *kind[:1], **case.options[number])
-    mine = from_hf(model)
+    mine = from_transformers(model)
     with in_float64():
         wanted = case.theirs(model)
     found = case.ours(mine)
@@ -33,7 +33,7 @@ def test_outputs_and_gradients(name, number):
 @pytest.mark.parametrize("name", ["Bert", "GPT2", "T5", "Llama"])
 def test_heads_are_tied_as_theirs_are(name, tied):
     model = theirs(name, tie_word_embeddings=tied)
-    mine, own = from_hf(model), model.get_output_embeddings().weight
+    mine, own = from_transformers(model), model.get_output_embeddings().weight
     head = mine.head.out if name == "Bert" else mine.head
     assert (head.weight is mine.embedding.weight) == (own is model.get_input_embeddings().weight)
 
@@ -43,7 +43,7 @@ def test_heads_are_tied_as_theirs_are(name, tied):
 )
 def test_dtype_mode_and_frozen_parameters_are_theirs(family):
     model = theirs(family).float().train()
-    mine = from_hf(model)
+    mine = from_transformers(model)
     assert mine.training
     assert {p.dtype for p in mine.parameters()} == {torch.float32}
     assert all(p.requires_grad for p in mine.parameters())
@@ -51,7 +51,7 @@ def test_dtype_mode_and_frozen_parameters_are_theirs(family):
     for parameter in model.requires_grad_(False).parameters():
         parameter.zero_()
     assert all(map(torch.equal, before, mine.parameters()))  # copies
-    assert not any(p.requires_grad for p in from_hf(model).parameters())
+    assert not any(p.requires_grad for p in from_transformers(model).parameters())
 
 
 DROPOUTS = dict.fromkeys(
@@ -72,7 +72,7 @@ def test_dropout_is_where_theirs_is(family, place):
     )
     with in_float64():
         wanted, without = (CASES[family].theirs(m)[0] for m in (model, plain))
-    same(CASES[family].ours(from_hf(model))[0], wanted)
+    same(CASES[family].ours(from_transformers(model))[0], wanted)
     assert not torch.allclose(wanted, without)
 
 
@@ -83,7 +83,7 @@ def test_every_class_that_is_read_is_one_of_transformers():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: torch.nn.Linear(2, 2), "from_hf reads .*ViTModel.* got Linear"),
+        (lambda: torch.nn.Linear(2, 2), "from_transformers reads .*ViTModel.* got Linear"),
         (lambda: theirs("GPT2", "Model"), "got GPT2Model"),
         (lambda: theirs("GPT2", activation_function="mish"), "activation must be .*'mish'"),
         (lambda: theirs("GPT2", add_cross_attention=True), "add_cross_attention = True cannot be"),
@@ -141,4 +141,4 @@ def test_every_class_that_is_read_is_one_of_transformers():
 )
 def test_options_that_cannot_be_honoured_are_refused(make, words):
     with pytest.raises(OptionError, match=words):
-        from_hf(make())
+        from_transformers(make())

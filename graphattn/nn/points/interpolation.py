@@ -7,8 +7,8 @@ from torch import Tensor
 from ...errors import ShapeError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
-from ..arguments import number
-from .clouds import coordinates
+from ...graphs.arguments import number
+from ...graphs.points.clouds import coordinates
 
 
 def inverse_distance_bias(

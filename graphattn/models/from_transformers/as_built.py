@@ -81,7 +81,7 @@ def _refuse_code(name: str, module: nn.Module) -> None:
         return
     if hasattr(module, "_graphattn") or str(attention).startswith("graphattn_"):
         raise OptionError(
-            "the model reads along a graph, which from_hf does not take over: ga.unpatch(model)"
+            "the model reads along a graph, which from_transformers does not take over: ga.unpatch(model)"
         )
     attention_function = getattr(
         sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS", {}

@@ -7,8 +7,8 @@ import torch
 
 import graphattn as ga
 from graphattn import graphs
+from graphattn.analysis import record_weights
 from graphattn.errors import GraphAttnError, OptionError
-from graphattn.nn import record_weights
 
 
 def test_they_are_what_each_layer_gives_and_rollout_takes_them():

@@ -26,7 +26,7 @@ FAMILIES: dict[str, str] = {
 """Class in ``transformers`` -> the file here whose ``read(model)`` converts it."""
 
 
-def from_hf(model: Any) -> Any:
+def from_transformers(model: Any) -> Any:
     """The model of this library with the weights and outputs of one of ``transformers``.
 
     For models to modify, and for those whose attention :func:`graphattn.patch` does not reach.
@@ -53,7 +53,7 @@ def from_hf(model: Any) -> Any:
     if name not in FAMILIES:
         names = ", ".join(sorted(FAMILIES))
         raise OptionError(
-            f"from_hf reads {names}; got {name}, which ga.patch may put on a graph in place"
+            f"from_transformers reads {names}; got {name}, which ga.patch may put on a graph in place"
         )
     refuse_changes(model)
     new_model = import_module(f".{FAMILIES[name]}", __name__).read(model)

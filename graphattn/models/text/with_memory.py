@@ -38,7 +38,7 @@ class HeldMemory:
             self.lengths = self.lengths[batch.to(self.lengths.device)]
 
 
-class Reading:
+class DecoderWithMemory:
     """A decoder with its memory, as a model of the generated tokens, like a :class:`GPT`.
 
     Made by ``model.reading(source)``. With caches it computes the memory's keys and values once.

@@ -10,7 +10,6 @@ from torch import nn
 
 from ..backends.weights import EdgeWeights
 from ..errors import OptionError
-from .graph_attention import GraphAttention
 
 
 @contextmanager
@@ -40,6 +39,8 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
         >>> ga.viz.rollout(weights).dense().shape  # what each output holds of each input
         torch.Size([1, 5, 5])
     """
+    from ..nn.graph_attention import GraphAttention  # with PyG, which no other question needs
+
     layers = {
         name: layer for name, layer in model.named_modules() if isinstance(layer, GraphAttention)
     }

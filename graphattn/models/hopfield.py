@@ -6,16 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import floats, positive, real, shown
-from ...errors import GraphError, GraphIndexError, OptionError, ShapeError
-from ...functional import AttentionOutput, attention
-from ...graph import AttentionGraph, Pattern, need_graph
-from ...graph.like import GraphLike
-from ...graphs import full
-from ...graphs.arguments import whole
-from ...kernels.plain.sums import scatter_sum
-from ...nn.blocks import EVERY
-from ...plans.grouped import by_target
+from ..arguments import floats, positive, real, shown
+from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
+from ..functional import AttentionOutput, attention
+from ..graph import AttentionGraph, Pattern, need_graph
+from ..graph.like import GraphLike
+from ..graphs import full
+from ..graphs.arguments import whole
+from ..kernels.plain.sums import scatter_sum
+from ..nn.blocks import EVERY
+from ..plans.grouped import by_target
 
 
 class Hopfield(nn.Module):

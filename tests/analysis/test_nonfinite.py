@@ -9,8 +9,8 @@ from attention_formula import biases, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
+from graphattn.analysis.nonfinite import find_nonfinite
 from graphattn.errors import GraphError, ShapeError
-from graphattn.nn.nonfinite import find_nonfinite
 
 INF, NAN = math.inf, math.nan
 

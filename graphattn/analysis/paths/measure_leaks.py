@@ -22,7 +22,7 @@ _NAMED = 6
 
 @dataclass(frozen=True, repr=False)
 class FoundLeaks(Printed):
-    """Leaks found by :func:`find_leaks`; print it, or read ``.ok``.
+    """Leaks found by :func:`measure_leaks`; print it, or read ``.ok``.
 
     Args:
         sources: Sources that were moved, of ``num_sources``.
@@ -88,7 +88,7 @@ def _named(pairs: tuple[tuple[int, int], ...], count: int) -> str:
     return ", ".join(f"{s} -> {t}" for s, t in pairs) + more
 
 
-def find_leaks(
+def measure_leaks(
     module: Callable[[Tensor], Tensor],
     x: Tensor,
     layers: Layers | None = None,
@@ -132,7 +132,7 @@ def find_leaks(
     Example:
         >>> from graphattn.graphs import causal
         >>> wrong = lambda x: torch.cumsum(x, -2) + x.roll(-1, -2)  # reads one token ahead
-        >>> print(find_leaks(wrong, torch.randn(5, 3), causal(5)))
+        >>> print(measure_leaks(wrong, torch.randn(5, 3), causal(5)))
         4 leaks: 1 -> 0, 2 -> 1, 3 -> 2, 4 -> 3 (5 of 5 sources moved, 5 targets compared)
     """
     check_flags(residual=residual)
@@ -227,7 +227,7 @@ def _moved(here: Tensor, x: Tensor, generator: torch.Generator) -> Tensor:
         return torch.where(values.abs() > 1, values * (1 - share), values + step).to(here)
     ids = torch.unique(x)
     if ids.numel() < 2:
-        raise ShapeError("x holds one id alone; find_leaks needs another to put in its place")
+        raise ShapeError("x holds one id alone; measure_leaks needs another to put in its place")
     place = torch.searchsorted(ids, here.contiguous())
     by = torch.randint(1, ids.numel(), here.shape, generator=generator).to(here.device)
     return ids[(place + by) % ids.numel()]
@@ -240,7 +240,7 @@ def _allowed(
     if layers is None:
         if num_targets != num_sources:
             raise GraphError(
-                f"{num_sources} sources and {num_targets} targets are other nodes: find_leaks "
+                f"{num_sources} sources and {num_targets} targets are other nodes: measure_leaks "
                 "needs layers="
             )
         return sources[:, None] <= torch.arange(num_targets)

@@ -1,4 +1,4 @@
-"""``graphattn patterns``, ``zoo`` and ``gallery``: builders, and patterns of the literature."""
+"""``graphattn builders``, ``zoo`` and ``gallery``: builders, and patterns of the literature."""
 
 import difflib
 import inspect
@@ -18,7 +18,7 @@ from .output import check_picture, document, one_line, say, step
 _KEPT = re.compile(r"\[[^()]*?\]+| [|=] |: ")
 
 
-def patterns(
+def builders(
     about: Annotated[
         str,
         typer.Argument(
@@ -31,43 +31,43 @@ def patterns(
     """List the builders of expressions, each with its arguments."""
     from ..graphs.expression import callables, signature_of
 
-    builders = callables()
+    by_name = callables()
     about = about.replace("-", "_").lower()
-    if about in builders:
+    if about in by_name:
         chosen = [about]
     else:
-        chosen = [name for name in builders if about in f"{name} {summary(builders[name])}".lower()]
+        chosen = [name for name in by_name if about in f"{name} {summary(by_name[name])}".lower()]
     if not chosen:
-        close = difflib.get_close_matches(about, builders, 1)
+        close = difflib.get_close_matches(about, by_name, 1)
         if close:
             hint = f"did you mean {close[0]}?"
         else:
-            hint = "graphattn patterns lists all"
+            hint = "graphattn builders lists all"
         raise OptionError(f"no builder has {about!r} in its name or line; {hint}")
     if json:
         rows = [
             {
                 "name": name,
-                "signature": signature_of(builders[name]),
-                "line": summary(builders[name]),
+                "signature": signature_of(by_name[name]),
+                "line": summary(by_name[name]),
             }
             for name in chosen
         ]
-        document({"command": "patterns", "patterns": rows})
+        document({"command": "builders", "builders": rows})
     elif len(chosen) == 1:
         name = chosen[0]
-        text = inspect.getdoc(builders[name]) or ""
-        say(f"{name}{signature_of(builders[name])}\n\n{text}".rstrip())
+        text = inspect.getdoc(by_name[name]) or ""
+        say(f"{name}{signature_of(by_name[name])}\n\n{text}".rstrip())
     else:
         width = min(100, shutil.get_terminal_size().columns)
         for name in chosen:
             say(
                 _filled(
-                    f"{name}{_KEPT.sub(_together, signature_of(builders[name]))}", width, "", "    "
+                    f"{name}{_KEPT.sub(_together, signature_of(by_name[name]))}", width, "", "    "
                 )
             )
-            say(_filled(summary(builders[name]), width, "    ", "    ") + "\n")
-        say("One in full: graphattn patterns knn. How they are joined: graphattn show --help")
+            say(_filled(summary(by_name[name]), width, "    ", "    ") + "\n")
+        say("One in full: graphattn builders knn. How they are joined: graphattn show --help")
 
 
 def zoo(

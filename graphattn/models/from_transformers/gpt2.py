@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ..text.gpt import GPT, gpt2
+from ..text.gpt import GPT
 from .weights import activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {
@@ -27,7 +27,7 @@ def read(model: Any) -> GPT:
     config = model.config
     refuse(config, add_cross_attention=False, is_causal=True)
     with torch.device("meta"):
-        new_model = gpt2(
+        new_model = GPT.gpt2(
             config.vocab_size,
             config.n_embd,
             config.n_head,

@@ -6,7 +6,7 @@ import torch
 
 from ...errors import OptionError
 from ...nn import LinearScaling, Llama3Scaling, Rotary
-from ..text.gpt import GPT, llama
+from ..text.gpt import GPT
 from .weights import activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {
@@ -41,7 +41,7 @@ def read(model: Any) -> GPT:
     head_dim = model.model.layers[0].self_attn.head_dim
     refuse(config, is_causal=True)
     with torch.device("meta"):
-        new_model = llama(
+        new_model = GPT.llama(
             config.vocab_size,
             config.hidden_size,
             config.num_attention_heads,
