@@ -183,7 +183,7 @@ def explain(
             raise GraphError(
                 f"graph must have a size, got {graph!r}; give it one, graphs.at(num_nodes)"
             )
-        graph, examples = graph.as_run()
+        graph, examples = graph._as_run()
     need_fixed(graph, "graph must be an AttentionGraph")
     _check_options(options)
     if kv_heads is None:

@@ -3,10 +3,7 @@
 import re
 
 #: What other modules of the package call, and users have no use for.
-INTERNAL = (
-    "as_operand", "as_run", "at_edges", "at_rows", "at_step", "attend", "graph_by_graph", "made_by",
-    "need_no_images", "of_whole", "on_union", "rows_of_union", "side_by_side", "with_union",
-)  # fmt: skip
+INTERNAL = ("attend", "side_by_side")
 #: A property's first line may begin with its type, such as "int64 (E,): ".
 _TYPE = re.compile(r"(bool|u?int|float)\d*\b")
 

@@ -104,7 +104,7 @@ def kept(graph: AttentionGraph, control: AttentionGraph, *, layers: int = 2) -> 
     for name, value in (("graph", graph), ("control", control)):
         if not isinstance(value, AttentionGraph):
             raise no_graph(value, f"{name} must be an AttentionGraph")
-        value.need_no_images("kept")
+        value._need_no_images("kept")
     layers = whole(layers, "layers", 1)
     sizes = {graph.num_targets, graph.num_sources, control.num_targets, control.num_sources}
     if len(sizes) > 1:

@@ -33,7 +33,7 @@ def kind(graph: AttentionGraph) -> str:
     """ "full", "causal" (SDPA's own, aligned upper left) or "mask"; computed from the edges."""
     if graph.is_full:
         return "full"
-    if graph.is_lower_triangle:
+    if graph._is_lower_triangle:
         return "causal"
     return "mask"
 

@@ -24,13 +24,13 @@ def run_edges(graph: Any, inputs: Inputs, backend: str, weights: bool, lse: bool
     request = Request.of(inputs, weights, lse)
     if torch.compiler.is_compiling():
         # field by field, since such a function cannot take objects of our classes
-        if graph.is_constant:
+        if graph._is_constant:
             name = _constant_choice(graph, backend, *request)
         else:
-            name = _constant_choice_among(graph.only_backends, backend, *request)
+            name = _constant_choice_among(graph._only_backends, backend, *request)
         return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
-    if graph.only_backends:
-        name = choose_among(graph.only_backends, request, backend)
+    if graph._only_backends:
+        name = choose_among(graph._only_backends, request, backend)
     else:
         name = choose(graph, request, backend)
     try:

@@ -81,7 +81,7 @@ class EdgeWeights(AsTensor):
             )
         if isinstance(graph, PerExample):
             heads = None
-            if not graph.runs_apart and isinstance(graph.side_by_side, PerHead):
+            if not graph._runs_apart and isinstance(graph.side_by_side, PerHead):
                 heads = graph.side_by_side
             return cls(graph.union(), alpha, heads, graph)
         if len(graph.of_heads) > 1:
@@ -92,7 +92,7 @@ class EdgeWeights(AsTensor):
         """bool (E, H): True where a head has an edge; all True if heads share a graph."""
         graphs: tuple[Any, ...] = (self.heads or self.graph,)
         if self.examples is not None:
-            graphs = self.examples.of_examples
+            graphs = self.examples._of_examples
         parts = [_present(graph, self.alpha.shape[-1]) for graph in graphs]
         return torch.cat(parts).to(self.alpha.device)
 
@@ -138,7 +138,7 @@ class EdgeWeights(AsTensor):
                 f"number must be that of one of {self.examples.num_examples} examples, got {number}"
             )
         graph: Any = self.examples.graphs[number]
-        part = self.alpha.split(self.examples.edge_counts, -2)[number]
+        part = self.alpha.split(self.examples._edge_counts, -2)[number]
         if len(graph.of_heads) > 1:
             return EdgeWeights(graph.union(), part, graph)
         return EdgeWeights(graph, part)

@@ -123,7 +123,7 @@ class SDPA(Peer):
         graph = problem.graph
         if graph.has_repeated_edges:
             return ["a bool mask cannot count repeated edges"]
-        if graph.is_full or graph.is_lower_triangle:
+        if graph.is_full or graph._is_lower_triangle:
             return []
         # a mask in numbers; on CUDA scores
         if problem.device == "cpu":
@@ -141,7 +141,7 @@ class SDPA(Peer):
         graph = problem.graph
         if graph.is_full:
             return lambda: scaled_dot_product_attention(query, key, value)
-        if graph.is_lower_triangle:
+        if graph._is_lower_triangle:
             return lambda: scaled_dot_product_attention(query, key, value, is_causal=True)
         mask = graph.mask().to(problem.device)
         isolated = ~mask.any(1, keepdim=True)

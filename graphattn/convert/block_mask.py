@@ -62,7 +62,7 @@ def to_block_mask(
         num_heads = H
     parts = []
     for _, part, first, last in graph.groups(num_heads):
-        parts.append(part.block_classes((height, width)).expand(last - first, -1, -1))
+        parts.append(part._block_classes((height, width)).expand(last - first, -1, -1))
     classes = torch.cat(parts)
     over = (torch.arange(classes.shape[1])[:, None] + 1) * height > T
     over = over | ((torch.arange(classes.shape[2])[None, :] + 1) * width > S)

@@ -221,7 +221,7 @@ class Shard(EdgeTensors):
         processes: The processes that share the graph.
     """
 
-    remedy = (
+    _remedy = (
         "pass the whole graph, and take the process's own rows of the result: "
         "x[..., shard.edges, :] of edges, shard.scatter(x) of nodes"
     )
@@ -317,11 +317,11 @@ class Shard(EdgeTensors):
         return self.owned.to(self.device), self.owned_sources.to(self.device)
 
     @property
-    def of_whole(self) -> AttentionGraph:
-        """Its edges, in order, between the nodes of the whole graph, for biases of node indices."""
-        return keep(self._memo, "of_whole", self._of_whole)
-
     def _of_whole(self) -> AttentionGraph:
+        """Its edges, in order, between the nodes of the whole graph, for biases of node indices."""
+        return keep(self._memo, "of_whole", self._with_numbers_of_whole)
+
+    def _with_numbers_of_whole(self) -> AttentionGraph:
         local = self._plan.local
         sizes = (every.by_owner.numel() for every in self._every)
         target = local.target
@@ -382,7 +382,7 @@ class Shard(EdgeTensors):
         """Rows (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""
         return self._plan.ends(of_sources, of_targets)
 
-    def of_own(self, x: Tensor, dim: int = -2) -> Tensor:
+    def _of_own(self, x: Tensor, dim: int = -2) -> Tensor:
         """The rows of own targets among those that edges index."""
         if isinstance(self._plan, Heads):
             return x.index_select(dim, self.owned.to(x.device))
@@ -411,7 +411,7 @@ class HeadShards(Shard):
         shards: The shard of each graph; heads side by side that have one graph share it.
     """
 
-    remedy = "pass the graph of a head, and take the rows of its own shard, shard.shards[0]"
+    _remedy = "pass the graph of a head, and take the rows of its own shard, shard.shards[0]"
 
     def __init__(self, graph: PerHead, shards: list[Shard]) -> None:
         vars(self).update(vars(shards[0]))  # nodes, processes and device are those of all
@@ -456,7 +456,7 @@ class HeadShards(Shard):
         raise self._refused()
 
     @property
-    def of_whole(self) -> AttentionGraph:
+    def _of_whole(self) -> AttentionGraph:
         """Refused, as :meth:`ends`."""
         raise self._refused()
 

@@ -214,7 +214,7 @@ def _instead(graph: Any) -> str:
     if graph is None:
         return "nothing"
     if isinstance(graph, GraphLike):
-        return f"{type(graph).__name__}; {graph.remedy}"
+        return f"{type(graph).__name__}; {graph._remedy}"
     if not isinstance(graph, torch.Tensor) or graph.dim() != 2:
         return type(graph).__name__
     call = "from_edge_index(edge_index)"

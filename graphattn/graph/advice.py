@@ -33,7 +33,7 @@ def advice(graph: Any) -> str | None:
         >>> advice(torch.ones(3, 3).tril().bool())
         'a bool mask (T, S), True where there is an edge: wrap it with graphattn.from_mask(mask)'
     """
-    remedy: str = getattr(type(graph), "remedy", "")
+    remedy: str = getattr(type(graph), "_remedy", "")
     if remedy and type(graph).__module__.startswith("graphattn."):
         return remedy
     if isinstance(graph, list | tuple):

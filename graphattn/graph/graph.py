@@ -121,7 +121,7 @@ class AttentionGraph(GraphLike, Operand):
         return self.num_edges == pairs and not self.has_repeated_edges
 
     @property
-    def is_lower_triangle(self) -> bool:
+    def _is_lower_triangle(self) -> bool:
         """True if the edges are exactly the pairs with ``s <= t``: SDPA's ``is_causal``."""
         T = self.num_targets
         S = self.num_sources
@@ -282,7 +282,7 @@ class AttentionGraph(GraphLike, Operand):
         refuse_over(8 * tiles, f"a table of {tiles:,} tiles", "use larger tiles")
         return self.edges.block_counts(height, width)
 
-    def block_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
+    def _block_classes(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
         """The class of each tile, int8: EMPTY (0), PARTIAL (1) or FULL (2).
 
         :meth:`block_counts` has the arguments.
@@ -335,7 +335,7 @@ class AttentionGraph(GraphLike, Operand):
         pairs = [edges.source + edges.target * edges.num_sources for edges in (here, there)]
         return torch.equal(self.images.keys(pairs[0]), other.images.keys(pairs[1]))
 
-    def need_no_images(self, subject: str) -> None:
+    def _need_no_images(self, subject: str) -> None:
         """Refuse what is about pairs, of which a cell that repeats has several edges."""
         if self.images is None:
             return
@@ -375,11 +375,11 @@ class AttentionGraph(GraphLike, Operand):
                 f"{sign} of a graph on {self.device} and one on {other.device}; use .to(device)"
             )
 
-    def made_by(self, function: str, *args: Any, **options: Any) -> "AttentionGraph":
+    def _made_by(self, function: str, *args: Any, **options: Any) -> "AttentionGraph":
         """The same graph with this call as its expression, if the call can be written down."""
         return replace(self, expression=written(self.edges, function, *args, **options))
 
-    def as_operand(self) -> Expression | Operand:
+    def _as_operand(self) -> Expression | Operand:
         """The expression; if it is None, the graph without cached derivations."""
         if self.expression is None:
             return replace(self)
@@ -406,8 +406,8 @@ class AttentionGraph(GraphLike, Operand):
             raise no_graph(other, f"{sign} joins two AttentionGraphs")
         self._need_same_nodes(other, sign)
         if sign not in ("&", "-"):  # which choose among the edges of the first graph
-            self.need_no_images(sign)
-        other.need_no_images(f"{sign} (its second graph)")
+            self._need_no_images(sign)
+        other._need_no_images(f"{sign} (its second graph)")
         name = f"{wrapped(self, sign)} {sign} {wrapped(other, sign)}"
         edges = without_modes(lambda: make(self.edges, other.edges))
         return self._derived(edges, name, sign, other)
@@ -437,7 +437,7 @@ class AttentionGraph(GraphLike, Operand):
 
     def __invert__(self) -> "AttentionGraph":
         """The pairs that are not edges."""
-        self.need_no_images("~")
+        self._need_no_images("~")
         return self._derived(algebra.complement(self.edges), f"~{wrapped(self, '~')}", "~")
 
     def __matmul__(self, other: object) -> "AttentionGraph":
@@ -466,7 +466,7 @@ class AttentionGraph(GraphLike, Operand):
             GraphError: If ``k < 1`` or the graph is not square.
         """
         self._need_square("k_hop")
-        self.need_no_images("k_hop")
+        self._need_no_images("k_hop")
         whole(k, "k", 1, GraphError)
         reach = self.edges
         if not self.is_rule:

@@ -36,15 +36,15 @@ class GraphLike:
     """
 
     #: How to make an :class:`AttentionGraph` of it, where only a graph will do.
-    remedy: ClassVar[str] = ""
+    _remedy: ClassVar[str] = ""
     #: True if it has no size, or no positions, yet.
     is_open: bool = False
     #: True if every call reads the same edges, known before.
-    is_fixed: bool = True
+    _is_fixed: bool = True
     #: True if its edges are constants of a compiled program, and tensors that are inputs if not.
-    is_constant: ClassVar[bool] = True
+    _is_constant: ClassVar[bool] = True
     #: The only backends that run it; all of them if empty.
-    only_backends: ClassVar[tuple[str, ...]] = ()
+    _only_backends: ClassVar[tuple[str, ...]] = ()
     #: The image of its source that each edge reads, in a cell that repeats.
     images: Images | None = None
 
@@ -69,11 +69,11 @@ class GraphLike:
         """Itself, or what a pattern is at a size; also under torch.compile."""
         return self
 
-    def at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
+    def _at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
         """Itself, or a pattern's graph for rows (..., nodes, heads, width) and ``past`` cached."""
         return self
 
-    def at_step(self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0) -> Any:
+    def _at_step(self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0) -> Any:
         """Itself, or a pattern's graph of new targets on cached and new sources."""
         return self
 
@@ -85,15 +85,15 @@ class GraphLike:
         """One graph of all edges that a call may read, whose order is that of tensors of edges."""
         return self
 
-    def on_union(self, inputs: Inputs) -> Inputs:
+    def _on_union(self, inputs: Inputs) -> Inputs:
         """The same call on :meth:`union`, with a bias of -inf on edges that it does not read."""
         return inputs
 
-    def of_union(self, outputs: Outputs) -> Outputs:
-        """The outputs of a call from those of :meth:`on_union`."""
+    def _of_union(self, outputs: Outputs) -> Outputs:
+        """The outputs of a call from those of :meth:`_on_union`."""
         return outputs
 
-    def rows_of_union(self, x: Tensor) -> Tensor:
+    def _rows_of_union(self, x: Tensor) -> Tensor:
         """Rows (..., T, C) of targets as those of :meth:`union`."""
         return x
 
@@ -102,16 +102,16 @@ class GraphLike:
         return x
 
     @property
-    def edges_of_each(self) -> int | None:
+    def _edges_of_each(self) -> int | None:
         """E_b, the number of edges of each example; ``None`` if they share a graph or differ."""
         return None
 
-    def at_edges(self, x: Tensor) -> Tensor:
+    def _at_edges(self, x: Tensor) -> Tensor:
         """Numbers (...) of examples at their edges, (..., 1) or (..., E)."""
         return x.unsqueeze(-1)
 
     @property
-    def of_examples(self) -> tuple[Any, ...]:
+    def _of_examples(self) -> tuple[Any, ...]:
         """The graphs of the examples of a batch, in order; itself if they share one."""
         return (self,)
 
@@ -124,7 +124,7 @@ class GraphLike:
         """The graphs with their heads."""
         return [Group(0, self, 0, num_heads)]
 
-    def of_each(self, make: Callable[[Any], Any]) -> Any:
+    def _of_each(self, make: Callable[[Any], Any]) -> Any:
         """``make`` of the graph, or graphs per head of those that it makes of each."""
         return make(self)
 
@@ -136,12 +136,12 @@ class GraphLike:
         return None
 
     @property
-    def of_whole(self) -> Any:
+    def _of_whole(self) -> Any:
         """The edges of :meth:`union`, in their order, between the nodes of the larger graph."""
         return self.union()
 
     @property
-    def num_ends(self) -> int:
+    def _num_ends(self) -> int:
         """The number of rows that targets of edges index: T, or more in a share by heads."""
         return self.num_targets
 
@@ -149,11 +149,11 @@ class GraphLike:
         """The rows that sources and targets of edges index, from those of the nodes."""
         return of_sources, of_targets
 
-    def of_own(self, x: Tensor, dim: int = -2) -> Tensor:
+    def _of_own(self, x: Tensor, dim: int = -2) -> Tensor:
         """The rows of own targets among those that targets of edges index."""
         return x
 
-    def agreed(self, seed: Tensor) -> Tensor:
+    def _agreed(self, seed: Tensor) -> Tensor:
         """The seed of dropout of all processes that share a graph."""
         return seed
 
@@ -192,14 +192,14 @@ def of_one_list(graph_class: Class) -> Class:
 
 def need_fixed(graph: Any, argument: str) -> None:
     """Raise a GraphError with advice unless ``graph`` is a graph, or graphs of heads."""
-    if not isinstance(graph, GraphLike) or not graph.is_fixed:
+    if not isinstance(graph, GraphLike) or not graph._is_fixed:
         raise no_graph(graph, argument)
-    if graph.of_examples != (graph,):
+    if graph._of_examples != (graph,):
         raise no_graph(graph, argument)
 
 
 def sized(graph: Any, query: Tensor, key: Tensor, past: int = 0) -> Any:
-    """:meth:`GraphLike.at_rows`; what is no graph stays as it is, for a check to refuse."""
+    """:meth:`GraphLike._at_rows`; what is no graph stays as it is, for a check to refuse."""
     if isinstance(graph, GraphLike):
-        return graph.at_rows(query, key, past)
+        return graph._at_rows(query, key, past)
     return graph

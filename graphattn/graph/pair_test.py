@@ -101,7 +101,7 @@ def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
     tiles = -(-edges.num_targets // side) * -(-edges.num_sources // side)
     if 8 * tiles > MAX_BYTES and side != _SIDES[-1]:
         return math.inf, side, torch.empty(0)
-    classes = AttentionGraph(edges).block_classes((side, side))
+    classes = AttentionGraph(edges)._block_classes((side, side))
     total = 4 * tiles + int((classes == PARTIAL).sum()) * side * side // 8
     return total, side, classes
 

@@ -219,7 +219,7 @@ def _scattered() -> GraphError:
 def _without_padding(graph: Graph, targets: Places, sources: Places, tokens: Tokens) -> Row:
     """The graph of a row between its tokens."""
     is_new = _has_new_rows(graph, tokens)
-    if not graph.is_fixed:
+    if not graph._is_fixed:
         if sources[:1] not in (range(1), range(0)):
             raise GraphError(
                 f"{graph!r} chooses edges by content, also among the padding that a function of "
@@ -232,7 +232,7 @@ def _without_padding(graph: Graph, targets: Places, sources: Places, tokens: Tok
     sizes = (range(graph.num_targets), range(graph.num_sources))
     if (rows, sources) == sizes:
         return Row(graph, targets, sources, is_new)
-    cut = graph.of_each(lambda one: one.subgraph(targets=_index(rows), sources=_index(sources)))
+    cut = graph._of_each(lambda one: one.subgraph(targets=_index(rows), sources=_index(sources)))
     return Row(cut, targets, sources, is_new)
 
 

@@ -198,10 +198,10 @@ def _graph(slot: Any, length: int) -> AttentionGraph | PerHead:
     if not _is_sized(slot):
         return causal(length)
     graph: Any = sized(slot.graph, length)
-    if graph.is_fixed:
+    if graph._is_fixed:
         return graph
     return graph.union()
 
 
 def _first(graph: AttentionGraph | PerHead, length: int) -> AttentionGraph | PerHead:
-    return graph.of_each(lambda one: first_nodes(one, length))
+    return graph._of_each(lambda one: first_nodes(one, length))

@@ -98,7 +98,7 @@ def is_graph(value: Any) -> TypeGuard[AttentionGraph | Pattern | PerHead]:
     """True for what gives a graph at a size: a graph, graphs of heads, or a pattern."""
     if not isinstance(value, GraphLike) or isinstance(value, PerExample):
         return False
-    return value.is_fixed or value.is_open
+    return value._is_fixed or value.is_open
 
 
 def checked(graph: Any) -> GraphOption:
@@ -189,4 +189,4 @@ def _large_enough(graph: Any, length: int, targets: int | None) -> Graph:
 
 def _first_sources(graph: AttentionGraph | PerHead, length: int) -> Graph:
     targets = range(graph.num_targets)
-    return graph.of_each(lambda one: one.subgraph(targets=targets, sources=range(length)))
+    return graph._of_each(lambda one: one.subgraph(targets=targets, sources=range(length)))

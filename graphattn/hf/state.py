@@ -48,7 +48,7 @@ class Slot:
         """True if the size of its graph is left open, so that each sequence of a row has one."""
         if self.graph is None or self.inputs:
             return False
-        return not (isinstance(self.graph, str) or getattr(self.graph, "is_fixed", False))
+        return not (isinstance(self.graph, str) or getattr(self.graph, "_is_fixed", False))
 
     def __deepcopy__(self, memo: Any) -> "Slot":
         return self

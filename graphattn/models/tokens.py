@@ -19,7 +19,7 @@ def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
     longest = source.shape[-1]
     shape = tuple(source.shape[:-1])
     if isinstance(graph, GraphLike) and graph.positions is not None:
-        longest = graph.of_whole.num_sources
+        longest = graph._of_whole.num_sources
     wrong = (
         not isinstance(lengths, Tensor)
         or lengths.is_floating_point()
@@ -57,12 +57,12 @@ def check_tokens(name: str, tokens: Any, size: int) -> None:
 
 def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
     """Biases (..., E, 1) that remove the edges from sources beyond the lengths (...)."""
-    edges: AttentionGraph = graph.of_whole
+    edges: AttentionGraph = graph._of_whole
     if not isinstance(lengths, Tensor) or lengths.dtype == torch.bool:
         raise ShapeError(
             f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}"
         )
-    padding = edges.source.to(x.device) >= graph.at_edges(lengths.to(x.device))
+    padding = edges.source.to(x.device) >= graph._at_edges(lengths.to(x.device))
     return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
 
 

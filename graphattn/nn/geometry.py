@@ -68,7 +68,7 @@ def _shifts(graph: GraphLike, images: Images, cell: Tensor | None, vectors: Tens
     if vectors.shape[-1] != axes:
         raise ShapeError(f"pos must have {axes} axes, as the graph's cell, got {vectors.shape[-1]}")
     if cell is None:
-        if graph.is_constant:
+        if graph._is_constant:
             return of_edges(graph.union(), _shift, device=vectors.device).to(vectors.dtype)
         return images.shifts().to(vectors)
     cells = checked_cell(cell, axes, ShapeError)
@@ -221,9 +221,9 @@ def local_frames(
             f"{tuple(normals.shape)}"
         )
     target = targets(graph, d.device)
-    size = graph.num_ends
-    pull = graph.of_own(scatter_sum(d * length_of(d) ** 2, target, size, 0), 0)
-    least = torch.finfo(d.dtype).eps ** 0.5 * graph.of_own(
+    size = graph._num_ends
+    pull = graph._of_own(scatter_sum(d * length_of(d) ** 2, target, size, 0), 0)
+    least = torch.finfo(d.dtype).eps ** 0.5 * graph._of_own(
         scatter_sum(length_of(d) ** 3, target, size, 0), 0
     )
     along = pull - (pull * normals).sum(-1, keepdim=True) * normals
@@ -254,13 +254,13 @@ def local_pca(
     """
     d = -relative_positions(graph, pos, queries).double()
     target = targets(graph, d.device)
-    size = graph.num_ends
+    size = graph._num_ends
     count = torch.bincount(target, minlength=size).clamp(min=1)[:, None]
     spread = d - gather(scatter_sum(d, target, size, 0) / count, target, 0)
     covariance = (
         scatter_sum(spread[:, :, None] * spread[:, None, :], target, size, 0) / count[:, None]
     )
-    covariance = graph.of_own(covariance, 0)
+    covariance = graph._of_own(covariance, 0)
     values, vectors = torch.linalg.eigh(covariance)
     values = values.clamp(min=0)
     total = values.sum(-1, keepdim=True)

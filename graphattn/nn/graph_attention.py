@@ -444,7 +444,7 @@ class GraphAttention(EdgeAttention):
         of_targets = of_sources = None
         if self.rotary is not None or positions is not None:
             of_targets, of_sources = self._positions(graph, x, sources, positions)
-        if torch._C._is_any_autocast_enabled() and graph.is_constant:
+        if torch._C._is_any_autocast_enabled() and graph._is_constant:
             x = sources.cast_with(x, self)
         query = partial(self._query, x, of_targets)
         keys = partial(sources.projected, self, of_sources)
@@ -606,7 +606,7 @@ class GraphAttention(EdgeAttention):
             plain = replace(inputs, normalize=None)
             softmax = run(graph, plain, self.backend, weights, lse=True)
             return with_sink(self.normalize, softmax, graph)
-        if self.backend == "auto" and graph.is_fixed:
+        if self.backend == "auto" and graph._is_fixed:
             summed = linear(graph, inputs, weights)
             if summed is not None:
                 return Outputs(summed)
@@ -691,7 +691,7 @@ def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: AnyGraph) -> Outputs:
     alpha = softmax.alpha
     if alpha is not None:
         target = graph.union().target
-        alpha = alpha * gather(graph.rows_of_union(share), target.to(share.device), -2)
+        alpha = alpha * gather(graph._rows_of_union(share), target.to(share.device), -2)
         if alpha.requires_grad and softmax.total is not None:
             return with_weights(softmax, alpha)
     return Outputs(softmax.output * share.unsqueeze(-1).to(softmax.output.dtype), alpha)

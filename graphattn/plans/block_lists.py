@@ -71,7 +71,7 @@ def ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
 @on_devices
 def _kinds(graph: AttentionGraph) -> Tensor:
     """The class of each block, int8 (rows, columns); blocks across the border are never full."""
-    kinds = graph.block_classes((SIDE, SIDE))
+    kinds = graph._block_classes((SIDE, SIDE))
     over = torch.zeros_like(kinds, dtype=torch.bool)
     over[graph.num_targets // SIDE :] = True
     over[:, graph.num_sources // SIDE :] = True

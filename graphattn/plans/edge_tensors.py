@@ -44,10 +44,10 @@ class EdgeTensors(GraphLike):
         True
     """
 
-    remedy = "pass the graph that they are of, and what comes of it to layers beside them"
-    only_backends = ("edges", "message_passing")
-    is_fixed = False
-    is_constant = False
+    _remedy = "pass the graph that they are of, and what comes of it to layers beside them"
+    _only_backends = ("edges", "message_passing")
+    _is_fixed = False
+    _is_constant = False
     is_rule = False
     name = "EdgeTensors"
     _named: Callable[[], Tensor] | None = None
@@ -121,7 +121,7 @@ class EdgeTensors(GraphLike):
         return torch.empty_like(ptr[1:]).index_copy(0, order.long(), ptr.diff())
 
     @property
-    def num_ends(self) -> int:
+    def _num_ends(self) -> int:
         """The number of rows that :attr:`target` may name."""
         return self._by_target[0].shape[0] - 1
 
@@ -138,7 +138,7 @@ class EdgeTensors(GraphLike):
         named = self._named
         return keep(self._memo, "names", lambda: named().to(self.device, self._by_target[2].dtype))
 
-    def agreed(self, seed: Tensor) -> Tensor:
+    def _agreed(self, seed: Tensor) -> Tensor:
         """The seed of dropout of all processes that share a graph."""
         if self.seed_of_all is None:
             return seed
@@ -146,9 +146,9 @@ class EdgeTensors(GraphLike):
 
     def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
         """The outputs of a call, by a call of ``run`` on these edges."""
-        return run(self, self.on_union(inputs), backend, weights, lse)
+        return run(self, self._on_union(inputs), backend, weights, lse)
 
-    def on_union(self, inputs: Inputs) -> Inputs:
+    def _on_union(self, inputs: Inputs) -> Inputs:
         """The same call, whose normalisation reads the numbers of nodes in the larger graph."""
         if self.numbers is None:
             return inputs

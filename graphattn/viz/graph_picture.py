@@ -181,7 +181,7 @@ def plot(
     if (
         isinstance(graph, list | tuple)
         and graph
-        and all(isinstance(layer, GraphLike) and layer.is_fixed for layer in graph)
+        and all(isinstance(layer, GraphLike) and layer._is_fixed for layer in graph)
     ):
         heads_only = {name: value for name, value in value_options.items() if name != "target"}
         _refuse({"values": values, **heads_only, **marks, "queries": queries}, "one graph")

@@ -284,7 +284,7 @@ def test_a_large_rule_costs_nothing():
         (lambda g: g.source, 16 * (BIG * (BIG + 1) // 2)),
         (lambda g: g.mask(), BIG * BIG),
         (lambda g: g.block_counts((1, 1)), 8 * BIG * BIG),
-        (lambda g: g.block_classes((2, 5)), 8 * (BIG // 2) * (BIG // 5)),
+        (lambda g: g._block_classes((2, 5)), 8 * (BIG // 2) * (BIG // 5)),
         (lambda g: g.materialise(), 16 * (BIG * (BIG + 1) // 2)),
     ],
 )

@@ -87,7 +87,7 @@ def test_tiles(case, height, width, budget):
     graph = AttentionGraph(edges)
     with patch.object(edges_room, "ROWS_BUDGET", budget):
         assert graph.block_counts((height, width)).tolist() == counts.tolist()
-        assert graph.block_classes((height, width)).tolist() == classes.tolist()
+        assert graph._block_classes((height, width)).tolist() == classes.tolist()
         check_everything(edges, mask)
 
 
@@ -119,7 +119,7 @@ def test_facts_are_computed(case):
     assert found.full == graph.is_full == bool(mask.all())
     assert found.causal == (not np.triu(mask, 1).any())
     assert found.symmetric == np.array_equal(mask, mask.T)
-    assert graph.is_lower_triangle == np.array_equal(mask, np.tri(N, dtype=bool))
+    assert graph._is_lower_triangle == np.array_equal(mask, np.tri(N, dtype=bool))
     assert found.self_loops == mask.diagonal().sum()
     assert found.isolated_targets == (~mask.any(1)).sum()
     assert found.unused_sources == (~mask.any(0)).sum()

@@ -23,7 +23,7 @@ def test_a_lower_triangle_is_all_of_it_in_every_graph_of_a_few_nodes(T, S):
     triangle, full = torch.ones(T, S, dtype=torch.bool).tril(), torch.ones(T, S, dtype=torch.bool)
     for mask in graphs_of(T, S):
         graph = ga.from_mask(mask)
-        assert graph.is_lower_triangle == torch.equal(mask, triangle), mask
+        assert graph._is_lower_triangle == torch.equal(mask, triangle), mask
         assert graph.is_full == torch.equal(mask, full), mask
 
 
@@ -51,5 +51,5 @@ def test_dense_reads_no_edge_that_a_near_triangle_lacks(T, S):
 def test_a_repeated_edge_does_not_make_up_for_one_that_is_missing():
     edges = torch.tensor([[0, 0, 0], [0, 1, 1]])  # three edges, as a triangle of two nodes has
     graph = ga.from_edge_index(edges, num_nodes=2, duplicates="keep")
-    assert not graph.is_lower_triangle
+    assert not graph._is_lower_triangle
     assert not ga.from_edge_index(edges.repeat(1, 2)[:, :4], num_nodes=2, duplicates="keep").is_full

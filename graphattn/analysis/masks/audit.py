@@ -45,7 +45,7 @@ def audit(
     budget = whole(budget, "budget", 1, GraphError)
     for graph in (expect, mask):
         if isinstance(graph, AttentionGraph):
-            graph.need_no_images("audit")
+            graph._need_no_images("audit")
     if isinstance(expect, PerHead) or is_of_heads(mask):
         return audit_heads(mask, expect, budget=budget)
     return audit_one(graph_of(mask, expect, budget), expect, budget)

@@ -129,7 +129,7 @@ def compacted_run(graph: AttentionGraph, inputs: Inputs, lse: bool) -> Outputs:
     if inputs.score_bias is not None or inputs.dropout_p > 0:
         edges = _edges(graph, device, sources is not None)
     if inputs.dropout_p > 0:
-        seed = graph.agreed(torch.randint(2**63 - 1, (), device=device))
+        seed = graph._agreed(torch.randint(2**63 - 1, (), device=device))
     return run_on(tiles_of_targets(graph, device), sources, edges, seed, inputs, lse)
 
 

@@ -61,11 +61,11 @@ class Operand(Immutable):
         """The name that ``repr`` shows."""
         return str(self.expression)
 
-    def made_by(self, function: str, *args: Any, **options: Any) -> Self:
+    def _made_by(self, function: str, *args: Any, **options: Any) -> Self:
         """The same operand, with this call as its expression unless that is fixed."""
         return self
 
-    def as_operand(self) -> "Expression | Operand":
+    def _as_operand(self) -> "Expression | Operand":
         """The expression, or the graph itself where only its edges are known."""
         if self.expression is None:
             return self
@@ -213,7 +213,7 @@ def builder(make: Callable[P, G]) -> Callable[P, G]:
         args = tuple(map(copied, args))  # type: ignore[assignment]
         options = {key: copied(value) for key, value in options.items()}  # type: ignore[assignment]
         graph = without_modes(lambda: make(*args, **options))
-        return graph.made_by(name, *args, **options)
+        return graph._made_by(name, *args, **options)
 
     _BUILDERS[name] = build
     return build
@@ -247,7 +247,7 @@ def frozen(value: Any) -> Any:
     if isinstance(value, list | tuple | range):
         return tuple(map(frozen, value))
     if isinstance(value, Operand):
-        return value.as_operand()
+        return value._as_operand()
     raise NotPlain
 
 

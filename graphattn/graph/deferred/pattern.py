@@ -87,12 +87,12 @@ class Pattern(GraphLike, Operand):
                 [1, 0, 1, 0]])
     """
 
-    remedy = (
+    _remedy = (
         "give it a size: pattern(num_nodes), pattern((height, width)) on a grid, "
         "pattern(pos, batch) of points"
     )
     is_open = True
-    is_fixed = False
+    _is_fixed = False
 
     expression: Expression
     on_grid: bool = field(init=False)
@@ -186,7 +186,7 @@ class Pattern(GraphLike, Operand):
         _make(self, size, num_sources)
         return getattr(self.shelf, cache_key(size, num_sources))
 
-    def at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
+    def _at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
         """The graph at the sizes of ``query`` and ``key`` (..., nodes, heads, width).
 
         ``past`` cached sources come before those of ``key``, and ``dropped`` before these.
@@ -196,9 +196,9 @@ class Pattern(GraphLike, Operand):
                 raise ShapeError(
                     f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}"
                 )
-        return self.at_step(query.shape[-3], key.shape[-3] + past, past, dropped)
+        return self._at_step(query.shape[-3], key.shape[-3] + past, past, dropped)
 
-    def at_step(self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0) -> Any:
+    def _at_step(self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0) -> Any:
         """The graph of new targets on cached and new sources.
 
         A pattern of one size gives the last rows of the graph of all tokens so far.

@@ -48,14 +48,14 @@ def joined(graphs: Iterable[Any], *, padded: bool = False) -> Joined:
         heads.append([head for head in part.of_heads for _ in range(share)])
     columns = list(zip(*heads, strict=True))
     of_columns = {column: in_blocks(list(column), padded) for column in dict.fromkeys(columns)}
-    return PerHead(tuple(of_columns[column] for column in columns)).with_union(union)
+    return PerHead(tuple(of_columns[column] for column in columns))._with_union(union)
 
 
 def padded(graph: Joined, num_targets: int, num_sources: int) -> Joined:
     """A graph, or graphs of heads, with nodes without edges up to these numbers."""
     if (graph.num_targets, graph.num_sources) == (num_targets, num_sources):
         return graph
-    of_each: Joined = graph.of_each(
+    of_each: Joined = graph._of_each(
         lambda one: side_by_side([one], (0,), (0,), (num_targets, num_sources))
     )
     return of_each

@@ -62,7 +62,7 @@ class PerExample(GraphLike, Immutable):
                 [3.5000, 3.5000, 0.0000]])
     """
 
-    remedy = "pass one of its .graphs, or .union(), all examples side by side in one row of nodes"
+    _remedy = "pass one of its .graphs, or .union(), all examples side by side in one row of nodes"
 
     graphs: tuple[Example, ...]
     shelf: Shelf = field(default_factory=Shelf, init=False)
@@ -93,7 +93,7 @@ class PerExample(GraphLike, Immutable):
                 )
         object.__setattr__(self, "graphs", graphs)
         object.__setattr__(self, "is_open", any(graph.is_open for graph in graphs))
-        object.__setattr__(self, "is_fixed", not self.is_open)
+        object.__setattr__(self, "_is_fixed", not self.is_open)
         devices = {str(graph.device) for graph in self._sized if not graph.is_rule}
         if len(devices) > 1:
             raise GraphError(
@@ -101,7 +101,7 @@ class PerExample(GraphLike, Immutable):
                 ".to(device)"
             )
 
-    def made_by(self, *args: Any, **options: Any) -> "PerExample":
+    def _made_by(self, *args: Any, **options: Any) -> "PerExample":
         """Itself: its graphs, not the batch, keep the calls that made them."""
         return self
 
@@ -140,7 +140,7 @@ class PerExample(GraphLike, Immutable):
         return tuple(graph for graph in self.graphs if not isinstance(graph, Pattern))
 
     @property
-    def of_examples(self) -> tuple[Example, ...]:
+    def _of_examples(self) -> tuple[Example, ...]:
         """The graphs of the examples, in order."""
         return self.graphs
 
@@ -170,14 +170,14 @@ class PerExample(GraphLike, Immutable):
         return _num_edges(self)
 
     @property
-    def edge_counts(self) -> list[int]:
+    def _edge_counts(self) -> list[int]:
         """E_b, the number of edges of each example."""
         return [graph.num_edges for graph in self._sized]
 
     @property
-    def edges_of_each(self) -> int | None:
+    def _edges_of_each(self) -> int | None:
         """E_b, if all examples have as many edges."""
-        counts = set(self.edge_counts)
+        counts = set(self._edge_counts)
         if len(counts) != 1:
             return None
         return counts.pop()
@@ -210,21 +210,21 @@ class PerExample(GraphLike, Immutable):
         sized: PerExample = getattr(self.shelf, cache_key(size, num_sources))
         return sized
 
-    def at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> "PerExample":
+    def _at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> "PerExample":
         """The same with its patterns at the sizes of rows (..., nodes, heads, width)."""
         if not self.is_open:
             return self
         for graph in self.graphs:
-            graph.at_rows(query, key, past, dropped)  # refuses other tensors
+            graph._at_rows(query, key, past, dropped)  # refuses other tensors
         T = index(query.shape[-3])
         step = (T, index(key.shape[-3]) + past, past, dropped)
         _make_step(self, *step)
         sized: PerExample = getattr(self.shelf, _step_key(*step))
         return sized
 
-    def of_each(self, make: Callable[[Any], Any]) -> "PerExample":
+    def _of_each(self, make: Callable[[Any], Any]) -> "PerExample":
         """The same with other graphs; those that are one stay one."""
-        results = {graph: graph.of_each(make) for graph in dict.fromkeys(self.graphs)}
+        results = {graph: graph._of_each(make) for graph in dict.fromkeys(self.graphs)}
         return PerExample(tuple(results[graph] for graph in self.graphs))
 
     def to(self, device: torch.device | str) -> "PerExample":
@@ -258,21 +258,21 @@ class PerExample(GraphLike, Immutable):
 
         Node ``b T + t`` is target ``t`` of example ``b``, and the sources are numbered alike.
         """
-        if self.runs_apart:
+        if self._runs_apart:
             _join_unions(self)
             union: AttentionGraph = self.shelf.union  # type: ignore[attr-defined]
             return union
         return self.side_by_side.union()
 
     @property
-    def of_whole(self) -> AttentionGraph:
+    def _of_whole(self) -> AttentionGraph:
         """The edges of :meth:`union`, in their order, between the T and S nodes of any example."""
         _join_nodes(self)
         edges: AttentionGraph = self.shelf.of_whole  # type: ignore[attr-defined]
         return edges
 
     @property
-    def num_ends(self) -> int:
+    def _num_ends(self) -> int:
         """B T, the number of rows that targets of edges index."""
         return self.num_examples * self.num_targets
 
@@ -283,11 +283,11 @@ class PerExample(GraphLike, Immutable):
         """
         return self._rows(of_sources), self._rows(of_targets)
 
-    def of_own(self, x: Tensor, dim: int = -2) -> Tensor:
+    def _of_own(self, x: Tensor, dim: int = -2) -> Tensor:
         """The rows of targets, example by example."""
         return x.unflatten(dim, (self.num_examples, self.num_targets))
 
-    def rows_of_union(self, x: Tensor) -> Tensor:
+    def _rows_of_union(self, x: Tensor) -> Tensor:
         """Rows (..., B, T, C) of targets as those of :meth:`union`."""
         return self._rows(x)
 
@@ -308,14 +308,14 @@ class PerExample(GraphLike, Immutable):
         """A tensor of edges as (E, F) or (..., 1, E, F), from that or from (..., B, E_b, F)."""
         if not isinstance(x, Tensor) or x.dim() < 3:
             return x
-        examples_first = tuple(x.shape[-3:-1]) == (self.num_examples, *set(self.edge_counts))
+        examples_first = tuple(x.shape[-3:-1]) == (self.num_examples, *set(self._edge_counts))
         if examples_first:
             x = x.flatten(-3, -2)
         if x.dim() < 3 or x.shape[-2] != self.num_edges:
             return x
         return x.unsqueeze(-3)
 
-    def as_run(self) -> tuple[AttentionGraph | PerHead, int]:
+    def _as_run(self) -> tuple[AttentionGraph | PerHead, int]:
         """The graph that a call runs, and the number of examples that share it."""
         if self._calls.are_one:
             return self._calls.graphs[0], self.num_examples
@@ -326,13 +326,13 @@ class PerExample(GraphLike, Immutable):
         """The graphs of the examples, each once."""
         return self._calls.graphs
 
-    def at_edges(self, x: Tensor) -> Tensor:
+    def _at_edges(self, x: Tensor) -> Tensor:
         """Numbers (..., B) of examples at their edges, (..., E)."""
         if x.dim() < 1 or x.shape[-1] != self.num_examples:
             raise ShapeError(
                 f"numbers of examples must be (..., {self.num_examples}), got {tuple(x.shape)}"
             )
-        counts = torch.tensor(self.edge_counts, device=x.device)
+        counts = torch.tensor(self._edge_counts, device=x.device)
         return x.repeat_interleave(counts, -1, output_size=self.num_edges)
 
     # --- a call
@@ -351,22 +351,22 @@ class PerExample(GraphLike, Immutable):
                 f"dimensions {tuple(lead)}, of which the last must be {self.num_examples}: "
                 "(..., examples, nodes, heads, width)"
             )
-        if self._calls.are_one or backend == "dense" or self.runs_apart:
-            return self.graph_by_graph(run, inputs, backend, weights, lse)
+        if self._calls.are_one or backend == "dense" or self._runs_apart:
+            return self._graph_by_graph(run, inputs, backend, weights, lse)
         row = self._in_a_row(inputs)
-        return self.of_union(self.side_by_side.attend(run, row, backend, weights, lse))
+        return self._of_union(self.side_by_side.attend(run, row, backend, weights, lse))
 
-    def graph_by_graph(
+    def _graph_by_graph(
         self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool
     ) -> Outputs:
         """The outputs of a call of each graph with its examples."""
         return self._calls.attend(run, inputs, backend, weights, lse)
 
-    def on_union(self, inputs: Inputs) -> Inputs:
+    def _on_union(self, inputs: Inputs) -> Inputs:
         """The same call on :meth:`union`, whose nodes are those of all examples."""
-        return self.side_by_side.on_union(self._in_a_row(inputs))
+        return self.side_by_side._on_union(self._in_a_row(inputs))
 
-    def of_union(self, outputs: Outputs) -> Outputs:
+    def _of_union(self, outputs: Outputs) -> Outputs:
         """The outputs of a call on :meth:`union`, example by example."""
         total = outputs.total
         if total is not None:
@@ -395,7 +395,7 @@ class PerExample(GraphLike, Immutable):
         )
 
     @property
-    def runs_apart(self) -> bool:
+    def _runs_apart(self) -> bool:
         """True if a graph repeats edges and another is of heads: no one graph holds both."""
         heads = [len(graph.of_heads) for graph in self._calls.graphs]
         if max(heads) == 1 or len(heads) == 1:
@@ -447,7 +447,7 @@ def _then(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor],
 
 @constant_result
 def _num_edges(graphs: PerExample) -> int:
-    return sum(graphs.edge_counts)
+    return sum(graphs._edge_counts)
 
 
 @constant_result
@@ -473,7 +473,7 @@ def _step_key(*step: int) -> str:
 @constant_result
 def _make_step(graphs: PerExample, *step: int) -> None:
     graphs.shelf.cached(
-        _step_key(*step), lambda: PerExample(tuple(x.at_step(*step) for x in graphs.graphs))
+        _step_key(*step), lambda: PerExample(tuple(x._at_step(*step) for x in graphs.graphs))
     )
 
 
@@ -502,7 +502,7 @@ def _call_of(graph: AttentionGraph | PerHead) -> Any:
 
 @constant_result
 def _join(graphs: PerExample) -> None:
-    graphs.shelf.cached("joined", lambda: joined(graphs._calls.of_examples, padded=True))
+    graphs.shelf.cached("joined", lambda: joined(graphs._calls._of_examples, padded=True))
 
 
 @constant_result

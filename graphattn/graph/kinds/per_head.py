@@ -43,7 +43,7 @@ class PerHead(GraphLike, Immutable):
         PerHead(window_partition((4, 6), (1, 6)), window_partition((4, 6), (4, 1)): 24 nodes)
     """
 
-    remedy = "pass one of its .graphs, or .union(), the edges of any head"
+    _remedy = "pass one of its .graphs, or .union(), the edges of any head"
 
     graphs: tuple[AttentionGraph, ...]
     _memo: Memo = field(default_factory=Memo, init=False)
@@ -127,7 +127,7 @@ class PerHead(GraphLike, Immutable):
             self._memo, "union", lambda: reduce(AttentionGraph._union, dict.fromkeys(self.graphs))
         )
 
-    def with_union(self, union: AttentionGraph) -> "PerHead":
+    def _with_union(self, union: AttentionGraph) -> "PerHead":
         """Itself, whose tensors of edges are in the order of a union that is given."""
         self._memo["union"] = union
         return self
@@ -158,16 +158,16 @@ class PerHead(GraphLike, Immutable):
                 first = last
         return groups
 
-    def of_each(self, make: Callable[[AttentionGraph], AttentionGraph]) -> "PerHead":
+    def _of_each(self, make: Callable[[AttentionGraph], AttentionGraph]) -> "PerHead":
         """The same with other graphs; those that are one stay one."""
         results = {graph: make(graph) for graph in dict.fromkeys(self.graphs)}
         return PerHead(tuple(results[graph] for graph in self.graphs))
 
-    def in_union(self, number: int) -> Tensor:
-        """int64 (E_i,): the index in the union of each edge of ``graphs[number]``."""
-        return keep(self._memo, number, lambda: self._in_union(number))
-
     def _in_union(self, number: int) -> Tensor:
+        """int64 (E_i,): the index in the union of each edge of ``graphs[number]``."""
+        return keep(self._memo, number, lambda: self._found_in_union(number))
+
+    def _found_in_union(self, number: int) -> Tensor:
         union = self.union()._listed()
         graph = self.graphs[number]
         pair_key = graph.target * self.num_sources + graph.source
@@ -178,14 +178,14 @@ class PerHead(GraphLike, Immutable):
         """The outputs of a call of each graph with its heads, side by side."""
         # functions that read all heads at once
         if inputs.score is not None or inputs.normalize is not None:
-            return run(self.union(), self.on_union(inputs), backend, weights, lse)
+            return run(self.union(), self._on_union(inputs), backend, weights, lse)
         results = [run(*call, backend, weights, lse) for call in self.split(inputs)]
         outputs = self.join(results, inputs.query.shape[-2])
         if weights and inputs.tracks_weights and outputs.alpha is not None:
             return with_weights(outputs, outputs.alpha)
         return outputs
 
-    def on_union(self, inputs: Inputs) -> Inputs:
+    def _on_union(self, inputs: Inputs) -> Inputs:
         """The same call on :meth:`union`, with a bias of -inf on the edges that a head lacks."""
         heads = inputs.query.shape[-2]
         bias = inputs.score_bias
@@ -269,7 +269,7 @@ class PerHead(GraphLike, Immutable):
 
     def to(self, device: torch.device | str) -> "PerHead":
         """The same graphs with their index tensors on another device."""
-        return self.of_each(lambda graph: graph.to(device))
+        return self._of_each(lambda graph: graph.to(device))
 
     def __repr__(self) -> str:
         if self.num_targets == self.num_sources:
@@ -291,7 +291,7 @@ def _count(graph: PerHead) -> int:
 
 @constant_result  # in a tuple: torch.compile accepts a bare tensor from one call only
 def _in_union(graph: PerHead, number: int) -> tuple[Tensor]:
-    return (graph.in_union(number),)
+    return (graph._in_union(number),)
 
 
 def heads_read(first: int, last: int, heads: int, kv_heads: int) -> list[int]:

@@ -39,7 +39,7 @@ class Relations(Immutable):
     """
 
     _parts: dict[str, AttentionGraph]
-    remedy = (
+    _remedy = (
         "pass relations.graph, and score_bias=table[relations.relation] for a bias of each relation"
     )
 

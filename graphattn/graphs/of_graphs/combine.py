@@ -57,7 +57,7 @@ def block_sparse(
         raise GraphError(
             f"num_nodes={N} needs {-(-N // block)} blocks of {block}, but layout has {blocks}"
         )
-    layout.need_no_images("block_sparse")
+    layout._need_no_images("block_sparse")
     if layout.has_repeated_edges:
         raise GraphError(
             f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout"
@@ -141,7 +141,7 @@ def _table(rows: Sequence[Sequence[AttentionGraph | None]]) -> list[list[Attenti
     for row in rows:
         for cell in row:
             if cell is not None:
-                cell.need_no_images("composite")
+                cell._need_no_images("composite")
             if cell is not None and cell.has_repeated_edges:
                 raise GraphError(
                     f"composite is a set of edges, but {cell!r} repeats some; drop them with "

@@ -95,7 +95,7 @@ def rewiring(
         raise no_graph(graph, "graph must be an AttentionGraph")
     seed = whole(seed, "seed")
     one_of(keep, "keep", ("degrees", "in-degrees"))
-    graph.need_no_images("degree_matched_random")
+    graph._need_no_images("degree_matched_random")
     if graph.has_repeated_edges:
         raise GraphError(
             f"graph must not repeat edges, got {graph!r}; drop copies with graph | graph"
@@ -120,7 +120,7 @@ def rewiring(
         options["layers"] = layers
     name = call("degree_matched_random", graph, seed=seed, **options)
     control = _listed(graph, target, source, name)
-    return control.made_by("degree_matched_random", graph, seed, **options)
+    return control._made_by("degree_matched_random", graph, seed, **options)
 
 
 def _others(

@@ -70,7 +70,7 @@ def line_graph(
             raise GraphError(
                 "non_backtracking needs directed=True: an undirected edge has no reverse"
             )
-        graph.need_no_images("line_graph(directed=False)")
+        graph._need_no_images("line_graph(directed=False)")
         if not graph.equals(graph.reverse()):
             raise GraphError(
                 f"directed=False needs a symmetric graph, got {graph!r}; join it with "

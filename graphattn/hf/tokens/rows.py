@@ -63,7 +63,7 @@ def job_of(graphs: list[Graph], frame: Frame, batch: int, device: torch.device) 
     if frame.alike:
         places = (frame.pieces[0].targets.places, frame.pieces[0].sources.places)
         return Job(parts[0], *places)  # type: ignore[arg-type]
-    if not all(part.is_fixed for part in parts):
+    if not all(part._is_fixed for part in parts):
         runs = []
         for part, piece in zip(parts, frame.pieces, strict=True):
             targets = torch.as_tensor(piece.targets.places, device=device)
@@ -86,7 +86,7 @@ def _part(graph: Graph, piece: Piece, device: torch.device) -> Graph:
                 f"{graph!r} reads token 0, which the cache has dropped; pass a DynamicCache()"
             )
         return graph.part(piece.targets.nodes, piece.sources.end)
-    return graph.of_each(lambda one: _part_of_one(one, piece, device))
+    return graph._of_each(lambda one: _part_of_one(one, piece, device))
 
 
 def _part_of_one(graph: AttentionGraph, piece: Piece, device: torch.device) -> AttentionGraph:
@@ -104,7 +104,7 @@ def check_written(graph: Graph, piece: Piece) -> None:
     them.
     """
     before = torch.tensor([piece.targets.node - 1])
-    if not graph.is_fixed:
+    if not graph._is_fixed:
         graph = graph.union()
     for one in dict.fromkeys(graph.of_heads):
         if one.edges.rows(before).hi.numel():

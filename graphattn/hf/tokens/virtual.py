@@ -49,12 +49,12 @@ def behind(graph: Graph, targets: int, sources: int, *, is_causal: bool) -> Grap
     """
     if not targets and not sources:
         return graph
-    if not graph.is_fixed:
+    if not graph._is_fixed:
         raise GraphError(
             f"{graph!r} chooses edges by content, which virtual tokens of prompt or prefix tuning "
             "do not take part in; pass a pattern without a choice, or merge another adapter"
         )
-    return graph.of_each(lambda one: _behind(one, targets, sources, is_causal))
+    return graph._of_each(lambda one: _behind(one, targets, sources, is_causal))
 
 
 def _behind(graph: AttentionGraph, targets: int, sources: int, is_causal: bool) -> AttentionGraph:

@@ -146,7 +146,7 @@ def _compare(old: Row, new: Row, end: int, example: int) -> None:
 
 
 def _heads(graph: Graph) -> tuple[AttentionGraph, ...]:
-    if not graph.is_fixed:
+    if not graph._is_fixed:
         return (graph.union(),)
     return graph.of_heads
 

@@ -27,7 +27,7 @@ class Mutants:
     def __init__(self, graph: AttentionGraph) -> None:
         self._graphs: dict[Node, AttentionGraph] = {}
         self.device = graph.device
-        self.root = _recognised(graph.as_operand())
+        self.root = _recognised(graph._as_operand())
         self.all: list[Mutant] = []
         for part in reversed(list(parts(self.root))):
             self._graphs[part] = self.grow(part)

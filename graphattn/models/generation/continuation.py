@@ -204,11 +204,11 @@ def graphs_of_sequences(defaults: Any, graph: Layers | None) -> list[list[Any]]:
 def _whole(layer: Any, length: int) -> Any:
     if not isinstance(layer, GraphLike):
         return layer  # for layers_of to refuse
-    return layer.at(length).of_each(lambda graph: _large_enough(graph, length))
+    return layer.at(length)._of_each(lambda graph: _large_enough(graph, length))
 
 
 def _large_enough(graph: Any, length: int) -> Any:
-    if not graph.is_fixed:
+    if not graph._is_fixed:
         return graph
     if not graph.is_square or graph.num_nodes < length:
         raise GraphError(
@@ -220,7 +220,7 @@ def _large_enough(graph: Any, length: int) -> Any:
 
 def _cut(layer: Any, length: int) -> Any:
     """The first nodes."""
-    return layer.of_each(lambda graph: first_nodes(graph, length))
+    return layer._of_each(lambda graph: first_nodes(graph, length))
 
 
 def first_nodes(graph: AttentionGraph, length: int) -> AttentionGraph:
@@ -277,7 +277,7 @@ def rows(
     layer: AttentionGraph | PerHead, targets: range, sources: range, device: torch.device | str
 ) -> AttentionGraph | PerHead:
     """The graph from some sources to some targets; a few rows of a rule are listed, for speed."""
-    return layer.of_each(lambda graph: _rows_of_one(graph, targets, sources, device))
+    return layer._of_each(lambda graph: _rows_of_one(graph, targets, sources, device))
 
 
 def _rows_of_one(

@@ -33,7 +33,7 @@ def need_edges(graph: Any) -> None:
 def need_graph(graph: Any) -> None:
     """Refuse anything but a graph, or the share of one."""
     need_edges(graph)
-    if not graph.is_constant and graph.positions is None:
+    if not graph._is_constant and graph.positions is None:
         raise no_graph(graph, _EXPECTED)
 
 
@@ -55,7 +55,7 @@ def of_edges(
 def _constant(
     graph: GraphLike, make: Callable[..., Tensor], device: torch.device, *arguments: Any
 ) -> tuple[Tensor]:
-    edges = graph.of_whole
+    edges = graph._of_whole
     others = [argument for argument in arguments if isinstance(argument, AttentionGraph)]
     rest = tuple(argument for argument in arguments if not isinstance(argument, AttentionGraph))
 
@@ -73,7 +73,7 @@ def targets(graph: GraphLike, device: torch.device) -> Tensor:
     """The target of each edge, int64 (E,), cached for this graph on this device; a shard's is a row
     of its own ends.
     """
-    if not graph.is_constant:
+    if not graph._is_constant:
         return graph.target
     return of_edges(graph.union(), _target, device=device)
 
@@ -82,7 +82,7 @@ def sources(graph: GraphLike, device: torch.device) -> Tensor:
     """The source of each edge, int64 (E,), cached for this graph on this device; a shard's is a row
     of its own ends.
     """
-    if not graph.is_constant:
+    if not graph._is_constant:
         return graph.source
     return of_edges(graph.union(), _source, device=device)
 

@@ -343,7 +343,9 @@ def _property(shape: Any, word: str, size: int, name: str, width: int | None = N
 
 
 def _recipe(text: str) -> Pattern:
-    pattern = from_expression(text.replace("include_self=", "self_loops="))  # as runs of 0.2 have it
+    pattern = from_expression(
+        text.replace("include_self=", "self_loops=")
+    )  # as runs of 0.2 have it
     if isinstance(pattern, AttentionGraph):
         raise OptionError(
             f"graph must be open in its positions, such as 'knn(..., 16)', got {text!r}"
