@@ -23,7 +23,7 @@ from graphattn.study import trials
 from graphattn.study.files import load
 from graphattn.study.pages.report import report
 from graphattn.study.runs.records import TRIALS, Records, as_json, plain, read_plan, write_plan
-from graphattn.study.runs.worker import tried
+from graphattn.study.runs.worker import run_trial
 from graphattn.study.syntax import syntax_of
 from graphattn.versions import version_of
 
@@ -56,7 +56,7 @@ def versions_at(revision: str, graphattn: str) -> list[str | None]:
 def trials_by_place(study: Any, plan: dict[str, Any]) -> dict[tuple[Any, ...], Any]:
     """Every planned trial with its comparison, by what it is."""
     found = {}
-    for name, comparison in study.named().items():
+    for name, comparison in study.by_name().items():
         comparison.costs = plan["comparisons"].get(name, {}).get("costs", {})
         for trial in trials.trials_of(comparison, plan["seeds"], plan.get("first_seed", 0)):
             found[place_of(vars(trial))] = (comparison, trial)
@@ -71,7 +71,7 @@ def place_of(trial: dict[str, Any]) -> tuple[Any, ...]:
 
 def numbers_that_differ(comparison: Any, trial: Any, record: dict[str, Any]) -> list[str]:
     """Names of numbers that a trial has otherwise when it is trained again."""
-    answer = tried(comparison, comparison.graphs_for(trial), trial)
+    answer = run_trial(comparison, comparison.graphs_for(trial), trial)
     answer = plain(json.dumps(answer, default=as_json))
     shared = [name for name in answer if name in record and name not in TIMES]
     return [name for name in shared if answer[name] != record[name]]
