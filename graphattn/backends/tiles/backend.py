@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,9 +15,11 @@ from ...graph.modes import constant_result, plain_operations_only, without_autoc
 from ...kernels.plain.rows import dependent_zero, take
 from ...operands import HALF, Inputs, Outputs
 from ...plans.blocks import least_work, survey
+from ...plans.cache import known
 from ...plans.tiles import Bucket, Tiles, edge_places, tiles
 from ..base import Backend, in_halves
 from ..device import without_kernels
+from ..rates import revision
 from ..request import Request, flat_batch, flat_batch_of_edges, reasons_against_products
 from ..rows import WORK, of_rows
 from ..sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
@@ -228,8 +231,11 @@ def _flex() -> Any:
 
 
 @constant_result  # Python on the graph's structure: a constant of compiled code
-def _way(graph: AttentionGraph, *request: Any) -> str:
-    return TilesBackend().way(graph, Request(*request))
+def _way(graph: AttentionGraph, *fields: Any) -> str:
+    request = Request(*fields)
+    return known(
+        graph, "ways of tiles", (revision(), request), partial(TilesBackend().way, graph, request)
+    )
 
 
 def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:

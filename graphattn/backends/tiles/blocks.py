@@ -1,10 +1,12 @@
 """Tiles through the block kernel, on the CPU: blocks of targets on pieces of sources, in place."""
 
+from functools import partial
 from typing import Any
 
 from ...graph import AttentionGraph
 from ...graph.modes import constant_result
 from ...operands import Inputs, Outputs, are_tracked
+from ...plans.cache import known
 from ...plans.whole import MOST_RUNS
 from ..device import without_kernels
 from ..request import Request, flat_batch, with_lead
@@ -76,6 +78,12 @@ def block_run(graph: AttentionGraph, inputs: Inputs, request: Request) -> Output
 @constant_result
 def _plan(graph: AttentionGraph, itemsize: int, heads: int) -> tuple[Any, ...]:
     """The operands of a plan, a constant of compiled code."""
+    return known(
+        graph, "plans of blocks", (itemsize, heads), partial(_new_plan, graph, itemsize, heads)
+    )
+
+
+def _new_plan(graph: AttentionGraph, itemsize: int, heads: int) -> tuple[Any, ...]:
     from ...kernels.blocks import operator  # noqa: F401 (compiled code finds its operators)
     from ...plans.pieces import cuts, pieces
 

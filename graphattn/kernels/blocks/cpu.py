@@ -20,13 +20,12 @@ from llvmlite import ir
 from ..llvm.code import Array, Value, Variable, type_of
 from ..llvm.native import Double, Function, Indices, Integer, Kernel, Marks, Nodes, Places, Sums
 from ..llvm.vectors import exp2
-from .parts import Shape, capped, shape_of, zeros
+from .parts import VECTORS, capped, shape_of, zeros
 
 STEP = 192  # sources whose scores are held at once: those of a block stay in a core's first cache
 BACK_STEP = 128  # of the backward, which holds two numbers for each pair
 SHARES = 64  # parts of pieces in a step
 LINE = 64  # bytes; what threads hold begins at lines
-LANES = 16  # numbers of the longest vector
 
 
 class Piece(NamedTuple):
@@ -59,6 +58,7 @@ class Blocks(Kernel):
     ``span_ptr[c] ..`` of ``spans`` (I, 2), whose hull has ``hull`` sources at most.
     """
 
+    # of shapes alone
     heads: Integer
     group: Integer
     kv_heads: Integer
@@ -70,15 +70,6 @@ class Blocks(Kernel):
     stride: Integer  # of packed rows of both, rounded up to whole vectors
     value_stride: Integer
     hull: Integer
-    targets: Indices
-    sources: Indices
-    ptr: Places
-    pieces: Indices
-    masks: Places
-    first: Places
-    span_ptr: Places
-    spans: Indices
-    broken: Marks  # set if a node that a mask leaves out of a sum is not finite
     scale: Double
     turn: Double  # a factor of queries, 1 or -1
     rate: Double  # of scores in the exponents of 2
@@ -88,6 +79,17 @@ class Blocks(Kernel):
     pack_rows: Function
     pack_targets: Function
     unpack_targets: Function
+    # of a plan
+    targets: Indices
+    sources: Indices
+    ptr: Places
+    pieces: Indices
+    masks: Places
+    first: Places
+    span_ptr: Places
+    spans: Indices
+    # of a call
+    broken: Marks  # set if a node that a mask leaves out of a sum is not finite
 
     def build(self, lo: Value, hi: Value, space: Array) -> None:
         """Code for every task."""
@@ -543,8 +545,7 @@ class BlockGradients(Blocks):
         )  # fmt: skip
 
 
-def space_bytes(shape: Shape, itemsize: int, stride: int, value_stride: int, hull: int) -> int:
-    """Memory of a thread for any of the kernels over blocks."""
-    numbers = shape.targets * (4 * (stride + value_stride) + 2 * STEP + 8)
-    numbers += hull * (stride + value_stride)
+def space_bytes(itemsize: int, lanes: int, strides: tuple[int, int], hull: int) -> int:
+    """Memory of a thread for the forward or the backward kernel."""
+    numbers = VECTORS * lanes * (4 * sum(strides) + 2 * STEP + 8) + hull * sum(strides)
     return numbers * itemsize + 24 * SHARES + 32 * LINE

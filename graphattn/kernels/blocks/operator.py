@@ -7,6 +7,7 @@ a plan are those of :class:`graphattn.plans.pieces.Pieces` and :class:`~graphatt
 """
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,11 @@ import torch
 from torch import Tensor
 
 from ...graph.modes import lru_cache, plain_operations_only, without_autocast
-from ..arrays import SMALLEST, NodeRows, dtype_of_sums, empty, room
-from ..llvm.threads import CHUNKS_PER_THREAD, LARGE, SMALL, share, threads_for
+from ..arrays import SMALLEST, Kinds, NodeRows, dtype_of_sums, empty, room
+from ..llvm.threads import CHUNKS_PER_THREAD, LARGE, share, threads_for
 from ..modes import are_batched, nothing_watches
 from ..plain.second_derivatives import gradients_of_definition
-from .definition import plain
+from .definition import VECTORS, plain
 from .exponents import exponents
 
 _PLAN = """int lanes, Tensor targets, Tensor sources, Tensor ptr, Tensor pieces, Tensor masks, Tensor first,
@@ -57,7 +58,7 @@ class Call(NamedTuple):
     def state_shape(self) -> tuple[int, int, int]:
         """The shape of levels and totals."""
         B, _, H, _ = self.query.shape
-        return B, H, (self.ptr.shape[0] - 1) * 3 * self.lanes
+        return B, H, (self.ptr.shape[0] - 1) * VECTORS * self.lanes
 
     @property
     def tasks(self) -> int:
@@ -84,23 +85,20 @@ def _nodes(x: Tensor) -> NodeRows:
     return NodeRows(x, batch * size, node * size, head * size)
 
 
-class _Functions(NamedTuple):
-    """Addresses of the parts for a dtype; tables are for one, two and three vectors."""
-
-    scores: Tensor
-    sums: Tensor
-    weigh: Tensor
-    slopes: Tensor
-    outer: Tensor
+@lru_cache(None)
+def _table(part: str, sums: torch.dtype, masked: bool = False) -> Tensor:
+    """Addresses of a part for one, two and three vectors."""
+    kinds = [(sums, v, masked) for v in range(1, VECTORS + 1)]
+    return torch.tensor([_address(part, sums, *kind) for kind in kinds])
 
 
 @lru_cache(None)
-def _table(part: Any, sums: torch.dtype, masked: bool = False) -> Tensor:
+def _address(part: str, nodes: torch.dtype, sums: torch.dtype, *kind: Any) -> int:
+    """The address of a part, a function of :mod:`.parts`."""
     from ..llvm.native import address_of
-    from .parts import VECTORS, Part
+    from . import parts
 
-    kinds = [Part(sums, sums, v, masked) for v in range(1, VECTORS + 1)]
-    return torch.tensor([address_of(part, kind) for kind in kinds])
+    return address_of(getattr(parts, part), parts.Part(sums, nodes, *kind))
 
 
 @lru_cache(None)
@@ -110,83 +108,107 @@ def _stride(width: int, lanes: int) -> int:
     return -(-width // whole) * whole
 
 
-def _operands(call: Call, masked: bool, broken: Tensor) -> dict[str, Any]:
-    """Operands of every kernel over blocks."""
-    from ..llvm.native import address_of
-    from . import parts
+class _Shapes(NamedTuple):
+    """What a kernel's code and the memory of its threads depend on, beside a plan."""
 
-    _, T, H, D = call.query.shape
-    kv_heads, width = call.value.shape[2:]
-    dtype = call.sum_dtype
-    nodes = parts.Part(dtype, call.query.dtype)
-    return {
-        "heads": H,
-        "group": H // kv_heads,
-        "kv_heads": kv_heads,
-        "cuts": call.first.shape[0] - 1,
-        "num_targets": T,
-        "num_blocks": call.ptr.shape[0] - 1,
-        "depth": D,
-        "width": width,
-        "stride": _stride(D, call.lanes),
-        "value_stride": _stride(width, call.lanes),
-        "hull": call.hull,
-        "targets": call.targets,
-        "sources": call.sources,
-        "ptr": call.ptr,
-        "pieces": call.pieces,
-        "masks": call.masks,
-        "first": call.first,
-        "span_ptr": call.span_ptr,
-        "spans": call.spans,
-        "broken": broken,
-        "scale": call.scale,
-        **exponents(call.scale, call.softcap),
-        "scores": _table(parts.scores, dtype),
-        "sums": _table(parts.sums, dtype, masked),
-        "pack_rows": address_of(parts.pack_rows, nodes),
-        "pack_targets": address_of(parts.pack_targets, nodes),
-        "unpack_targets": address_of(parts.unpack_targets, nodes),
-    }
+    sums: torch.dtype
+    nodes: torch.dtype
+    lanes: int
+    heads: int
+    kv_heads: int
+    cuts: int
+    num_targets: int
+    num_blocks: int
+    depth: int
+    width: int
+    hull: int
+    scale: float
+    softcap: float
+
+    @classmethod
+    def of(cls, call: Call) -> "_Shapes":
+        """The shapes of a call."""
+        query = call.query
+        _, T, H, D = query.shape
+        _, _, kv_heads, width = call.value.shape
+        return cls(
+            dtype_of_sums(query), query.dtype, call.lanes, H, kv_heads, call.first.shape[0] - 1,
+            T, call.ptr.shape[0] - 1, D, width, call.hull, call.scale, call.softcap,
+        )  # fmt: skip
 
 
-def _kinds(call: Call) -> Any:
-    from ..arrays import Kinds
+class _Begun(NamedTuple):
+    """A kernel with the operands of shapes, and the bytes that a thread needs."""
 
-    return Kinds(call.sum_dtype, torch.int32, call.sum_dtype, 0)
+    kernel: Any
+    space: int
+
+    def bind(self, call: Call, **operands: Any) -> Any:
+        """The kernel with all operands."""
+        return self.kernel.bind(
+            targets=call.targets,
+            sources=call.sources,
+            ptr=call.ptr,
+            pieces=call.pieces,
+            masks=call.masks,
+            first=call.first,
+            span_ptr=call.span_ptr,
+            spans=call.spans,
+            **operands,
+        )
+
+    def memory(self) -> tuple[Tensor]:
+        """The memory of one thread."""
+        return (_aligned(torch.uint8, self.space),)
 
 
-def _space(call: Call, kernel: str) -> Any:
-    """A function that gives the memory of one thread."""
-    from ..llvm.native import Target
+@lru_cache(256)
+def _begun(kernel: str, shapes: _Shapes, masked: bool = False) -> _Begun:
+    """A kernel of :mod:`.cpu`; ``masked`` if what masks leave out may be NaN."""
+    from ..llvm.native import native
     from . import cpu
-    from .parts import Shape
 
-    target = Target.of_host()
-    itemsize = call.sum_dtype.itemsize
-    shape = Shape.of(target.vector_bytes, target.registers, itemsize)
-    stride = _stride(call.query.shape[3], call.lanes)
-    value_stride = _stride(call.value.shape[3], call.lanes)
-    size = cpu.space_bytes(shape, itemsize, stride, value_stride, call.hull)
-    if kernel == "joined":
-        size = call.key.shape[1] * max(stride, value_stride) * itemsize
-    return lambda: (_aligned(torch.uint8, size),)
+    dtype = shapes.sums
+    kinds = Kinds(dtype, torch.int32, dtype, 0)
+    strides = (_stride(shapes.depth, shapes.lanes), _stride(shapes.width, shapes.lanes))
+    code = native(getattr(cpu, kernel), kinds).begin(
+        heads=shapes.heads,
+        group=shapes.heads // shapes.kv_heads,
+        kv_heads=shapes.kv_heads,
+        cuts=shapes.cuts,
+        num_targets=shapes.num_targets,
+        num_blocks=shapes.num_blocks,
+        depth=shapes.depth,
+        width=shapes.width,
+        stride=strides[0],
+        value_stride=strides[1],
+        hull=shapes.hull,
+        scale=shapes.scale,
+        **exponents(shapes.scale, shapes.softcap),
+        scores=_table("scores", dtype),
+        sums=_table("sums", dtype, masked),
+        pack_rows=_address("pack_rows", shapes.nodes, dtype),
+        pack_targets=_address("pack_targets", shapes.nodes, dtype),
+        unpack_targets=_address("unpack_targets", shapes.nodes, dtype),
+    )
+    return _Begun(code, cpu.space_bytes(dtype.itemsize, shapes.lanes, strides, shapes.hull))
 
 
-def _run(kernel: Any, tasks: int, work: float, space: Any) -> None:
-    count = max(threads_for(int(work)) * CHUNKS_PER_THREAD, int(work) // LARGE)
-    if work < SMALL:
-        count = 1
+def _row_memory(dtype: torch.dtype, *shape: int) -> tuple[Tensor]:
+    return (_aligned(dtype, *shape),)
+
+
+def _run(kernel: Any, tasks: int, work: float, memory: Any) -> None:
+    threads = threads_for(int(work))
+    count = int(work) // LARGE + 1
+    if threads > 1:
+        count = max(count, threads * CHUNKS_PER_THREAD)
     count = min(count, tasks)
-    share([tasks * i // count for i in range(count + 1)], int(work), kernel.run, space)
+    share([tasks * i // count for i in range(count + 1)], int(work), kernel.run, memory)
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The output, levels and totals."""
-    from ..llvm.native import native
-    from . import parts
-    from .cpu import BlockForward
-
     call = Call(*arguments)
     B, T, H, _ = call.query.shape
     dtype = call.sum_dtype
@@ -197,17 +219,19 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     broken = torch.zeros(2, dtype=torch.bool, device="cpu")
     work = B * H * call.work * (call.query.shape[3] + call.value.shape[3])
     for masked in (False, True):
-        kernel = native(BlockForward, _kinds(call)).bind(
-            **_operands(call, masked, broken),
+        begun = _begun("BlockForward", _Shapes.of(call), masked)
+        kernel = begun.bind(
+            call,
+            broken=broken,
             query=_nodes(call.query),
             key=_nodes(call.key),
             value=_nodes(call.value),
             out=_nodes(output),
             levels=levels,
             totals=totals,
-            weigh=_table(parts.weigh, dtype),
+            weigh=_table("weigh", dtype),
         )
-        _run(kernel, call.tasks, work, _space(call, "forward"))
+        _run(kernel, call.tasks, work, begun.memory)
         if call.masks.numel() == 0 or not broken[0]:
             break
     return output, levels, totals
@@ -232,10 +256,6 @@ def _(*arguments):
 
 def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value."""
-    from ..llvm.native import address_of, native
-    from . import parts
-    from .cpu import BlockBackward, BlockGradients
-
     *operands, output, levels, totals, grad_output, grad_lse = arguments
     call = Call(*operands)
     grads = (
@@ -257,10 +277,12 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         _aligned(dtype, B * kv_heads, max(1, places), stride) for stride in strides
     )
     work = 3 * B * H * call.work * (D + width)
-    common = _operands(call, False, broken)
+    shapes = _Shapes.of(call)
     for masked in (False, True):
-        kernel = native(BlockBackward, _kinds(call)).bind(
-            **common | {"sums": _table(parts.sums, dtype, masked)},
+        begun = _begun("BlockBackward", shapes, masked)
+        kernel = begun.bind(
+            call,
+            broken=broken,
             query=_nodes(call.query),
             key=_nodes(call.key),
             value=_nodes(call.value),
@@ -273,26 +295,26 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
             key_parts=key_parts,
             value_parts=value_parts,
             place=call.place,
-            slopes=_table(parts.slopes, dtype),
-            outer=_table(parts.outer, dtype, masked),
+            slopes=_table("slopes", dtype),
+            outer=_table("outer", dtype, masked),
         )
-        _run(kernel, call.tasks, work, _space(call, "backward"))
+        _run(kernel, call.tasks, work, begun.memory)
         if call.masks.numel() == 0 or not broken[0]:
             break
-    for numbers, size, stride, grad in (
-        (key_parts, D, strides[0], grads[1]),
-        (value_parts, width, strides[1], grads[2]),
-    ):
-        joined = native(BlockGradients, _kinds(call)).bind(
-            **common | {"depth": size, "stride": stride, "cuts": 1},
+    for numbers, size, grad in ((key_parts, D, grads[1]), (value_parts, width, grads[2])):
+        begun = _begun("BlockGradients", shapes._replace(depth=size, cuts=1))
+        joined = begun.bind(
+            call,
+            broken=broken,
             joined=call.first.shape[0] - 1,
             parts=numbers,
             place=call.place,
             out=_nodes(grad),
             num_sources=S,
-            unpack_rows=address_of(parts.unpack_rows, parts.Part(dtype, call.query.dtype)),
+            unpack_rows=_address("unpack_rows", call.query.dtype, dtype),
         )
-        _run(joined, B * kv_heads, numbers.numel(), _space(call, "joined"))
+        memory = partial(_row_memory, dtype, S, numbers.shape[-1])
+        _run(joined, B * kv_heads, numbers.numel(), memory)
     return grads
 
 

@@ -217,24 +217,49 @@ def operands_of(kernel: type[Kernel]) -> dict[str, type]:
     return operands
 
 
-class Compiled:
-    """A kernel as machine code."""
+class Operand(NamedTuple):
+    """A kind of operand: its letters in a record, and the dtype of an array."""
 
-    def __init__(self, kernel: type[Kernel], kinds: Kinds, address: int) -> None:
-        operands = operands_of(kernel)
-        #: Names, and the dtypes of arrays.
-        self.dtypes = [
-            (name, _dtype(kind, kinds) if issubclass(kind, Array) else None)
-            for name, kind in operands.items()
-        ]
-        letters = {Double: "d", Nodes: "4Q"}
-        self.record = struct.Struct(
-            "=" + "".join(letters.get(kind, "Q") for kind in operands.values())
-        )
+    letters: str
+    dtype: torch.dtype | None
+
+    @classmethod
+    def of(cls, kind: type, kinds: Kinds) -> "Operand":
+        """That of an annotation of a kernel."""
+        letters: dict[type, str] = {Double: "d", Nodes: "4Q"}
+        dtype = None
+        if issubclass(kind, Array):
+            dtype = _dtype(kind, kinds)
+        return cls(letters.get(kind, "Q"), dtype)
+
+
+class Compiled:
+    """A kernel as machine code, perhaps with the first of its operands."""
+
+    def __init__(self, function: Any, operands: dict[str, Operand], first: "Bound") -> None:
+        self.function = function
+        self.operands = operands  # those that are to come
+        self.struct = struct.Struct("=" + "".join(x.letters for x in operands.values()))
+        self.first = first
+
+    @classmethod
+    def of(cls, kernel: type[Kernel], kinds: Kinds, address: int) -> "Compiled":
+        """A kernel whose code is at an address."""
+        operands = {name: Operand.of(kind, kinds) for name, kind in operands_of(kernel).items()}
         function = ctypes.CFUNCTYPE(
             None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+        )(address)
+        return cls(function, operands, Bound(function, b"", ()))
+
+    def begin(self, **operands: Any) -> "Compiled":
+        """The kernel with its first operands, for many calls."""
+        names = list(self.operands)
+        first, rest = (
+            {name: self.operands[name] for name in part}
+            for part in (names[: len(operands)], names[len(operands) :])
         )
-        self.function = function(address)
+        begun = Compiled(self.function, first, self.first).bind(**operands)
+        return Compiled(self.function, rest, begun)
 
     def bind(self, **operands: Any) -> "Bound":
         """A call with its operands: contiguous tensors, :class:`NodeRows`, numbers, and None for
@@ -244,7 +269,7 @@ class Compiled:
             TypeError: If a tensor has another dtype, as an address has none.
         """
         words: list[Any] = []
-        for name, dtype in self.dtypes:
+        for name, (_, dtype) in self.operands.items():
             x = operands[name]
             if x is None:
                 words.append(0)
@@ -256,7 +281,8 @@ class Compiled:
                 words += (x.data.data_ptr(), *x[1:])
             else:
                 words.append(x)
-        return Bound(self.function, self.record.pack(*words), operands)
+        record = self.first.record + self.struct.pack(*words)
+        return Bound(self.function, record, (self.first, operands))
 
 
 class Bound(NamedTuple):
@@ -264,7 +290,7 @@ class Bound(NamedTuple):
 
     function: Any
     record: bytes
-    operands: dict[str, Any]
+    operands: Any
 
     def run(self, lo: int, hi: int, space: Tensor) -> None:
         """Rows ``lo .. hi - 1``, in memory of this thread."""
@@ -280,7 +306,7 @@ def address_of(body: Callable[..., None], kinds: Kinds) -> int:
 @once
 def native(kernel: type[Kernel], kinds: Kinds) -> Compiled:
     """A kernel as machine code, compiled at the first call."""
-    return Compiled(kernel, kinds, _compiled(kernel_ir(kernel, kinds, Target.of_host())))
+    return Compiled.of(kernel, kinds, _compiled(kernel_ir(kernel, kinds, Target.of_host())))
 
 
 def function_ir(body: Callable[..., None], kinds: Kinds, target: Target) -> Any:
