@@ -338,7 +338,10 @@ def kernel_ir(kernel: type[Kernel], kinds: Kinds, target: Target) -> Any:
 
 def _function(words: list[Any]) -> Any:
     module = ir.Module("graphattn")
-    return ir.Function(module, ir.FunctionType(ir.VoidType(), words), "run")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), words), "run")
+    # a loop that writes zeros is no call of the C library; llvmlite knows no attribute of this name
+    set.add(function.attributes, '"no-builtins"')
+    return function
 
 
 def optimised(source: Any, machine: Any) -> Any:
