@@ -65,9 +65,8 @@ def assembly(source, target):
 
 def called(text):
     """Names of the functions that some code calls, also by their address in a register."""
-    call = (
-        r"^\s+(?:callq?|bl|movabsq?)\s+\$?([A-Za-z_]\w*)\b(?!@)"  # constants of Windows have an @
-    )
+    # constants of Windows have an @
+    call = r"^\s+(?:callq?|bl|movabsq?)\s+\$?([A-Za-z_]\w*)\b(?!@)"
     return set(re.findall(call, text, re.MULTILINE))
 
 
