@@ -99,8 +99,10 @@ class Blocks(Kernel):
         self.kind = type_of(self.kinds.sums)
         self.allot()
         with code.loop(lo, hi) as number:
-            pair = number // self.cuts
-            task = Task(pair // self.kv_heads, pair % self.kv_heads, number % self.cuts, pair)
+            head = number % self.kv_heads
+            rest = number // self.kv_heads
+            batch = rest // self.cuts
+            task = Task(batch, head, rest % self.cuts, batch * self.kv_heads + head)
             self.of_task(task)
 
     def allot(self) -> None:
@@ -169,8 +171,19 @@ class Blocks(Kernel):
         ):
             start = block * self.shape.targets
             self.of_targets = self.targets.after(start)
-            n = (self.num_targets - start).least(self.shape.targets)
+            self.left = self.num_targets - start
+            n = self.left.least(self.shape.targets)
             yield head, block, n
+
+    def ask_for(self, x: Nodes, task: Task, head: Value, width: Value, first: Value | int) -> None:
+        """Ask for the nodes of a block from the ``first`` of the present one on."""
+        rows = self.row(x, task, head)
+        line = max(1, LINE // x.data.dtype.itemsize)
+        with self.code.loop(0, self.shape.targets) as i:
+            place = (i + first).least(self.left - 1)
+            row = rows.after_bytes(self.of_targets[place] * x.node)
+            with self.code.loop(0, width, line) as d:
+                row.ask(d)
 
     def piece(self, number: Value) -> Piece:
         """A piece."""
@@ -231,6 +244,8 @@ class BlockForward(Blocks):
         """Code of one block of one head."""
         code = self.code
         size = self.shape.targets
+        self.ask_for(self.query, task, head, self.depth, size)
+        self.ask_for(self.out, task, head, self.width, 0)
         self.pack_targets(
             self.row(self.query, task, head), self.query.node, self.of_targets, n, self.depth,
             self.number(self.turn), self.turned, self.spare_mark(),
@@ -437,6 +452,10 @@ class BlockBackward(Blocks):
         lanes, size, _ = self.shape
         one = self.number(1.0)
         order = self.of_targets
+        self.ask_for(self.query, task, head, self.depth, size)
+        self.ask_for(self.grad_out, task, head, self.width, size)
+        self.ask_for(self.out, task, head, self.width, size)
+        self.ask_for(self.grad_query, task, head, self.depth, 0)
         for x, depth, by, to in (
             (self.query, self.depth, self.number(self.turn), self.turned),
             (self.grad_out, self.width, one, self.turned_grad),

@@ -21,6 +21,7 @@ from ..llvm.native import Indices, Integer, Marks, Number, Places, Row, Sums
 from ..llvm.vectors import exp2, tanh
 
 VECTORS = 3  # of a block
+SOON = 16  # rows before a row is read, it is asked for
 
 
 class Part(NamedTuple):
@@ -174,8 +175,10 @@ def pack_rows(
     whole = depth & -lanes
     with code.loop(0, n) as i:
         row = x.after_bytes(order[i] * node)
+        next_row = x.after_bytes(order[(i + SOON).least(n - 1)] * node)
         out = to.after(i * stride)
         with code.loop(0, whole, lanes) as d:
+            next_row.ask(d)
             value = row.read(d, lanes)
             finite.see(value)
             out.write(d, value * by)
