@@ -37,7 +37,7 @@ from graphattn.study.runs.records import Records, held
 from graphattn.training.evaluate import evaluated
 from graphattn.training.reading.scenes import prepared
 from graphattn.training.run import Run
-from graphattn.training.running.loop import Training
+from graphattn.training.running.loop import TrainingState
 
 HERE = Path(__file__).parent
 CONTROLS = ("perceptron", "random")
@@ -147,7 +147,7 @@ def peers(folder: Path, result: Any, budget: bool = False) -> dict[str, float]:
     def trained(model: torch.nn.Module, epochs: int) -> float:
         """CPU seconds."""
         start, how = time.process_time(), replace(run.schedule, epochs=epochs)
-        Training(model, run.task, how, train, val).run(None, lambda progress: None)
+        TrainingState(model, run.task, how, train, val).run(None, lambda progress: None)
         return time.process_time() - start
 
     def peer(kind: str) -> Peer:

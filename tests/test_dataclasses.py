@@ -30,12 +30,12 @@ FOUND = sorted(
 #: Filled while something is made, read or run.
 FILLED = {
     "graphattn.hf.ticket.Generation",
-    "graphattn.bench.timing.Comparison",
-    "graphattn.bench.timing.Row",
+    "graphattn.bench.timing.PeerComparison",
+    "graphattn.bench.timing.PeerTimes",
     "graphattn.models.text.with_memory.HeldMemory",
     "graphattn.study.comparison.Comparison",
     "graphattn.study.plan.Study",
-    "graphattn.training.running.loop.Training",
+    "graphattn.training.running.loop.TrainingState",
 }
 
 

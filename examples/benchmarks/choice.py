@@ -11,7 +11,7 @@ from shapes import SHAPES, near_points
 
 from graphattn.backends import BACKENDS
 from graphattn.backends.choose import choose
-from graphattn.bench.peers import OwnBackend, Problem
+from graphattn.bench.peers import AttentionCall, OwnBackend
 from graphattn.bench.timing import quartiles
 from graphattn.graph import AttentionGraph
 from graphattn.graphs import documents, expander, random_regular, sliding_window, tree
@@ -74,7 +74,7 @@ def times_on(graph: AttentionGraph, seconds: float) -> tuple[str, dict[str, tupl
     """The chosen backend, and medians of those that may be the best, each in turn: forward, with
     backward.
     """
-    problem = Problem(graph)
+    problem = AttentionCall(graph)
     request, inputs = problem.request(), problem.inputs()
     leaves, grad = [x.requires_grad_() for x in inputs[:3]], inputs[3]
     chosen = choose(graph, request)

@@ -28,8 +28,8 @@ from shapes import SHAPES, Shape
 from whole_models import MODELS
 
 from graphattn.bench.machine import heading, machine
-from graphattn.bench.peers import BOTH, FORWARD, MODES, Problem
-from graphattn.bench.timing import Comparison, Contender, measure, timed
+from graphattn.bench.peers import BOTH, FORWARD, MODES, AttentionCall
+from graphattn.bench.timing import Contender, PeerComparison, measure, timed
 from graphattn.io.writing import save_page, save_picture
 
 STREAM_NUMBERS = 1 << 25  # float32; three arrays of 128 MiB, beyond any cache
@@ -80,7 +80,7 @@ GROUPS = {"pairs": PAIRS, "models": MODELS}
 Values = dict[str, dict[str, float]]  # of each figure, by mode
 
 
-def floor_bytes(problem: Problem, mode: str) -> int:
+def floor_bytes(problem: AttentionCall, mode: str) -> int:
     """Bytes that every way must move: forward reads q, k, v and writes the output; backward reads
     these four and the output's gradient, and writes three gradients. 4 N W b and 12 N W b where
     sources are targets."""
@@ -99,8 +99,8 @@ def stream_gb_per_s(device: str) -> float:
 
 
 def compared(
-    shape: Shape, problem: Problem, names: list[str], options: argparse.Namespace
-) -> tuple[Comparison, Any]:
+    shape: Shape, problem: AttentionCall, names: list[str], options: argparse.Namespace
+) -> tuple[PeerComparison, Any]:
     """Every peer in a process of its own; ours on torch's number of threads, "auto" and the others
     on one, too.
     """
@@ -121,11 +121,13 @@ def compared(
     finally:
         for contender in remote:
             contender.end()
-    return Comparison(problem, rows), {f"{c.peer.name}, {c.threads}": c.peak_bytes for c in remote}
+    return PeerComparison(problem, rows), {
+        f"{c.peer.name}, {c.threads}": c.peak_bytes for c in remote
+    }
 
 
 def figures_of(
-    name: str, result: Comparison, floor_ms: dict[str, float], made_s: float, peaks: Any
+    name: str, result: PeerComparison, floor_ms: dict[str, float], made_s: float, peaks: Any
 ) -> Values:
     """What a comparison says, in ratios."""
     auto, values = result.rows[0], {}
@@ -172,7 +174,7 @@ def judged(values: Values) -> Iterator[tuple[str, float, str, bool]]:
                     )
 
 
-def draw(results: dict[str, list[Comparison]]) -> Any:
+def draw(results: dict[str, list[PeerComparison]]) -> Any:
     """Time against edges: a row of axes for each shape, the fastest number of threads of each
     peer.
     """
@@ -260,7 +262,7 @@ def main() -> int:
         flush=True,
     )
     values: Values = {}
-    results: dict[str, list[Comparison]] = {}
+    results: dict[str, list[PeerComparison]] = {}
     kept: list[dict[str, Any]] = []
 
     def keep(line: Any, **numbers: Any) -> None:
@@ -292,7 +294,7 @@ def main() -> int:
             own = peers or (shape.rivals if goals else PEERS)
             for size in map(int, options.sizes.split(",") if options.sizes else [shape.num_nodes]):
                 start = time.perf_counter()
-                problem = Problem(
+                problem = AttentionCall(
                     shape.make(size),
                     shape.heads,
                     shape.head_dim,

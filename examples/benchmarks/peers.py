@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphattn.bench.machine import too_large
-from graphattn.bench.peers import FORWARD, MODES, SDPA, Peer, Problem, PyG, all_peers
+from graphattn.bench.peers import FORWARD, MODES, SDPA, AttentionCall, Peer, PyG, all_peers
 from graphattn.convert import to_block_mask
 
 Forward = Callable[[], Tensor]
@@ -28,7 +28,7 @@ class PyGCompiled(PyG):
     def __init__(self, name: str = "PyG compiled", mode: str | None = None) -> None:
         self.name, self.mode = name, mode
 
-    def module(self, problem: Problem) -> tuple[nn.Module, Callable[..., Tensor]]:
+    def module(self, problem: AttentionCall) -> tuple[nn.Module, Callable[..., Tensor]]:
         if self.made is None:
             conv, _ = super().module(problem)
             self.made = conv, torch.compile(conv, dynamic=False, mode=self.mode)
@@ -60,7 +60,7 @@ class ByHand(Peer):
     def __init__(self, name: str = "gather by hand", mode: str | None = None) -> None:
         self.name, self.mode = name, mode
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         degree = problem.graph.in_degree
         if degree.numel() == 0 or int(degree.min()) == 0 or int(degree.min()) != int(degree.max()):
             return ["only where all targets have as many sources"]
@@ -69,13 +69,13 @@ class ByHand(Peer):
     def lay_out(self, x: Tensor) -> Tensor:
         return x.clone().reshape(-1, *x.shape[-3:])
 
-    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+    def prepare(self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Forward:
         source = self.sources(problem)
         if self.compiled is None:
             self.compiled = torch.compile(_gathered, dynamic=False, mode=self.mode)
         return partial(self.compiled, query, key, value, source)
 
-    def sources(self, problem: Problem) -> Tensor:
+    def sources(self, problem: AttentionCall) -> Tensor:
         """(T, k), the sources of each target."""
         graph = problem.graph
         order = torch.argsort(graph.target, stable=True)
@@ -85,17 +85,17 @@ class ByHand(Peer):
 class OnnxRuntime(ByHand):
     """The same, exported and run by ONNX Runtime, which has no backward."""
 
-    def modes(self, problem: Problem) -> tuple[str, ...]:
+    def modes(self, problem: AttentionCall) -> tuple[str, ...]:
         return (FORWARD,)
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         if find_spec("onnxruntime") is None:
             return ["onnxruntime is not installed"]
         if problem.device != "cpu":
             return ["only on a CPU"]
         return super().reasons_against(problem)
 
-    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+    def prepare(self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Forward:
         import onnxruntime
 
         inputs = (query, key, value, self.sources(problem))
@@ -114,7 +114,7 @@ class JAX(Peer):
 
     name = "JAX"
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         if find_spec("jax") is None:
             return ["jax is not installed"]
         if problem.device != "cpu":
@@ -124,7 +124,7 @@ class JAX(Peer):
     def lay_out(self, x: Tensor) -> Tensor:
         return x.clone().reshape(-1, *x.shape[-2:])  # (B * N, H, D)
 
-    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+    def prepare(self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Forward:
         if torch.get_num_threads() == 1:
             os.sched_setaffinity(
                 0, list(os.sched_getaffinity(0))[:1]
@@ -144,7 +144,7 @@ class JAX(Peer):
 
         return forward
 
-    def attention(self, problem: Problem) -> Callable[..., Any]:
+    def attention(self, problem: AttentionCall) -> Callable[..., Any]:
         """The function of query, key and value to be compiled."""
         import jax
         import jax.numpy as jnp
@@ -177,10 +177,10 @@ class JAXGather(JAX):
 
     name = "JAX gather"
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         return super().reasons_against(problem) or ByHand().reasons_against(problem)
 
-    def attention(self, problem: Problem) -> Callable[..., Any]:
+    def attention(self, problem: AttentionCall) -> Callable[..., Any]:
         import jax
         import jax.numpy as jnp
 
@@ -227,13 +227,13 @@ class DGL(Peer):
 
     name = "DGL"
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         return [] if find_spec("dgl") else ["dgl is not installed"]
 
     def lay_out(self, x: Tensor) -> Tensor:
         return x.clone().reshape(-1, *x.shape[-2:])  # (B * N, H, D)
 
-    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+    def prepare(self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Forward:
         import dgl
 
         graph = problem.graph
@@ -264,17 +264,17 @@ class Flex(SDPA):
     name = "FlexAttention"
     compiled: Callable[..., Tensor] | None = None
 
-    def modes(self, problem: Problem) -> tuple[str, ...]:
+    def modes(self, problem: AttentionCall) -> tuple[str, ...]:
         return (FORWARD,) if problem.device == "cpu" else MODES  # it has no backward pass on a CPU
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         return (
             ["a mask function cannot count repeated edges"]
             if problem.graph.has_repeated_edges
             else []
         )
 
-    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+    def prepare(self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Forward:
         from torch.nn.attention.flex_attention import flex_attention
 
         call = self.compiled = self.compiled or torch.compile(flex_attention, dynamic=False)
@@ -293,7 +293,7 @@ class Swin(Peer):
 
     name = "Swin by hand"
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         known = _CELLS.fullmatch(problem.graph.name or "")
         return (
             []
@@ -301,7 +301,7 @@ class Swin(Peer):
             else ["only for a window_partition of a (height, width) grid without padding"]
         )
 
-    def prepare(self, problem: Problem, query: Tensor, key: Tensor, value: Tensor) -> Forward:
+    def prepare(self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor) -> Forward:
         match = _CELLS.fullmatch(problem.graph.name or "")
         assert match is not None  # reasons_against looked
         height, width, h, w, dy, dx = (int(part or 0) for part in match.groups())

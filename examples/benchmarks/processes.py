@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from graphattn.bench.machine import limit_memory
-from graphattn.bench.peers import Peer, Problem
+from graphattn.bench.peers import AttentionCall, Peer
 from graphattn.bench.timing import Contender
 
 SECONDS = 600.0  # for one answer, which may compile
@@ -49,7 +49,7 @@ class Remote(Contender):
     calls, by mode.
     """
 
-    def __init__(self, peer: Peer, problem: Problem, threads: int) -> None:
+    def __init__(self, peer: Peer, problem: AttentionCall, threads: int) -> None:
         super().__init__(peer, problem, threads)
         self.peak_bytes: dict[str, int] = {}
         self.link, far = Pipe()

@@ -12,7 +12,7 @@ import graphattn as ga
 from graphattn.graphs.catalogue import Named, inputs
 from graphattn.viz.gallery import card, pictures
 from graphattn.viz.layouts.grid import Grid
-from graphattn.viz.layouts.network import Network
+from graphattn.viz.layouts.network import NetworkLayout
 from graphattn.viz.layouts.sequence import Sequence
 from graphattn.viz.layouts.two_rows import TwoRows
 from graphattn.viz.thumbnail import graph_of, place_in
@@ -249,7 +249,7 @@ def _drawing(named: Named) -> str:
     where = "a node where its point is, seen from the side"
     if not place.is_3d:
         where = "a node where its point is"
-    if isinstance(place, Network):
+    if isinstance(place, NetworkLayout):
         where = "nodes that are joined stand close to each other"
     elif isinstance(place, Sequence):
         where = "the nodes on a line, arcs above it read earlier nodes and arcs below it later ones"

@@ -16,7 +16,7 @@ from .paths.receptive_field import receptive_field
 
 
 @dataclass(frozen=True)
-class Property:
+class KeptProperty:
     """A property of a graph and of its control.
 
     Args:
@@ -42,7 +42,7 @@ class Kept(Printed):
         layers: Layers that reach is of.
     """
 
-    properties: dict[str, Property]
+    properties: dict[str, KeptProperty]
     edges: float | None
     layers: int
 
@@ -63,7 +63,7 @@ class Kept(Printed):
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join(lines)
 
-    def _row(self, name: str, item: Property) -> tuple[str, str, str]:
+    def _row(self, name: str, item: KeptProperty) -> tuple[str, str, str]:
         answer = "other"
         if item.kept:
             answer = "kept"
@@ -116,17 +116,19 @@ def kept(graph: AttentionGraph, control: AttentionGraph, *, layers: int = 2) -> 
     return Kept(properties, _share(graph, control), layers)
 
 
-def compared(graph: AttentionGraph, control: AttentionGraph, layers: int) -> dict[str, Property]:
+def compared(
+    graph: AttentionGraph, control: AttentionGraph, layers: int
+) -> dict[str, KeptProperty]:
     """All properties of :class:`Kept` but clustering, by name, of two graphs of one size."""
     properties = {
-        "in-degrees": Property(torch.equal(graph.in_degree, control.in_degree)),
-        "out-degrees": Property(torch.equal(graph.out_degree, control.out_degree)),
-        "self-loops": Property(has_same_loops(graph, control)),
+        "in-degrees": KeptProperty(torch.equal(graph.in_degree, control.in_degree)),
+        "out-degrees": KeptProperty(torch.equal(graph.out_degree, control.out_degree)),
+        "self-loops": KeptProperty(has_same_loops(graph, control)),
     }
     if graph.is_symmetric:
-        properties["symmetry"] = Property(control.is_symmetric)
+        properties["symmetry"] = KeptProperty(control.is_symmetric)
     if graph.is_causal:
-        properties["no later source"] = Property(control.is_causal)
+        properties["no later source"] = KeptProperty(control.is_causal)
     properties["reach"] = _near(_mean_reach(graph, layers), _mean_reach(control, layers))
     return properties
 
@@ -136,8 +138,8 @@ def _mean_reach(graph: AttentionGraph, layers: int) -> float:
     return float(receptive_field([graph] * layers, residual=True).sizes[-1].double().mean())
 
 
-def _near(before: float, after: float) -> Property:
-    return Property(abs(after - before) <= WITHIN * before, before, after)
+def _near(before: float, after: float) -> KeptProperty:
+    return KeptProperty(abs(after - before) <= WITHIN * before, before, after)
 
 
 def has_same_loops(graph: AttentionGraph, control: AttentionGraph) -> bool:

@@ -17,7 +17,7 @@ from .rows import WORK, of_rows
 from .sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
 
 
-class Layout(NamedTuple):
+class DenseLayout(NamedTuple):
     """The tensors of a graph for dense attention, on one device."""
 
     kind: str  # "full", "causal" or "mask"
@@ -39,14 +39,14 @@ def kind(graph: AttentionGraph) -> str:
 
 
 @planned
-def layout(graph: AttentionGraph, device: torch.device) -> Layout:
+def layout(graph: AttentionGraph, device: torch.device) -> DenseLayout:
     """The mask of a graph and its rows to clear; no mask where SDPA has its own."""
     if kind(graph) != "mask":
         # a tall triangle reads only the first T
         unused = torch.arange(graph.num_sources) >= graph.num_targets
         if kind(graph) == "causal" and bool(unused.any()):
-            return Layout("causal", None, None, unused.to(device), None)
-        return Layout(kind(graph), None, None, None, None)
+            return DenseLayout("causal", None, None, unused.to(device), None)
+        return DenseLayout(kind(graph), None, None, None, None)
     allowed = graph.mask().to(device)
     isolated = ~allowed.any(1)
     unused = ~allowed.any(0)
@@ -56,7 +56,7 @@ def layout(graph: AttentionGraph, device: torch.device) -> Layout:
         pairs = (graph.target.to(device), graph.source.to(device))
         count.index_put_(pairs, count.new_ones(()), accumulate=True)
         copies = torch.where(allowed, count, 1.0).log()
-    plan = Layout("mask", allowed | isolated[:, None], isolated, unused, copies)
+    plan = DenseLayout("mask", allowed | isolated[:, None], isolated, unused, copies)
     if not bool(isolated.any()):
         plan = plan._replace(isolated=None)
     if not bool(unused.any()):
@@ -264,7 +264,7 @@ def _of_edges(
 
 
 def _bias(
-    graph: AttentionGraph, plan: Layout, inputs: Inputs
+    graph: AttentionGraph, plan: DenseLayout, inputs: Inputs
 ) -> tuple[Tensor | None, Tensor | None]:
     """The additive mask (..., H, T, S), if one is needed, and the rows (..., H, T, 1) to clear."""
     blank = None

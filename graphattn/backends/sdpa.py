@@ -40,7 +40,7 @@ def is_unfused(request: Request) -> bool:
     return request.head_dim != request.value_dim and not request.lse
 
 
-class Result(NamedTuple):
+class ProductResult(NamedTuple):
     """Output (..., H, T, D_v), weights (..., H, T, S) and lse (..., H, T, 1), all float32 or wider.
 
     Without softmax there is no lse: it is 0.
@@ -60,7 +60,7 @@ def unfused_attention(
     softcap: float | None = None,
     dropout_p: float = 0.0,
     weigh: Weigh | None = None,
-) -> Result:
+) -> ProductResult:
     """The product in plain operations: options that SDPA lacks, and every derivative.
 
     A row of -inf gives 0. ``weigh`` computes the weights; softmax by default.
@@ -68,7 +68,7 @@ def unfused_attention(
     with without_autocast(query.device.type):
         alpha, lse = unfused_weights(query, key, mask, scale, softcap, weigh)
         output = torch.nn.functional.dropout(alpha, dropout_p) @ value.to(alpha.dtype)
-        return Result(output, alpha, lse)
+        return ProductResult(output, alpha, lse)
 
 
 def unfused_weights(

@@ -19,7 +19,7 @@ from ..functional import attention
 from ..graph import AttentionGraph
 from ..graphs import sliding_window
 from ..operands import HALF
-from .peers import Problem
+from .peers import AttentionCall
 from .timing import timed
 
 HEADS, WIDTH = 4, 32
@@ -161,7 +161,7 @@ def _tensors(graph: AttentionGraph, device: torch.device, dtype: torch.dtype) ->
         batch = BATCH
     else:
         batch = 1
-    return Problem(graph, HEADS, WIDTH, batch, dtype, str(device)).inputs()[:3]
+    return AttentionCall(graph, HEADS, WIDTH, batch, dtype, str(device)).inputs()[:3]
 
 
 def _request(

@@ -18,7 +18,7 @@ FORWARD, BOTH = MODES = ("forward", "forward + backward")
 
 
 @dataclass(frozen=True)
-class Problem:
+class AttentionCall:
     """One call of attention: query (B, T, H, D), key and value (B, S, H, D); no B where it is 1."""
 
     graph: AttentionGraph
@@ -55,11 +55,11 @@ class Peer:
     name: str
     ours = False
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         """The reasons why it cannot run this, or would not be used for it; empty if it can."""
         return []
 
-    def modes(self, problem: Problem) -> tuple[str, ...]:
+    def modes(self, problem: AttentionCall) -> tuple[str, ...]:
         """The :data:`MODES` that it supports."""
         return MODES
 
@@ -72,7 +72,7 @@ class Peer:
         return x.reshape(like.shape)
 
     def prepare(
-        self, problem: Problem, query: Tensor, key: Tensor, value: Tensor
+        self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor
     ) -> Callable[[], Tensor]:
         """All that depends on the graph alone (masks, layouts), and then the call to measure."""
         raise NotImplementedError
@@ -86,7 +86,7 @@ class OwnBackend(Peer):
     def __init__(self, backend: str) -> None:
         self.name = backend
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         request = problem.request()
         if self.name == "auto":
             rows = candidates(problem.graph, request)
@@ -103,7 +103,7 @@ class OwnBackend(Peer):
         return reasons or too_large("both passes", needed, problem.device)
 
     def prepare(
-        self, problem: Problem, query: Tensor, key: Tensor, value: Tensor
+        self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor
     ) -> Callable[[], Tensor]:
         return lambda: attention(query, key, value, problem.graph, backend=self.name)  # type: ignore[return-value]
 
@@ -119,7 +119,7 @@ class SDPA(Peer):
     def put_back(self, x: Tensor, like: Tensor) -> Tensor:
         return x.transpose(1, 2).reshape(like.shape)
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         graph = problem.graph
         if graph.has_repeated_edges:
             return ["a bool mask cannot count repeated edges"]
@@ -136,7 +136,7 @@ class SDPA(Peer):
         )
 
     def prepare(
-        self, problem: Problem, query: Tensor, key: Tensor, value: Tensor
+        self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor
     ) -> Callable[[], Tensor]:
         graph = problem.graph
         if graph.is_full:
@@ -153,7 +153,7 @@ class SDPA(Peer):
         )
 
 
-class Projected(nn.Module):
+class AlreadyProjected(nn.Module):
     """A projection that returns a tensor which is projected already, at no cost."""
 
     tensor: Tensor
@@ -167,14 +167,14 @@ class PyG(Peer):
 
     name = "PyG"
 
-    def reasons_against(self, problem: Problem) -> list[str]:
+    def reasons_against(self, problem: AttentionCall) -> list[str]:
         needed = 8 * problem.edge_bytes + 16 * problem.graph.num_edges * problem.batch
         return too_large("its (E, H, D) tensors of both passes", needed, problem.device)
 
     def lay_out(self, x: Tensor) -> Tensor:
         return x.clone().reshape(-1, x.shape[-2] * x.shape[-1])  # (B * N, H * D)
 
-    def module(self, problem: Problem) -> tuple[nn.Module, Callable[..., Tensor]]:
+    def module(self, problem: AttentionCall) -> tuple[nn.Module, Callable[..., Tensor]]:
         """The layer, and the function to call."""
         from ..pyg import TransformerConv
 
@@ -183,11 +183,11 @@ class PyG(Peer):
             width, problem.head_dim, problem.heads, root_weight=False, bias=False
         )
         for name in ("query", "key", "value"):
-            setattr(conv, f"lin_{name}", Projected())
+            setattr(conv, f"lin_{name}", AlreadyProjected())
         return conv, conv
 
     def prepare(
-        self, problem: Problem, query: Tensor, key: Tensor, value: Tensor
+        self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor
     ) -> Callable[[], Tensor]:
         graph, (conv, call) = problem.graph, self.module(problem)
         for name, tensor in (("query", query), ("key", key), ("value", value)):

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..arguments import one_of
 from ..graph import AttentionGraph
 from ..printed import Printed
-from .peers import BOTH, FORWARD, MODES, Peer, Problem, all_peers
+from .peers import BOTH, FORWARD, MODES, AttentionCall, Peer, all_peers
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 # seconds: a quick call is repeated until it fills a block, and the second block counts
@@ -28,7 +28,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass
-class Row:
+class PeerTimes:
     """A peer on a number of threads; times in ms, by mode."""
 
     name: str
@@ -52,7 +52,7 @@ class Row:
 class Contender:
     """A peer on a problem and a number of threads: an answer, the first call, a call each turn."""
 
-    def __init__(self, peer: Peer, problem: Problem, threads: int) -> None:
+    def __init__(self, peer: Peer, problem: AttentionCall, threads: int) -> None:
         self.peer = peer
         self.problem = problem
         self.threads = threads
@@ -96,7 +96,7 @@ class Contender:
                 self.seconds[mode] = timed(self.calls[mode], count, self.problem.device)
         return 1e3 * self.seconds[mode]
 
-    def _prepare(self, problem: Problem) -> None:
+    def _prepare(self, problem: AttentionCall) -> None:
         forward = self.peer.prepare(problem, *self.leaves)
 
         def only() -> list[Tensor]:
@@ -147,14 +147,14 @@ def measure(
     repeats: int = 7,
     limit: float = 20.0,
     progress: Progress = lambda message: None,
-) -> list[Row]:
+) -> list[PeerTimes]:
     """A row for each contender: its answer, the first call, then a call of each in turn.
 
     There are no more calls after ``limit`` seconds, and none if an answer differs from the first
     contender's.
     """
     rows = [
-        Row(c.peer.name, c.threads, c.peer.ours, c.peer.reasons_against(c.problem))
+        PeerTimes(c.peer.name, c.threads, c.peer.ours, c.peer.reasons_against(c.problem))
         for c in contenders
     ]
     running = list(zip(contenders, rows, strict=True))
@@ -176,7 +176,7 @@ def measure(
     return rows
 
 
-def _try(row: Row, call: Callable[..., None], *args: Any) -> None:
+def _try(row: PeerTimes, call: Callable[..., None], *args: Any) -> None:
     """Call unless the row is refused; an error of the call is a reason to refuse it."""
     if not row.refused:
         try:
@@ -187,7 +187,7 @@ def _try(row: Row, call: Callable[..., None], *args: Any) -> None:
             )
 
 
-def _check(contender: Contender, row: Row, expected: dict[str, list[Tensor]]) -> None:
+def _check(contender: Contender, row: PeerTimes, expected: dict[str, list[Tensor]]) -> None:
     answer = contender.answer()
     tolerance = TOLERANCE[contender.problem.dtype]
     for mode, tensors in answer.items():
@@ -201,12 +201,12 @@ def _check(contender: Contender, row: Row, expected: dict[str, list[Tensor]]) ->
             )
 
 
-def _first(contender: Contender, row: Row, mode: str) -> None:
+def _first(contender: Contender, row: PeerTimes, mode: str) -> None:
     row.first_ms[mode] = contender.first(mode)
     row.ms[mode] = []
 
 
-def _turn(contender: Contender, row: Row, mode: str) -> None:
+def _turn(contender: Contender, row: PeerTimes, mode: str) -> None:
     row.ms[mode].append(contender.turn(mode))
 
 
@@ -222,13 +222,13 @@ def _difference(x: Tensor, expected: Tensor) -> float:
 
 
 @dataclass(repr=False)
-class Comparison(Printed):
+class PeerComparison(Printed):
     """Every peer on one graph; printing it is its purpose."""
 
-    problem: Problem
-    rows: list[Row]  # the first is that of "auto"
+    problem: AttentionCall
+    rows: list[PeerTimes]  # the first is that of "auto"
 
-    def fastest(self, mode: str, *names: str) -> Row | None:
+    def fastest(self, mode: str, *names: str) -> PeerTimes | None:
         """The fastest row of these peers, by default of all other libraries."""
         rows = [
             row
@@ -237,7 +237,7 @@ class Comparison(Printed):
         ]
         return min(rows, key=lambda row: row.median(mode) or 0.0, default=None)
 
-    def ratio(self, row: Row | None, mode: str) -> float | None:
+    def ratio(self, row: PeerTimes | None, mode: str) -> float | None:
         """The time of a row over that of "auto"."""
         if row is None:
             ms = None
@@ -274,7 +274,7 @@ class Comparison(Printed):
             lines += [f"  {row}: {reason}" for reason in row.refused]
         return "\n".join(lines)
 
-    def _cells(self, row: Row) -> tuple[str, ...]:
+    def _cells(self, row: PeerTimes) -> tuple[str, ...]:
         cells = [str(row)]
         for mode in MODES:
             ms = row.ms.get(mode, [])
@@ -298,7 +298,7 @@ def compare(
     limit: float = 20.0,
     progress: Progress = lambda message: None,
     **sizes: Any,
-) -> Comparison:
+) -> PeerComparison:
     """Time attention on a graph beside torch's SDPA and PyG, forward and with backward, in turns.
 
     Args:
@@ -308,7 +308,7 @@ def compare(
         repeats: Turns of each, whose median counts.
         limit: Seconds for the turns of each, forward and with backward.
         progress: Called with the next measurement, in words.
-        sizes: ``heads``, ``head_dim``, ``batch``, ``dtype`` and ``device``, as in :class:`Problem`.
+        sizes: ``heads``, ``head_dim``, ``batch``, ``dtype`` and ``device``, as in :class:`AttentionCall`.
 
     Returns:
         A row for each on torch's number of threads; on a CPU a second one of the other libraries on
@@ -318,7 +318,7 @@ def compare(
         OptionError: If there is no peer of a name.
     """
     peers_by_name = all_peers()
-    problem = Problem(graph, **sizes)
+    problem = AttentionCall(graph, **sizes)
     names = {"auto", *(one_of(name, "peers", peers_by_name) for name in peers or peers_by_name)}
     number = torch.get_num_threads()
     contenders = [
@@ -326,4 +326,4 @@ def compare(
     ]
     if problem.device == "cpu" and number > 1:
         contenders += [Contender(c.peer, problem, 1) for c in contenders if not c.peer.ours]
-    return Comparison(problem, measure(contenders, repeats, limit, progress))
+    return PeerComparison(problem, measure(contenders, repeats, limit, progress))

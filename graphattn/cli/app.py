@@ -11,7 +11,7 @@ from .bench import bench
 from .builders import builders, gallery, zoo
 from .commands import explain, show, verify
 from .doctor import doctor
-from .group import Command, Group
+from .group import Command, CommandGroup
 from .options import WHAT
 from .questions import audit, facts
 from .scale import scale
@@ -20,7 +20,7 @@ from .train import compare, evaluate, predict, train
 
 app = typer.Typer(
     name="graphattn",
-    cls=Group,
+    cls=CommandGroup,
     add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -21,7 +21,7 @@ from .output import (
     step,
     table,
 )
-from .what import Item, item, shown_item
+from .what import NamedGraph, item, shown_item
 
 _MOST_NODES = 1 << 26  # whose degrees fit in a GiB
 
@@ -160,7 +160,7 @@ def verify(
     raise typer.Exit(int(not report.ok))
 
 
-def head(command: str, subject: Item, notes: tuple[str, ...] | None = None) -> dict[str, Any]:
+def head(command: str, subject: NamedGraph, notes: tuple[str, ...] | None = None) -> dict[str, Any]:
     """The first keys of every document of a command on a graph."""
     if notes is None:
         notes = subject.notes
@@ -178,7 +178,7 @@ def say_notes(notes: tuple[str, ...]) -> None:
         say(f"note: {note}")
 
 
-def _facts(subject: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+def _facts(subject: NamedGraph) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     from ..analysis.facts import counted
 
     graph = subject.graph
@@ -191,7 +191,7 @@ def _facts(subject: Item) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
     return counted(graph), subject.notes
 
 
-def _draw(subject: Item, out: str) -> None:
+def _draw(subject: NamedGraph, out: str) -> None:
     from ..io.writing import save_picture
     from ..viz import plot
 
@@ -201,7 +201,7 @@ def _draw(subject: Item, out: str) -> None:
     save_picture(out, plot(graph, **subject.places))
 
 
-def _saved(subject: Item, path: str) -> tuple[str, ...]:
+def _saved(subject: NamedGraph, path: str) -> tuple[str, ...]:
     """Write the graph; returns the command that reads it, if that needs options."""
     from ..convert.files import save_edges
     from ..convert.saving import is_saved_graph, save_graph

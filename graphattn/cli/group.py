@@ -44,7 +44,7 @@ def _heading(parameter: Any) -> str:
     return getattr(parameter, "rich_help_panel", None) or "Options"
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """All commands, in groups."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

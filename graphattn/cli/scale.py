@@ -65,7 +65,7 @@ def scale(
 
     from ..distributed.paper import fewest, on_paper, times
     from ..distributed.paper import memory as bytes_held
-    from ..distributed.plans import Rows
+    from ..distributed.plans import LayerWidths
 
     if gpus is not None:
         numbers = _up_to(gpus, processes)
@@ -79,7 +79,7 @@ def scale(
         heads = max(1, width // 64)
     if width % heads:
         raise OptionError(f"--width must be a multiple of the heads, got {width} and {heads}")
-    rows = Rows(heads, kv_heads, width // heads, getattr(torch, dtype.value))
+    rows = LayerWidths(heads, kv_heads, width // heads, getattr(torch, dtype.value))
     subject = item(what)
     graph = subject.graph
     pos = subject.places.get("pos")

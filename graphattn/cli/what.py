@@ -14,7 +14,7 @@ _MOST_SHOWN = 4096
 
 
 @dataclass(frozen=True)
-class Item:
+class NamedGraph:
     """A graph, and the ``what`` that names it."""
 
     what: str
@@ -25,7 +25,7 @@ class Item:
     title: str = ""  # the name of the zoo, for a picture
 
 
-def item(what: str) -> Item:
+def item(what: str) -> NamedGraph:
     """The graph that ``what`` names.
 
     Raises:
@@ -39,7 +39,7 @@ def item(what: str) -> Item:
     return subject
 
 
-def shown_item(what: str) -> Item:
+def shown_item(what: str) -> NamedGraph:
     """The graph that ``what`` names; of a pattern, whose size is open, one that shows its rule."""
     from ..graph import Pattern
 
@@ -56,7 +56,7 @@ def shown_item(what: str) -> Item:
     return replace(subject, graph=graph, notes=(*subject.notes, note))
 
 
-def item_or_pattern(what: str) -> Item:
+def item_or_pattern(what: str) -> NamedGraph:
     """The graph that ``what`` names, or a pattern whose size is open."""
     from ..graph import AttentionGraph, Pattern
     from ..graphs import zoo
@@ -67,7 +67,7 @@ def item_or_pattern(what: str) -> Item:
     files = Files()
     if what in zoo():
         pattern = zoo()[what]
-        return Item(
+        return NamedGraph(
             what,
             pattern.graph(),
             (f"{pattern.name}: {pattern.line}", f"a small one: {pattern.code}"),
@@ -86,7 +86,7 @@ def item_or_pattern(what: str) -> Item:
         places = {}
     else:
         places = files.places_of(graph, what)
-    return Item(what, graph, tuple(files.notes), places, tuple(files.paths))
+    return NamedGraph(what, graph, tuple(files.notes), places, tuple(files.paths))
 
 
 def _of_file(path: str, files: Any) -> Any:

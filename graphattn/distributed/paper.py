@@ -13,7 +13,7 @@ from ..graph.edges import Edges
 from ..graph.limits import refuse_over
 from ..graph.runs import Runs
 from .partition import box_of, contiguous_range, partition_of
-from .plans import Counts, Report, Rows, choose
+from .plans import Counts, LayerWidths, Report, choose
 
 _ALL = 1 << 26  # runs of sources up to which every process is counted: minutes
 _MOST = 1 << 25  # runs of one process, in memory at once
@@ -32,7 +32,7 @@ class Times(NamedTuple):
 def on_paper(
     graph: AttentionGraph,
     processes: int,
-    rows: Rows,
+    rows: LayerWidths,
     *,
     partition: str = "contiguous",
     pos: Any = None,

@@ -21,7 +21,7 @@ _MERGED = 2.0
 
 
 @dataclass(frozen=True)
-class Rows:
+class LayerWidths:
     """The width of a layer: what a row of keys and values takes.
 
     Args:
@@ -99,8 +99,8 @@ class Counts:
         """P."""
         return self.targets.numel()
 
-    def received(self, plan: str, rows: Rows) -> Tensor:
-        """Rows of keys and values that each process receives in a forward, float64 (P,).
+    def received(self, plan: str, rows: LayerWidths) -> Tensor:
+        """LayerWidths of keys and values that each process receives in a forward, float64 (P,).
 
         A gather pads parts to the largest.
         """
@@ -125,7 +125,7 @@ class Counts:
 
 @dataclass(frozen=True, repr=False)
 class Report(Printed):
-    """Rows and edges that each process owns, receives and computes, made to be printed.
+    """LayerWidths and edges that each process owns, receives and computes, made to be printed.
 
     Attributes:
         plan: The plan that runs.
@@ -138,7 +138,7 @@ class Report(Printed):
     plan: str
     partition: str
     counts: Counts
-    rows: Rows
+    rows: LayerWidths
     refused: dict[str, str]
 
     @property
@@ -214,7 +214,7 @@ class Report(Printed):
 
 
 def choose(
-    plan: str, counts: Counts, rows: Rows, against: dict[str, str] | None = None
+    plan: str, counts: Counts, rows: LayerWidths, against: dict[str, str] | None = None
 ) -> tuple[str, dict[str, str]]:
     """The plan that runs, and the reason against each other one, beside those given.
 
@@ -262,7 +262,7 @@ def choose(
     return best, {name: against[name] for name in PLANS if name != best}
 
 
-def _against_heads(rows: Rows, processes: int) -> str:
+def _against_heads(rows: LayerWidths, processes: int) -> str:
     if rows.heads is None:
         return "heads is not given"
     if rows.of_kv % processes:

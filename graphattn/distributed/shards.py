@@ -28,7 +28,7 @@ from .heads import Heads, Run, refuse
 from .levels import shared
 from .own import OwnEdges, edges_into, remote
 from .partition import partition_of
-from .plans import Counts, Report, Rows, choose
+from .plans import Counts, LayerWidths, Report, choose
 from .queries import Queries, counts_of_queries
 from .stream import Stream
 
@@ -113,7 +113,7 @@ def shard(  # type: ignore[misc]  # options have names
         True
     """
     processes = Processes(group)
-    rows = Rows(heads, kv_heads, head_dim, dtype)
+    rows = LayerWidths(heads, kv_heads, head_dim, dtype)
     P = processes.number
     against = None
     sized: Any = {"head_dim": head_dim, "dtype": dtype, "overlap": overlap}
@@ -379,7 +379,7 @@ class Shard(EdgeTensors):
         return self._plan.local, queries, keys(here[id(key)], here[id(value)])
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""
+        """LayerWidths (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""
         return self._plan.ends(of_sources, of_targets)
 
     def _of_own(self, x: Tensor, dim: int = -2) -> Tensor:

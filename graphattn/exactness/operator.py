@@ -40,7 +40,7 @@ FORWARD_ONLY = (
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-class _Operands:
+class _RandomOperands:
     """Random query, key and value for a graph, and their dense problem."""
 
     output_axis = -3
@@ -163,7 +163,7 @@ def chosen_edges(graph: Chosen, query: Tensor, key: Tensor) -> Tensor:
     return of_edges.reshape(*lead, H, union.num_edges).transpose(-1, -2).to(query.device)
 
 
-class GraphSubject(_Operands):
+class GraphSubject(_RandomOperands):
     """``graphattn.attention`` on a graph, every semantic option away from its default."""
 
     owns_graph = True
@@ -252,7 +252,7 @@ class GraphSubject(_Operands):
         return Result(result.output, result.lse, weights)
 
 
-class CallableSubject(_Operands):
+class CallableSubject(_RandomOperands):
     """A caller's own ``function(query, key, value)``: does it implement the graph?"""
 
     owns_graph = False

@@ -10,17 +10,17 @@ from torch import Tensor
 from ..errors import GraphError, OptionError
 from ..graph.advice import no_graph
 from .graph_option import NEW, is_graph, sized, takes_new
-from .ticket import Call, Generation
-from .tokens.frame import Frame, Piece
+from .ticket import Generation, ModelCall
+from .tokens.frame import Frame, SequencePiece
 from .tokens.rows import Graph
 from .tokens.virtual import behind
-from .tokens.written import Places, Row, Tokens, check_drafts, check_written
+from .tokens.written import Places, TokenRow, Tokens, check_drafts, check_written
 
 
 def graphs_of_batch(
     slot: Any,
     frame: Frame,
-    call: Call,
+    call: ModelCall,
     virtual: tuple[int, int],
     batch: int,
     generation: Generation,
@@ -55,7 +55,7 @@ def graphs_of_batch(
     if frame.alike:
         pieces = [pieces[0]._replace(row=row) for row in range(batch)]
     rows = []
-    cut: dict[Any, Row] = {}
+    cut: dict[Any, TokenRow] = {}
     for piece in pieces:
         graph = fitted[id(examples[piece.row])]
         places = _places(piece, frame, tokens, virtual, crosses=crosses)
@@ -81,7 +81,9 @@ def graphs_of_batch(
     return replace(frame, pieces=tuple(pieces), alike=is_one, memo={}), graphs
 
 
-def _frame_of_inputs(frame: Frame, call: Call, virtual: tuple[int, int], *, crosses: bool) -> Frame:
+def _frame_of_inputs(
+    frame: Frame, call: ModelCall, virtual: tuple[int, int], *, crosses: bool
+) -> Frame:
     """The frame of the targets that the inputs of the function are of: all, or the new ones alone.
 
     Raises:
@@ -106,7 +108,7 @@ def _tokens(frame: Frame, virtual: tuple[int, int], *, crosses: bool) -> Tokens:
     return Tokens(cached, total - cached, total)
 
 
-def _returned(slot: Any, call: Call, new: int) -> Any:
+def _returned(slot: Any, call: ModelCall, new: int) -> Any:
     """The result of the function of the batch, which is called once for all layers."""
     function = slot.graph
     missing = [name for name in slot.inputs if name not in call.inputs]
@@ -181,7 +183,7 @@ def _has_new_rows(graph: Any, tokens: Tokens) -> bool:
 
 
 def _places(
-    piece: Piece, frame: Frame, tokens: Tokens, virtual: tuple[int, int], *, crosses: bool
+    piece: SequencePiece, frame: Frame, tokens: Tokens, virtual: tuple[int, int], *, crosses: bool
 ) -> tuple[Places, Places]:
     """Positions of the targets and the sources of a row so far, without padding."""
     read = piece.sources.places
@@ -216,7 +218,7 @@ def _scattered() -> GraphError:
     )
 
 
-def _without_padding(graph: Graph, targets: Places, sources: Places, tokens: Tokens) -> Row:
+def _without_padding(graph: Graph, targets: Places, sources: Places, tokens: Tokens) -> TokenRow:
     """The graph of a row between its tokens."""
     is_new = _has_new_rows(graph, tokens)
     if not graph._is_fixed:
@@ -225,15 +227,15 @@ def _without_padding(graph: Graph, targets: Places, sources: Places, tokens: Tok
                 f"{graph!r} chooses edges by content, also among the padding that a function of "
                 "the batch counts; pass the pattern itself, which each row has without padding"
             )
-        return Row(graph, targets, sources, is_new)
+        return TokenRow(graph, targets, sources, is_new)
     rows = targets
     if is_new:
         rows = range(tokens.new)
     sizes = (range(graph.num_targets), range(graph.num_sources))
     if (rows, sources) == sizes:
-        return Row(graph, targets, sources, is_new)
+        return TokenRow(graph, targets, sources, is_new)
     cut = graph._of_each(lambda one: one.subgraph(targets=_index(rows), sources=_index(sources)))
-    return Row(cut, targets, sources, is_new)
+    return TokenRow(cut, targets, sources, is_new)
 
 
 def _index(places: Places) -> range | Tensor:
@@ -242,7 +244,7 @@ def _index(places: Places) -> range | Tensor:
     return torch.tensor(places)
 
 
-def _of_new_rows(piece: Piece) -> Piece:
+def _of_new_rows(piece: SequencePiece) -> SequencePiece:
     """The piece with nodes of targets counted from the first new token of its row."""
     first = 0
     if piece.targets.size:

@@ -10,7 +10,7 @@ from ..errors import OptionError
 from ..graph.modes import not_followed
 from .masks import marked
 from .state import Patch
-from .ticket import Call
+from .ticket import ModelCall
 from .tokens.frame import BREAK
 from .tokens.prepared import BY_TOKEN
 from .tokens.sequences import token_inputs
@@ -87,7 +87,7 @@ def _begin_call(patch: Patch, part: nn.Module, arguments: dict[str, Any], prefix
         generation.written = patch.written_in(arguments.get("past_key_values"))
     virtual = virtual_tokens(part) or generation.virtual
     here.part = part
-    here.call = Call(inputs, has_all=has_all, weights=bool(wants), virtual=virtual)
+    here.call = ModelCall(inputs, has_all=has_all, weights=bool(wants), virtual=virtual)
     here.decoder = None
     here.ran = {}
 

@@ -20,7 +20,7 @@ from .causality import warn_of_later_tokens
 from .graph_option import OWN_MASKS, GraphOption, is_graph, sized
 from .modules import Place, own_code, stacks
 from .own import own_graphs
-from .ticket import MOST_TICKETS, Call, Generation, Ticket, outside_call
+from .ticket import MOST_TICKETS, Generation, ModelCall, Ticket, outside_call
 from .tokens.frame import Frame, all_tokens, of_cross
 from .tokens.prepared import follow_beams
 from .tokens.rows import Graph, Job, check_written, full_rows, job_of
@@ -59,7 +59,7 @@ class _Running(local):
 
     def __init__(self) -> None:
         self.part: nn.Module | None = None  # the outermost model in a call
-        self.call: Call | None = None
+        self.call: ModelCall | None = None
         self.tokens: list[
             tuple[nn.Module, TokenInputs]
         ] = []  # of the models in a call, outermost first
@@ -164,7 +164,7 @@ class Patch:
         call = self.call_of(ticket)
         return bool(options.get("output_attentions") or (call and call.weights))
 
-    def call_of(self, ticket: Ticket | None) -> Call | None:
+    def call_of(self, ticket: Ticket | None) -> ModelCall | None:
         """The call in which a layer runs: that of its mask, also under checkpointing."""
         return (ticket and ticket.call) or self.running.call
 
@@ -268,7 +268,7 @@ class Patch:
         self,
         slot: Slot,
         frame: Frame,
-        call: Call | None,
+        call: ModelCall | None,
         length: int | None,
         virtual: tuple[int, int],
         batch: int,

@@ -14,7 +14,7 @@ _NO_SKIPS = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class ModelCall:
     """A call of the model, or a direct call of a model in it, as ``generate`` calls encoders."""
 
     inputs: dict[str, Any]
@@ -69,7 +69,7 @@ class Ticket:
 
     request: dict[str, Any]
     view: Tensor | None = None
-    call: Call | None = None
+    call: ModelCall | None = None
     """The call of the request."""
     tokens: TokenInputs | None = None
     """Inputs that assign tokens to sequences, of the model that requests the mask."""

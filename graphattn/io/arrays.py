@@ -18,7 +18,7 @@ _FREE = 64 << 20  # an .npz may unpack to 64 MiB
 _RATIO = 200  # or to 200 times its size
 
 
-class Header(NamedTuple):
+class ArrayHeader(NamedTuple):
     """The header of a .npy file."""
 
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class Header(NamedTuple):
         return "C"
 
 
-def read_header(blob: Blob, at: str = "") -> Header:
+def read_header(blob: Blob, at: str = "") -> ArrayHeader:
     """Shape and dtype, checked against the bytes that follow; dtypes of objects are refused."""
     stream = io.BytesIO(blob.data[:HEAD_BYTES])
     try:
@@ -62,7 +62,7 @@ def read_header(blob: Blob, at: str = "") -> Header:
     if need != left or min(shape, default=0) < 0:
         expected = f"{need} bytes of numbers for shape {shape} of {dtype}"
         raise blob.fault(expected[:200], f"{left}", "get the whole file", at=at)
-    return Header(shape, fortran, dtype, stream.tell())
+    return ArrayHeader(shape, fortran, dtype, stream.tell())
 
 
 def read_array(blob: Blob, at: str = "") -> np.ndarray:

@@ -25,7 +25,7 @@ LONG = 2  # rows of blocks over this many times the mean are cut
 SHORT = 16  # but not rows up to this length
 
 
-class Pieces(NamedTuple):
+class RowPieces(NamedTuple):
     """Rows of blocks (n,) that are cut, and the indices of their pieces (n, most).
 
     The pieces are counted among all rows; -1 pads them.
@@ -43,7 +43,7 @@ class BlockLists(NamedTuple):
     bits: Tensor  # int32 (bitmaps, SIDE, SIDE // WORD)
     target: Slots | None
     source: Slots | None
-    pieces: Pieces | None
+    pieces: RowPieces | None
     isolated: Tensor | None  # bool (T,): targets without an edge
     unused: Tensor | None  # bool (S,): sources that no target reads
 
@@ -146,7 +146,7 @@ def _distinct(bits: Tensor) -> tuple[Tensor, Tensor]:
     return bits[first], which
 
 
-def _split(kinds: Tensor) -> tuple[Tensor, Tensor, Pieces | None]:
+def _split(kinds: Tensor) -> tuple[Tensor, Tensor, RowPieces | None]:
     """Rows of blocks, those far longer than the mean cut; the row of each; and the pieces.
 
     The first piece stays in its place and the others come at the end.
@@ -172,7 +172,7 @@ def _split(kinds: Tensor) -> tuple[Tensor, Tensor, Pieces | None]:
         return cut, of_row, None
     step = torch.arange(int(number.max()))
     places = torch.where(step == 0, long[:, None], first[long][:, None] + step - 1)
-    return cut, of_row, Pieces(long, torch.where(step < number[long][:, None], places, -1))
+    return cut, of_row, RowPieces(long, torch.where(step < number[long][:, None], places, -1))
 
 
 def _gathered(of_row: Tensor, size: int) -> Slots | None:

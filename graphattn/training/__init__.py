@@ -7,7 +7,7 @@ from .evaluation import Evaluation as Evaluation
 from .options import Options as Options
 from .options import Schedule as Schedule
 from .predict import predict as predict
-from .reading.inputs import Inputs as Inputs
+from .reading.inputs import ShapeInputs as ShapeInputs
 from .run import Run as Run
 from .running.captured import Captured as Captured
 from .running.loop import Progress as Progress

@@ -7,7 +7,7 @@ from ..arguments import one_of, several
 from ..errors import OptionError
 from ..shapes import ShapeFolder
 from .models.named import MODELS
-from .reading.inputs import Inputs
+from .reading.inputs import ShapeInputs
 from .reading.scenes import prepared
 from .run import CONTROL_WORDS, Run
 
@@ -58,7 +58,7 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
         name: getattr(run_inputs, name)
         for name in ("scale", "sample", "elements", "upward", "grid", "block")
     }
-    inputs = Inputs(tuple(dict.fromkeys(words)), normals, **settings)
+    inputs = ShapeInputs(tuple(dict.fromkeys(words)), normals, **settings)
     schedule = replace(run.schedule, shard=False)
     new = replace(
         base,

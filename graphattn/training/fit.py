@@ -20,7 +20,7 @@ from .reading.ranges import RANGES, save_ranges
 from .reading.scenes import prepared
 from .run import CHECKPOINT, CONTROL_WORDS, MODEL, REPORT, RESULT, Run
 from .running.budget import foretold
-from .running.loop import Progress, Tell, Training, fitting
+from .running.loop import Progress, Tell, TrainingState, fitting
 from .running.team import Team, own_points
 
 
@@ -117,7 +117,7 @@ def _learned(
     model, start_report = run.first_model()
     if isinstance(model, Best):
         model.only_network()
-    training = Training(model, run.task, run.schedule, train, val, phase, team)
+    training = TrainingState(model, run.task, run.schedule, train, val, phase, team)
     size = sum(p.numel() for p in training.model.parameters())
     tell(
         Progress(

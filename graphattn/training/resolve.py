@@ -13,7 +13,7 @@ from .options import Options
 from .reading.data import Prepared, digests
 from .reading.default_inputs import augment_of, inputs_of, options_of
 from .reading.elements import elements_of
-from .reading.inputs import Inputs
+from .reading.inputs import ShapeInputs
 from .reading.scenes import prepared
 from .run import Run
 from .tasks import TASKS, Task
@@ -101,7 +101,7 @@ def _check_shard(options: Options, model: str) -> None:
         raise OptionError(f"shard is for models that read neighbours alone, got model={model!r}")
 
 
-def _data(inputs: Inputs, shapes: ShapeFolder, train: list[int]) -> tuple[Prepared, int]:
+def _data(inputs: ShapeInputs, shapes: ShapeFolder, train: list[int]) -> tuple[Prepared, int]:
     """Shapes whose sizes a schedule is chosen by, and how many there are to train on.
 
     Those are all shapes, but of scenes the blocks to train on.

@@ -22,7 +22,7 @@ from ..shapes.seeded import seeded
 from ..versions import version_of
 from .models.named import MODELS, build
 from .reading.data import OTHERS, RIGID
-from .reading.inputs import Inputs, check_sample
+from .reading.inputs import ShapeInputs, check_sample
 from .running.checkpoint import fill, load_state, part, read_tensors, save_state
 from .running.loop import Schedule
 from .tasks import TASKS, Task
@@ -72,7 +72,7 @@ class Run:
     path: Path
     folder: Path
     task: Task
-    inputs: Inputs
+    inputs: ShapeInputs
     augment: tuple[str, ...]
     model: str
     options: dict[str, Any]
@@ -420,7 +420,7 @@ class _Record:
 
     folder: Path
     task: dict[str, Any]
-    inputs: Inputs
+    inputs: ShapeInputs
     augment: tuple[str, ...]
     model: str
     options: dict[str, Any]

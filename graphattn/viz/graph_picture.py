@@ -26,7 +26,7 @@ from .choice import (
 from .colours import Colouring, colouring, values_of
 from .edge_weights import may_be_weights, values_on, weights_in
 from .layouts import Layout, layout_of
-from .layouts.network import Network
+from .layouts.network import NetworkLayout
 from .layouts.pick import names_of
 from .layouts.points import Points
 from .mask_image import draw_mask
@@ -329,7 +329,7 @@ def _along_a_curve(
     if away[1] > _NEARER * away[0]:
         return graph, targets, []
     through = "the points"
-    if isinstance(place, Network):
+    if isinstance(place, NetworkLayout):
         through = "the places drawn"
     sentence = f"Its rows and columns are in the order of a Hilbert curve through {through}."
     reordered = replace(

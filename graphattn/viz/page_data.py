@@ -30,7 +30,7 @@ _NO_COLOURS = ("pos", "face", "normal", "edge_index", "edge_attr", "batch", "ptr
 
 
 @dataclass
-class Nodes:
+class PageNodes:
     """A set of nodes: places (N, 2) or (N, 3), faces (F, 3) over them, and what may colour them."""
 
     at: Array
@@ -39,7 +39,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Between:
+class PageEdges:
     """A graph between two sets of nodes, by number, with or without weights; or no graph."""
 
     name: str | None
@@ -48,7 +48,7 @@ class Between:
     sets: tuple[int, int] = (0, 0)
 
 
-def graphs_in(graphs_or_weights: Any) -> list[Between]:
+def graphs_in(graphs_or_weights: Any) -> list[PageEdges]:
     """The graphs or weights, each with a name: one, a list of layers, or a dictionary."""
     if isinstance(graphs_or_weights, Mapping):
         named = [(str(name), item) for name, item in graphs_or_weights.items()]
@@ -71,7 +71,7 @@ def graphs_in(graphs_or_weights: Any) -> list[Between]:
         of_edges = None
         if weights is not None:
             of_edges = by_edge(weights)
-        entries.append(Between(name or graph.name, graph, of_edges))
+        entries.append(PageEdges(name or graph.name, graph, of_edges))
     sizes = {
         (item.graph.num_sources, item.graph.num_targets)
         for item in entries
@@ -84,7 +84,7 @@ def graphs_in(graphs_or_weights: Any) -> list[Between]:
     return entries
 
 
-def levels_in(hierarchy: Hierarchy, first: Nodes) -> tuple[list[Nodes], list[Between]]:
+def levels_in(hierarchy: Hierarchy, first: PageNodes) -> tuple[list[PageNodes], list[PageEdges]]:
     """The levels of a hierarchy as sets of nodes, and its graphs; the finest level is ``first``."""
     sets = [first]
     graphs = []
@@ -102,14 +102,14 @@ def levels_in(hierarchy: Hierarchy, first: Nodes) -> tuple[list[Nodes], list[Bet
                     for colours in sets[-1].colours
                     if len(colours.rgb) == len(sets[-1].at)
                 ]
-            sets.append(Nodes(level.pos.cpu().double().numpy(), colours=colourings))
+            sets.append(PageNodes(level.pos.cpu().double().numpy(), colours=colourings))
         graphs += [
-            Between(f"level {i}: {graph.name}", graph, None, (i, i)) for graph in level.graphs
+            PageEdges(f"level {i}: {graph.name}", graph, None, (i, i)) for graph in level.graphs
         ]
-        graphs += [Between(f"level {i - 1} to {i}", level.down, None, (i - 1, i))] * (
+        graphs += [PageEdges(f"level {i - 1} to {i}", level.down, None, (i - 1, i))] * (
             level.down is not None
         )
-        graphs += [Between(f"level {i} to {i - 1}", level.up, None, (i, i - 1))] * (
+        graphs += [PageEdges(f"level {i} to {i - 1}", level.up, None, (i, i - 1))] * (
             level.up is not None
         )
     return sets, graphs
@@ -169,8 +169,8 @@ def _requested(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any
 
 
 def packed(
-    sets: list[Nodes],
-    graphs: list[Between],
+    sets: list[PageNodes],
+    graphs: list[PageEdges],
     down: bool,
     camera: tuple[float, float],
     smooth: float,
@@ -202,7 +202,7 @@ def packed(
         turn = Camera(*camera, np.zeros(3), 1.0).turn
     corners = []
     if box is not None:
-        corners = [Nodes(box.reshape(-1, box.shape[2]))]
+        corners = [PageNodes(box.reshape(-1, box.shape[2]))]
     places = _in_unit_ball([*sets, *corners], down)
     ends: list[float] = []
     if box is not None:
@@ -216,7 +216,7 @@ def packed(
     }
 
 
-def _set(at: Array, nodes: Nodes, turn: Array, smooth: float) -> dict[str, Any]:
+def _set(at: Array, nodes: PageNodes, turn: Array, smooth: float) -> dict[str, Any]:
     """Places on a grid of 65,536 cells; vertices are nodes, one per side of a crease."""
     shade = lit(at, nodes.faces, smooth)
     only = len(nodes.colours) == 1
@@ -247,7 +247,7 @@ def _colours(rgb: Array) -> dict[str, Any]:
     }
 
 
-def _edges(entry: Between) -> dict[str, Any]:
+def _edges(entry: PageEdges) -> dict[str, Any]:
     """Edges by target, then by source; weights rounded."""
     sides = {"name": entry.name, "from": entry.sets[0], "to": entry.sets[1]}
     if entry.graph is None:
@@ -277,7 +277,7 @@ def _edges(entry: Between) -> dict[str, Any]:
     }
 
 
-def _in_unit_ball(sets: list[Nodes], down: bool) -> list[Array]:
+def _in_unit_ball(sets: list[PageNodes], down: bool) -> list[Array]:
     """Places in three axes, x to the right and y up, centred and scaled together."""
     sides = []
     for nodes in sets:

@@ -15,7 +15,7 @@ from ..graphs.catalogue import Named, inputs
 from ..graphs.expression import callables
 from .choice import all_edges, sources_of, spread_targets
 from .layouts import Layout, layout_of
-from .layouts.network import Network
+from .layouts.network import NetworkLayout
 from .style import HIGHLIGHTS, MARKERS, empty_figure
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def thumbnail(named: Named, width: float, height: float) -> "Figure":
 
 
 def _draw(ax: Any, graph: AttentionGraph, place: Layout) -> None:
-    if isinstance(place, Network):
+    if isinstance(place, NetworkLayout):
         most = _MOST_LINES
     else:
         most = _MOST_ARCS

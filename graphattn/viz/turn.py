@@ -22,7 +22,7 @@ from .layouts import Layout, layout_of
 from .layouts.grid import Grid
 from .layouts.pick import points_of
 from .layouts.points import Points
-from .page_data import Between, Nodes, colours_in, graphs_in, levels_in, packed
+from .page_data import PageEdges, PageNodes, colours_in, graphs_in, levels_in, packed
 from .shape_picture import called, geometry_of
 
 
@@ -138,7 +138,7 @@ def page_of(
             faces = shape_faces
     if alone:
         place: Layout = points_of(pos, faces, box_of(shape))
-        graphs = [Between(None)]
+        graphs = [PageEdges(None)]
     elif isinstance(graph_or_weights, Hierarchy):
         if pos is None:
             pos = graph_or_weights.levels[0].pos
@@ -157,7 +157,7 @@ def page_of(
     if isinstance(graph_or_weights, Hierarchy):
         sets, graphs = levels_in(graph_or_weights, sets[0])
     elif place.two_sets:
-        sets.append(Nodes(place.target_at))
+        sets.append(PageNodes(place.target_at))
         graphs = [replace(entry, sets=(0, 1)) for entry in graphs]
     if isinstance(place, Points) and place.is_3d:
         camera = place.best_camera
@@ -202,21 +202,21 @@ def _is_shape(value: Any) -> bool:
     )
 
 
-def _called(graph_or_weights: Any, graphs: list[Between]) -> str:
+def _called(graph_or_weights: Any, graphs: list[PageEdges]) -> str:
     if isinstance(graph_or_weights, Hierarchy):
         return repr(graph_or_weights)
     return _first(graphs).name
 
 
-def _first(graphs: list[Between]) -> AttentionGraph:
+def _first(graphs: list[PageEdges]) -> AttentionGraph:
     graph = graphs[0].graph
     assert graph is not None
     return graph
 
 
-def _nodes(place: Layout) -> Nodes:
+def _nodes(place: Layout) -> PageNodes:
     has_faces = isinstance(place, Points) and place.faces is not None
-    return Nodes(place.source_at, place.faces) if has_faces else Nodes(place.source_at)  # type: ignore[attr-defined]
+    return PageNodes(place.source_at, place.faces) if has_faces else PageNodes(place.source_at)  # type: ignore[attr-defined]
 
 
 def _legend(place: Layout) -> str:

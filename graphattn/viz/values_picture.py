@@ -15,7 +15,7 @@ from .choice import MOST_SOURCES, all_edges, checked_targets, spread_targets
 from .edge_weights import by_edge
 from .layouts import Layout, layout_of
 from .layouts.base import Array, Index
-from .layouts.network import Network
+from .layouts.network import NetworkLayout
 from .layouts.pick import names_of
 from .layouts.points import Points
 from .mask_image import ticks
@@ -381,7 +381,7 @@ def _place(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, bool
     sentences = [place.reads] * bool(place.reads) + place.ground(ax, near)
     if shown.alpha.shape[1] > 1:
         ax.set(xlabel="", ylabel="")
-    if isinstance(place, Network):
+    if isinstance(place, NetworkLayout):
         every = all_edges(shown.graph)
     else:
         every = None

@@ -7,7 +7,7 @@ import torch
 
 from graphattn import from_edge_index, from_mask, graphs
 from graphattn.backends import BACKENDS
-from graphattn.bench import Comparison, Peer, Problem, compare
+from graphattn.bench import AttentionCall, Peer, PeerComparison, compare
 from graphattn.bench import machine as machines
 from graphattn.bench.peers import BOTH, FORWARD, MODES, PyG, all_peers
 from graphattn.bench.timing import Contender, measure
@@ -42,7 +42,7 @@ class Scripted(Contender):
     """Answers and times from a script."""
 
     def __init__(self, name, turns, answer=0.0, asked=None):
-        super().__init__(PyG(), Problem(graphs.causal(5)), 1)
+        super().__init__(PyG(), AttentionCall(graphs.causal(5)), 1)
         self.name, self.turns, self.number, self.asked = name, iter(turns), answer, asked
 
     def answer(self):
@@ -77,7 +77,7 @@ def test_a_wrong_answer_is_not_timed(answer):
     rows = measure([Scripted("a", [1.0] * 2), Scripted("b", [1.0] * 2, answer)], repeats=1)
     assert [bool(row.ms) for row in rows] == [True, False]
     assert "not timed: its answer differs from ours, forward by " in rows[1].refused[0]
-    assert "not timed" in str(Comparison(Problem(graphs.causal(5)), rows))
+    assert "not timed" in str(PeerComparison(AttentionCall(graphs.causal(5)), rows))
 
 
 def test_an_error_ends_one_peer_alone():
@@ -90,7 +90,7 @@ def test_an_error_ends_one_peer_alone():
 
 def test_what_does_not_fit_is_refused_with_both_sizes(monkeypatch):
     monkeypatch.setattr(machines, "free_bytes", lambda device: 3_000_000_000)
-    large = Problem(graphs.sliding_window(40_000, 257, causal=True))
+    large = AttentionCall(graphs.sliding_window(40_000, 257, causal=True))
     for name, words in (
         ("SDPA", "40,000 x 40,000"),
         ("PyG", "(E, H, D)"),
@@ -104,10 +104,10 @@ def test_what_does_not_fit_is_refused_with_both_sizes(monkeypatch):
 
 def test_sdpa_refuses_repeated_edges_and_has_no_mask_where_none_is_needed(monkeypatch):
     twice = from_edge_index([[0, 0], [1, 1]], num_nodes=2, duplicates="keep")
-    (reason,) = all_peers()["SDPA"].reasons_against(Problem(twice))
+    (reason,) = all_peers()["SDPA"].reasons_against(AttentionCall(twice))
     assert "repeated edges" in reason
     monkeypatch.setattr(machines, "free_bytes", lambda device: 1_000)
-    assert all_peers()["SDPA"].reasons_against(Problem(graphs.causal(4_000))) == []
+    assert all_peers()["SDPA"].reasons_against(AttentionCall(graphs.causal(4_000))) == []
 
 
 def test_others_run_on_one_thread_too(monkeypatch):
@@ -118,8 +118,8 @@ def test_others_run_on_one_thread_too(monkeypatch):
 
 def test_a_result_prints_and_is_json():
     torch.manual_seed(0)
-    problem = Problem(graphs.causal(5))
-    result = Comparison(
+    problem = AttentionCall(graphs.causal(5))
+    result = PeerComparison(
         problem, measure([Scripted("a", [2.0] * 4), Scripted("b", [3.0] * 4)], repeats=2)
     )
     other = result.rows[1]
@@ -144,7 +144,7 @@ def test_a_peer_of_ones_own_takes_part():
             return lambda: value.mean(0, keepdim=True).expand_as(query) + 0 * (query + key)
 
     contenders = [
-        Contender(peer, Problem(graphs.full(7)), 1) for peer in (all_peers()["auto"], Mean())
+        Contender(peer, AttentionCall(graphs.full(7)), 1) for peer in (all_peers()["auto"], Mean())
     ]
     assert "differs from ours" in measure(contenders, repeats=1)[1].refused[0]
 

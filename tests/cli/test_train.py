@@ -11,7 +11,7 @@ from shape_folders import labelled_points, measured_meshes, two_classes
 
 import graphattn as ga
 from graphattn.shapes.files.raw import READERS
-from graphattn.training.running.loop import Training
+from graphattn.training.running.loop import TrainingState
 
 TASKS = {
     "classify": (two_classes, '{"widths": [8, 8], "num_heads": 2}', "accuracy", "of shapes right"),
@@ -127,14 +127,14 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
 def test_an_interrupted_command_says_how_it_goes_on(shell, tmp_path, monkeypatch):
     folder, run = two_classes(tmp_path / "shapes"), tmp_path / "a run"
     command = f"train {folder} --out {shlex.quote(str(run))} --no-control --model perceptron"
-    loop = Training._step
+    loop = TrainingState._step
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 138)):
 
         def step(self, *words, number=number):
             os.kill(os.getpid(), number)
             return loop(self, *words)
 
-        monkeypatch.setattr(Training, "_step", step)
+        monkeypatch.setattr(TrainingState, "_step", step)
         done = shell(f"{command} --points 100 --epochs 1")
         assert done.exit_code == status, done.output
         said = f"interrupted by {number.name} in epoch 1 after batch"

@@ -11,7 +11,7 @@ from torch import nn
 
 import graphattn as ga
 from graphattn.shapes.batches import PointBatches
-from graphattn.training.reading.inputs import Inputs
+from graphattn.training.reading.inputs import ShapeInputs
 from graphattn.training.running import loop
 from graphattn.training.running.team import Team
 from graphattn.training.tasks import Regress
@@ -22,7 +22,7 @@ SIZES = (5, 9, 4, 7, 6, 3, 8)
 
 def shape(number, size):
     draw = torch.Generator().manual_seed(number)
-    data = Inputs(("position",))(
+    data = ShapeInputs(("position",))(
         ga.shapes.Shape(pos=torch.randn(size, 3, generator=draw)), str(number)
     )
     data.x = number + torch.randn(size, 3, generator=draw, dtype=torch.float64)
@@ -71,7 +71,7 @@ def trained(model, alone):
     if alone:
         team.number, team.share = 1, (0, 1)
     how = loop.Schedule(epochs=4, points=12, seed=2, lr=0.1, average=0.9)
-    training = loop.Training(model, Regress("node"), how, Shapes(SIZES), Shapes(()), team=team)
+    training = loop.TrainingState(model, Regress("node"), how, Shapes(SIZES), Shapes(()), team=team)
     training.run(None, lambda progress: None)
     return (
         [line["loss"] for line in training.history],

@@ -19,7 +19,7 @@ import graphattn as ga
 from graphattn.distributed import mean, shard
 from graphattn.distributed.exchange import Processes, RequestedRows
 from graphattn.distributed.partition import contiguous, rcb
-from graphattn.distributed.plans import Counts, Rows, choose
+from graphattn.distributed.plans import Counts, LayerWidths, choose
 from graphattn.errors import BackendError, GraphError, OptionError, ProcessError, ShapeError
 
 
@@ -273,28 +273,30 @@ def test_the_plan_of_fewest_bytes_runs_and_the_others_say_why_not(monkeypatch):
     # heads bring (P - 1) / P * N / P * (1 + H / H_kv) rows: 150 with as many heads of key and
     # value, 375 with a quarter
     for remote, rows, wanted in [
-        (149, Rows(8), "halo"),
-        (151, Rows(8), "heads"),
-        (299, Rows(16, 4), "gather"),
-        (239, Rows(16, 4), "halo"),
-        (299, Rows(6), "gather"),
-        (151, Rows(), "halo"),
+        (149, LayerWidths(8), "halo"),
+        (151, LayerWidths(8), "heads"),
+        (299, LayerWidths(16, 4), "gather"),
+        (239, LayerWidths(16, 4), "halo"),
+        (299, LayerWidths(6), "gather"),
+        (151, LayerWidths(), "halo"),
     ]:
         plan, refused = choose("auto", counts(remote), rows)
         assert {plan, *refused} == {"halo", "heads", "gather", "stream", "queries"}
         assert plan == wanted, (remote, rows, plan)
     assert refused["heads"] == "heads is not given"
     monkeypatch.setattr("graphattn.distributed.plans.MAX_BYTES", 1000)
-    plan, refused = choose("auto", counts(301), Rows(6))
+    plan, refused = choose("auto", counts(301), LayerWidths(6))
     assert plan == "stream"
     assert "(limit 1,000)" in refused["gather"]
-    plan, refused = choose("auto", counts(299), Rows(6))
+    plan, refused = choose("auto", counts(299), LayerWidths(6))
     assert plan == "halo"
     monkeypatch.undo()
-    plan, refused = choose("auto", counts(151), Rows())
+    plan, refused = choose("auto", counts(151), LayerWidths())
     assert "they fit in memory" in refused["stream"]
     assert "300 rows" in refused["gather"]
-    assert "4 processes do not divide 6 heads" in choose("auto", counts(1), Rows(6))[1]["heads"]
+    assert (
+        "4 processes do not divide 6 heads" in choose("auto", counts(1), LayerWidths(6))[1]["heads"]
+    )
 
 
 def test_a_group_that_fails_says_which_process_and_why(monkeypatch):
@@ -314,7 +316,7 @@ def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
     from graphattn.distributed.paper import on_paper
 
     graph, P, rank = ga.graphs.sliding_window(20_000, 129, causal=False), 1000, 500
-    planned = on_paper(graph, P, Rows(16, dtype=torch.bfloat16))
+    planned = on_paper(graph, P, LayerWidths(16, dtype=torch.bfloat16))
     counted = [vars(planned.counts)[name].tolist() for name in ("edges", "remote", "boundary")]
     # rows, the longest, and short ones
     counts = [(*of_rank, 20, 129, 0) for of_rank in zip(*counted, strict=True)]

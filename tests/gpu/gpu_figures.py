@@ -27,8 +27,8 @@ from graphattn.backends.edges import sizes
 from graphattn.backends.request import Request
 from graphattn.backends.tiles import compacted as tiles_compacted
 from graphattn.backends.tiles.backend import TilesBackend, gathered_run
-from graphattn.bench import Problem
-from graphattn.bench.peers import MODES, Projected, PyG
+from graphattn.bench import AttentionCall
+from graphattn.bench.peers import MODES, AlreadyProjected, PyG
 from graphattn.graph import AttentionGraph
 from graphattn.kernels.cuda import bytes_moved
 from graphattn.operands import Inputs
@@ -243,12 +243,12 @@ def edges_call(name: str, device: torch.device) -> tuple[Call, list[Tensor], Ten
     return _ours("edges", problem.graph, _inputs(chosen, problem, leaves)), leaves, grad
 
 
-def _problem(figure: Figure, device: torch.device) -> Problem:
+def _problem(figure: Figure, device: torch.device) -> AttentionCall:
     on_gpu = device.type == "cuda"
     batch, dtype = figure.batch, figure.dtype
     if not on_gpu:
         batch, dtype = min(2, batch), torch.float32
-    return Problem(
+    return AttentionCall(
         figure.graph(on_gpu).to(device), figure.heads, figure.width, batch, dtype, str(device)
     )
 
@@ -351,7 +351,7 @@ def ceilings(device: torch.device) -> dict[str, float]:
     }
 
 
-def _inputs(figure: Figure, problem: Problem, leaves: list[Tensor]) -> Inputs:
+def _inputs(figure: Figure, problem: AttentionCall, leaves: list[Tensor]) -> Inputs:
     attr, weight = None, None
     if figure.features:
         draw = torch.Generator().manual_seed(0)  # the same in the process of a peer
@@ -365,7 +365,7 @@ def _inputs(figure: Figure, problem: Problem, leaves: list[Tensor]) -> Inputs:
 
 
 def _all(
-    figure: Figure, problem: Problem, leaves: list[Tensor]
+    figure: Figure, problem: AttentionCall, leaves: list[Tensor]
 ) -> Iterator[tuple[str, Callable[[], Call]]]:
     inputs = _inputs(figure, problem, leaves)
     chosen = ga.backends.choose.choose(problem.graph, Request.of(inputs))
@@ -404,7 +404,7 @@ def _compacted(rows: int, graph: AttentionGraph, inputs: Inputs) -> Call:
     return call
 
 
-def _pyg(kind: type[PyG], problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
+def _pyg(kind: type[PyG], problem: AttentionCall, inputs: Inputs, leaves: list[Tensor]) -> Call:
     """TransformerConv without its projections; with one of the edges' features, where they have
     any."""
     if inputs.edge_attr is None or inputs.edge_weight is None:
@@ -424,7 +424,7 @@ def _pyg(kind: type[PyG], problem: Problem, inputs: Inputs, leaves: list[Tensor]
     )
     conv.lin_edge.weight = torch.nn.Parameter(inputs.edge_weight.reshape(width, -1))
     for name, held in zip(("query", "key", "value"), leaves, strict=True):
-        projection = Projected()
+        projection = AlreadyProjected()
         projection.tensor = held.reshape(-1, width)
         setattr(conv, f"lin_{name}", projection)
     call = torch.compile(conv, dynamic=False) if kind is PyGCompiled else conv
@@ -432,7 +432,7 @@ def _pyg(kind: type[PyG], problem: Problem, inputs: Inputs, leaves: list[Tensor]
     return lambda: call((key, query), edge_index, inputs.edge_attr)
 
 
-def _sdpa(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
+def _sdpa(problem: AttentionCall, inputs: Inputs, leaves: list[Tensor]) -> Call:
     causal = problem.graph.name.startswith("causal")
 
     def call() -> Tensor:  # in four axes: with three, torch has no fused kernel
@@ -446,7 +446,7 @@ def _sdpa(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
     return call
 
 
-def _flex(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
+def _flex(problem: AttentionCall, inputs: Inputs, leaves: list[Tensor]) -> Call:
     """FlexAttention with the graph's mask, compiled; its blocks are found once, as a plan is."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -471,7 +471,7 @@ def _flex(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
     return call
 
 
-def _varlen(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
+def _varlen(problem: AttentionCall, inputs: Inputs, leaves: list[Tensor]) -> Call:
     """FlashAttention as torch has it, of documents one after the other or of a window that looks
     back."""
     from torch.nn.attention.varlen import varlen_attn
@@ -486,7 +486,7 @@ def _varlen(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
     return lambda: varlen_attn(*leaves, at, at, most, most, window_size=window)
 
 
-def _swin(problem: Problem, inputs: Inputs, leaves: list[Tensor]) -> Call:
+def _swin(problem: AttentionCall, inputs: Inputs, leaves: list[Tensor]) -> Call:
     return Swin().prepare(problem, *leaves)
 
 

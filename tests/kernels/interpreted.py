@@ -32,7 +32,7 @@ from graphattn.kernels.pairs import operator as edge_pairs
 from graphattn.kernels.softmax import gpu as attention_triton
 from graphattn.kernels.softmax import operator as edges_op
 from graphattn.kernels.softmax import passes as edges_triton
-from graphattn.kernels.softmax.call import Call
+from graphattn.kernels.softmax.call import SoftmaxCall
 from graphattn.kernels.tiles import gpu as compacted_triton
 from graphattn.plans import compacted as plans_compacted
 from graphattn.plans.grouped import by_source, by_target
@@ -115,7 +115,7 @@ def operands(graph, dtype, heads, widths, features, bias, batch=1):
 
 def found(run, graph, given, options, keep):
     """Outputs, and the gradients of a random mix of them."""
-    Call.keeps_weights = keep
+    SoftmaxCall.keeps_weights = keep
     arguments = (*given, *by_target(graph), *by_source(graph), *options)
     outputs = run["forward"](*arguments, True, True)
     draw = torch.Generator().manual_seed(1)
@@ -282,7 +282,7 @@ def bytes_moved(dtype=torch.float16, heads=(6, 3), features=0, bias=False, keep=
         turned = given[5].transpose(1, 2).contiguous()
         weight = range(turned.data_ptr(), turned.data_ptr() + turned.nbytes)
         given[5] = turned.transpose(1, 2)  # the kernels read it where it is
-    Call.keeps_weights = keep
+    SoftmaxCall.keeps_weights = keep
     arguments = (*given, *by_target(graph), *by_source(graph), 0.4, 0.0, 0.0, "both", None)
     _, moved = measured(attention_triton.forward, *arguments, False, True)
     wide = dtype_of_sums(given[0]).itemsize

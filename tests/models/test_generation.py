@@ -13,7 +13,7 @@ from graphattn import graphs
 from graphattn.errors import GraphAttnError, GraphError, OptionError, PositionIndexError, ShapeError
 from graphattn.models import GPT, from_transformers, generate
 from graphattn.models.generation import Continuation
-from graphattn.models.generation.strategies import Sample, truncated
+from graphattn.models.generation.strategies import Sampling, truncated
 
 B, P, NEW, V = 3, 4, 7, 11
 N = P + NEW
@@ -375,7 +375,7 @@ def test_supports_of_top_k_and_top_p():
     assert kept == [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [1, 0, 0, 0]]
     assert (truncated(logits, None, 0.6) > -torch.inf).sum() == 2
     assert (truncated(logits, 3, 0.95) > -torch.inf).sum() == 3
-    draw = Sample(temperature=5.0, top_k=3, top_p=0.7, generator=torch.Generator().manual_seed(0))
+    draw = Sampling(temperature=5.0, top_k=3, top_p=0.7, generator=torch.Generator().manual_seed(0))
     logits = torch.randn(1, 9, generator=torch.Generator().manual_seed(0))
     allowed = truncated(logits / 5.0, 3, 0.7)[0] > -torch.inf
     drawn = draw(logits.expand(500, 9)).unique()

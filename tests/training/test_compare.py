@@ -15,7 +15,7 @@ import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
 from graphattn.training.pages.charts import curves
 from graphattn.training.running.checkpoint import read_tensors
-from graphattn.training.running.loop import Schedule, Training
+from graphattn.training.running.loop import Schedule, TrainingState
 from graphattn.training.tasks import Classify, Regress
 
 
@@ -120,7 +120,7 @@ def test_an_average_of_parameters_is_kept_and_goes_on_to_the_same_bits(classes, 
 
 @pytest.mark.slow
 def test_half_precision_learns_nearly_the_same(classes, tmp_path, monkeypatch):
-    dtypes, step = set(), Training._step
+    dtypes, step = set(), TrainingState._step
 
     def watched(self, *rest):
         hook = self.model.head.last.register_forward_hook(lambda layer, x, y: dtypes.add(y.dtype))
@@ -128,7 +128,7 @@ def test_half_precision_learns_nearly_the_same(classes, tmp_path, monkeypatch):
         hook.remove()
         return loss
 
-    monkeypatch.setattr(Training, "_step", watched)
+    monkeypatch.setattr(TrainingState, "_step", watched)
     losses = []
     for amp in (True, False):
         ga.training.train(classes, tmp_path / str(amp), amp=amp, on_epoch=losses.append, **QUICK)

@@ -13,7 +13,7 @@ import graphattn as ga
 from graphattn.errors import OptionError
 from graphattn.statistics.paired import difference
 from graphattn.training.evaluation import Evaluation
-from graphattn.training.reading.inputs import Inputs
+from graphattn.training.reading.inputs import ShapeInputs
 from graphattn.training.run import Run
 from graphattn.training.tasks import Classify, Regress, Segment
 
@@ -24,7 +24,7 @@ BOTH = {**QUICK, "control": ("perceptron", "random")}
 def test_both_controls_are_runs_beside_the_model(classes, tmp_path):
     result = ga.training.train(classes, tmp_path / "run", **BOTH)
     runs = {name: Run.load(tmp_path / "run" / name) for name in ("", *BOTH["control"])}
-    assert runs["perceptron"].inputs == Inputs(("position", "distance"), sample=512)
+    assert runs["perceptron"].inputs == ShapeInputs(("position", "distance"), sample=512)
     assert runs["random"].inputs.redrawn == runs[""].schedule.seed
     assert len({run.schedule for run in runs.values()}) == 1
     assert [run.split for run in runs.values()] == [runs[""].split] * 3
@@ -42,9 +42,9 @@ def test_both_controls_are_runs_beside_the_model(classes, tmp_path):
 
 
 def test_random_graphs_have_the_degrees_of_the_model_s_and_other_edges():
-    plain = Inputs(("distance",), ratio=(0.5,), graph=("knn(..., 4)",) * 2)
+    plain = ShapeInputs(("distance",), ratio=(0.5,), graph=("knn(..., 4)",) * 2)
     one, other, same = (
-        Inputs(**{**vars(plain), "redrawn": seed})(CLOUD, name).levels
+        ShapeInputs(**{**vars(plain), "redrawn": seed})(CLOUD, name).levels
         for seed, name in ((1, "a"), (1, "b"), (1, "a"))
     )
     for drawn, second, again, made in zip(
@@ -57,9 +57,9 @@ def test_random_graphs_have_the_degrees_of_the_model_s_and_other_edges():
 
 
 def test_a_convolution_reads_drawn_cells_at_its_offsets():
-    plain = Inputs(("position",), cell=(0.3, 0.6), patch=8)
+    plain = ShapeInputs(("position",), cell=(0.3, 0.6), patch=8)
     made, drawn = (
-        Inputs(**{**vars(plain), "redrawn": seed})(CLOUD, "a").levels for seed in (None, 1)
+        ShapeInputs(**{**vars(plain), "redrawn": seed})(CLOUD, "a").levels for seed in (None, 1)
     )
     for old, new in zip(made.levels, drawn.levels, strict=True):
         for one, two in zip(old.near, new.near, strict=True):

@@ -15,7 +15,7 @@ import graphattn as ga
 from graphattn.graphs.catalogue import Named, Zoo
 from graphattn.viz.gallery import gallery_page
 from graphattn.viz.layouts.grid import Grid
-from graphattn.viz.layouts.network import Network
+from graphattn.viz.layouts.network import NetworkLayout
 from graphattn.viz.layouts.points import Points
 from graphattn.viz.layouts.sequence import Sequence
 from graphattn.viz.layouts.two_rows import TwoRows
@@ -32,7 +32,7 @@ PLACES = {
     "knn(sphere, 5, queries=sphere[::4])": Points,
     "knn(sphere[farthest_points(sphere, 12)], 3, queries=sphere)": Points,
     "(near := knn(square, 3)) | near.reverse()": Points,
-    "mesh_vertices(octahedron_faces)": Network,
+    "mesh_vertices(octahedron_faces)": NetworkLayout,
 }
 
 

@@ -34,7 +34,7 @@ from graphattn.graphs import sliding_window
 from graphattn.study import Budget, Comparison, Data, Model, Report, Study, Training
 from graphattn.study.data import NOT_ASKED
 from graphattn.study.page import Block, Table
-from graphattn.study.pages.results import SIGMAS, Row
+from graphattn.study.pages.results import SIGMAS, ArmRow
 
 TOKENS, LENGTH, TRAINED, TESTED, STEPS, BATCH = 8, 32, 12_800, 256, 800, 16
 LEARNED = 0.95
@@ -99,7 +99,7 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     )
 
 
-def state_of(row: Row) -> str:
+def state_of(row: ArmRow) -> str:
     """What became of a cell."""
     found = row.interval
     if found is None:
@@ -115,7 +115,7 @@ def state_of(row: Row) -> str:
     return f"reachable, learned by {learned} of {len(row.scores)} seeds"
 
 
-def windows_of(report: Report) -> list[tuple[int, int, int, Row]]:
+def windows_of(report: Report) -> list[tuple[int, int, int, ArmRow]]:
     """(L, w, d, row) of every cell that is a window."""
     rows = [row for row in report.rows if row.prediction["kind"] == "arm"]
     return [

@@ -26,7 +26,7 @@ _NAMED = 6  # entries of a group that are named
 
 
 @dataclass(frozen=True)
-class Group:
+class WrongEdges:
     """Wrong entries of one kind.
 
     Args:
@@ -72,7 +72,7 @@ class Audit(Printed):
     too_many: int
     missing: int
     diagnosis: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[WrongEdges, ...]
     remark: str = ""
     left_out: str = ""
 
@@ -178,7 +178,7 @@ def _called(function: Any, expect: AttentionGraph, budget: int) -> Tensor:
     return from_rule(function, T, S).mask()
 
 
-def _groups(wrong: AttentionGraph, fault: str, expect: AttentionGraph) -> list[Group]:
+def _groups(wrong: AttentionGraph, fault: str, expect: AttentionGraph) -> list[WrongEdges]:
     """The wrong edges before, on and after the diagonal; of two sets of nodes all together.
 
     Nodes of a listed symmetric graph, such as a social network, have no past: all but self-loops
@@ -201,7 +201,7 @@ def _groups(wrong: AttentionGraph, fault: str, expect: AttentionGraph) -> list[G
     return _some(kinds, source, target)
 
 
-def _some(kinds: dict[str, Tensor], source: Tensor, target: Tensor) -> list[Group]:
+def _some(kinds: dict[str, Tensor], source: Tensor, target: Tensor) -> list[WrongEdges]:
     """The groups that have an edge."""
     return [
         _group(kind, source[edges], target[edges])
@@ -210,9 +210,9 @@ def _some(kinds: dict[str, Tensor], source: Tensor, target: Tensor) -> list[Grou
     ]
 
 
-def _group(kind: str, source: Tensor, target: Tensor) -> Group:
+def _group(kind: str, source: Tensor, target: Tensor) -> WrongEdges:
     examples = tuple(zip(source[:_NAMED].tolist(), target[:_NAMED].tolist(), strict=True))
-    return Group(kind, source.numel(), examples, _common(source, target))
+    return WrongEdges(kind, source.numel(), examples, _common(source, target))
 
 
 def _common(source: Tensor, target: Tensor) -> str:

@@ -21,7 +21,7 @@ from ...plans.block_lists import (
     SIDE,
     WORD,
     BlockLists,
-    Pieces,
+    RowPieces,
     block_lists,
     block_work,
     num_blocks,
@@ -190,8 +190,8 @@ def _kind(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, ...]:
     )
 
 
-def _joined(pieces: Pieces, output: Tensor, lse: Tensor) -> Pair:
-    """Pieces of rows of blocks merged at the index of the first; heads first."""
+def _joined(pieces: RowPieces, output: Tensor, lse: Tensor) -> Pair:
+    """RowPieces of rows of blocks merged at the index of the first; heads first."""
     blocks = output.unflatten(2, (-1, SIDE))
     log_sums = lse.unflatten(2, (-1, SIDE))
     absent = pieces.piece < 0

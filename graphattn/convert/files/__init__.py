@@ -7,7 +7,7 @@ has one digit.
 """
 
 from ...io.reading import MAX_BYTES as MAX_BYTES
-from .edges import Edges as Edges
+from .edges import EdgeList as EdgeList
 from .edges import load_edges as load_edges
 from .mask import load_mask as load_mask
 from .save import save_edges as save_edges

@@ -1,4 +1,4 @@
-"""Edges from text, .npy and .npz files."""
+"""EdgeList from text, .npy and .npz files."""
 
 import re
 from typing import Literal, NamedTuple
@@ -21,8 +21,8 @@ _WEIGHTS = ("data", "weight", "weights", "edge_weight", "edge_weights", "edge_at
 Sizes = tuple[int | None, int | None]
 
 
-class Edges(NamedTuple):
-    """Edges source -> target in the order of the file; a repeated edge stays repeated."""
+class EdgeList(NamedTuple):
+    """EdgeList source -> target in the order of the file; a repeated edge stays repeated."""
 
     source: np.ndarray  # (E,) int64
     target: np.ndarray  # (E,) int64
@@ -40,7 +40,7 @@ def load_edges(
     weights: Literal["refuse", "ignore"] = "refuse",
     relabel: bool = False,
     max_bytes: int = MAX_BYTES,
-) -> Edges:
+) -> EdgeList:
     r"""Read a list of edges source -> target: target may read source.
 
     Args:
@@ -64,7 +64,7 @@ def load_edges(
         max_bytes: Refuse larger files.
 
     Returns:
-        :class:`Edges`: ``source`` (E,), ``target`` (E,), ``num_sources``, ``num_targets``, ``ids``.
+        :class:`EdgeList`: ``source`` (E,), ``target`` (E,), ``num_sources``, ``num_targets``, ``ids``.
 
     Raises:
         LoaderError: If the file is refused; the message names the line or the edge.
@@ -92,10 +92,10 @@ def load_edges(
             raise blob.fault("ids of unknown range, for relabel=True", got, "only one of both")
         ids, place = np.unique(np.stack((source, target)), return_inverse=True)
         source, target = place.reshape(2, -1)
-        return Edges(source, target, len(ids), len(ids), ids)
+        return EdgeList(source, target, len(ids), len(ids), ids)
     _check_range(blob, "source", source, sizes[0], lines)
     _check_range(blob, "target", target, sizes[1], lines)
-    return Edges(source, target, *sizes)
+    return EdgeList(source, target, *sizes)
 
 
 def _read(

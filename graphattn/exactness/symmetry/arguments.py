@@ -12,7 +12,7 @@ from ...errors import GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern
 from ...graph.images import checked_cell
 from .measure import BOUNDS
-from .model import Model, check_kinds
+from .model import ModelUnderTest, check_kinds
 from .structure import Builder, Structure
 
 SYMMETRIES = ("rotations", "reflections", "translations", "permutations", "cells")
@@ -31,7 +31,7 @@ class Question:
         seed: Of the random moves.
     """
 
-    model: Model
+    model: ModelUnderTest
     structure: Structure
     symmetries: tuple[str, ...]
     periodic: tuple[int, ...]
@@ -58,7 +58,7 @@ def question(
             f"subject must be a model, verify(model, graph, ...), got {shown(subject)}"
         )
     check_kinds(output)
-    model = Model(subject, output)
+    model = ModelUnderTest(subject, output)
     pos = floats(pos, "pos", "(N, d) of positions", 2).detach()
     if pos.dim() != 2 or 0 in pos.shape:
         raise ShapeError(f"pos must be (N, d) of at least one point, got {tuple(pos.shape)}")
@@ -193,7 +193,7 @@ def _builder(graph: Any) -> Builder:
             "graph must be an AttentionGraph, a recipe such as ga.graphs.knn(..., k=8), or a "
             f"function of pos, got {shown(graph)}"
         )
-    maker = Model(graph, "scalar")
+    maker = ModelUnderTest(graph, "scalar")
 
     def build(pos: Tensor, cell: Tensor | None, batch: Tensor | None) -> AttentionGraph:
         options = {"cell": cell, "batch": batch}

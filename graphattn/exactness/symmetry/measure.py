@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ..bounds import difference
-from .model import Model, Outputs, named
-from .moves import Double, Move, Turn, generator
+from .model import ModelUnderTest, Outputs, named
+from .moves import Doubled, Move, Turn, generator
 from .report import SymmetryRow
 from .structure import Structure
 
@@ -31,7 +31,7 @@ class Trials:
     """
 
     def __init__(
-        self, model: Model, structure: Structure, tolerance: float | None, seed: int
+        self, model: ModelUnderTest, structure: Structure, tolerance: float | None, seed: int
     ) -> None:
         self.model = model
         self.structure = structure
@@ -143,7 +143,7 @@ class Trials:
         """The largest difference of an output from what it should be."""
         expected = move.expected(structure, kind, before)
         error = _apart(after, expected)
-        if isinstance(move, Double) and kind == "scalar":  # a mean over nodes, or a sum
+        if isinstance(move, Doubled) and kind == "scalar":  # a mean over nodes, or a sum
             error = min(error, _apart(after, 2 * expected))
         return error
 

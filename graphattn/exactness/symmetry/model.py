@@ -16,7 +16,7 @@ Outputs = dict[str, Tensor]
 """Checked outputs by name."""
 
 
-class Model:
+class ModelUnderTest:
     """The model under test.
 
     Args:

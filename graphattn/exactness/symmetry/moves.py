@@ -254,7 +254,7 @@ class Recell:
 
 
 @dataclass(frozen=True, eq=False)
-class Double:
+class Doubled:
     """The same crystal as a cell of twice the size along an axis: each node twice."""
 
     axis: int
@@ -362,7 +362,7 @@ def moves_of(
         if len(periodic) > 1:
             yield Recell(_sheared(axes, periodic))
         for axis in periodic:
-            yield Double(axis)
+            yield Doubled(axis)
 
 
 def apart(structure: Structure, seed: int) -> Shift:

@@ -11,7 +11,7 @@ from ...graph.limits import refuse_over
 from ..arguments import call, flag, whole
 from .clouds import clouds, device_of
 from .neighbours import checked_points, distance, graph_of
-from .search.balls import Pairs, within
+from .search.balls import NearPairs, within
 from .search.reach import warn_of_balls, warn_of_rounding
 
 
@@ -88,7 +88,9 @@ def ball_query(
     return graph
 
 
-def _first_by_index(pairs: Pairs, most: int, pad: bool, taken: int) -> tuple[Tensor, Tensor, bool]:
+def _first_by_index(
+    pairs: NearPairs, most: int, pad: bool, taken: int
+) -> tuple[Tensor, Tensor, bool]:
     """Targets and sources: the ``most`` points of lowest index, padded with the first.
 
     Then True if any were padded. A GraphError if these and the ``taken`` edges before them are too

@@ -39,7 +39,7 @@ class Span(NamedTuple):
         return range(self.node, self.end)
 
 
-class Piece(NamedTuple):
+class SequencePiece(NamedTuple):
     """A sequence in a row of the batch: its targets and sources, and its number of tokens so
     far.
     """
@@ -68,7 +68,7 @@ class Frame:
         request: The arguments of transformers' request for a mask; empty without one.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SequencePiece, ...]
     alike: bool
     targets: int
     sources: int
@@ -105,7 +105,7 @@ def all_tokens(T: int, S: int, *, crosses: bool, num_cached: int | None = None) 
         last = num_cached + T
     elif not crosses:
         first = max(S - T, 0)
-    piece = Piece(0, Span(range(T), first), Span(range(last), 0), last)
+    piece = SequencePiece(0, Span(range(T), first), Span(range(last), 0), last)
     return Frame((piece,), True, T, S, first)
 
 
@@ -142,7 +142,7 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
         list(frame.pieces) * (rows if frame.alike else 1) for frame in (decoder, mask)
     )
     pieces = tuple(
-        Piece(row, piece.targets, other.sources, other.length)
+        SequencePiece(row, piece.targets, other.sources, other.length)
         for row, (piece, other) in enumerate(zip(of_decoder, of_mask, strict=True))
     )
     return replace(
@@ -150,11 +150,13 @@ def of_cross(decoder: Frame | None, mask: Frame) -> Frame:
     )
 
 
-def _piece(row: int, there: range | tuple[int, ...], past: int, T: int, dropped: int) -> Piece:
+def _piece(
+    row: int, there: range | tuple[int, ...], past: int, T: int, dropped: int
+) -> SequencePiece:
     """The sequence of the unmasked tokens among all positions of a row so far."""
     targets = _within(there, past, past + T)
     sources = _within(there, dropped, None)
-    return Piece(row, targets, sources, len(there))
+    return SequencePiece(row, targets, sources, len(there))
 
 
 def _within(there: range | tuple[int, ...], first: int, last: int | None) -> Span:

@@ -11,7 +11,7 @@ from ...graph import AttentionGraph, Chosen, PerHead
 from ...graph.kinds.joined import joined
 from ...graph.modes import keep
 from ...models.generation.continuation import every, rows
-from .frame import Frame, Piece, Span
+from .frame import Frame, SequencePiece, Span
 
 Graph = AttentionGraph | PerHead | Chosen
 _FEW = 8  # most spans of sources that are copied span by span
@@ -78,7 +78,7 @@ def _is_set(graph: Graph) -> bool:
     return isinstance(graph, AttentionGraph) and not graph.has_repeated_edges
 
 
-def _part(graph: Graph, piece: Piece, device: torch.device) -> Graph:
+def _part(graph: Graph, piece: SequencePiece, device: torch.device) -> Graph:
     """The graph from a piece's sources to its targets."""
     if isinstance(graph, Chosen):
         if piece.sources.node:
@@ -89,7 +89,9 @@ def _part(graph: Graph, piece: Piece, device: torch.device) -> Graph:
     return graph._of_each(lambda one: _part_of_one(one, piece, device))
 
 
-def _part_of_one(graph: AttentionGraph, piece: Piece, device: torch.device) -> AttentionGraph:
+def _part_of_one(
+    graph: AttentionGraph, piece: SequencePiece, device: torch.device
+) -> AttentionGraph:
     targets = piece.targets.nodes
     sources = piece.sources.nodes
     if (len(targets), len(sources)) != (graph.num_targets, graph.num_sources):
@@ -99,7 +101,7 @@ def _part_of_one(graph: AttentionGraph, piece: Piece, device: torch.device) -> A
     return graph.to(device)
 
 
-def check_written(graph: Graph, piece: Piece) -> None:
+def check_written(graph: Graph, piece: SequencePiece) -> None:
     """Refuse new targets that are sources of the token before them, which was computed without
     them.
     """
@@ -141,7 +143,7 @@ def _check_present(graph: AttentionGraph, targets: range, sources: range) -> Non
         )
 
 
-def _indices(pieces: tuple[Piece, ...], device: torch.device) -> tuple[Index, Index]:
+def _indices(pieces: tuple[SequencePiece, ...], device: torch.device) -> tuple[Index, Index]:
     def index(spans: list[Span]) -> Index:
         rows = torch.tensor([piece.row for piece in pieces]).repeat_interleave(
             torch.tensor([s.size for s in spans])
@@ -196,7 +198,7 @@ def _places(read: range | tuple[range, ...] | Tensor) -> Tensor:
     return torch.cat([torch.arange(span.start, span.stop) for span in spans])
 
 
-def _read(graph: AttentionGraph, piece: Piece) -> range | tuple[range, ...] | Tensor:
+def _read(graph: AttentionGraph, piece: SequencePiece) -> range | tuple[range, ...] | Tensor:
     """The positions of the sources of a single target."""
     target = piece.targets.node
     sources = piece.sources
@@ -246,5 +248,7 @@ def full_rows(frame: Frame, batch: int, graphs: list[AttentionGraph], device: to
     S = frame.sources
     if len(graphs) == 1:
         return Job(graphs[0].to(device), range(T), range(S))
-    pieces = tuple(Piece(row, Span(range(T), 0), Span(range(S), 0), S) for row in range(batch))
+    pieces = tuple(
+        SequencePiece(row, Span(range(T), 0), Span(range(S), 0), S) for row in range(batch)
+    )
     return Job(joined([graph.to(device) for graph in graphs]), *_indices(pieces, device))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...errors import OptionError
-from .frame import Frame, Piece, Span
+from .frame import Frame, SequencePiece, Span
 
 _LENGTHS = ("cu_seq_lens_q", "cu_seqlens", "cu_seqlens_q", "cu_seq_lens")
 _ROW_GRAPH = (
@@ -145,7 +145,9 @@ class TokenInputs:
             return rows
         return replace(rows, pieces=tuple(sequences), alike=False, memo={})
 
-    def _starts(self, positions: np.ndarray, piece: Piece, rows: Frame, virtual: int) -> list[int]:
+    def _starts(
+        self, positions: np.ndarray, piece: SequencePiece, rows: Frame, virtual: int
+    ) -> list[int]:
         """Indices of the targets at which a further sequence of a row starts."""
         places = _places(piece)
         numbers = positions[places]
@@ -170,7 +172,9 @@ class TokenInputs:
             first = min(begins)
         return _restarts(numbers, first, places)
 
-    def _check_types(self, piece: Piece, starts: list[int], rows: Frame, batch: int) -> None:
+    def _check_types(
+        self, piece: SequencePiece, starts: list[int], rows: Frame, batch: int
+    ) -> None:
         types = _of_targets(self.types, rows, batch)
         if types is None:
             return
@@ -183,7 +187,7 @@ class TokenInputs:
                     "position_ids that run on over a pair of sentences"
                 )
 
-    def _check_documents(self, piece: Piece, starts: list[int], rows: Frame) -> None:
+    def _check_documents(self, piece: SequencePiece, starts: list[int], rows: Frame) -> None:
         """Compare documents that a mask or an index numbers with the sequences of the positions."""
         before = int(rows.request.get("q_offset", 0))
         for name, numbered, first in (
@@ -202,7 +206,7 @@ class TokenInputs:
                     f"pass position_ids that return to 0 with each document, {_ROW_GRAPH}"
                 )
 
-    def _check_lengths(self, sequences: list[Piece]) -> None:
+    def _check_lengths(self, sequences: list[SequencePiece]) -> None:
         """Compare cumulative lengths with the sequences of the positions."""
         ends = [0, *accumulate(sequence.targets.size for sequence in sequences)]
         for name, lengths in self.lengths.items():
@@ -274,14 +278,14 @@ def _of_targets(numbers: Tensor | None, rows: Frame, batch: int) -> np.ndarray |
     return array
 
 
-def _pieces(rows: Frame, batch: int) -> list[Piece]:
+def _pieces(rows: Frame, batch: int) -> list[SequencePiece]:
     """The piece of each row."""
     if rows.alike:
         return [rows.pieces[0]._replace(row=row) for row in range(batch)]
     return list(rows.pieces)
 
 
-def _places(piece: Piece) -> np.ndarray:
+def _places(piece: SequencePiece) -> np.ndarray:
     return np.asarray(piece.targets.places, dtype=np.int64)
 
 
@@ -295,7 +299,9 @@ def _is_plain(positions: np.ndarray, rows: Frame, virtual: int) -> bool:
     return targets.node <= virtual or bool((positions[:, 0] == targets.node).all())
 
 
-def _starts_of_coordinates(coordinates: np.ndarray, piece: Piece, virtual: int) -> list[int]:
+def _starts_of_coordinates(
+    coordinates: np.ndarray, piece: SequencePiece, virtual: int
+) -> list[int]:
     """Indices at which a further sequence starts by the positions (3, T) of M-RoPE.
 
     Text has three equal positions. With an image among the tokens, or in the cache, they need not
@@ -333,20 +339,22 @@ def _restarts(numbers: np.ndarray, first: int, places: np.ndarray) -> list[int]:
     return (np.flatnonzero(starts) + 1).tolist()
 
 
-def _cut(piece: Piece, starts: list[int], virtual: int) -> list[Piece]:
+def _cut(piece: SequencePiece, starts: list[int], virtual: int) -> list[SequencePiece]:
     """A piece for each sequence of a row; nodes count from 0 in each, virtual tokens first."""
     if not starts:
         return [piece]
     row, targets, sources, _ = piece
     shift = targets.node - sources.node  # the first target among the sources
     before = Span(sources.places[: shift + starts[0]], sources.node)
-    result = [Piece(row, Span(targets.places[: starts[0]], targets.node), before, before.end)]
+    result = [
+        SequencePiece(row, Span(targets.places[: starts[0]], targets.node), before, before.end)
+    ]
     for first, last in pairwise([*starts, targets.size]):
         read = sources.places[shift + first : shift + last]
         if virtual:
             read = (*sources.places[:virtual], *read)
         written = Span(targets.places[first:last], virtual)
-        result.append(Piece(row, written, Span(read, 0), virtual + last - first))
+        result.append(SequencePiece(row, written, Span(read, 0), virtual + last - first))
     return result
 
 

@@ -31,7 +31,7 @@ class Tokens(NamedTuple):
         return self.held + self.new
 
 
-class Row(NamedTuple):
+class TokenRow(NamedTuple):
     """The graph of a row between its tokens without padding.
 
     Args:
@@ -56,7 +56,7 @@ class Written(NamedTuple):
         ids: int64 (B, N), the tokens; ``None`` if some are given as embeddings.
     """
 
-    rows: list[Row]
+    rows: list[TokenRow]
     tokens: Tokens
     ids: Tensor | None
 
@@ -68,7 +68,9 @@ class Written(NamedTuple):
         return self._replace(rows=[self.rows[row] for row in order.tolist()], ids=ids)
 
 
-def check_drafts(rows: list[Row], tokens: Tokens, prompt: int | None, *, crosses: bool) -> None:
+def check_drafts(
+    rows: list[TokenRow], tokens: Tokens, prompt: int | None, *, crosses: bool
+) -> None:
     """Refuse edges from drafts to tokens before them, as drafts may be rejected."""
     if crosses or prompt is None or tokens.new == 1 or tokens.total <= prompt:
         return
@@ -94,7 +96,7 @@ def check_drafts(rows: list[Row], tokens: Tokens, prompt: int | None, *, crosses
 
 def check_written(
     key: Any,
-    rows: list[Row],
+    rows: list[TokenRow],
     tokens: Tokens,
     written: dict[Any, Written],
     ids: Tensor | None,
@@ -126,7 +128,7 @@ def _starts_alike(before: Tensor | None, now: Tensor | None, end: int) -> Tensor
     return (before[:, :end] == now[:, :end].to(before.device)).all(1).cpu()
 
 
-def _compare(old: Row, new: Row, end: int, example: int) -> None:
+def _compare(old: TokenRow, new: TokenRow, end: int, example: int) -> None:
     """Refuse other sources of the tokens of a row before the position ``end``."""
     number = bisect_left(old.targets, end)
     if old.targets[:number] != new.targets[:number]:
@@ -184,7 +186,7 @@ def _changed(
     is_now: AttentionGraph,
     number: int,
     limits: tuple[int, int],
-    row: Row,
+    row: TokenRow,
     example: int,
 ) -> GraphError:
     """The error for a token whose sources have changed."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 
 from ..llvm.code import LINE, Array, Value, type_of, vector_type
-from ..llvm.native import Double, Integer, Nodes, Row, Sums, Totals
+from ..llvm.native import Double, Integer, NodeRow, Nodes, Sums, Totals
 from ..llvm.node_rows import AHEAD, FOUR, ROW
 from ..llvm.rows_kernel import EdgeRow, RowsKernel
 from ..llvm.vectors import DOUBLE, TWICE, tanh
@@ -32,7 +32,7 @@ class _Additive(RowsKernel):
     weight: Sums
     slope: Double
 
-    def terms(self, t: Value, s: Value, edge: Value, g: Value) -> list[Row]:
+    def terms(self, t: Value, s: Value, edge: Value, g: Value) -> list[NodeRow]:
         """The rows of a target, a source and an edge whose sum f takes."""
         places = ((self.x, t, g), (self.y, s, g // self.group), (self.z, edge, g))
         return [x.row(self.b, node).after_bytes(h * x.head) for x, node, h in places]
@@ -44,7 +44,7 @@ class _Additive(RowsKernel):
         with self.code.loop(0, heads * self.width * self.kinds.sums.itemsize, LINE) as i:
             row.after_bytes(i).ask()
 
-    def vectors(self, terms: list[Row]) -> Iterator[tuple[Value, int, Value, Value]]:
+    def vectors(self, terms: list[NodeRow]) -> Iterator[tuple[Value, int, Value, Value]]:
         """``for i, lanes, f, slope in self.vectors(terms):`` vectors of f and its slope at the sum
         of three rows.
         """
@@ -67,7 +67,7 @@ class _Additive(RowsKernel):
         return (self.b * self.edges + edge) * self.heads + g
 
 
-def _total_of(terms: list[Row], i: Value, lanes: int) -> Value:
+def _total_of(terms: list[NodeRow], i: Value, lanes: int) -> Value:
     x, y, z = (term.read(i, lanes) for term in terms)
     return x + y + z
 
@@ -93,7 +93,7 @@ class Scores(_Additive):
                 with code.loop(four, self.scores) as k:
                     self.score(terms, weight.after(k * self.width), 1, out.after(k))
 
-    def score(self, terms: list[Row], weight: Array, count: int, out: Array) -> None:
+    def score(self, terms: list[NodeRow], weight: Array, count: int, out: Array) -> None:
         """``out[k] = sum_i weight[k, i] * f(...)[i]`` for ``k < count``."""
         code = self.code
         zero = code.constant(0.0, vector_type(type_of(self.kinds.sums), ROW))
@@ -123,7 +123,7 @@ class _PassedBack(_Additive):
         self.part = self.numbers(count)
 
     def of_batch(self, lo: Value, hi: Value) -> None:
-        """Row by row, piece by piece."""
+        """NodeRow by row, piece by piece."""
         code = self.code
         count = self.heads_of_nodes() * self.width
         fill(self.part, count, 0.0)
@@ -163,7 +163,7 @@ class _PassedBack(_Additive):
         return any_gradient.value == 1
 
     def pass_back(
-        self, terms: list[Row], g: Value, grad: Array, total: Array
+        self, terms: list[NodeRow], g: Value, grad: Array, total: Array
     ) -> Iterator[tuple[Value, int, Value, Value]]:
         """``for i, lanes, f, passed in self.pass_back(...)``: add to ``total`` what the gradients of
         an edge's scores of a group pass to the sum of three rows.

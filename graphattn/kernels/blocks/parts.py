@@ -17,7 +17,7 @@ import torch
 from llvmlite import ir
 
 from ..llvm.code import LANE, Code, Value, Variable, type_of, vector_type
-from ..llvm.native import Indices, Integer, Marks, Number, Places, Row, Sums
+from ..llvm.native import Indices, Integer, Marks, NodeRow, Number, Places, Sums
 from ..llvm.vectors import exp2, tanh
 
 VECTORS = 3  # of a block
@@ -116,7 +116,7 @@ class _Finite:
 
 
 def pack_targets(
-    code: Code, kinds: Any, x: Row, node: Integer, order: Indices, n: Integer, depth: Integer,
+    code: Code, kinds: Any, x: NodeRow, node: Integer, order: Indices, n: Integer, depth: Integer,
     factor: Number, to: Sums, broken: Marks,
 ) -> None:  # fmt: skip
     """``to[d, i] = factor * x[order[i], d]`` for ``i < n``, and 0 for the other targets of a block."""
@@ -145,7 +145,7 @@ def pack_targets(
 
 def unpack_targets(
     code: Code, kinds: Any, x: Sums, factor: Sums, order: Indices, n: Integer, depth: Integer,
-    to: Row, node: Integer,
+    to: NodeRow, node: Integer,
 ) -> None:  # fmt: skip
     """``to[order[i], d] = factor[i] * x[d, i]`` for ``i < n``."""
     lanes, block, _ = shape_of(code, kinds)
@@ -165,7 +165,7 @@ def unpack_targets(
 
 
 def pack_rows(
-    code: Code, kinds: Any, x: Row, node: Integer, order: Indices, n: Integer, depth: Integer,
+    code: Code, kinds: Any, x: NodeRow, node: Integer, order: Indices, n: Integer, depth: Integer,
     stride: Integer, factor: Number, to: Sums, broken: Marks,
 ) -> None:  # fmt: skip
     """``to[i, d] = factor * x[order[i], d]``, and 0 for ``d`` from ``depth`` to ``stride``."""
@@ -193,7 +193,7 @@ def pack_rows(
 
 def unpack_rows(
     code: Code, kinds: Any, x: Sums, stride: Integer, order: Indices, n: Integer, depth: Integer,
-    to: Row, node: Integer,
+    to: NodeRow, node: Integer,
 ) -> None:  # fmt: skip
     """``to[order[i], d] = x[i, d]``."""
     lanes, _, _ = shape_of(code, kinds)

@@ -34,7 +34,7 @@ class Hubs(NamedTuple):
     first: Tensor
 
 
-class Schedule(NamedTuple):
+class RowSchedule(NamedTuple):
     """All rows of a layout, whole or in pieces."""
 
     whole_rows: tuple[Work, ...]
@@ -73,7 +73,7 @@ Memory = tuple[StorageWeakRef, ...]
 #: By the memory of a layout. A value has memory of its own: a view of its layout would keep its own
 #: key alive, and on a GPU the rows of every graph that there was. So that of one launch for all
 #: rows is its block.
-_schedules: dict[Hashable, tuple[Memory, Schedule | int]] = {}
+_schedules: dict[Hashable, tuple[Memory, RowSchedule | int]] = {}
 _degrees: dict[Hashable, tuple[Memory, Degrees]] = {}
 
 
@@ -102,7 +102,7 @@ def _live(cache: dict[Hashable, tuple[Memory, Value]]) -> dict[Hashable, tuple[M
     return cache
 
 
-def schedule(ptr: Tensor, order: Tensor) -> Schedule:
+def schedule(ptr: Tensor, order: Tensor) -> RowSchedule:
     """The work of rows ``ptr[r] .. ptr[r + 1] - 1`` of ``order[r]``, cached with their memory.
 
     Only the first call waits for the device, to learn the lengths of the rows.
@@ -112,21 +112,21 @@ def schedule(ptr: Tensor, order: Tensor) -> Schedule:
         degrees = _live(_degrees).get(_key(ptr), (None, None))[1]
         keep(ptr, order, cut(ptr, order, degrees))
     entry = _schedules[key][1]
-    if isinstance(entry, Schedule):
+    if isinstance(entry, RowSchedule):
         return entry
-    return Schedule((Work(entry, order, ptr[:-1], ptr[1:]),), None)
+    return RowSchedule((Work(entry, order, ptr[:-1], ptr[1:]),), None)
 
 
-def keep(ptr: Tensor, order: Tensor, entry: Schedule | int) -> None:
+def keep(ptr: Tensor, order: Tensor, entry: RowSchedule | int) -> None:
     """Let the schedule of these rows be one that :func:`cut` made of them, on any device."""
     _live(_schedules)[_key(ptr, order), PIECE] = _memory(ptr, order), entry
 
 
-def cut(ptr: Tensor, order: Tensor, degrees: Degrees | None = None) -> Schedule | int:
+def cut(ptr: Tensor, order: Tensor, degrees: Degrees | None = None) -> RowSchedule | int:
     """A schedule in memory of its own, or the block of one launch for all rows."""
     degree = ptr.diff()
     if degree.numel() == 0:
-        return Schedule((), None)
+        return RowSchedule((), None)
     rows, widest, few = degrees or Degrees.of(degree)
     piece = max(PIECE, 1 << math.isqrt(max(0, widest - 1)).bit_length())
     if widest <= piece and not 0.25 < few / rows < 1:
@@ -137,7 +137,7 @@ def cut(ptr: Tensor, order: Tensor, degrees: Degrees | None = None) -> Schedule 
     hub = degree > piece
     parts = ((SHORT, short), (LONG, ~short & ~hub))
     works = (_of_rows(block, torch.nonzero(mask).flatten(), ptr, order) for block, mask in parts)
-    return Schedule(
+    return RowSchedule(
         tuple(work for work in works if work.node.numel()), _hubs(ptr, order, hub, piece)
     )
 

@@ -121,7 +121,7 @@ class Marks(Array):
     """A parameter that is an array of bool; its address is null if it is absent."""
 
 
-class Row(Array):
+class NodeRow(Array):
     """A parameter that is a row of nodes."""
 
 
@@ -130,17 +130,17 @@ class Nodes:
     bytes.
     """
 
-    def __init__(self, data: Row, batch: Value, node: Value, head: Value) -> None:
+    def __init__(self, data: NodeRow, batch: Value, node: Value, head: Value) -> None:
         self.data = data
         self.batch = batch
         self.node = node
         self.head = head
 
-    def of_batch(self, b: Value) -> Row:
+    def of_batch(self, b: Value) -> NodeRow:
         """The first row of a batch element."""
         return self.data.after_bytes(b * self.batch)
 
-    def row(self, b: Value, node: Value) -> Row:
+    def row(self, b: Value, node: Value) -> NodeRow:
         """The rows of all heads of a node."""
         return self.of_batch(b).after_bytes(node * self.node)
 
@@ -158,7 +158,7 @@ def _dtype(kind: type, kinds: Kinds) -> torch.dtype:
         return torch.float64
     if issubclass(kind, Marks):
         return torch.bool
-    if issubclass(kind, Row):
+    if issubclass(kind, NodeRow):
         return kinds.nodes
     return kinds.sums
 
@@ -180,7 +180,7 @@ def _parameter(code: Code, kinds: Kinds, kind: Any, values: list[Any]) -> Any:
     if issubclass(kind, Array):
         return kind(code, values[0], _dtype(kind, kinds))
     if issubclass(kind, Nodes):
-        data = Row(code, values[0], kinds.nodes)
+        data = NodeRow(code, values[0], kinds.nodes)
         return Nodes(data, *(Value(code, x) for x in values[1:]))
     return kind(code, values[0])
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .code import Code, Value, type_of, vector_type
-from .native import Indices, Integer, Kinds, Number, Row, Sums
+from .native import Indices, Integer, Kinds, NodeRow, Number, Sums
 
 ROW = 8  # places of a row come in vectors of as many
 FOUR = 4  # numbers of a short vector
@@ -77,7 +77,7 @@ def _blocks(
 
 
 def products(
-    code: Code, kinds: Kinds, x: Row, x_head: Integer, rows: Row, rows_node: Integer,
+    code: Code, kinds: Kinds, x: NodeRow, x_head: Integer, rows: NodeRow, rows_node: Integer,
     rows_head: Integer, heads: Integer, group: Integer, index: Indices, n: Integer, last: Integer,
     out: Sums, scale: Number, spare: Number,
 ) -> None:  # fmt: skip
@@ -148,7 +148,7 @@ class _Weights(NamedTuple):
 
 
 def sum_near(
-    code: Code, kinds: Kinds, rows: Row, rows_node: Integer, rows_head: Integer, heads: Integer,
+    code: Code, kinds: Kinds, rows: NodeRow, rows_node: Integer, rows_head: Integer, heads: Integer,
     group: Integer, index: Indices, n: Integer, last: Integer, weight: Sums, weight_edge: Integer,
     weight_head: Integer, total: Sums,
 ) -> None:  # fmt: skip
@@ -162,7 +162,7 @@ def sum_near(
 
 
 def sum_far(
-    code: Code, kinds: Kinds, rows: Row, rows_node: Integer, rows_head: Integer, heads: Integer,
+    code: Code, kinds: Kinds, rows: NodeRow, rows_node: Integer, rows_head: Integer, heads: Integer,
     group: Integer, index: Indices, n: Integer, last: Integer, weight: Sums, place: Indices,
     total: Sums,
 ) -> None:  # fmt: skip
@@ -174,7 +174,7 @@ def sum_far(
 
 
 def sum_over_groups(
-    code: Code, kinds: Kinds, rows: Row, rows_node: Integer, rows_head: Integer, heads: Integer,
+    code: Code, kinds: Kinds, rows: NodeRow, rows_node: Integer, rows_head: Integer, heads: Integer,
     group: Integer, index: Indices, n: Integer, last: Integer, weight: Sums, place: Indices,
     total: Sums,
 ) -> None:  # fmt: skip
@@ -188,7 +188,7 @@ def sum_over_groups(
 
 
 def _weighted_sum(
-    code: Code, kinds: Kinds, rows: Row, rows_node: Value, rows_head: Value, heads: Value,
+    code: Code, kinds: Kinds, rows: NodeRow, rows_node: Value, rows_head: Value, heads: Value,
     group: Value, index: Indices, n: Value, last: Value, weights: _Weights, total: Sums,
     over_groups: bool,
 ) -> None:  # fmt: skip
@@ -234,7 +234,7 @@ def _weighted_sum(
                 to.write(c * lanes, result)
 
 
-def stored(code: Code, kinds: Kinds, total: Sums, count: Integer, out: Row) -> None:
+def stored(code: Code, kinds: Kinds, total: Sums, count: Integer, out: NodeRow) -> None:
     """``out[i] = total[i]`` for ``i < count``, a multiple of eight; rounded where ``out`` holds
     halves.
     """

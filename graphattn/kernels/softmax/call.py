@@ -11,7 +11,7 @@ from ..cuda.bytes_moved import Sizes, bytes_kept
 OPERANDS = 19  # fields of a Call
 
 
-class Call(NamedTuple):
+class SoftmaxCall(NamedTuple):
     """The operands that ``edge_attention`` and its backward share, in the order of their schemas."""
 
     query: Tensor

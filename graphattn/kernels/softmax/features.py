@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...graph.modes import without_autocast
 from ..arrays import dtype_of_sums
-from .call import Call
+from .call import SoftmaxCall
 
 
 def _einsum(equation: str, *operands: Tensor) -> Tensor:
@@ -28,7 +28,7 @@ def projected(sums: Tensor, weight: Tensor) -> Tensor:
     return _einsum("bthf,hdf->bthd", sums, weight.to(sums.dtype))
 
 
-def queries_of(call: Call) -> Tensor:
+def queries_of(call: SoftmaxCall) -> Tensor:
     """The queries of a call's features, 0 if they do not join the scores; no entries without any."""
     if call.attr_weight is None:
         return call.query.new_empty((0, 0, 0, 0), dtype=call.sum_dtype)
@@ -37,14 +37,14 @@ def queries_of(call: Call) -> Tensor:
     return _zeros(call)
 
 
-def _zeros(call: Call) -> Tensor:
+def _zeros(call: SoftmaxCall) -> Tensor:
     """(B, T, H, F), of a call with edge features."""
     assert call.attr_weight is not None
     B, T, _, H = call.sizes
     return call.query.new_zeros((B, T, H, call.attr_weight.shape[2]), dtype=call.sum_dtype)
 
 
-def joined(call: Call, queries: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+def joined(call: SoftmaxCall, queries: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
     """Queries and sums without the entries of those that features do not join."""
     if not call.adds_features_to("key"):
         queries = queries.new_empty(0, 0, 0, 0)
@@ -53,13 +53,13 @@ def joined(call: Call, queries: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
     return queries, sums
 
 
-def add_projected(call: Call, sums: Tensor, output: Tensor) -> None:
+def add_projected(call: SoftmaxCall, sums: Tensor, output: Tensor) -> None:
     """Add to the output the projection of the sums of features, if they join it."""
     if call.attr_weight is not None and call.adds_features_to("value"):
         output += projected(sums, call.attr_weight.detach())
 
 
-def gradients_of_sums(call: Call, grad_output: Tensor) -> Tensor:
+def gradients_of_sums(call: SoftmaxCall, grad_output: Tensor) -> Tensor:
     """The gradient of the sums of features, 0 if they do not join the output."""
     if call.attr_weight is None:
         return grad_output.new_empty((0, 0, 0, 0), dtype=call.sum_dtype)
@@ -69,7 +69,7 @@ def gradients_of_sums(call: Call, grad_output: Tensor) -> Tensor:
 
 
 def gradients_of_projection(
-    call: Call, grad_query: Tensor, grad_queries: Tensor, grad_output: Tensor, sums: Tensor
+    call: SoftmaxCall, grad_query: Tensor, grad_queries: Tensor, grad_output: Tensor, sums: Tensor
 ) -> Tensor:
     """The gradient of the projection (H, D, F); its share of the query's is added to that."""
     if call.attr_weight is None:

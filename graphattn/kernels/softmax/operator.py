@@ -25,7 +25,7 @@ from ..modes import are_batched, nothing_watches, on_gpu
 from ..plain.second_derivatives import gradients_of_definition
 from ..plain.sums import edge_softmax, scatter_sum
 from . import features as edge_features
-from .call import OPERANDS, Call, shape_if
+from .call import OPERANDS, SoftmaxCall, shape_if
 
 _OPERANDS = """Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? attr, Tensor? attr_weight, Tensor ptr,
     Tensor index, Tensor edge, Tensor order"""
@@ -37,13 +37,13 @@ SPACE = 1 << 18  # numbers of a block of rows, of all heads
 class _Pass(NamedTuple):
     """Operands common to the passes over the rows of targets, or of sources."""
 
-    call: Call
+    call: SoftmaxCall
     rows: EdgeRows
     key: Kinds
     value: Kinds
 
     @classmethod
-    def of(cls, call: Call, *layout: Any) -> "_Pass":
+    def of(cls, call: SoftmaxCall, *layout: Any) -> "_Pass":
         """The pass over a layout by target, or by source."""
         rows = EdgeRows.of(*layout)
         return cls(call, rows, rows.kinds(call.query), rows.kinds(call.value))
@@ -140,7 +140,7 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, T
     from ..llvm.native import native
     from .cpu import Forward
 
-    call = Call(*arguments[:OPERANDS])
+    call = SoftmaxCall(*arguments[:OPERANDS])
     weights, lse = arguments[OPERANDS:]
     B, T, E, H = call.sizes
     dtype = call.sum_dtype
@@ -193,7 +193,7 @@ def _forward_where_it_is(*arguments: Any) -> tuple[Tensor, ...]:
 
 @edge_attention.register_fake
 def _(*arguments):
-    call = Call(*arguments[:OPERANDS])
+    call = SoftmaxCall(*arguments[:OPERANDS])
     weights, lse = arguments[OPERANDS:]
     B, T, E, H = call.sizes
     shapes = (
@@ -217,7 +217,7 @@ class _OutputGradients(NamedTuple):
     sums: Tensor  # of edge features
 
     @classmethod
-    def of(cls, call: Call, output: Tensor, *grads: Tensor | None) -> "_OutputGradients":
+    def of(cls, call: SoftmaxCall, output: Tensor, *grads: Tensor | None) -> "_OutputGradients":
         """The operands of kernels."""
         lse, weights = (array(grad, call.sum_dtype) for grad in grads)
         return cls(nodes(output), lse, weights, edge_features.gradients_of_sums(call, output))
@@ -234,7 +234,7 @@ class _Gradients(NamedTuple):
     queries: Tensor  # of edge features
 
     @classmethod
-    def of(cls, call: Call, queries: Tensor) -> "_Gradients":
+    def of(cls, call: SoftmaxCall, queries: Tensor) -> "_Gradients":
         """Uninitialised memory."""
         B, _, E, H = call.sizes
         dtype = call.sum_dtype
@@ -248,7 +248,7 @@ class _Gradients(NamedTuple):
             torch.empty_like(queries),
         )
 
-    def narrowed(self, call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    def narrowed(self, call: SoftmaxCall) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of nodes in the widths of the operands."""
         return (
             narrow(self.query, call.query),
@@ -271,7 +271,7 @@ class _EdgeMemory(NamedTuple):
     new_weights: Tensor
 
     @classmethod
-    def of(cls, call: Call, kept_weights: Tensor, last: bool) -> "_EdgeMemory":
+    def of(cls, call: SoftmaxCall, kept_weights: Tensor, last: bool) -> "_EdgeMemory":
         """New memory, or that of the kept weights where the ``last`` backward may write to it.
 
         Each row of kept weights is read before its results are written. A bias may remove edges,
@@ -320,7 +320,7 @@ def _gradients(
 
     The ``last`` backward of a call may write to the kept weights.
     """
-    call = Call(*arguments[:OPERANDS])
+    call = SoftmaxCall(*arguments[:OPERANDS])
     kept_weights, queries, sums, grad_output, *outer = arguments[OPERANDS:]
     if not call.adds_features_to("key"):
         queries = edge_features.queries_of(call)
@@ -343,7 +343,7 @@ def _gradients(
 
 
 def _backward_passes(
-    call: Call,
+    call: SoftmaxCall,
     queries: Tensor,
     numbers: _EdgeMemory,
     outer: _OutputGradients,
@@ -434,7 +434,7 @@ def _gradients_where_they_are(*arguments: Any) -> tuple[Tensor, ...]:
 
 @edge_attention_backward.register_fake
 def _(*arguments):
-    call = Call(*arguments[:OPERANDS])
+    call = SoftmaxCall(*arguments[:OPERANDS])
     grads = [
         torch.empty_like(x, memory_format=torch.contiguous_format)
         for x in (call.query, call.key, call.value)
@@ -482,7 +482,7 @@ def _summed_to(operand: Tensor | None, grad: Tensor) -> Tensor | None:
 edge_attention.register_autograd(_backward, setup_context=_save)
 
 
-class EdgeAttention(torch.autograd.Function):
+class EdgeAttentionFunction(torch.autograd.Function):
     """The operator as a plain autograd function."""
 
     forward = staticmethod(_forward_where_it_is)
@@ -495,7 +495,7 @@ def attend(*arguments: Any, tracked: bool) -> tuple[Tensor, ...]:
     if not nothing_watches(*arguments[:6]):
         return edge_attention(*arguments)
     if tracked:
-        return EdgeAttention.apply(*arguments)
+        return EdgeAttentionFunction.apply(*arguments)
     return _forward_where_it_is(*arguments)
 
 

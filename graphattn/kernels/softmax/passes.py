@@ -22,10 +22,10 @@ from ..cuda.launches import (
 from ..cuda.row_work import LONG, Hubs, Work, schedule
 from . import triton as triton_softmax
 from . import triton_sums
-from .call import Call
+from .call import SoftmaxCall
 
 
-class GpuCall(Call):
+class GpuCall(SoftmaxCall):
     """The operands of ``edge_attention`` and its backward, as the kernels of a GPU take them."""
 
     @property

@@ -32,7 +32,7 @@ from .simple import band_of
 _MOVED = ((0, 1), (0, -1), (-1, 0), (1, 0))
 _LEVELLED = 512  # nodes of a tree whose levels, which are scattered, are compared
 _BLOCKS = 17  # all below, and powers of two
-Change = Callable[["Call"], AttentionGraph | None]
+Change = Callable[["BuilderCall"], AttentionGraph | None]
 """The graph that is made instead; ``None`` where these arguments leave nothing to mistake."""
 Row = tuple[int, str, Change]
 """The rank of a :class:`Mutant`; its words, in which ``{window}`` is the argument of that name; its
@@ -40,7 +40,7 @@ change.
 """
 
 
-class Call(SimpleNamespace):
+class BuilderCall(SimpleNamespace):
     """The arguments of a call by name, its number of targets, and graphs for mistakes."""
 
     @property
@@ -127,7 +127,7 @@ def of_builder(part: Node, graph: AttentionGraph) -> Iterator[Mutant]:
             name: value.cpu() if isinstance(value, Tensor) else value
             for name, value in values.items()
         }
-        call = Call(**on_host, n=graph.num_targets)
+        call = BuilderCall(**on_host, n=graph.num_targets)
         if isinstance(part, Padding):
             where = f": {part.nodes}"
             if not part.is_around:
@@ -218,7 +218,7 @@ def _read_by_all(chosen: Tensor) -> AttentionGraph:
     return _clique(torch.ones_like(chosen, dtype=torch.bool), chosen)
 
 
-def _first(c: Call, number: int) -> AttentionGraph:
+def _first(c: BuilderCall, number: int) -> AttentionGraph:
     """Every token reads the first ones."""
     return _read_by_all(torch.arange(c.n) < number)
 
@@ -227,12 +227,12 @@ def _every(graph: AttentionGraph) -> AttentionGraph:
     return cross(graph.num_targets, graph.num_sources).to(graph.device)
 
 
-def _without(c: Call, lost: int) -> AttentionGraph:
+def _without(c: BuilderCall, lost: int) -> AttentionGraph:
     """Each document reads itself, but for one."""
     return c.within(documents(c.numbers, causal=False) & _clique(c.numbers != lost))
 
 
-def _by_boundaries(c: Call) -> AttentionGraph:
+def _by_boundaries(c: BuilderCall) -> AttentionGraph:
     """The lengths of documents taken for the places where they end."""
     ends = torch.unique_consecutive(c.labels, return_counts=True)[1].unique()
     return c.within(documents(torch.bucketize(torch.arange(c.n), ends, right=True), causal=False))
@@ -247,7 +247,7 @@ def _strictly(labels: Tensor) -> AttentionGraph:
 
 
 def _diffusion(
-    c: Call,
+    c: BuilderCall,
     noisy: Callable[[Tensor], AttentionGraph] = _of_documents,
     context: Callable[[Tensor], AttentionGraph | None] = _strictly,
     clean: Callable[[Tensor], AttentionGraph] = causal_by_rank,
@@ -259,7 +259,7 @@ def _diffusion(
 # --- padding: one document beside tokens of none
 
 
-def _real(c: Call) -> tuple[Tensor, Tensor] | None:
+def _real(c: BuilderCall) -> tuple[Tensor, Tensor] | None:
     """Targets and sources that are no padding, bool (N,), if one document is all beside it."""
     real = torch.isin(c.target_ids, c.source_ids)
     one = c.source_ids.numel() == c.n and torch.unique(c.target_ids[real]).numel() == 1
@@ -269,7 +269,7 @@ def _real(c: Call) -> tuple[Tensor, Tensor] | None:
 
 
 def _padding(change: Callable[[Tensor, Tensor], AttentionGraph | None]) -> Change:
-    def changed(c: Call) -> AttentionGraph | None:
+    def changed(c: BuilderCall) -> AttentionGraph | None:
         real = _real(c)
         if real is None:
             return None
@@ -286,7 +286,7 @@ def _wider(real: Tensor) -> Tensor:
     return dilated
 
 
-def _one_numbering(c: Call) -> AttentionGraph | None:
+def _one_numbering(c: BuilderCall) -> AttentionGraph | None:
     """Both sides of a graph numbered by the labels of its sources."""
     ids = c.source_ids
     is_one = ids.numel() == c.n and bool((ids >= 0).all()) and bool((ids != ids[:1]).any())
@@ -298,7 +298,7 @@ def _one_numbering(c: Call) -> AttentionGraph | None:
 # --- windows
 
 
-def _window(c: Call, left: int, right: int) -> AttentionGraph | None:
+def _window(c: BuilderCall, left: int, right: int) -> AttentionGraph | None:
     """A dense window; ``None`` in place of a dilated one, or where the sources are others."""
     if getattr(c, "dilation", 1) == 1 and c.is_square:
         return sliding_window(c.n, (left, right))

@@ -11,7 +11,7 @@ from ...graph.foreign_names import names_checked
 from ...graph.kinds.layers import Layers
 from .arguments import check_model, check_options, prompts_of
 from .continuation import Continuation, graphs_of_sequences
-from .strategies import Sample, beam_search, likeliest, one_by_one
+from .strategies import Sampling, beam_search, likeliest, one_by_one
 
 
 @names_checked
@@ -121,7 +121,7 @@ def generate(
         if strategy == "beam":
             return beam_search(write, prompt, number, end, **options)
         if strategy == "sample":
-            return one_by_one(write, prompt, number, end, Sample(**options))
+            return one_by_one(write, prompt, number, end, Sampling(**options))
         return one_by_one(write, prompt, number, end, likeliest)
 
     if isinstance(prompts, Tensor) and len(graphs) == 1:

@@ -33,7 +33,7 @@ def truncated(logits: Tensor, top_k: int | None = None, top_p: float | None = No
 
 
 @dataclass(frozen=True)
-class Sample:
+class Sampling:
     """Draw from softmax(logits / temperature), truncated."""
 
     temperature: float = 1.0

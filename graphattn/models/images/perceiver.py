@@ -17,7 +17,7 @@ from ..stacks import Encoder
 from .patches import EVERY_NODE
 
 
-class Reading(nn.Module):
+class CrossAttentionBlock(nn.Module):
     """Cross-attention along a bipartite graph: norms of both sides, attention, a feed-forward.
 
     Args:
@@ -96,7 +96,7 @@ class Reading(nn.Module):
 
 def _named(options: Any) -> dict[str, Any]:
     """The further arguments of a reading."""
-    check_names(options or {}, Reading.__init__)
+    check_names(options or {}, CrossAttentionBlock.__init__)
     return options or {}
 
 
@@ -111,9 +111,9 @@ class Perceiver(nn.Module):
         num_layers: Number of blocks between latents.
         num_heads: H of these.
         num_blocks: Number of runs of all blocks, with the same weights.
-        read: Further arguments of the :class:`Reading` of the inputs, such as ``{"num_heads": 4}``.
+        read: Further arguments of the :class:`CrossAttentionBlock` of the inputs, such as ``{"num_heads": 4}``.
         outputs: (number, width) of learned output nodes, which read the latents; none by default.
-        write: Further arguments of the :class:`Reading` of the latents by the outputs.
+        write: Further arguments of the :class:`CrossAttentionBlock` of the latents by the outputs.
         options: Further arguments of the blocks of :class:`graphattn.models.Encoder`. Feed-forwards
             are as wide as the latents unless ``hidden`` is given.
 
@@ -160,16 +160,16 @@ class Perceiver(nn.Module):
         self.latents = nn.Parameter(
             torch.randn(width(num_latents, "num_latents"), width(embed_dim, "embed_dim")) * 0.02
         )
-        self.read = Reading(embed_dim, input_dim, **_named(read))
+        self.read = CrossAttentionBlock(embed_dim, input_dim, **_named(read))
         if "feed_forward" not in options:
             options = {"hidden": embed_dim, **options}
         self.encoder = Encoder(num_layers, embed_dim, num_heads, final_norm=False, **options)
         self.queries: nn.Parameter | None = None
-        self.write: Reading | None = None
+        self.write: CrossAttentionBlock | None = None
         if outputs is not None:
             number, output_dim = (width(size, "outputs") for size in outputs)
             self.queries = nn.Parameter(torch.randn(number, output_dim) * 0.02)
-            self.write = Reading(output_dim, embed_dim, **_named(write))
+            self.write = CrossAttentionBlock(output_dim, embed_dim, **_named(write))
         self.head: nn.Module | None = None
 
     @names_checked

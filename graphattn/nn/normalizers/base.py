@@ -30,7 +30,7 @@ OPTIONAL = ("source", "edge_attr")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Named(NamedTuple):
+class NamedNormalizer(NamedTuple):
     """A normalisation by its name in a layer."""
 
     of: Any
@@ -41,7 +41,7 @@ class Named(NamedTuple):
     """True if the formula has no kink, and its denominators stay away from 0."""
 
 
-NORMALIZERS: dict[str, Named] = {}
+NORMALIZERS: dict[str, NamedNormalizer] = {}
 
 
 def named(
@@ -53,13 +53,13 @@ def named(
 
     def register(normalize: F) -> F:
         numberless.append(normalize)
-        NORMALIZERS[name] = Named(normalize, getattr(normalize, "dense", dense), smooth)  # type: ignore[arg-type]
+        NORMALIZERS[name] = NamedNormalizer(normalize, getattr(normalize, "dense", dense), smooth)  # type: ignore[arg-type]
         return normalize
 
     return register
 
 
-def entry_of(normalize: Any) -> Named | None:
+def entry_of(normalize: Any) -> NamedNormalizer | None:
     """The entry of a normalisation; ``None`` for a custom one."""
     return next(
         (
@@ -99,7 +99,7 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
     return normalize
 
 
-def _built(entry: Named, num_heads: int) -> Normalizer:
+def _built(entry: NamedNormalizer, num_heads: int) -> Normalizer:
     """The function of a named normalisation, or a module of its class."""
     if isinstance(entry.of, type):
         return made_with(entry.of, num_heads=num_heads)

@@ -158,7 +158,7 @@ def _union(graphs: list[Any]) -> _Union:
     return _Union(torch.cat(sources), torch.cat(targets), nodes)
 
 
-class _Rows(NamedTuple):
+class _EdgesByTarget(NamedTuple):
     """The edges of a graph by target, as the compiled loop takes them."""
 
     source: np.ndarray
@@ -167,7 +167,7 @@ class _Rows(NamedTuple):
     shares: np.ndarray
 
 
-def _rows(graph: Any, classes: np.ndarray) -> _Rows:
+def _rows(graph: Any, classes: np.ndarray) -> _EdgesByTarget:
     source = graph.source.numpy()
     target = graph.target.numpy()
     classes = np.atleast_2d(classes)
@@ -177,7 +177,7 @@ def _rows(graph: Any, classes: np.ndarray) -> _Rows:
         classes = classes[:, order]
     degrees = np.bincount(target, minlength=graph.num_targets)
     starts = np.concatenate(([0], np.cumsum(degrees)))
-    return _Rows(
+    return _EdgesByTarget(
         np.ascontiguousarray(source), starts, np.ascontiguousarray(classes), _shares(degrees)
     )
 

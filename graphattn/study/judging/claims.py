@@ -239,7 +239,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Shares:
+class FitShares:
     """Runs of two arms that fit, or that solve.
 
     Args:
@@ -360,7 +360,7 @@ def judged(
     late: Sequence[str] = (),
     bounds: Sequence[tuple[float, float] | None] = (),
     withdrawn: int = 0,
-    counts: Sequence[Shares | Steps | None] = (),
+    counts: Sequence[FitShares | Steps | None] = (),
     scores: Sequence[Sequence[Sequence[float]]] = (),
 ) -> list[Verdict]:
     """Verdicts from the paired differences of each claim, one for each seed.
@@ -404,7 +404,7 @@ def judged(
     return verdicts
 
 
-def _judged_of_runs(claim: Claim, runs: Shares | Steps, p: float | None) -> Verdict:
+def _judged_of_runs(claim: Claim, runs: FitShares | Steps, p: float | None) -> Verdict:
     difference = runs.difference
     if isinstance(runs, Steps):
         word = _first_in_a_word(runs.lead, p)

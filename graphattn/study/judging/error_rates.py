@@ -57,7 +57,7 @@ Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreDistribution:
     """A distribution of the scores of an arm.
 
     Args:
@@ -69,7 +69,7 @@ class Scores:
     collapse: float = 0.0
 
     def typical(self, random: np.random.Generator, count: int, shift: float = 0.0) -> np.ndarray:
-        """Scores (count,) of runs that do not collapse, higher by ``shift``, of 1 at most."""
+        """ScoreDistribution (count,) of runs that do not collapse, higher by ``shift``, of 1 at most."""
         return np.minimum(self.runs(random, count) + shift, _PERFECT)
 
     def collapsed(self, random: np.random.Generator, typical: np.ndarray) -> np.ndarray:
@@ -95,7 +95,7 @@ def _saturated(random: np.random.Generator, seeds: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Case:
+class ArmPair:
     """Two arms without a true difference of typical runs.
 
     Args:
@@ -106,25 +106,33 @@ class Case:
     """
 
     name: str
-    better: Scores
-    worse: Scores
+    better: ScoreDistribution
+    worse: ScoreDistribution
     shift: float = 0.0
 
 
-_ONE_IN_TEN = Scores(_normal, 0.1)
+_ONE_IN_TEN = ScoreDistribution(_normal, 0.1)
 CASES = (
-    Case("normal", Scores(_normal), Scores(_normal)),
-    Case("skewed (gamma, skewness 1)", Scores(_skewed), Scores(_skewed)),
-    Case("skewed (exponential, 2)", Scores(_exponential), Scores(_exponential)),
-    Case("saturated: a third of runs at 1", Scores(_saturated), Scores(_saturated)),
-    Case("1 run in 10 collapses", _ONE_IN_TEN, _ONE_IN_TEN),
-    Case("3 runs in 10 collapse", Scores(_normal, 0.3), Scores(_normal, 0.3)),
-    Case("1 run in 10 of one arm collapses", _ONE_IN_TEN, Scores(_normal)),
+    ArmPair("normal", ScoreDistribution(_normal), ScoreDistribution(_normal)),
+    ArmPair("skewed (gamma, skewness 1)", ScoreDistribution(_skewed), ScoreDistribution(_skewed)),
+    ArmPair(
+        "skewed (exponential, 2)", ScoreDistribution(_exponential), ScoreDistribution(_exponential)
+    ),
+    ArmPair(
+        "saturated: a third of runs at 1",
+        ScoreDistribution(_saturated),
+        ScoreDistribution(_saturated),
+    ),
+    ArmPair("1 run in 10 collapses", _ONE_IN_TEN, _ONE_IN_TEN),
+    ArmPair(
+        "3 runs in 10 collapse", ScoreDistribution(_normal, 0.3), ScoreDistribution(_normal, 0.3)
+    ),
+    ArmPair("1 run in 10 of one arm collapses", _ONE_IN_TEN, ScoreDistribution(_normal)),
 )
-EQUAL_MEANS = Case(
+EQUAL_MEANS = ArmPair(
     "equal means (decided by design): 1 run in 10 of the better arm collapses",
     _ONE_IN_TEN,
-    Scores(_normal),
+    ScoreDistribution(_normal),
     shift=0.1 * (_MEAN - _COLLAPSED) / 0.9,
 )
 
@@ -158,7 +166,7 @@ class Rates:
     kept_t_uncollapsed: float
 
 
-def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
+def rates(case: ArmPair, seeds: int, studies: int = STUDIES) -> Rates:
     """Simulate studies of a case: without a true difference, and with one of two deviations."""
     random = np.random.default_rng([seeds, studies])
     count = studies * seeds
@@ -215,7 +223,7 @@ def _t_test(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _truths(scores: Scores, shift: float = 0.0) -> dict[str, float]:
+def _truths(scores: ScoreDistribution, shift: float = 0.0) -> dict[str, float]:
     """Estimands of an arm's intervals, by drawing many runs."""
     random = np.random.default_rng(0)
     typical = scores.typical(random, _MANY, shift)

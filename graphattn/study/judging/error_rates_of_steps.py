@@ -10,7 +10,7 @@ from scipy.stats import CensoredData, logrank
 from ...statistics.intervals import LEVEL
 from .claims import BROKEN, KEPT, STEPS, Claim, Verdict, judged
 from .error_rates import STUDIES, covered
-from .steps import RATIO, Runs, Steps
+from .steps import RATIO, StepRuns, Steps
 
 _CLAIM = Claim("better", "worse", of=STEPS)
 _BUDGET = 1_000
@@ -28,7 +28,7 @@ NOTE = (
 
 
 @dataclass(frozen=True)
-class Case:
+class StepsPair:
     """Steps of two arms.
 
     Args:
@@ -45,17 +45,17 @@ class Case:
 
 
 CASES = (
-    Case("all runs have the score", 0.4),
-    Case("a third of the worse arm never has it", 0.88),
-    Case("two thirds of the worse arm never have it", 1.14),
-    Case("runs of a seed have nothing in common", 0.4, alike=0.0),
-    Case("steps vary by a factor of 2", 0.4, spread=0.7, alike=0.75),
-    Case("curves too coarse: all within 4 points", 0.1, spread=0.2),
+    StepsPair("all runs have the score", 0.4),
+    StepsPair("a third of the worse arm never has it", 0.88),
+    StepsPair("two thirds of the worse arm never have it", 1.14),
+    StepsPair("runs of a seed have nothing in common", 0.4, alike=0.0),
+    StepsPair("steps vary by a factor of 2", 0.4, spread=0.7, alike=0.75),
+    StepsPair("curves too coarse: all within 4 points", 0.1, spread=0.2),
 )
 
 
 @dataclass(frozen=True)
-class Rates:
+class StepRates:
     """Shares of simulated studies.
 
     Args:
@@ -79,7 +79,7 @@ class Rates:
     kept_logrank: float
 
 
-def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
+def rates(case: StepsPair, seeds: int, studies: int = STUDIES) -> StepRates:
     """Simulate studies of a case: with equal steps, and with twice the steps of the worse arm."""
     random = np.random.default_rng([seeds, studies])
     shape = (studies, seeds)
@@ -93,7 +93,7 @@ def rates(case: Case, seeds: int, studies: int = STUDIES) -> Rates:
     null_verdicts = [_verdict(steps).verdict for steps in null_steps]
     verdicts = [_verdict(steps) for steps in effect_steps]
     ratios = [verdict.difference for verdict in verdicts if verdict.difference is not None]
-    return Rates(
+    return StepRates(
         case.name,
         seeds,
         float(np.mean(worse > _BUDGET)),
@@ -111,10 +111,10 @@ def _steps(better: np.ndarray, worse: np.ndarray) -> Steps:
     return Steps(_runs(better, stretch), _runs(worse, stretch), _BUDGET, stretch)
 
 
-def _runs(steps: np.ndarray, stretch: int) -> Runs:
+def _runs(steps: np.ndarray, stretch: int) -> StepRuns:
     by = np.where(steps > _BUDGET, np.inf, np.ceil(steps / stretch) * stretch)
     after = np.where(np.isinf(by), np.inf, by - stretch + 1)
-    return Runs(tuple(by.tolist()), tuple(after.tolist()))
+    return StepRuns(tuple(by.tolist()), tuple(after.tolist()))
 
 
 def _verdict(steps: Steps) -> Verdict:
@@ -136,6 +136,6 @@ def _logrank(better: np.ndarray, worse: np.ndarray) -> float:
     return 0.0
 
 
-def simulated(seeds: Sequence[int], studies: int = STUDIES) -> list[Rates]:
-    """Rates of every case and number of seeds."""
+def simulated(seeds: Sequence[int], studies: int = STUDIES) -> list[StepRates]:
+    """StepRates of every case and number of seeds."""
     return [rates(case, count, studies) for case in CASES for count in seeds]

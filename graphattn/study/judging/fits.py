@@ -212,7 +212,7 @@ def steps_to_fit(record: dict[str, Any]) -> int | None:
 
 
 @dataclass(frozen=True)
-class Fit:
+class FittedArm:
     """The runs of an arm at one budget.
 
     Args:
@@ -265,7 +265,7 @@ class Fit:
 
 def fit_of(
     records: list[tuple[dict[str, Any], float | None]], metric: str, guess_nats: float
-) -> Fit:
+) -> FittedArm:
     """The fit of runs, each given with its ceiling."""
     classes = [class_of(record, ceiling, metric, guess_nats) for record, ceiling in records]
     counts = Counter(classes)
@@ -280,7 +280,7 @@ def fit_of(
     ]
     losses = [trial["loss"] for trial in trials if trial.get("loss") is not None]
     steps = [step for trial in trials if (step := steps_to_fit(trial)) is not None]
-    return Fit(
+    return FittedArm(
         {word: counts[word] for word in CLASSES if counts[word]},
         _or_none(fmean, accuracies),
         _or_none(fmean, losses),

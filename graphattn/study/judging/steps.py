@@ -47,7 +47,7 @@ class Ratio(Interval):
 
 
 @dataclass(frozen=True)
-class Runs:
+class StepRuns:
     """Batches after which runs of an arm had a score.
 
     Args:
@@ -59,7 +59,7 @@ class Runs:
     after: tuple[float, ...]
 
     @classmethod
-    def of(cls, drawings: Sequence[Sequence[Stretch | None]]) -> "Runs":
+    def of(cls, drawings: Sequence[Sequence[Stretch | None]]) -> "StepRuns":
         """A run for each seed: of several drawings of its graph the median, the upper of two."""
         by = []
         after = []
@@ -75,7 +75,7 @@ class Runs:
             after.append(first)
         return cls(tuple(by), tuple(after))
 
-    def within(self, budget: int) -> "Runs":
+    def within(self, budget: int) -> "StepRuns":
         """The same runs, had they ended after so many batches."""
         inside = [step <= budget for step in self.by]
         by = [
@@ -85,14 +85,14 @@ class Runs:
             step if is_inside else math.inf
             for step, is_inside in zip(self.after, inside, strict=True)
         ]
-        return Runs(tuple(by), tuple(after))
+        return StepRuns(tuple(by), tuple(after))
 
     def __len__(self) -> int:
         return len(self.by)
 
     @property
     def reached(self) -> int:
-        """Runs that had it."""
+        """StepRuns that had it."""
         return sum(map(math.isfinite, self.by))
 
 
@@ -111,8 +111,8 @@ class Steps:
         capped: True if an arm had more batches than ``budget``, which do not count.
     """
 
-    better: Runs
-    worse: Runs
+    better: StepRuns
+    worse: StepRuns
     budget: int
     stretch: int
     capped: bool = False

@@ -4,7 +4,7 @@ from ..forecasts.baseline import interval_of
 from ..judging.fits import CLASSES
 from .cells import trials_text
 from .markdown import joined
-from .results import Results, Row
+from .results import ArmRow, Results
 from .sections import pilot_blocks
 from .sections_of_claims import verdict_lines
 
@@ -46,7 +46,7 @@ def _words(results: Results) -> list[str]:
     return [f"{word}: {rule}" for word, rule in CLASSES.items() if word in classes]
 
 
-def _word(row: Row, name: str) -> str:
+def _word(row: ArmRow, name: str) -> str:
     """A value by which rows differ; numbers with what they count."""
     value = getattr(row, name)
     if name in ("examples", "steps"):

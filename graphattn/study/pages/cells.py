@@ -2,7 +2,7 @@
 
 from ...statistics.intervals import Interval
 from .markdown import verbatim
-from .results import Results, Row
+from .results import ArmRow, Results
 
 AT_LIMIT = "at the step limit"
 """State of trials that are capped: steps were over before the loss at which training stops."""
@@ -43,7 +43,7 @@ def examples_text(number: int | None) -> str:
     return f"{number:,}"
 
 
-def steps_text(results: Results, row: Row) -> str:
+def steps_text(results: Results, row: ArmRow) -> str:
     """The batches of a row, and what of its budget is equal if it is not they."""
     equal = results.plan["comparisons"][row.comparison]["budgets"][row.budget]["equal"]
     if equal == "steps":

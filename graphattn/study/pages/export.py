@@ -7,7 +7,7 @@ from ...io.tables import comma_separated as table_of
 from ...statistics.intervals import Interval
 from ..judging.claims import FITTING, SOLVING, STEPS
 from ..judging.fits import UNKNOWN
-from .results import Results, Row
+from .results import ArmRow, Results
 
 _FACTS = (
     "reached",
@@ -36,7 +36,7 @@ def comma_separated(results: Results) -> str:
     return table_of([columns, *([line.get(name) for name in columns] for line in lines)])
 
 
-def _values(results: Results, row: Row) -> dict[str, Any]:
+def _values(results: Results, row: ArmRow) -> dict[str, Any]:
     """The numbers of a row, by column."""
     prediction = row.prediction
     difference, effect = results.beside_all_pairs(row)
@@ -143,7 +143,7 @@ def _of_arms(results: Results) -> str:
     return _table(head, lines, "l" + "r" * len(keys) + "lll", caption, "arms")
 
 
-def _line(results: Results, row: Row, keys: list[str]) -> str:
+def _line(results: Results, row: ArmRow, keys: list[str]) -> str:
     difference, effect = results.beside_all_pairs(row)
     cells = [_escaped(row.arm), *(_plain(getattr(row, key)) for key in keys)]
     cells += [_number(row.interval, 3), _number(difference, 3), _number(effect, 2)]

@@ -9,7 +9,7 @@ from ...viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figur
 from ..controls import DRAWN
 from ..judging.fits import UNFIT
 from ..metrics import METRICS
-from .results import Results, Row
+from .results import ArmRow, Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,7 +63,7 @@ def draw(results: Results, sheet: Sheet = SHEET) -> "Figure":
     """
     if results.figure is not None:
         return results.figure(results)
-    panels: dict[Panel, list[Row]] = {}
+    panels: dict[Panel, list[ArmRow]] = {}
     for row in results.rows:
         about = results.plan["comparisons"][row.comparison]
         if row.scores and row.metric == about["metric"]:
@@ -131,7 +131,7 @@ def verbatim(name: str) -> str:
     return " " * name.startswith("_") + name.replace("$", r"\$")
 
 
-def style_of(rows: list[Row]) -> dict[str, dict[str, Any]]:
+def style_of(rows: list[ArmRow]) -> dict[str, dict[str, Any]]:
     """Styles of arms: a colour for an arm and its controls, a marker and a line for the kind."""
     colours = {"full": INK, "self": EDGE, "shuffled": GROUND}
     arms = list(dict.fromkeys(row.arm for row in rows if row.prediction["kind"] == "arm"))
@@ -180,7 +180,7 @@ def _ticks(values: list[int]) -> list[str]:
     ]
 
 
-def _curves(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
+def _curves(results: Results, panels: dict[Panel, list[ArmRow]], sheet: Sheet) -> "Figure":
     """Score over training examples, a panel for each comparison and positions."""
     down = -(-len(panels) // sheet.across)
     across = min(sheet.across, len(panels))
@@ -226,9 +226,9 @@ def _curves(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "
     return figure
 
 
-def _over_groups(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
+def _over_groups(results: Results, panels: dict[Panel, list[ArmRow]], sheet: Sheet) -> "Figure":
     """Score on each part of the test, at the last budget: a panel for each comparison."""
-    rows_of: dict[str, list[Row]] = {}
+    rows_of: dict[str, list[ArmRow]] = {}
     for rows in panels.values():
         for row in rows:
             last = len(results.plan["comparisons"][row.comparison]["budgets"]) - 1
@@ -274,7 +274,7 @@ def _over_groups(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet)
     return figure
 
 
-def _styles_of_lines(rows: list[Row]) -> dict[tuple[str, str], dict[str, Any]]:
+def _styles_of_lines(rows: list[ArmRow]) -> dict[tuple[str, str], dict[str, Any]]:
     """A marker and line for each arm, a colour for each of its positions."""
     arms = list(dict.fromkeys(row.arm for row in rows))
     positions = list(dict.fromkeys(row.positions for row in rows))
@@ -297,7 +297,7 @@ def _half(above: float, below: float) -> float:
     return above - below
 
 
-def _all_examples(results: Results, row: Row) -> int:
+def _all_examples(results: Results, row: ArmRow) -> int:
     """The number of training examples where a budget names none."""
     about = results.plan["comparisons"][row.comparison]
     return int(about["samples"] - about.get("held", row.answers))
@@ -340,7 +340,7 @@ def _below(figure: Any, handles: list[Any], labels: list[str], sheet: Sheet) -> 
         legend.remove()
 
 
-def _rows(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Figure":
+def _rows(results: Results, panels: dict[Panel, list[ArmRow]], sheet: Sheet) -> "Figure":
     """A row for each arm: seeds, mean, interval and ceiling; a scale for each metric."""
     most = max(map(len, panels.values()))
     down = -(-len(panels) // sheet.across)
@@ -382,20 +382,20 @@ def _rows(results: Results, panels: dict[Panel, list[Row]], sheet: Sheet) -> "Fi
     return figure
 
 
-def _is_unfit(results: Results, row: Row) -> bool:
+def _is_unfit(results: Results, row: ArmRow) -> bool:
     """True if an arm did not fit; shuffled labels are not to be fitted."""
     kind = row.prediction["kind"]
     return kind != "shuffled" and bool(row.scores) and results.fit(row).failed
 
 
-def _with_fit(results: Results, name: str, row: Row) -> str:
+def _with_fit(results: Results, name: str, row: ArmRow) -> str:
     """The name of an arm, with a mark if it did not fit."""
     if _is_unfit(results, row):
         return f"{name} {_UNFIT_MARK}"
     return name
 
 
-def name_among(rows: list[Row], row: Row) -> str:
+def name_among(rows: list[ArmRow], row: ArmRow) -> str:
     """The name of an arm, with its steps where it has several budgets."""
     steps = {other.steps for other in rows if other.arm == row.arm}
     if len(steps) == 1:
@@ -403,7 +403,7 @@ def name_among(rows: list[Row], row: Row) -> str:
     return f"{row.arm}, {row.steps:,} steps"
 
 
-def _row(ax: Any, y: int, row: Row, style: dict[str, Any]) -> None:
+def _row(ax: Any, y: int, row: ArmRow, style: dict[str, Any]) -> None:
     interval = row.interval
     scores = list(row.scores.values())
     ceiling = row.ceiling

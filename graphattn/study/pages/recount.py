@@ -32,7 +32,7 @@ _NOT_COMPUTED = ("command", "cpu_s", "machine")  # of a study that trains nothin
 
 
 @dataclass(frozen=True)
-class Difference:
+class Recounted:
     """A place in a file of a report at which something else was computed.
 
     Args:
@@ -68,7 +68,7 @@ class Recount(Printed):
     folder: Path
     trials: int
     numbers: dict[str, int]
-    differences: list[Difference]
+    differences: list[Recounted]
     unchecked: dict[str, str]
 
     @property
@@ -234,9 +234,7 @@ def _compared(
     for name in _NOT_COMPUTED:
         if name not in computed:
             stands.pop(name, None)
-    differences = [
-        Difference("report.json", *place) for place in _differences("", stands, computed)
-    ]
+    differences = [Recounted("report.json", *place) for place in _differences("", stands, computed)]
     numbers = {"report.json": _count(computed)}
     for name, text in texts.items():
         lines = (folder / name).read_text(encoding="utf-8").splitlines()
@@ -249,7 +247,7 @@ def _compared(
                 "other words than this version of graphattn writes; only numbers, tables, checks and "
                 "warnings are compared, and study report writes all anew"
             )
-        differences += [Difference(name, *place) for place in places]
+        differences += [Recounted(name, *place) for place in places]
         numbers[name] = len(_NUMBER.findall(text))
     return Recount(study, folder, trials, numbers, differences, unchecked)
 

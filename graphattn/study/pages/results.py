@@ -30,13 +30,13 @@ from ..judging.claims import (
     SOLVING,
     STEPS,
     Claim,
+    FitShares,
     Pairs,
-    Shares,
     Verdict,
     judged,
 )
-from ..judging.fits import TOO_OLD, Fit, Stretch, bound_of, fit_of, points_apart, reached
-from ..judging.steps import Runs, Steps
+from ..judging.fits import TOO_OLD, FittedArm, Stretch, bound_of, fit_of, points_apart, reached
+from ..judging.steps import StepRuns, Steps
 from ..metrics import CLASSES, CONTROL, METRICS
 from ..page import Block
 from ..runs.records import MOST_SEEDS, Records
@@ -52,7 +52,7 @@ def _group(trial: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class Row:
+class ArmRow:
     """An arm at one budget.
 
     Args:
@@ -169,7 +169,7 @@ def _within(groups: list[list[float]]) -> float | None:
     return math.sqrt(fmean(variance(values) for values in groups))
 
 
-def _bounds(row: Row) -> tuple[float, float] | None:
+def _bounds(row: ArmRow) -> tuple[float, float] | None:
     """The bounds of differences of a row's scores from another's."""
     if row.is_share:
         return DIFFERENCES
@@ -195,14 +195,14 @@ class Results:
     figure: Callable[[Any], Any] | None = None
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ArmRow]:
         """Every arm at every budget, in the order of the plan."""
         groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for trial in self.plan["trials"]:
             groups.setdefault(_group(trial), []).append(trial)
         return [self._row(group, trials) for group, trials in groups.items()]
 
-    def _row(self, group: tuple[Any, ...], trials: list[dict[str, Any]]) -> Row:
+    def _row(self, group: tuple[Any, ...], trials: list[dict[str, Any]]) -> ArmRow:
         about = self.plan["comparisons"][group[0]]
         prediction = about["arms"][group[1]]
         ended = self.ended.get(group, [])
@@ -226,7 +226,7 @@ class Results:
                 (record[metric], self._ceiling(prediction, trial)) for trial, record in scored
             ]
         names: dict[str, Any] = dict(zip(GROUP, group, strict=True))
-        return Row(
+        return ArmRow(
             **names,
             metric=metric,
             prediction=prediction,
@@ -258,7 +258,7 @@ class Results:
                 )
         return by_row
 
-    def records_of(self, row: Row) -> list[dict[str, Any]]:
+    def records_of(self, row: ArmRow) -> list[dict[str, Any]]:
         """The trials of a row that have a number."""
         return [
             record
@@ -276,7 +276,7 @@ class Results:
             record[name] is not None for name in METRICS if name in record
         )
 
-    def with_test_set(self, row: Row, other: Row | None = None) -> Interval | None:
+    def with_test_set(self, row: ArmRow, other: ArmRow | None = None) -> Interval | None:
         """The interval of a row, or of its difference from another, over test examples as well.
 
         None where seeds draw test sets of their own, of bits, and of runs that collapsed.
@@ -292,7 +292,7 @@ class Results:
             right = right - of_other
         return with_test_set(over_seeds, right, answers)
 
-    def _examples(self, row: Row) -> Any:
+    def _examples(self, row: ArmRow) -> Any:
         """Right answers (examples,), means over trials, and answers; None where they are unknown."""
         texts: list[Any] = [record.get("examples_right") for record in self.records_of(row)]
         if row.metric != "accuracy" or not texts or None in texts:
@@ -300,7 +300,7 @@ class Results:
         counts = np.stack([read_examples(text) for text in texts])
         return counts[:, 0].mean(0), counts[0, 1]
 
-    def fit(self, row: Row) -> Fit:
+    def fit(self, row: ArmRow) -> FittedArm:
         """The fits of an arm's runs to their training examples."""
         about = self.plan["comparisons"][row.comparison]
         colours = row.prediction.get("colours_in_training", row.prediction.get("colours", {}))
@@ -314,7 +314,7 @@ class Results:
             runs.append((record, bound_of(record, law, colours.get(row.positions))))
         return fit_of(runs, row.metric, about.get("guess_nats", math.inf))
 
-    def probes(self, row: Row) -> dict[str, list[float]]:
+    def probes(self, row: ArmRow) -> dict[str, list[float]]:
         """Measurements in a row's trained models, means over trials: per layer or one number."""
         trials = [record["probes"] for record in self.records_of(row) if record.get("probes")]
         means: dict[str, list[float]] = {}
@@ -330,7 +330,7 @@ class Results:
         positions: str | None = None,
         examples: Any = ...,
         budget: int | None = None,
-    ) -> Row:
+    ) -> ArmRow:
         """The row of an arm; the first positions and the last budget where none is named."""
         rows = [r for r in self.rows if r.arm == arm]
         rows = [r for r in rows if comparison in (None, r.comparison)]
@@ -347,7 +347,7 @@ class Results:
             raise OptionError(f"no results of {arm!r} in {self.folder}; there are {arms}")
         return [r for r in rows if r.positions == rows[0].positions][-1]
 
-    def all_pairs(self, row: Row) -> Row | None:
+    def all_pairs(self, row: ArmRow) -> ArmRow | None:
         """The row of all pairs at the same budget and positions, or ``None``.
 
         ``None`` for all pairs themselves and for shuffled labels.
@@ -365,7 +365,7 @@ class Results:
                 return other
         return None
 
-    def beside_all_pairs(self, row: Row) -> tuple[Interval | None, Interval | None]:
+    def beside_all_pairs(self, row: ArmRow) -> tuple[Interval | None, Interval | None]:
         """The difference of a row from all pairs, and Hedges' g of it; None where there is none."""
         other = self.all_pairs(row)
         if other is None:
@@ -373,14 +373,14 @@ class Results:
         pairs = Pairs.of(self.differences(row, other), self._shared(row, other))
         return self.difference(row, other), effect_size(pairs.typical)
 
-    def difference(self, row: Row, other: Row) -> Interval | None:
+    def difference(self, row: ArmRow, other: ArmRow) -> Interval | None:
         """Mean and interval of :meth:`differences` of typical runs; None where there are none."""
         pairs = Pairs.of(self.differences(row, other), self._shared(row, other))
         if pairs.differences:
             return pairs.interval(_bounds(row))
         return None
 
-    def _shared(self, row: Row, other: Row) -> tuple[list[float], list[float]]:
+    def _shared(self, row: ArmRow, other: ArmRow) -> tuple[list[float], list[float]]:
         """Scores of two rows on the seeds that both have, higher is better; none of unlike ones."""
         if row.metric != other.metric:
             return [], []
@@ -390,7 +390,7 @@ class Results:
             sign * other.scores[seed] for seed in seeds
         ]
 
-    def differences(self, row: Row, other: Row) -> list[float]:
+    def differences(self, row: ArmRow, other: ArmRow) -> list[float]:
         """Differences paired by seed, positive if ``row`` is better; none of unlike scores."""
         return [better - worse for better, worse in zip(*self._shared(row, other), strict=True)]
 
@@ -428,8 +428,8 @@ class Results:
             for claim, pair, verdict in zip(self.claims, rows, verdicts, strict=True)
         ]
 
-    def _counts(self, claim: Claim, row: Row, other: Row) -> Shares | Steps | None:
-        """Runs that fit or solve, or steps, of a claim about them whose arms have runs."""
+    def _counts(self, claim: Claim, row: ArmRow, other: ArmRow) -> FitShares | Steps | None:
+        """StepRuns that fit or solve, or steps, of a claim about them whose arms have runs."""
         if claim.of == SCORE:
             return None
         if claim.of == STEPS:
@@ -442,9 +442,9 @@ class Results:
             verb = "solved"
         else:
             verb = "fitted"
-        return Shares(counts[0], fits[0].runs, counts[1], fits[1].runs, verb)
+        return FitShares(counts[0], fits[0].runs, counts[1], fits[1].runs, verb)
 
-    def _steps(self, claim: Claim, row: Row, other: Row) -> Steps | None:
+    def _steps(self, claim: Claim, row: ArmRow, other: ArmRow) -> Steps | None:
         """Steps of the seeds of both arms to the level of a claim; None where curves are missing."""
         better = self._stretches(row, claim)
         worse = self._stretches(other, claim)
@@ -455,7 +455,8 @@ class Results:
             return None
         budget = min(row.steps, other.steps)
         runs = [
-            Runs.of([of_arm[seed] for seed in seeds]).within(budget) for of_arm in (better, worse)
+            StepRuns.of([of_arm[seed] for seed in seeds]).within(budget)
+            for of_arm in (better, worse)
         ]
         records = [*self._curves(row), *self._curves(other)]
         return Steps(
@@ -466,7 +467,7 @@ class Results:
             row.steps != other.steps,
         )
 
-    def _curves(self, row: Row) -> list[dict[str, Any]]:
+    def _curves(self, row: ArmRow) -> list[dict[str, Any]]:
         """Trials of a row that ended without an error, those that diverged too."""
         return [
             record
@@ -474,7 +475,7 @@ class Results:
             if record["state"] != "failed"
         ]
 
-    def _stretches(self, row: Row, claim: Claim) -> dict[int, list[Stretch | None]] | None:
+    def _stretches(self, row: ArmRow, claim: Claim) -> dict[int, list[Stretch | None]] | None:
         """By seed the stretch in which each drawing had the level of a claim; None without curves."""
         by_seed: dict[int, list[Stretch | None]] = {}
         for trial, record in self.ended.get(_group(vars(row)), []):
@@ -486,7 +487,7 @@ class Results:
             by_seed.setdefault(trial["seed"], []).append(stretch)
         return {seed: of_seed for seed, of_seed in by_seed.items() if len(of_seed) == row.draws}
 
-    def _qualified(self, claim: Claim, rows: tuple[Row, Row], verdict: Verdict) -> Verdict:
+    def _qualified(self, claim: Claim, rows: tuple[ArmRow, ArmRow], verdict: Verdict) -> Verdict:
         """A verdict with remarks; none where an arm neither fitted nor levelled off."""
         remarks = (*verdict.remarks, *self._remarks(claim, *rows))
         if claim.of == STEPS and any(
@@ -516,14 +517,14 @@ class Results:
             remarks = (*remarks, f"fit of {' and '.join(unknown)} unknown: {TOO_OLD}")
         return replace(verdict, remarks=remarks)
 
-    def _of_all_runs(self, rows: tuple[Row, Row], fits: list[Fit]) -> str:
-        """Shares of runs that solved, and the difference of interquartile means, in words."""
+    def _of_all_runs(self, rows: tuple[ArmRow, ArmRow], fits: list[FittedArm]) -> str:
+        """FitShares of runs that solved, and the difference of interquartile means, in words."""
         counts = [(fit.count(solved=True), fit.runs) for fit in fits]
-        solved = Shares(*counts[0], *counts[1], "solved")
+        solved = FitShares(*counts[0], *counts[1], "solved")
         scores = self._shared(*rows)
         return f"{solved}, p {solved.p:.3g}; all runs: {iqm_interval(*scores)}"
 
-    def _unfit(self, rows: tuple[Row, Row], fits: list[Fit]) -> str:
+    def _unfit(self, rows: tuple[ArmRow, ArmRow], fits: list[FittedArm]) -> str:
         """The arms that did not fit, and at which budget, in words."""
         about = self.plan["comparisons"][rows[0].comparison]
         if rows[0].budget == len(about["budgets"]) - 1:
@@ -543,7 +544,7 @@ class Results:
                 others.append(f"{row.arm} did ({fit.word})")
         return "; ".join(failed + others)
 
-    def rows_of(self, claim: Claim) -> tuple[Row, Row]:
+    def rows_of(self, claim: Claim) -> tuple[ArmRow, ArmRow]:
         """The rows of its better and of its worse arm."""
         where: dict[str, Any] = {"comparison": claim.comparison, "budget": claim.budget}
         if claim.examples is not None:
@@ -559,7 +560,7 @@ class Results:
             return rows
         return self.of_group(rows[0], claim.group), self.of_group(rows[1], claim.group)
 
-    def of_group(self, row: Row, group: str) -> Row:
+    def of_group(self, row: ArmRow, group: str) -> ArmRow:
         """A row with its scores on a named part of the test; of rewirings the mean of the draws."""
         scores: dict[int, list[float]] = {}
         answers = 0
@@ -571,11 +572,11 @@ class Results:
         means = {seed: fmean(values) for seed, values in scores.items()}
         return replace(row, scores=means, answers=answers, bounded=[])
 
-    def test_groups(self, row: Row) -> list[str]:
+    def test_groups(self, row: ArmRow) -> list[str]:
         """Names of the parts of the test of its comparison."""
         return self.plan["comparisons"][row.comparison].get("groups", [])
 
-    def _remarks(self, claim: Claim, row: Row, other: Row) -> tuple[str, ...]:
+    def _remarks(self, claim: Claim, row: ArmRow, other: ArmRow) -> tuple[str, ...]:
         """Notes on two arms that could not differ, and on what was chosen after looking."""
         remarks = []
         if str(claim) in self.late:
@@ -593,7 +594,7 @@ class Results:
                 remarks.append(AT_CHANCE)
         return tuple(remarks)
 
-    def at_chance(self, row: Row) -> bool:
+    def at_chance(self, row: ArmRow) -> bool:
         """True if the mean of an arm's seeds is within 4 standard errors of chance.
 
         Of bits, if no better than a guess by the shares of the classes.
@@ -614,7 +615,7 @@ class Results:
         return bool(self.plan.get("first_seed", 0) >= MOST_SEEDS)
 
     @property
-    def broken(self) -> list[Row]:
+    def broken(self) -> list[ArmRow]:
         """Arms above their ceiling: a law that does not hold, or a fault of this library."""
         return [row for row in self.rows if row.holds is False]
 

@@ -11,7 +11,7 @@ from ..metrics import METRICS
 from ..page import Block, Table
 from .cells import arm_name, examples_text, formatted
 from .markdown import verbatim
-from .results import Results, Row
+from .results import ArmRow, Results
 
 _CHECKS = 6  # that are shown
 _BAG = "a bag of nodes"
@@ -201,7 +201,7 @@ def checks_text(results: Results) -> str:
     return "\n".join(lines)
 
 
-def _chance_of(row: Row, about: dict[str, Any]) -> str:
+def _chance_of(row: ArmRow, about: dict[str, Any]) -> str:
     """Chance of shuffled labels; by node, where a class is more frequent at some than at others."""
     chance = row.prediction["ceiling"]
     overall = about["chance"]

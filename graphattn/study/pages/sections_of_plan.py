@@ -7,7 +7,7 @@ from ...printed import counted
 from ..page import Block, Table
 from .cells import arm_name, examples_text, steps_text
 from .markdown import verbatim
-from .results import Results, Row
+from .results import ArmRow, Results
 
 _WARNINGS = 6  # of readouts out of reach, that are shown
 
@@ -138,7 +138,7 @@ def _costs(results: Results) -> list[list[str]]:
     return rows
 
 
-def _rates(results: Results, row: Row) -> str:
+def _rates(results: Results, row: ArmRow) -> str:
     """Learning rates that were taken, with the number of trials of each."""
     counts = Counter(
         record["rate"] for record in results.records_of(row) if record.get("validation")

@@ -19,7 +19,7 @@ from .cells import (
     steps_text,
 )
 from .markdown import verbatim
-from .results import Results, Row
+from .results import ArmRow, Results
 
 _BY_LAYER = ("entropy", "distance", "spread")
 _AT_LAST = ("effective_nodes", "along_full")
@@ -90,7 +90,7 @@ def _without_baselines(results: Results) -> list[str]:
     return lines
 
 
-def _cells(results: Results, row: Row, score: str) -> dict[str, str]:
+def _cells(results: Results, row: ArmRow, score: str) -> dict[str, str]:
     """The cells of a row, by column."""
     difference, effect = results.beside_all_pairs(row)
     laws = {None: "", True: "holds", False: "**above its ceiling**"}

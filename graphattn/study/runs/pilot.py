@@ -6,9 +6,9 @@ from statistics import fmean, variance
 
 from ...statistics.intervals import SHARES, seeds_needed
 from ..judging.claims import SCORE, Claim
-from ..judging.fits import CANNOT, LEVELLED, Fit
+from ..judging.fits import CANNOT, LEVELLED, FittedArm
 from ..metrics import METRICS
-from ..pages.results import Results, Row
+from ..pages.results import ArmRow, Results
 
 _PERFECT, _GUESS = 0.99, 0.95  # of accuracy; of the cross-entropy of a guess
 _MOST = 8  # times the batches of the study, that are tried where an arm does not fit
@@ -23,7 +23,7 @@ def _last(results: Results, comparison: str) -> int:
     return int(about.get("own_budgets", len(about["budgets"]))) - 1
 
 
-def _learning(results: Results) -> list[Row]:
+def _learning(results: Results) -> list[ArmRow]:
     """Rows of the study's last budget that no law and no shuffling keeps at chance."""
     about = results.plan["comparisons"]
     last = [
@@ -34,7 +34,7 @@ def _learning(results: Results) -> list[Row]:
 
 def unfit(results: Results) -> dict[str, set[str]]:
     """Arms that did not fit at the largest budget that they had, by comparison."""
-    latest: dict[tuple[str, str, str], Row] = {}
+    latest: dict[tuple[str, str, str], ArmRow] = {}
     for row in results.rows:
         if row.prediction["kind"] == "arm":
             latest[row.comparison, row.arm, row.positions] = row
@@ -53,7 +53,7 @@ def may_grow(results: Results, name: str) -> bool:
 
 def budgets(results: Results) -> list[list[str]]:
     """The least budget at which each arm fitted or levelled off, from the study's last one on."""
-    first: dict[tuple[str, str, str], Row | None] = {}
+    first: dict[tuple[str, str, str], ArmRow | None] = {}
     tried: dict[tuple[str, str, str], int] = {}
     for row in results.rows:
         if row.prediction["kind"] != "arm" or row.budget < _last(results, row.comparison):
@@ -76,7 +76,7 @@ def budgets(results: Results) -> list[list[str]]:
     return lines
 
 
-def fits_at(fit: Fit, steps: int) -> str:
+def fits_at(fit: FittedArm, steps: int) -> str:
     """The budget at which an arm fits; or that most runs cannot, or that they level off."""
     most = max(fit.classes, key=lambda word: fit.classes[word], default="")
     if most == CANNOT:

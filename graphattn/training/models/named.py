@@ -21,7 +21,7 @@ from ...models import (
     UNet,
 )
 from ...models.points.levels import of_clouds
-from ..reading.inputs import Inputs
+from ..reading.inputs import ShapeInputs
 from ..reading.levels import OnCells
 from .best import Best
 from .forest import Forest
@@ -82,31 +82,31 @@ class Preset(NamedTuple):
     """Arguments of a model that answers for shapes."""
     node: dict[str, Any]
     """Arguments of a model that answers for points."""
-    of_shape: Inputs
-    of_nodes: Inputs
+    of_shape: ShapeInputs
+    of_nodes: ShapeInputs
     augment: tuple[str, ...] = ()
     signals: bool = False
     """True if it reads colours and normals of the files as relative signals."""
 
 
 def _same(
-    make: Callable[..., nn.Module], options: dict[str, Any], reads: Inputs, *augment: str
+    make: Callable[..., nn.Module], options: dict[str, Any], reads: ShapeInputs, *augment: str
 ) -> Preset:
     """A preset with the same options and inputs for points and shapes."""
     return Preset(make, options, options, reads, reads, augment)
 
 
-_NODES = Inputs(
+_NODES = ShapeInputs(
     _INVARIANT,
     "pca",
     ratio=(0.25, 0.25),
     graph=(_FEW, _FEW, "full(...)"),
     down="knn(..., 12, clamp=True)",
 )
-_TURNED = Inputs(("position",), ratio=(0.25, 0.25), graph=(_NEAR,) * 3)
-_WHOLE = Inputs(("position",), ratio=(0.25,), graph=("full(...)",) * 2)
-_CELLS = Inputs(("position",), cell=(0.1, 0.2, 0.4), patch=64)
-_RING = Inputs(("constant",), "faces", graph=("mesh_vertices(...)",))
+_TURNED = ShapeInputs(("position",), ratio=(0.25, 0.25), graph=(_NEAR,) * 3)
+_WHOLE = ShapeInputs(("position",), ratio=(0.25,), graph=("full(...)",) * 2)
+_CELLS = ShapeInputs(("position",), cell=(0.1, 0.2, 0.4), patch=64)
+_RING = ShapeInputs(("constant",), "faces", graph=("mesh_vertices(...)",))
 _RINGS = replace(
     _RING,
     ratio=(0.125,),
@@ -154,7 +154,7 @@ _UNET = Preset(
         "edges": ["distance", "alignment"],
         "edge_dim": 8,
     },
-    Inputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
+    ShapeInputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
     _NODES,
 )
 MODELS = {
@@ -168,7 +168,7 @@ MODELS = {
     "point-transformer-v2": _same(
         PointTransformerV2,
         _THREE,
-        Inputs(("position",), cell=(0.2, 0.4), graph=(_NEAR,) * 3),
+        ShapeInputs(("position",), cell=(0.2, 0.4), graph=(_NEAR,) * 3),
         "rotation",
     ),
     "point-transformer-v3": _same(
@@ -182,19 +182,19 @@ MODELS = {
     "stratified-transformer": _same(
         StratifiedTransformer,
         {"widths": [32, 64, 128], "depths": 2, "num_heads": [2, 4, 8], "step": 0.05, "reach": 16},
-        Inputs(("position",), ratio=(0.25, 0.25), graph=tuple(map(_windows, (0.4, 0.8, 1.6)))),
+        ShapeInputs(("position",), ratio=(0.25, 0.25), graph=tuple(map(_windows, (0.4, 0.8, 1.6)))),
         "rotation",
     ),
     "swin3d": _same(
         StratifiedTransformer,
         {"widths": [32, 64, 128], "depths": 2, "num_heads": [2, 4, 8], "step": 0.05, "reach": 16},
-        Inputs(("position",), ratio=(0.25, 0.25), graph=tuple(map(_cubes, (0.4, 0.8, 1.6)))),
+        ShapeInputs(("position",), ratio=(0.25, 0.25), graph=tuple(map(_cubes, (0.4, 0.8, 1.6)))),
         "rotation",
     )._replace(signals=True),
     "encode-process-decode": _same(
         _weather,
         {"embed_dim": 32, "num_layers": 3, "edges": ["distance", "alignment"]},
-        Inputs(
+        ShapeInputs(
             _INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW), down="knn(..., 12, clamp=True)"
         ),
     ),
@@ -208,13 +208,13 @@ MODELS = {
     "mesh-unet": _same(
         UNet, {"widths": [32, 32], "depths": [1, 2], "edges": _BENT, "edge_dim": 8}, _RINGS
     ),
-    "forest": _same(Forest, {}, Inputs(("local",), "pca")),
+    "forest": _same(Forest, {}, ShapeInputs(("local",), "pca")),
     "perceptron": Preset(
         Pointwise,
         {},
         {},
-        Inputs(("position", "distance")),
-        Inputs(("position", "distance")),
+        ShapeInputs(("position", "distance")),
+        ShapeInputs(("position", "distance")),
         ("rotation",),
     ),
 }

@@ -16,7 +16,7 @@ from ...pyg import Batch, Compose, Data, RandomJitter
 from ...shapes import PointBatches, RandomDrop, RandomMirror, RandomRotation, RandomStretch
 from ...shapes.seeded import seeded
 from .elements import count_of
-from .inputs import Inputs
+from .inputs import ShapeInputs
 
 #: Changes of a shape in training. Those that are rigid leave its graphs as they are.
 RIGID: dict[str, Callable[[], Any]] = {"rotation": RandomRotation, "mirror": RandomMirror}
@@ -54,7 +54,7 @@ class Prepared(Dataset):
         self,
         folder: Any,
         numbers: list[int],
-        inputs: Inputs,
+        inputs: ShapeInputs,
         augment: tuple[str, ...] = (),
         like: "Prepared | None" = None,
     ) -> None:

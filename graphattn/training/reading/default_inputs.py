@@ -1,4 +1,4 @@
-"""Inputs of a model for a folder: those of its preset, changed by the files and by the options."""
+"""ShapeInputs of a model for a folder: those of its preset, changed by the files and by the options."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,7 @@ from ..models.named import MODELS
 from ..options import Options
 from ..tasks import Task
 from .data import OTHERS, RIGID
-from .inputs import Inputs, check_sample
+from .inputs import ShapeInputs, check_sample
 from .scenes import AXES, CELLS, MANY, grid_of
 
 _SAMPLE = 512  # points drawn of a shape that has one answer
@@ -40,8 +40,8 @@ def inputs_of(
     numbers: list[int],
     options: Options,
     elements: str = "",
-) -> Inputs:
-    """Inputs of a model.
+) -> ShapeInputs:
+    """ShapeInputs of a model.
 
     Args:
         model: Its name.
@@ -61,7 +61,7 @@ def inputs_of(
     return inputs
 
 
-def _of_preset(model: str, task: Task, shapes: ShapeFolder, elements: str) -> Inputs:
+def _of_preset(model: str, task: Task, shapes: ShapeFolder, elements: str) -> ShapeInputs:
     preset = MODELS[model]
     if task.readout == "shape":
         inputs = preset.of_shape
@@ -74,8 +74,8 @@ def _of_preset(model: str, task: Task, shapes: ShapeFolder, elements: str) -> In
     return inputs
 
 
-def _coarsened(inputs: Inputs, size: float) -> Inputs:
-    """Inputs with as many levels as leave some 500 vertices of a mesh of that size."""
+def _coarsened(inputs: ShapeInputs, size: float) -> ShapeInputs:
+    """ShapeInputs with as many levels as leave some 500 vertices of a mesh of that size."""
     steps = max(1, math.ceil(math.log(size / _COARSEST, 8)))
     finest, coarsest = inputs.graph
     return replace(
@@ -83,8 +83,8 @@ def _coarsened(inputs: Inputs, size: float) -> Inputs:
     )
 
 
-def _of_elements(inputs: Inputs, elements: str, model: str) -> Inputs:
-    """Inputs of faces or edges in the place of vertices."""
+def _of_elements(inputs: ShapeInputs, elements: str, model: str) -> ShapeInputs:
+    """ShapeInputs of faces or edges in the place of vertices."""
     if model == "perceptron":
         return replace(inputs, elements=elements)
     if model != "mesh":
@@ -98,9 +98,14 @@ def _of_elements(inputs: Inputs, elements: str, model: str) -> Inputs:
 
 
 def _of_files(
-    inputs: Inputs, model: str, task: Task, shapes: ShapeFolder, options: Options, elements: str
-) -> Inputs:
-    """Inputs with what the files have: colours, intensity, normals, faces, a size."""
+    inputs: ShapeInputs,
+    model: str,
+    task: Task,
+    shapes: ShapeFolder,
+    options: Options,
+    elements: str,
+) -> ShapeInputs:
+    """ShapeInputs with what the files have: colours, intensity, normals, faces, a size."""
     shape = shapes[0]
     signals: tuple[str, ...] = ()
     if MODELS[model].signals:
@@ -168,14 +173,14 @@ def _graphs(text: str, model: str, levels: int) -> tuple[str, ...]:
 
 
 def scene_of(
-    inputs: Inputs,
+    inputs: ShapeInputs,
     model: str,
     task: Task,
     shapes: ShapeFolder,
     numbers: list[int],
     options: Options,
-) -> Inputs:
-    """Inputs of scenes, with an axis up, cells and blocks; of other shapes with the axis alone."""
+) -> ShapeInputs:
+    """ShapeInputs of scenes, with an axis up, cells and blocks; of other shapes with the axis alone."""
     is_cloud = task.name == "segment" and "face" not in shapes[0]
     upward = _upward(options, is_cloud and _are_scenes(shapes))
     side = 0.0
@@ -236,8 +241,8 @@ def _side_of_blocks(options: Options, side: float) -> float:
     return 0.0
 
 
-def _of_cells(inputs: Inputs, model: str) -> Inputs:
-    """Inputs in units of the cells that a scene is thinned to."""
+def _of_cells(inputs: ShapeInputs, model: str) -> ShapeInputs:
+    """ShapeInputs in units of the cells that a scene is thinned to."""
     features = inputs.features
     if model in _NETWORKS:
         usual = MODELS["best"].of_nodes.features
@@ -254,7 +259,7 @@ def _of_cells(inputs: Inputs, model: str) -> Inputs:
     return replace(inputs, features=features)
 
 
-def options_of(model: str, inputs: Inputs) -> dict[str, Any]:
+def options_of(model: str, inputs: ShapeInputs) -> dict[str, Any]:
     """Arguments of a model that its inputs determine."""
     options: dict[str, Any] = {}
     if model == "mesh-unet":
@@ -267,7 +272,7 @@ def options_of(model: str, inputs: Inputs) -> dict[str, Any]:
     return options
 
 
-def augment_of(model: str, inputs: Inputs, options: Options) -> tuple[str, ...]:
+def augment_of(model: str, inputs: ShapeInputs, options: Options) -> tuple[str, ...]:
     """Changes of a shape in training; scenes are also turned about the axis up and mirrored."""
     if options.augment is None:
         words = MODELS[model].augment

@@ -1,4 +1,4 @@
-"""Inputs of a model: features of points, and levels with graphs; positions centred and scaled."""
+"""ShapeInputs of a model: features of points, and levels with graphs; positions centred and scaled."""
 
 import ast
 import math
@@ -31,7 +31,7 @@ NORMALS = ("none", "pca", "faces", "normal")
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ShapeInputs:
     r"""The features and graphs of a shape that a model reads.
 
     ==================  ====  ==========================================================================================

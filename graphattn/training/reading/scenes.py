@@ -17,7 +17,7 @@ from ...errors import LoaderError
 from ...graphs import voxel_downsample
 from ...shapes import Shape
 from .data import Prepared
-from .inputs import Inputs, rows_of
+from .inputs import ShapeInputs, rows_of
 
 AXES = ("x", "y", "z")
 MANY = 4096  # mean number of points from which clouds are scenes, if nothing else is said
@@ -40,7 +40,7 @@ class Scenes:
         vote: Grids and blocks of another vote start elsewhere.
     """
 
-    def __init__(self, folder: Any, numbers: list[int], inputs: Inputs, vote: int = 0) -> None:
+    def __init__(self, folder: Any, numbers: list[int], inputs: ShapeInputs, vote: int = 0) -> None:
         self.folder = folder
         self.numbers = numbers
         self.up = inputs.upward
@@ -136,7 +136,7 @@ class Scenes:
 
 
 def prepared(
-    inputs: Inputs,
+    inputs: ShapeInputs,
     folder: Any,
     numbers: list[int],
     augment: tuple[str, ...] = (),
@@ -278,7 +278,7 @@ def grid_of(folder: Any, numbers: list[int]) -> float:
     return nice(side)
 
 
-def block_of(pos: Tensor, inputs: Inputs) -> float:
+def block_of(pos: Tensor, inputs: ShapeInputs) -> float:
     """Side of the blocks of a thinned scan: the run's, or that of some 8,192 points of a large one.
 
     0 means one block.

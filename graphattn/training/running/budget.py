@@ -14,7 +14,7 @@ from ...shapes import Shape
 from ...shapes.seeded import seeded
 from ..reading.data import Prepared, joined
 from ..reading.inputs import rows_of
-from .loop import Training
+from .loop import TrainingState
 
 _OVER = 1.5  # what a step takes, gradients and buffers, over what it saves for its backward
 _LONG = 20.0  # seconds of a first step, in which kernels may be compiled, that is not timed again
@@ -35,7 +35,7 @@ class Estimate(NamedTuple):
     factor: float  # from bytes saved on that shape to bytes of a batch
 
 
-def foretold(training: Training) -> str:
+def foretold(training: TrainingState) -> str:
     """Points, edges, memory and minutes in words.
 
     Raises:
@@ -51,7 +51,7 @@ def foretold(training: Training) -> str:
     return f"{_of_a_batch(training, estimate)}; all epochs: about {lasts}"
 
 
-def estimated(training: Training) -> Estimate:
+def estimated(training: TrainingState) -> Estimate:
     """Memory and time, from steps on the smallest shape, or a part of it, and on copies."""
     train = training.train
     smallest = int(train.sizes.argmin())
@@ -109,7 +109,7 @@ def _seconds_of_loading(train: Prepared, number: int) -> float:
     return seconds * float(train.sizes.sum()) / max(1, int(train.sizes[number]))
 
 
-def _of_a_batch(training: Training, estimate: Estimate) -> str:
+def _of_a_batch(training: TrainingState, estimate: Estimate) -> str:
     where = ""
     if training.schedule.shard and training.team.number > 1:
         where = " in a process"
@@ -119,7 +119,7 @@ def _of_a_batch(training: Training, estimate: Estimate) -> str:
     )
 
 
-def _too_large(training: Training, estimate: Estimate, free: int) -> OptionError:
+def _too_large(training: TrainingState, estimate: Estimate, free: int) -> OptionError:
     """The refusal of batches that do not fit, with the options that make them fit."""
     points = max(1, int(estimate.points * free / estimate.bytes))
     fix = "a larger --grid, a smaller --block, or --shard fits"
@@ -159,7 +159,9 @@ def of_epoch(one: float, more: float, copies: int, batches: int, shapes: float) 
     return batches * (one - per_shape) + shapes * per_shape
 
 
-def _step(training: Training, shape: Any, copies: int = 1, amp: bool = False) -> tuple[float, int]:
+def _step(
+    training: TrainingState, shape: Any, copies: int = 1, amp: bool = False
+) -> tuple[float, int]:
     """Seconds of a forward and a backward on copies of a shape, and the bytes saved between them.
 
     Nothing is changed: the step is that of a copy of the model.

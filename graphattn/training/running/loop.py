@@ -47,7 +47,7 @@ READ = 16  # steps whose losses are read at once: reading synchronizes with the 
 
 
 @dataclass
-class Training:
+class TrainingState:
     """A model in training: everything that a state on the disk holds."""
 
     model: nn.Module

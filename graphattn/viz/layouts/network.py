@@ -13,7 +13,7 @@ from .points import Points
 _MOST_NODES = 1_000  # a layout takes seconds beyond
 
 
-class Network(Points):
+class NetworkLayout(Points):
     """Nodes of a square graph.
 
     Args:

@@ -14,7 +14,7 @@ from ..box import box_of
 from ..choice import can_walk
 from .base import Array, Index, Layout
 from .grid import Grid
-from .network import Network
+from .network import NetworkLayout
 from .points import Points
 from .sequence import Sequence
 from .surface import Surface
@@ -75,7 +75,7 @@ def layout_of(
     if layout == "grid":
         return _grid(graph, size, image)
     if layout == "network":
-        return Network(graph, names)
+        return NetworkLayout(graph, names)
     back, ahead = _reach(graph)
     line = Sequence(graph.num_nodes, names, back, ahead)
     if len(graph.edges.grid) > 2:

@@ -17,7 +17,7 @@ from graphattn.kernels.llvm import native, node_rows
 from graphattn.kernels.llvm import threads as kernel_threads
 from graphattn.kernels.llvm.threads import LARGE, SMALL, chunks, share
 from graphattn.kernels.softmax import operator as edges_op
-from graphattn.kernels.softmax.call import Call
+from graphattn.kernels.softmax.call import SoftmaxCall
 from graphattn.kernels.softmax.operator import dropout_factors, edge_attention, plain
 from graphattn.plans.grouped import by_source, by_target
 
@@ -101,7 +101,7 @@ def test_the_backward_computes_weights_again_where_they_were_not_kept(monkeypatc
     with torch.no_grad():
         given[3][0, ::5] = -torch.inf
     (kept, wanted) = found()
-    monkeypatch.setattr(Call, "keeps_weights", False)
+    monkeypatch.setattr(SoftmaxCall, "keeps_weights", False)
     (none, again) = found()
     assert (kept, none) == (2 * GRAPH.num_edges * 6, 0)
     assert all((x - y).abs().max() < 1e-13 for x, y in zip(again, wanted, strict=True))
@@ -247,7 +247,7 @@ def test_the_bits_do_not_depend_on_the_blocks_of_rows(monkeypatch):
 
     def places():
         nodes = (x.detach() for x in given)
-        call = Call(*nodes, *by_target(GRAPH), *[None] * 4, 0.4, 0.0, 0.0, "both", None)
+        call = SoftmaxCall(*nodes, *by_target(GRAPH), *[None] * 4, 0.4, 0.0, 0.0, "both", None)
         return edges_op._Pass.of(call, *by_target(GRAPH)).places
 
     wanted, before = found(), places()

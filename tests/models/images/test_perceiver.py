@@ -8,7 +8,7 @@ import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
 from graphattn.models import Perceiver, from_transformers
-from graphattn.models.images.perceiver import Reading
+from graphattn.models.images.perceiver import CrossAttentionBlock
 
 
 def close(mine, theirs, tolerance=1e-12):
@@ -61,12 +61,12 @@ def test_each_of_the_three_graphs():
             "require outputs",
         ),
         (
-            lambda: Reading(8, 6, 4),
+            lambda: CrossAttentionBlock(8, 6, 4),
             OptionError,
             "inner must be a multiple of num_heads, got 6 and 4",
         ),
         (
-            lambda: Reading(8, 6, 2, value_inner=7),
+            lambda: CrossAttentionBlock(8, 6, 2, value_inner=7),
             OptionError,
             "value_inner must be a multiple of num_heads, got 7 and 2",
         ),

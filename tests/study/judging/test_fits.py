@@ -11,7 +11,7 @@ from tiny_study import tiny_run
 from graphattn import study
 from graphattn.errors import OptionError
 from graphattn.study.fitting import Curve
-from graphattn.study.judging.claims import KEPT, NOT_DECIDED, NOT_FITTED, Shares, judged
+from graphattn.study.judging.claims import KEPT, NOT_DECIDED, NOT_FITTED, FitShares, judged
 from graphattn.study.judging.fits import (
     CANNOT,
     FITTED,
@@ -20,7 +20,7 @@ from graphattn.study.judging.fits import (
     SOLVED,
     UNFIT,
     UNKNOWN,
-    Fit,
+    FittedArm,
     bound_of,
     class_of,
     fit_of,
@@ -146,7 +146,7 @@ def test_a_few_runs_that_did_not_fit_do_not_mark_an_arm_whose_others_cannot():
     ],
 )
 def test_a_pilot_says_of_no_arm_that_it_fits_where_it_cannot_or_levels_off(classes, words):
-    assert fits_at(Fit(classes, None, None, None), 1200) == words
+    assert fits_at(FittedArm(classes, None, None, None), 1200) == words
 
 
 def test_a_curve_has_means_of_stretches_and_all_batches():
@@ -232,7 +232,7 @@ def test_shares_need_no_margin_and_few_seeds_give_no_verdict():
         study.Claim("a", "b", margin=0.1, of="fitting")
     claim = study.Claim("a", "b", of="fitting")
     assert str(claim) == "a > b in fitting"
-    found = judged([claim], [[1.0] * 3], counts=[Shares(3, 3, 0, 3)])
+    found = judged([claim], [[1.0] * 3], counts=[FitShares(3, 3, 0, 3)])
     assert (found[0].verdict, found[0].p) == ("same sign", None)
 
 

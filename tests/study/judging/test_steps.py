@@ -23,7 +23,7 @@ from graphattn.study.judging.claims import (
 from graphattn.study.judging.error_rates import cells
 from graphattn.study.judging.error_rates_of_steps import CASES, HEAD, rates
 from graphattn.study.judging.fits import Stretch, points_apart, reached, steps_to_fit
-from graphattn.study.judging.steps import Runs, Steps
+from graphattn.study.judging.steps import StepRuns, Steps
 from graphattn.study.pages import export
 from graphattn.study.pages.recount import recount
 
@@ -31,8 +31,8 @@ NEVER = math.inf
 
 
 def runs(*steps, stretch=40):
-    """Runs whose curves have a point every 40 batches."""
-    return Runs(tuple(steps), tuple(step - stretch + 1 for step in steps))
+    """StepRuns whose curves have a point every 40 batches."""
+    return StepRuns(tuple(steps), tuple(step - stretch + 1 for step in steps))
 
 
 def steps_of(better, worse, budget=800):
@@ -114,7 +114,7 @@ def test_a_ratio_turns_and_scales_with_the_steps_and_its_interval_is_that_of_the
     worse = 2.3 * np.exp(4 + 0.4 * random.normal(size=8))
 
     def ratio(one, other):
-        exact = [Runs(tuple(x), tuple(x)) for x in (one.tolist(), other.tolist())]
+        exact = [StepRuns(tuple(x), tuple(x)) for x in (one.tolist(), other.tolist())]
         return Steps(*exact, 100_000, 1)
 
     found = ratio(better, worse).difference
@@ -143,11 +143,11 @@ def test_an_interval_holds_what_a_curve_leaves_open():
 
 
 def test_several_drawings_of_a_seed_have_their_median_and_never_is_late():
-    drawn = Runs.of([[Stretch(1, 40), None, Stretch(81, 120)], [None, None, Stretch(1, 40)]])
+    drawn = StepRuns.of([[Stretch(1, 40), None, Stretch(81, 120)], [None, None, Stretch(1, 40)]])
     assert drawn.by == (120.0, NEVER)
     assert drawn.after[0] == 81.0
     assert drawn.reached == 1
-    assert Runs.of([[Stretch(1, 40), None]]).by == (NEVER,)
+    assert StepRuns.of([[Stretch(1, 40), None]]).by == (NEVER,)
 
 
 def verdict(better, worse, others=0):

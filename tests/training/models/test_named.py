@@ -14,7 +14,7 @@ from graphattn.shapes import RandomRotation
 from graphattn.training.chosen import task_of
 from graphattn.training.models.named import MODELS, build
 from graphattn.training.reading.default_inputs import inputs_of
-from graphattn.training.reading.inputs import Inputs
+from graphattn.training.reading.inputs import ShapeInputs
 
 SMALL = {
     "point-transformer-v2": {"widths": [8, 8, 8]},
@@ -47,7 +47,7 @@ def test_a_model_learns_and_goes_on_where_it_was_left(name, parts, tmp_path):
 
 
 def test_points_of_a_cell_share_an_answer_and_other_clouds_change_nothing():
-    inputs = Inputs(("position",), cell=(0.5, 1.0), patch=8)
+    inputs = ShapeInputs(("position",), cell=(0.5, 1.0), patch=8)
     torch.manual_seed(0)
     options = {"widths": [8, 8], "depths": 1, "back_widths": [8], "head_dim": 4}
     model = build("point-transformer-v3", options, 3, 2, "node").eval()
@@ -85,7 +85,7 @@ def test_a_swin3d_has_the_colours_and_normals_of_files_as_signals(tmp_path):
 
 
 def test_recipes_with_commas_are_for_layers_in_turn():
-    inputs = Inputs(("position",), graph=("knn(..., 3), radius(..., 0.2)",))
+    inputs = ShapeInputs(("position",), graph=("knn(..., 3), radius(..., 0.2)",))
     (level,) = inputs(ga.shapes.Shape(pos=torch.rand(9, 3)), "").levels.levels
     assert [graph.name.partition("(")[0] for graph in level.graphs] == ["knn", "radius"]
 

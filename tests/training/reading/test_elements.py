@@ -13,7 +13,7 @@ from graphattn.errors import LoaderError, OptionError
 from graphattn.shapes import RandomRotation, Shape, ShapeFolder, mesh_edge_ends
 from graphattn.training.chosen import check_labels
 from graphattn.training.reading.elements import at_vertices, count_of, elements_of
-from graphattn.training.reading.inputs import Inputs
+from graphattn.training.reading.inputs import ShapeInputs
 
 FACES = torch.tensor(
     [[0, 2, 4], [2, 1, 4], [1, 3, 4], [3, 0, 4], [2, 0, 5], [1, 2, 5], [3, 1, 5], [0, 3, 5]]
@@ -41,7 +41,7 @@ def upper(folder):
 
 @pytest.mark.parametrize(("elements", "width"), [("faces", 4), ("edges", 5)])
 def test_what_is_read_is_of_the_elements_and_does_not_turn(elements, width):
-    inputs = Inputs(
+    inputs = ShapeInputs(
         ("element", "distance"), "faces", graph=(f"mesh_{elements}(...)",), elements=elements
     )
     shape = mesh(2)

@@ -10,7 +10,7 @@ from graphattn.errors import LoaderError, OptionError
 from graphattn.graphs import Hierarchy
 from graphattn.shapes import RandomRotation
 from graphattn.training.models.named import MODELS, build
-from graphattn.training.reading.inputs import Inputs
+from graphattn.training.reading.inputs import ShapeInputs
 from graphattn.training.reading.placing import sampled
 
 CLOUD = Data(pos=torch.rand(50, 3, generator=torch.Generator().manual_seed(0)))
@@ -34,7 +34,7 @@ def test_the_default_model_does_not_see_rotations(readout, many):
 
 
 def test_turned_inputs_are_those_of_a_turned_shape():
-    inputs = Inputs(
+    inputs = ShapeInputs(
         ("color", "position", "normals"), "pca", ratio=(0.5,), graph=("knn(..., 5)",) * 2
     )
     matrix, color = RandomRotation().matrix(), torch.rand(50, 4)
@@ -77,7 +77,7 @@ def test_points_are_drawn_on_faces_and_the_same_each_time():
 )
 def test_a_shape_that_cannot_be_read_is_named(pos, words):
     with pytest.raises(LoaderError, match=f"scan.ply: .*{words}"):
-        Inputs(("position",), graph=("knn(..., 4)",))(Data(pos=pos), "scan.ply")
+        ShapeInputs(("position",), graph=("knn(..., 4)",))(Data(pos=pos), "scan.ply")
 
 
 def test_small_clouds_are_read_by_every_default():
@@ -92,14 +92,14 @@ def test_features_and_graphs_that_are_none_are_refused():
     with pytest.raises(
         LoaderError, match=r"scan.ply: expected the property heat of each point, got none; .*: none"
     ):
-        Inputs(("heat",))(CLOUD, "scan.ply")
+        ShapeInputs(("heat",))(CLOUD, "scan.ply")
     # CloudCompare's name of a property of LAS
     scan = Data(pos=CLOUD.pos, scalar_Intensity=torch.rand(50))
-    assert torch.equal(Inputs(("intensity",))(scan, "").x[:, 0], scan.scalar_Intensity)
+    assert torch.equal(ShapeInputs(("intensity",))(scan, "").x[:, 0], scan.scalar_Intensity)
     with pytest.raises(
         LoaderError, match=r"expected the property heat .* its properties: scalar_Intensity"
     ):
-        Inputs(("heat",))(scan, "scan.ply")
+        ShapeInputs(("heat",))(scan, "scan.ply")
     for color, words in (
         (None, "the property color"),
         (torch.rand(50), r"got \(N, 1\)"),
@@ -107,13 +107,15 @@ def test_features_and_graphs_that_are_none_are_refused():
     ):
         color = torch.full((50, 3), color) if color is torch.nan else color
         with pytest.raises(LoaderError, match=f"scan.ply: expected .*{words}"):
-            Inputs(("position",), signals=("color",))(Data(pos=CLOUD.pos, color=color), "scan.ply")
+            ShapeInputs(("position",), signals=("color",))(
+                Data(pos=CLOUD.pos, color=color), "scan.ply"
+            )
     with pytest.raises(LoaderError, match=r"scan.ply: expected the property normal of each point"):
-        Inputs(("position",), normals="normal")(CLOUD, "scan.ply")
+        ShapeInputs(("position",), normals="normal")(CLOUD, "scan.ply")
     with pytest.raises(LoaderError, match="needs normals"):
-        Inputs(("outward",))(CLOUD, "scan.ply")
+        ShapeInputs(("outward",))(CLOUD, "scan.ply")
     with pytest.raises(OptionError, match="open in its positions"):
-        _ = Inputs(("position",), graph=("causal(5)",))._recipe
+        _ = ShapeInputs(("position",), graph=("causal(5)",))._recipe
 
 
 def test_points_drawn_on_a_mesh_have_the_normals_of_its_faces():
@@ -121,7 +123,9 @@ def test_points_drawn_on_a_mesh_have_the_normals_of_its_faces():
         torch.cat((torch.eye(3), -torch.eye(3))),
         torch.tensor([[0, 1, 2], [3, 5, 4], [0, 4, 5]]),
     )
-    made = Inputs(("position", "normals"), "faces", sample=50)(Data(pos=corners, face=faces.T), "")
+    made = ShapeInputs(("position", "normals"), "faces", sample=50)(
+        Data(pos=corners, face=faces.T), ""
+    )
     pos, normal = made.x.split(3, 1)
     torch.testing.assert_close(normal.norm(dim=1), torch.ones(50))
     (across,) = normal.abs().unique(dim=0).sum(1).unique()
@@ -134,4 +138,4 @@ def test_points_drawn_on_a_mesh_have_the_normals_of_its_faces():
         < (height[:, None] - height)[~same].abs().max()
     )
     with pytest.raises(LoaderError, match="a mesh with faces"):
-        Inputs(("position",), "faces", sample=50)(Data(pos=corners), "")
+        ShapeInputs(("position",), "faces", sample=50)(Data(pos=corners), "")

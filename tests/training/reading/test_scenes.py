@@ -15,7 +15,7 @@ from graphattn.training import Run
 from graphattn.training.controls import control_of
 from graphattn.training.options import Options
 from graphattn.training.reading.data import Prepared
-from graphattn.training.reading.inputs import Inputs
+from graphattn.training.reading.inputs import ShapeInputs
 from graphattn.training.reading.scenes import Scenes, _blocks, above_ground, block_of, grid_of
 from graphattn.training.resolve import resolve
 from graphattn.training.running import budget
@@ -66,7 +66,7 @@ def test_every_point_gets_the_answer_of_its_cell_over_all_blocks(block, up):
     shapes = Listed(
         Shape(pos=slope(700, 30.0, seed)[0], y=slope(700, 30.0, seed)[1]) for seed in range(2)
     )
-    cut = Scenes(shapes, [0, 1], Inputs(("constant",), upward=up, grid=2.0, block=block))
+    cut = Scenes(shapes, [0, 1], ShapeInputs(("constant",), upward=up, grid=2.0, block=block))
     assert (len(cut) > 12) is bool(block)
     assert cut.name(0) == ("scan 0, block 1" if block else "scan 0")
     for index in range(len(cut)):
@@ -78,7 +78,9 @@ def test_every_point_gets_the_answer_of_its_cell_over_all_blocks(block, up):
     ):
         # a point of the same cell, at each point
         assert torch.equal((answer / 2).floor(), (shape.pos / 2).floor())
-    other = Scenes(shapes, [0], Inputs(("constant",), upward=up, grid=2.0, block=block), vote=1)
+    other = Scenes(
+        shapes, [0], ShapeInputs(("constant",), upward=up, grid=2.0, block=block), vote=1
+    )
     assert not torch.equal(other[0].pos[:20], cut[0].pos[:20])
 
 
@@ -103,7 +105,7 @@ def test_a_block_has_all_points_up_to_its_margin(up):
 
 
 def test_scenes_turn_about_the_axis_up_alone():
-    inputs = Inputs(("position",), upward="z", grid=1.0, scale=1.0)
+    inputs = ShapeInputs(("position",), upward="z", grid=1.0, scale=1.0)
     shapes = Scenes(Listed([Shape(pos=slope(300, 9.0)[0])]), [0], inputs)
     data = Prepared(shapes, [0], inputs, ("rotation", "mirror"))
     still = data.static(0).x
@@ -119,9 +121,9 @@ def test_cells_and_blocks_are_chosen_by_the_scans():
     )
     side = grid_of(shapes, [0, 1])
     assert side in (0.5, 1.0)
-    assert block_of(shapes[0].pos, Inputs(("constant",), upward="z", grid=side)) == 0.0
+    assert block_of(shapes[0].pos, ShapeInputs(("constant",), upward="z", grid=side)) == 0.0
     large = torch.rand(90_000, 3, dtype=torch.float64) * torch.tensor([300.0, 300, 0.1])
-    inputs = Inputs(("constant",), upward="z", grid=0.5)
+    inputs = ShapeInputs(("constant",), upward="z", grid=0.5)
     assert block_of(large, inputs) == 100.0
     cut = Scenes(Listed([Shape(pos=large)]), [0], inputs)
     assert 9 <= len(cut) <= 16
@@ -301,12 +303,12 @@ def test_blocks_with_rare_classes_are_drawn_more_often():
     shapes = Listed(
         Shape(pos=slope(len(y), 17.0, seed)[0], y=y.long()) for seed, y in enumerate(labels)
     )
-    inputs = Inputs(("constant",), upward="z", grid=0.01)
+    inputs = ShapeInputs(("constant",), upward="z", grid=0.01)
     data = Prepared(Scenes(shapes, [0, 1, 2], inputs), [0, 1, 2], inputs)
     chances = data.chances((0.9, 5.0))
     assert chances.tolist() == pytest.approx([0.9, (50 * 0.9 + 10 * 5) / 60, 0.5])
     assert data.chances(()) is None
-    whole = Prepared(Scenes(shapes, [0], inputs), [0], Inputs(("constant",)))
+    whole = Prepared(Scenes(shapes, [0], inputs), [0], ShapeInputs(("constant",)))
     assert whole.chances((0.9, 5.0)) is None
 
 

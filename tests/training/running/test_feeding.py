@@ -229,13 +229,13 @@ def test_a_batch_that_shared_memory_cannot_hold_is_refused(monkeypatch):
 @pytest.mark.slow
 def test_losses_are_read_every_n_steps(classes, tmp_path, monkeypatch):
     reads = []
-    read = loop.Training._read
+    read = loop.TrainingState._read
 
     def spy(training, epoch):
         reads.append(len(training.unread))
         read(training, epoch)
 
-    monkeypatch.setattr(loop.Training, "_read", spy)
+    monkeypatch.setattr(loop.TrainingState, "_read", spy)
     monkeypatch.setattr(loop, "READ", 3)
     how = {**QUICK, "epochs": 2, "points": 60, "seconds": 1e9}
     ga.training.train(classes, tmp_path / "run", **how)

@@ -17,7 +17,7 @@ from .candidates import Candidates, from_cells, from_tree
 _TOGETHER = 1 << 16  # pairs of small clouds searched together
 
 
-class Pairs(NamedTuple):
+class NearPairs(NamedTuple):
     """The points (P,) of queries ``first .. last - 1``, by query, squared distance, and point.
 
     Without an order by distance they come by query, then by point.
@@ -28,9 +28,9 @@ class Pairs(NamedTuple):
     query: Tensor
     point: Tensor
 
-    def keep(self, mask: Tensor) -> "Pairs":
+    def keep(self, mask: Tensor) -> "NearPairs":
         """The pairs where ``mask`` (P,) is True."""
-        return Pairs(self.first, self.last, self.query[mask], self.point[mask])
+        return NearPairs(self.first, self.last, self.query[mask], self.point[mask])
 
 
 def squared_distance(
@@ -60,7 +60,7 @@ def within(
     *,
     by_index: bool = False,
     clouds: Iterable[Cloud] | None = None,
-) -> Iterator[Pairs]:
+) -> Iterator[NearPairs]:
     """The points whose squared distance to a query is at most its ``limit``, in chunks of queries.
 
     Args:
@@ -84,7 +84,7 @@ def within(
     for first, last, query, point in _together(points, queries, reach, candidates, clouds):
         squared = squared_distance(points, point, queries, query)
         near = squared <= limit[query]
-        pairs = Pairs(first, last, query[near], point[near])
+        pairs = NearPairs(first, last, query[near], point[near])
         distances = None
         if not by_index:
             distances = squared[near]
@@ -124,12 +124,12 @@ def _together(
 
 
 def _ordered(
-    pairs: Pairs,
+    pairs: NearPairs,
     size: int,
     squared: Tensor | None,
     points: Tensor,
     queries: Tensor,
-) -> Pairs:
+) -> NearPairs:
     """The pairs in order, by one sort of integers that combine query, distance and point.
 
     The distance gets the remaining bits; pairs of a query that are equal in these are compared once
@@ -150,7 +150,7 @@ def _ordered(
     key = key >> point_bits
     query = (key >> bits) + pairs.first
     if squared is None:
-        return Pairs(pairs.first, pairs.last, query, point)
+        return NearPairs(pairs.first, pairs.last, query, point)
     same = key[1:] == key[:-1]
     if bool(same.any()):
         follows = torch.nn.functional.pad(same, (1, 0))
@@ -162,10 +162,10 @@ def _ordered(
             order = torch.argsort(exact, stable=True)
             order = order[torch.argsort(alike[order], stable=True)]
             point[place] = point[place[order]]
-    return Pairs(pairs.first, pairs.last, query, point)
+    return NearPairs(pairs.first, pairs.last, query, point)
 
 
-def first_of_each(pairs: Pairs, count: int) -> tuple[Tensor, Tensor]:
+def first_of_each(pairs: NearPairs, count: int) -> tuple[Tensor, Tensor]:
     """True for queries with at least ``count`` points, bool (q,), and their first ``count``."""
     counts = torch.bincount(pairs.query - pairs.first, minlength=pairs.last - pairs.first)
     start = torch.cumsum(counts, 0) - counts
