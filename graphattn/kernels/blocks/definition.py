@@ -55,6 +55,35 @@ def _blocks(
         )
 
 
+class _Finite(NamedTuple):
+    """Rows of nodes: 0 in place of those that are not finite, and 1 where these are."""
+
+    numbers: Tensor  # (B, N, H, D)
+    lost: Tensor  # (B, N, H, 1)
+    sum: Tensor  # (B, N, H, 1), of the rows as they are
+
+    @classmethod
+    def of(cls, x: Tensor) -> "_Finite":
+        """The rows of operands."""
+        lost = ~torch.isfinite(x).all(-1, keepdim=True)
+        return cls(torch.where(lost, 0.0, x), lost.to(x.dtype), x.sum(-1, keepdim=True))
+
+    def at(self, index: Tensor) -> "_Finite":
+        """Those of blocks, (B, blocks, H, n, D), at an index (blocks, n)."""
+        return _Finite(
+            *(
+                x.index_select(1, index.flatten()).unflatten(1, index.shape).transpose(2, 3)
+                for x in self
+            )
+        )
+
+
+def _spoiled(x: Tensor, count: Tensor, query: Tensor) -> Tensor:
+    """NaN in rows that read so many that are not finite; the gradients of their queries, too."""
+    factor = torch.where(count > 0, torch.nan, 0.0)
+    return torch.where(count > 0, query * factor, x)
+
+
 def plain(
     query: Tensor, key: Tensor, value: Tensor, lanes: int, targets: Tensor, sources: Tensor,
     ptr: Tensor, pieces: Tensor, masks: Tensor, *rest: Any,
@@ -73,18 +102,18 @@ def _plain(
     unit = unit_of_levels(scale, softcap)
     group = H // max(1, key.shape[2])
     keys, values = (x.to(dtype).repeat_interleave(group, 2) for x in (key, value))
+    # a product passes a NaN on to every pair of a block, so that it gets finite numbers alone
+    operands = [_Finite.of(x) for x in (query.to(dtype), keys, values)]
     size = VECTORS * lanes
     places = []
     outputs = []
     states = []
     for part in _blocks(lanes, targets, sources, ptr, pieces, masks):
-        of_block = [
-            x.index_select(1, index.flatten()).unflatten(1, index.shape).transpose(2, 3)
-            for x, index in (
-                (query.to(dtype), part.target), (keys, part.source), (values, part.source)
-            )
-        ]  # fmt: skip
-        score = of_block[0] @ of_block[1].transpose(-2, -1) * scale
+        queries, keys_read, values_read = (
+            x.at(index)
+            for x, index in zip(operands, (part.target, part.source, part.source), strict=True)
+        )
+        score = queries.numbers @ keys_read.numbers.transpose(-2, -1) * scale
         if softcap > 0:
             score = softcap * torch.tanh(score / softcap)
         score = score.masked_fill(~part.allowed, -torch.inf)
@@ -95,8 +124,13 @@ def _plain(
         power = torch.exp(score - peak)
         total = power.sum(-1, keepdim=True)
         weight = power / torch.where(total == 0, 1.0, total)
+        output = weight @ values_read.numbers
+        allowed = part.allowed.to(dtype)
+        lost = allowed @ keys_read.lost + allowed.sum(-1, keepdim=True) * queries.lost
+        total = _spoiled(total, lost, queries.sum)
+        output = _spoiled(output, lost + allowed @ values_read.lost, queries.sum)
         places.append((part.block[:, None] * size + torch.arange(size)).flatten())
-        outputs.append((weight @ of_block[2]).transpose(2, 3).flatten(1, 2))
+        outputs.append(output.transpose(2, 3).flatten(1, 2))
         states.append(torch.cat((peak / unit, total), -1).transpose(2, 3).flatten(1, 2))
     if not outputs:
         output = query.new_zeros(B, T, H, value.shape[3]) + dependent_zero(query, key, value)

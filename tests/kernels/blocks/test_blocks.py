@@ -144,6 +144,50 @@ def test_what_is_not_finite_reaches_neighbours_alone(name, bad):
         assert torch.equal(x[:, ~near], y[:, ~near])
 
 
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+@pytest.mark.parametrize("operand", [0, 1, 2])
+@pytest.mark.parametrize("mode", ["grad", "vmap", "jvp", "second derivative"])
+def test_plain_operations_keep_what_is_not_finite_within_its_edges(mode, operand, bad):
+    """Under transforms products are of whole blocks, most of which do not read a source."""
+    graph = LONG["window"]()
+    inputs = [x.detach() for x in operands(graph, batch=1, heads=2, kv_heads=2)]
+    plan = plan_of(graph, torch.float64, 2)
+    node = 97
+    spoiled = [x.clone() for x in inputs]
+    spoiled[operand][:, node] = bad
+
+    def output(*inputs):
+        return operator.attend(*inputs, *plan, 0.3, 0.0, tracked=True)[0]
+
+    def loss(*inputs):
+        return output(*inputs).cos().sum()
+
+    def results(inputs):
+        if mode == "grad":
+            return torch.func.grad(loss, argnums=(0, 1, 2))(*inputs)
+        if mode == "vmap":
+            return torch.func.vmap(output)(*(x[None] for x in inputs))
+        if mode == "jvp":
+            tangents = tuple(map(torch.ones_like, inputs))
+            return torch.func.jvp(output, tuple(inputs), tangents)
+        leaves = [x.requires_grad_() for x in inputs]
+        return torch.autograd.grad(output(*leaves).cos().sum(), leaves, create_graph=True)
+
+    mask = graph.mask()
+    reads = mask[:, node] if operand else torch.arange(graph.num_targets) == node
+    near = mask[reads].any(0)
+    found = [x.flatten(0, -4) for x in results(spoiled)]
+    wanted = [x.flatten(0, -4) for x in results(inputs)]
+    if mode in ("vmap", "jvp"):
+        reached = [reads] * len(found)
+    else:
+        reached = [reads, near, near]
+    for a, b, mark in zip(found, wanted, reached, strict=True):
+        assert not bool(mark.all())
+        assert torch.allclose(a[:, ~mark], b[:, ~mark], rtol=1e-12, atol=1e-12)
+    assert found[0][:, reads].isnan().all()
+
+
 def test_scores_of_a_thousand_million_keep_the_digits_of_their_sum():
     graph = ga.graphs.sliding_window(400, 301, causal=False)
     query = torch.full((1, 400, 1, 1), 1e9).requires_grad_()
