@@ -281,7 +281,9 @@ def _borders(
     of_stretch = stretch[owner[piece]]
     source = start[of_stretch] + at - first[of_stretch]
     number = np.diff(np.append(at, masks.size))
-    return [block[of_stretch], source, number, hull[piece], at, masks]
+    hull = hull[piece]
+    is_read = hull & 3 != 0  # a tile may lie in a gap
+    return [*(x[is_read] for x in (block[of_stretch], source, number, hull, at)), masks]
 
 
 def cuts(graph: AttentionGraph, lanes: int, heads: int) -> Cuts:

@@ -14,6 +14,7 @@ BIG = {
     ),
     "cells": lambda: ga.graphs.window_partition((14, 14), cell=(7, 7), shift=(3, 3)),
     "a hole": lambda: ga.from_mask(torch.arange(48).div(16).floor().ne(1)[:, None].expand(48, 40)),
+    "short gaps": lambda: ga.from_mask(torch.arange(45).remainder(15).lt(12).expand(50, 45)),
 }
 ALL = {name: make for name, make in {**GRAPHS, **BIG}.items() if not make().has_repeated_edges}
 
@@ -40,7 +41,11 @@ def mask_of(plan, graph):
 @pytest.mark.parametrize("name", ALL)
 def test_the_pieces_are_the_edges(name, lanes):
     graph = ALL[name]()
-    assert torch.equal(mask_of(pieces(graph, lanes), graph), graph.mask().long())
+    plan = pieces(graph, lanes)
+    assert torch.equal(mask_of(plan, graph), graph.mask().long())
+    first, count = plan.pieces[:, 2] >> 2, plan.pieces[:, 2] & 3
+    assert bool((count >= 1).all())  # the kernel has no function for no vectors
+    assert bool((first + count <= VECTORS).all())
 
 
 @pytest.mark.parametrize("name", ["window", "global", "no_edges", "zero_targets"])
