@@ -246,7 +246,7 @@ def compare(checkout: Path, family: str, chosen: str, out: Path) -> int:
             continue
         unexplained += 1
         print(f"  {test.partition('::')[2]}: {line['error'].splitlines()[0][:200]}", flush=True)
-    for words, number in reasons.items():
+    for words, number in sorted(reasons.items()):
         print(f"  {number} not, as {words}", flush=True)
     return unexplained
 

@@ -15,6 +15,12 @@ BIG = {
     "cells": lambda: ga.graphs.window_partition((14, 14), cell=(7, 7), shift=(3, 3)),
     "a hole": lambda: ga.from_mask(torch.arange(48).div(16).floor().ne(1)[:, None].expand(48, 40)),
     "short gaps": lambda: ga.from_mask(torch.arange(45).remainder(15).lt(12).expand(50, 45)),
+    "stretches at random": lambda: ga.from_mask(
+        torch.rand(9, 40, generator=torch.Generator().manual_seed(1))
+        .lt(0.6)
+        .repeat_interleave(8, 0)
+        .repeat_interleave(5, 1)
+    ),
 }
 ALL = {name: make for name, make in {**GRAPHS, **BIG}.items() if not make().has_repeated_edges}
 

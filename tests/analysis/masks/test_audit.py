@@ -163,34 +163,30 @@ def test_windows_taken_wrongly_alone_and_within_an_expression():
         graphs.global_tokens(61, (3, 50)),
         graphs.documents(lengths=(20, 41), causal=False),
     )
-    for around in (nine, nine.materialise(), nine | tokens, nine & packed):
-
-        def among(mask, around=around):
-            return mask | tokens.mask() if around.name.endswith(tokens.name) else mask
-
-        inside = (
-            packed.mask()
-            if around.name.endswith(packed.name)
-            else torch.ones(61, 61, dtype=torch.bool)
-        )
-        assert (
-            "window=19 where 9 was meant, as if counted"
-            in names(among((apart.abs() <= 9) & inside), around)[0]
-        )
-        assert (
-            "window=17 where 9 was meant, as if twice"
-            in names(among((apart.abs() < 9) & inside), around)[0]
-        )
-        assert "window=5 where 9 was meant" in names(among((apart.abs() <= 2) & inside), around)[0]
-        assert "window=15 where 9 was meant" in names(among((apart.abs() <= 7) & inside), around)[0]
-        assert names(among((apart.abs() <= 4) & inside), around) == ()  # right
+    for around, expression in (
+        (nine, lambda mask: mask),
+        (nine.materialise(), lambda mask: mask),
+        (nine | tokens, lambda mask: mask | tokens.mask()),
+        (nine & packed, lambda mask: mask & packed.mask()),
+    ):
+        for taken, words in (
+            (apart.abs() <= 9, "window=19 where 9 was meant, as if counted"),
+            (apart.abs() < 9, "window=17 where 9 was meant, as if twice"),
+            (apart.abs() <= 2, "window=5 where 9 was meant"),
+            (apart.abs() <= 7, "window=15 where 9 was meant"),
+        ):
+            assert words in names(expression(taken), around)[0]
+        assert names(expression(apart.abs() <= 4), around) == ()  # right
     assert (
         "window=16 where 8 was meant, as if twice" in names((apart >= 0) & (apart < 16), causal)[0]
     )
     assert "window=4 where 8 was meant" in names((apart >= 0) & (apart < 4), causal)[0]
     # no windows
-    for graph, window in ((graphs.full(61), "61, causal=False"), (graphs.causal(61), "31")):
-        other = f"another graph: the mask is that of sliding_window(61, {window}, causal=True)"
+    for graph, window in (
+        (graphs.full(61), "61, causal=False"),
+        (graphs.causal(61), "31, causal=True"),
+    ):
+        other = f"another graph: the mask is that of sliding_window(61, {window})"
         assert names(graph.mask() & (apart.abs() <= 30), graph) == (other,)
 
 
