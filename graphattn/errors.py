@@ -5,8 +5,12 @@ A message names the argument, what was expected, what came, and what to try.
 
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
+
+_is_quiet = ContextVar("_is_quiet", default=False)
 
 
 class GraphAttnError(Exception):
@@ -112,8 +116,20 @@ def need_extra(module: str, extra: str) -> "MissingExtraError":
     return MissingExtraError(f"this needs {module}: pip install 'graphattn[{extra}]'")
 
 
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Leave out warnings about graphs that are made to be compared, in this thread."""
+    token = _is_quiet.set(True)
+    try:
+        yield
+    finally:
+        _is_quiet.reset(token)
+
+
 def warn(text: str) -> None:
     """Warn at the caller's line, the first outside this package and torch."""
+    if _is_quiet.get():
+        return
     frame = sys._getframe()
     level = 1
     while frame.f_back is not None and _package_of(frame) in (__package__, "torch"):

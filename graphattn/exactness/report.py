@@ -132,7 +132,7 @@ class Report(Printed):
         lines = [f"verify {self.subject}", f"  on {self.graph}"]
         if self.diagnosis is not None:
             lines.append(f"  diagnosis: {self.diagnosis}")
-        return [*lines, self._verdict()]
+        return [*lines, *self._verdict()]
 
     def __str__(self) -> str:
         lines = [
@@ -145,7 +145,7 @@ class Report(Printed):
         lines += [f"note: {note}" for note in self.notes]
         if self.diagnosis is not None:
             lines += ["diagnosis:", *(f"    {x}" for x in self.diagnosis.split("; "))]
-        return "\n".join([*lines, self._verdict()])
+        return "\n".join([*lines, *self._verdict()])
 
     @property
     def _where(self) -> str:
@@ -231,20 +231,20 @@ class Report(Printed):
             return ["", *lines]
         return []
 
-    def _verdict(self) -> str:
+    def _verdict(self) -> list[str]:
         if not self.rows:
-            return "NOTHING MEASURED: no backend ran"
+            return ["NOTHING MEASURED: no backend ran"]
         total = len(self.rows) + len(self.checks) + sum(refusal.fault for refusal in self.refusals)
         if self._failed:
-            return f"NOT EXACT: {self._failed} of {total} checks fail"
+            return [f"NOT EXACT: {self._failed} of {total} checks fail"]
         others = ""
         if self.measured < self.total:
             others = ", the others were not looked at"
         comparisons = counted(len(self.rows), "comparison")
-        line = f"EXACT: outputs and gradients agree at {self._where}{others} ({comparisons})"
+        lines = [f"EXACT: outputs and gradients agree at {self._where}{others} ({comparisons})"]
         if self.checks:
-            line += f"; {counted(len(self.checks), 'other check')} hold where they were tried"
-        return line
+            lines.append(f"{counted(len(self.checks), 'other check')} hold where they were tried")
+        return lines
 
 
 def _worst(rows: Iterable[Row]) -> Row | None:

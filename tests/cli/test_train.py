@@ -48,7 +48,10 @@ def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, tas
     assert re.search(beside, done.stdout)
     page = (run / "report.html").read_text()
     assert PICTURES[task] in page
-    assert page.count("data:image/png") == 2 + page.count("<figcaption>") > 2
+    figures = re.findall("<figure>(.*?)<figcaption>", page, re.DOTALL)
+    assert len(figures) == page.count("<figcaption>") > 0
+    assert all("data:image/png" in figure for figure in figures)
+    assert page.count("data:image/png") >= 2 + len(figures)  # learning, and a picture of the task
 
     told = shell.json(f"evaluate {run} {folder}")
     assert told["part"] == "test"

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...errors import without_warnings
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import Expression, built, function_of
 from .mutant import Mutant, Node, Padding, parts, replaced, with_argument
@@ -57,7 +58,8 @@ class Mutants:
         if isinstance(node, Expression):
             args = self._grown(node.args)
             options = {name: self._grown(value) for name, value in node.options.items()}
-            graph = function_of(node.function)(*args, **options)
+            with without_warnings():
+                graph = function_of(node.function)(*args, **options)
         else:
             graph = built(node)
         if graph.device == self.device:

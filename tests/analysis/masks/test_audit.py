@@ -190,6 +190,7 @@ def test_windows_taken_wrongly_alone_and_within_an_expression():
         assert names(graph.mask() & (apart.abs() <= 30), graph) == (other,)
 
 
+@pytest.mark.filterwarnings("error")  # graphs of mistakes are the audit's own
 def test_packed_documents_that_are_ignored():
     ids = torch.tensor([4, 4, 1, 1, 1, 4, 2, 2, 2, 2, 7])
     causal, every = graphs.documents(ids, causal=True), graphs.documents(ids, causal=False)
