@@ -11,10 +11,18 @@ from graphattn.cli.app import app
 
 
 class Shell:
-    """``graphattn ...`` with its output, its errors and its status."""
+    """``graphattn ...`` with its output, its errors and its status.
+
+    Paths in ``folder``, which holds temporary files, stand in a line as they are, with their spaces.
+    """
+
+    def __init__(self, folder):
+        self.folder = str(folder)
 
     def __call__(self, line, *, env=None):
-        return CliRunner().invoke(app, shlex.split(line), prog_name="graphattn", env=env)
+        words = shlex.split(line.replace(self.folder, "FOLDER"))
+        words = [word.replace("FOLDER", self.folder) for word in words]
+        return CliRunner().invoke(app, words, prog_name="graphattn", env=env)
 
     def words(self, words):
         """The same of words that no shell would split."""
@@ -39,9 +47,9 @@ class Shell:
 
 
 @pytest.fixture
-def shell(monkeypatch):
+def shell(monkeypatch, tmp_path_factory):
     # on a machine that stalls, more would stand on stderr
     monkeypatch.setattr(output, "_LONG", 1000.0)
     for name in ("COLUMNS", "FORCE_COLOR", "GRAPHATTN_DEBUG"):
         monkeypatch.delenv(name, raising=False)
-    return Shell()
+    return Shell(tmp_path_factory.getbasetemp())

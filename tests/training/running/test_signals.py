@@ -1,6 +1,8 @@
 """A signal ends a training after its step, with a state and the status that belongs to it."""
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -45,7 +47,8 @@ def test_a_state_is_written_after_the_step_and_training_goes_on(name, classes, t
     before = handlers()
     number = getattr(signal, name)
     kind = KeyboardInterrupt if name == "SIGINT" else Interrupted
-    words = rf"interrupted by {name} in epoch 2 after batch \d; go on with: .*--resume {run}"
+    line = re.escape(f"--resume {shlex.quote(str(run))}")
+    words = rf"interrupted by {name} in epoch 2 after batch \d; go on with: .*{line}"
     with pytest.raises(kind, match=words) as error:
         ga.training.train(classes, run, tell=send_at(0.6, number), **HOW)
     if kind is Interrupted:
