@@ -101,4 +101,6 @@ def is_changed(module: nn.Module) -> bool:
     """True if hooks or overrides come between a call of the module and the forward of its class."""
     if module._forward_hooks or module._forward_pre_hooks:
         return True
+    if module._backward_hooks or module._backward_pre_hooks:
+        return True
     return "forward" in module.__dict__

@@ -16,6 +16,7 @@ from ..arguments import check_flags, one_of, positive, width
 from ..backends import EdgeWeights
 from ..backends.check import check, check_bias, check_numbers
 from ..backends.edge_attention import EdgeAttention
+from ..backends.rows import is_changed
 from ..backends.run import run
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerExample, PerHead
@@ -377,9 +378,9 @@ class GraphAttention(EdgeAttention):
             edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if
                 ``edge_dim`` was given.
             score_bias: As in :func:`graphattn.attention`.
-            positions: For a layer with ``rotary``: those of the targets, or a pair (of targets, of
-                sources) with a context. By default the nodes count from 0, after those in the
-                cache. For a layer with ``edge_dim`` and no ``rotary``: coordinates (N, edge_dim),
+            positions: For a layer with ``rotary``: those of the targets; with a context a pair (of
+                targets, of sources); with a pair as ``x`` a pair in its order. By default the nodes
+                count from 0, after those in the cache. For a layer with ``edge_dim`` and no ``rotary``: coordinates (N, edge_dim),
                 whose :func:`relative_positions` are the edge features, in place of ``edge_attr``;
                 of any floating point dtype, which the differences are taken in.
             cache: Keys and values of earlier tokens. The graph's sources are these and then the
@@ -402,9 +403,12 @@ class GraphAttention(EdgeAttention):
             refuse_unnamed(unnamed)
         if return_weights is not False:
             check_flags(return_weights=return_weights)
+        is_pair = isinstance(x, tuple | list)
         x, sources = read(self, x, context, cache)
         sized = graph_of(graph, x, sources)
         if positions is not None:
+            if is_pair and isinstance(positions, tuple | list):
+                positions = (positions[1], positions[0])  # of targets, of sources
             edge_attr, positions = self._offsets(sized, edge_attr, positions)
         sized, query, (key, value) = self._projected(sized, x, sources, positions)
         inputs = self._inputs(sized, query, key, value, score_bias, edge_attr)
@@ -504,6 +508,8 @@ class GraphAttention(EdgeAttention):
         encoder, if the weight is its own.
         """
         if self.edge_proj is not None:
+            if not _is_plain(self.edge_proj):
+                return self._projected_features(edge_attr), None, value, None
             weight = self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
             return edge_attr, weight, value, None
         if self.delta is None:  # the score's alone
@@ -528,6 +534,15 @@ class GraphAttention(EdgeAttention):
                 f"the score's delta must return (..., edges, heads * head_dim) = {shape}, got {got}"
             )
         return encoded, None, value, None
+
+    def _projected_features(self, edge_attr: Tensor) -> Tensor:
+        """Edge features (..., E, H * D) by a projection that is called, as one with hooks must be."""
+        assert self.edge_proj is not None
+        features = _in_heads(
+            self.edge_proj, "edge_attr", edge_attr, self.num_kv_heads, self.head_dim
+        )
+        group = self.num_heads // self.num_kv_heads
+        return features.repeat_interleave(group, -2).flatten(-2)
 
     def hold(self, context: Tensor | Pair, positions: Tensor | None = None) -> KeyValueCache:
         """Keys and values of a context, computed once for several calls.
@@ -674,6 +689,12 @@ def _in_heads(linear: Any, name: str, x: Tensor, heads: int, width: int) -> Tens
     """A projection (..., N, heads, width) of features."""
     check_kind(linear, name, x)
     return torch.unflatten(linear(x), -1, (heads, width))
+
+
+def _is_plain(projection: nn.Module) -> bool:
+    """True for a Linear without a bias whose weight is all that a call of it does."""
+    is_linear = type(projection) is nn.Linear and projection.bias is None
+    return is_linear and not is_changed(projection)
 
 
 def _of_kept_edges(edge_attr: Tensor, bias: Tensor) -> Tensor:

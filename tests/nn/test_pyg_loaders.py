@@ -110,7 +110,7 @@ def test_point_transformers(pos_nn, attn_nn, name):
     else:
         inputs += [features(graph.num_targets, 8, seed=2), features(graph.num_targets, 3, seed=3)]
         theirs = conv((inputs[0], inputs[2]), (inputs[1], inputs[3]), graph.edge_index)
-        ours = layer((inputs[0], inputs[2]), graph, positions=(inputs[3], inputs[1]))
+        ours = layer((inputs[0], inputs[2]), graph, positions=(inputs[1], inputs[3]))
     compare(theirs, ours, inputs, conv, layer)
 
 

@@ -309,3 +309,18 @@ def test_refusals(make, message):
     pos = cloud()
     with pytest.raises(GraphAttnError, match=message):
         make(pos, graphs.knn(pos, 3))
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+def test_a_pair_of_positions_has_the_order_of_the_pair_x(rotary):
+    """PyG's (sources, targets); beside a context, which is given after x, (targets, sources)."""
+    torch.manual_seed(0)
+    sources, targets, of_sources, of_targets = (torch.randn(5, n) for n in (8, 8, 2, 2))
+    graph = graphs.full(5)
+    options = {"rotary": ga.nn.Rotary(8, num_axes=2)} if rotary else {"edge_dim": 2}
+    layer = ga.nn.GraphAttention(8, 1, **options)
+    as_pair = layer((sources, targets), graph, positions=(of_sources, of_targets))
+    expected = layer(targets, graph, context=sources, positions=(of_targets, of_sources))
+    assert torch.equal(as_pair, expected)
+    swapped = layer((sources, targets), graph, positions=(of_targets, of_sources))
+    assert not torch.allclose(swapped, expected)
