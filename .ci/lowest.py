@@ -26,7 +26,7 @@ _FLOOR = re.compile(r"^([A-Za-z0-9_.-]+)(\[[\w,]+\])?>=([\w.]+)")
 
 def floors(extras: tuple[str, ...] = EXTRAS) -> list[str]:
     """``name==version`` of the lowest versions that are allowed, tools as they are."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     needed = [
         *project["dependencies"],
         *(one for extra in extras for one in project["optional-dependencies"][extra]),

@@ -106,7 +106,7 @@ def environment(folder: Path) -> Path:
     site = subprocess.run([python, "-c", find], check=True, capture_output=True, text=True)
     # a folder in a .pth is searched last, and its own .pth files are not read
     shared = sysconfig.get_path("purelib")
-    Path(site.stdout.strip(), "shared.pth").write_text(f"{shared}\n")
+    Path(site.stdout.strip(), "shared.pth").write_text(f"{shared}\n", encoding="utf-8")
     return python
 
 

@@ -51,7 +51,7 @@ files = [
     "typing.py",
 ]
 folder = Path(sysconfig.get_path("stdlib"))
-text = "".join((folder / name).read_text() for name in files if (folder / name).exists())
+text = "".join((folder / name).read_text("utf-8") for name in files if (folder / name).exists())
 text = "".join(c for c in text if c == "\n" or " " <= c <= "~")
 codes = torch.tensor([0 if c == "\n" else ord(c) - 31 for c in text])  # 0 to 95
 learned, held_out = codes[: len(codes) * 9 // 10], codes[len(codes) * 9 // 10 :]

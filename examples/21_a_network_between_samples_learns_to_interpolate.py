@@ -189,7 +189,7 @@ for name, error in errors.items() if asked.map != "topobathy" else ():
     print(f"{name}: RMSE {error:.1f} m, {max(0.0, below[name]):.1%} below inverse distances")
 
 if asked.json:
-    Path(asked.json).write_text(json.dumps(errors))
+    Path(asked.json).write_text(json.dumps(errors), encoding="utf-8")
 
 if asked.picture:
     import matplotlib.pyplot as plt

@@ -242,7 +242,7 @@ def trained(task: Task, folder: Path, seed: int) -> dict[str, Any]:
             name: (own - each(task, other)).tolist() for name, other in result.controls.items()
         },
         "beside": task.beside(data, result),
-        "epochs": len((run / "log.jsonl").read_text().splitlines()),
+        "epochs": len((run / "log.jsonl").read_text("utf-8").splitlines()),
     }
 
 
@@ -252,7 +252,7 @@ def elevation(folder: Path, seed: int) -> dict[str, Any]:
     (script,) = HERE.glob("21_*.py")
     command = [sys.executable, script, "--seed", str(seed), "--json", folder / "errors.json"]
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL)  # its assert is not ours
-    errors = json.loads((folder / "errors.json").read_text())
+    errors = json.loads((folder / "errors.json").read_text("utf-8"))
     idw, rbf, ours, redrawn = errors.values()
     return {
         "score": 1 - ours / idw,
@@ -404,7 +404,8 @@ def report(records: Records, out: Path, seeds: int) -> str:
     ]
     if (out / "acceptance.json").is_file():
         before = {
-            row["task"]: row for row in json.loads((out / "acceptance.json").read_text())["rows"]
+            row["task"]: row
+            for row in json.loads((out / "acceptance.json").read_text("utf-8"))["rows"]
         }
         rows = [row if row["seeds"] else before.get(row["task"], row) for row in rows]
     text = table(rows, seeds)

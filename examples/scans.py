@@ -123,7 +123,7 @@ def record(scans: Scans, folder: Path, seed: int) -> dict[str, Any]:
     """Scores of a seed, kept in its folder."""
     path = folder / "record.json"
     if path.exists():
-        kept: dict[str, Any] = json.loads(path.read_text())
+        kept: dict[str, Any] = json.loads(path.read_text("utf-8"))
         return kept
     data = folder / "shapes"
     if not data.exists():

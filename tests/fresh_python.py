@@ -49,7 +49,7 @@ def run(code=None, *words, file=None, module=None, env=None, cwd=ROOT, expect=No
         parent.stdin.write(json.dumps(task) + "\n")
         parent.stdin.flush()
         status = int(parent.stdout.readline())
-        out, err = (Path(folder, name).read_text() for name in ("out", "err"))
+        out, err = (Path(folder, name).read_text("utf-8") for name in ("out", "err"))
     assert expect is None or status == expect, out + err
     return subprocess.CompletedProcess([code or file or module, *words], status, out, err)
 
@@ -72,7 +72,7 @@ def _child(task):
         os.dup2(os.open(os.path.join(task["folder"], name), os.O_WRONLY | os.O_CREAT), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.stdout, sys.stderr = (os.fdopen(number, "w", 1) for number in (1, 2))
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, encoding="utf-8") for number in (1, 2))
     os.chdir(task["cwd"])
     os.environ.update(task["env"])
     sys.path[:], sys.argv = task["path"], [task["file"] or "-c", *task["words"]]

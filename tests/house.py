@@ -76,7 +76,7 @@ def is_packed(node):
 
 def counts_of(file):
     """Numbers of lines, tokens, statements and what they hold, in one file."""
-    text = file.read_text()
+    text = file.read_text("utf-8")
     tree = ast.parse(text)
     texts = [node for node in ast.walk(tree) if is_text(node)]
     docs = {line for node in texts for line in range(node.lineno, node.end_lineno + 1)}
@@ -117,7 +117,7 @@ def path_of_a_call():
     assert functions, f"no call of {PACKAGE}: another graphattn is imported; try PYTHONPATH"
     nodes = Counter()
     for file in {file for file, _ in first + warm}:
-        for node in nodes_of(ast.parse(Path(file).read_text())):
+        for node in nodes_of(ast.parse(Path(file).read_text("utf-8"))):
             if hasattr(node, "lineno"):
                 nodes[file, node.lineno] += 1
     return {

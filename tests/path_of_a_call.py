@@ -46,7 +46,7 @@ def calls(call):
 
 def first_sentence(file):
     """What the docstring of a file says first."""
-    text = ast.get_docstring(ast.parse((PACKAGE / file).read_text()))
+    text = ast.get_docstring(ast.parse((PACKAGE / file).read_text("utf-8")))
     return re.split(r"(?<=\.)\s", " ".join(text.split()))[0]
 
 
@@ -71,5 +71,8 @@ def page():
 if __name__ == "__main__":
     text = page()
     if "--write" in sys.argv:
-        PAGE.write_text(BLOCK.sub(lambda found: found[1] + text + found[2], PAGE.read_text()))
+        PAGE.write_text(
+            BLOCK.sub(lambda found: found[1] + text + found[2], PAGE.read_text("utf-8")),
+            encoding="utf-8",
+        )
     print(text)

@@ -259,7 +259,7 @@ def test_caches_of_functions_and_properties_are_those_of_graph_modes():
     of_a_call = {"hf/tokens/sequences.py"}  # where an object lives as long as a call
     found = set()
     for path in PACKAGE.rglob("*.py"):
-        text = path.read_text()
+        text = path.read_text("utf-8")
         caches = r"^from functools import .*\b(cache|lru_cache|cached_property)\b"
         tensors = r"^(import|from) torch|^from \.+graph"
         if re.search(caches, text, re.MULTILINE) and re.search(tensors, text, re.MULTILINE):

@@ -47,8 +47,8 @@ def scaled(tmp_path, monkeypatch, kept):
     def imported(factor, copy="first"):
         folder = tmp_path / copy / "kernels_of_a_test"
         folder.mkdir(exist_ok=True, parents=True)
-        folder.joinpath("outer.py").write_text(OUTER.format(name=folder.name))
-        folder.joinpath("inner.py").write_text(INNER.format(factor=factor))
+        folder.joinpath("outer.py").write_text(OUTER.format(name=folder.name), encoding="utf-8")
+        folder.joinpath("inner.py").write_text(INNER.format(factor=factor), encoding="utf-8")
         for name in [name for name in sys.modules if name.startswith(folder.name)]:
             del sys.modules[name]
         invalidate_caches()
@@ -94,11 +94,11 @@ def test_a_damaged_file_is_compiled_again(scaled, kept):
 
 def test_a_file_without_functions_for_numba_does_not_count(tmp_path):
     for name, text in (("a.py", "import numba\n"), ("b.py", "import math\n")):
-        tmp_path.joinpath(name).write_text(text)
+        tmp_path.joinpath(name).write_text(text, encoding="utf-8")
     before = compiled.digest_of(tmp_path)
-    tmp_path.joinpath("b.py").write_text("import cmath\n")
+    tmp_path.joinpath("b.py").write_text("import cmath\n", encoding="utf-8")
     assert compiled.digest_of.__wrapped__(tmp_path) == before
-    tmp_path.joinpath("a.py").write_text("import numba as nb\n")
+    tmp_path.joinpath("a.py").write_text("import numba as nb\n", encoding="utf-8")
     assert compiled.digest_of.__wrapped__(tmp_path) != before
 
 
@@ -125,7 +125,7 @@ def test_a_compiler_that_is_switched_off_leaves_python(monkeypatch):
 
 def test_code_lies_beside_the_package_where_a_home_cannot_be_written_to(tmp_path, monkeypatch):
     file = tmp_path / "file"
-    file.write_text("")
+    file.write_text("", encoding="utf-8")
     monkeypatch.setattr("numba.config.CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))
     assert "__pycache__" in str(compiled.folder.__wrapped__())

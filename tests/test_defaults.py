@@ -50,7 +50,7 @@ FOUND = dict(named())
 
 
 def test_defaults_are_those_that_they_were():
-    for name, wanted in json.loads(WANTED.read_text()).items():
+    for name, wanted in json.loads(WANTED.read_text("utf-8")).items():
         found = defaults(FOUND[name])
         assert {argument: found.get(argument) for argument in wanted} == wanted, name
 
@@ -60,4 +60,4 @@ if __name__ == "__main__":  # writes what is wanted
     lines = [
         f"{json.dumps(name)}: {json.dumps(each)}" for name, each in sorted(table.items()) if each
     ]
-    WANTED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    WANTED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -70,7 +70,7 @@ def room_of(path: Path) -> str:
 @functools.cache
 def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
     """At the top or inside a function."""
-    nodes = ast.walk(ast.parse(path.read_text()))
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
     return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
@@ -98,7 +98,9 @@ def imported_rooms(path: Path) -> set[str]:
 def test_every_file_is_in_a_known_room():
     assert {room_of(path) for path in FILES} <= set(ROOMS)
     table = re.findall(
-        r"^\| `(\w+)(?:/|\.py)` \|", (PACKAGE.parent / "CONTRIBUTING.md").read_text(), re.MULTILINE
+        r"^\| `(\w+)(?:/|\.py)` \|",
+        (PACKAGE.parent / "CONTRIBUTING.md").read_text("utf-8"),
+        re.MULTILINE,
     )
     assert table == ROOMS[:-1]
 
@@ -237,7 +239,7 @@ def loaded_by(call: str) -> set[str]:
 
 def nodes_of(path: Path) -> int:
     """Nodes of the syntax tree without docstrings: what is there to read, however it is split."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
     texts = [
         node
         for node in nodes
@@ -323,7 +325,7 @@ def test_help_shows_the_public_face():
 
 def test_every_example_ends_in_an_assert():
     for path in sorted((ROOT / "examples").glob("[0-9]*.py")):
-        tree = ast.parse(path.read_text())
+        tree = ast.parse(path.read_text("utf-8"))
         assert ast.get_docstring(tree), path
         assert any(isinstance(node, ast.Assert) for node in tree.body[-2:]), path
 
@@ -336,7 +338,7 @@ def test_every_file_is_written_beside_and_renamed():
     )
     for path in FILES:
         if str(path.relative_to(PACKAGE)) not in own:
-            code = re.sub(r'r?"""[\s\S]*?"""', "", path.read_text())
+            code = re.sub(r'r?"""[\s\S]*?"""', "", path.read_text("utf-8"))
             assert not writes.search(code), path
 
 

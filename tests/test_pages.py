@@ -53,7 +53,7 @@ def test_blocks_print_what_is_shown(page, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("graphattn.cli.output._LONG", 600.0)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    blocks = BLOCK.findall(page.read_text())
+    blocks = BLOCK.findall(page.read_text("utf-8"))
     assert blocks
     for kind, block in blocks:
         if kind == "python":
@@ -79,7 +79,9 @@ def test_code_before_and_after_a_migration_gives_the_same(page):
     installed is in a block that the test of pages does not run, ``py``.
     """
     results = {}
-    for block in re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text(), re.M | re.S)[:2]:
+    for block in re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)[
+        :2
+    ]:
         for module in re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE):
             pytest.importorskip(module)
         exec(compile(block, page.name, "exec"), results)
@@ -88,7 +90,7 @@ def test_code_before_and_after_a_migration_gives_the_same(page):
 
 
 def commands_of(page):
-    return re.findall(r"^(?:\$ |    )graphattn (\w+)(.*)$", page.read_text(), re.MULTILINE)
+    return re.findall(r"^(?:\$ |    )graphattn (\w+)(.*)$", page.read_text("utf-8"), re.MULTILINE)
 
 
 @each_page
@@ -106,20 +108,22 @@ def test_the_command_line_page_shows_every_command():
 @each_page
 def test_code_is_as_wide_as_its_box_on_the_site(page):
     """Output of commands may be wider; its box scrolls."""
-    blocks = re.findall(r"(?ms)^```(?:python|py|sh)\n(.*?)^```", page.read_text())
-    blocks += re.findall(r"(?m)^    .*|^\$ .*", page.read_text())
+    blocks = re.findall(r"(?ms)^```(?:python|py|sh)\n(.*?)^```", page.read_text("utf-8"))
+    blocks += re.findall(r"(?m)^    .*|^\$ .*", page.read_text("utf-8"))
     assert [line for block in blocks for line in block.splitlines() if len(line) > 100] == []
 
 
 @each_page
 def test_links_lead_to_files(page):
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", page.read_text()) if "://" not in link]
+    links = [
+        link for link in re.findall(r"\]\(([^)]+)\)", page.read_text("utf-8")) if "://" not in link
+    ]
     assert [link for link in links if not (page.parent / link.partition("#")[0]).exists()] == []
 
 
 def test_readme_is_short_and_holds_few_numbers():
     """At most 120 lines and 900 words; a paragraph has three numbers at most."""
-    readme = (ROOT / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text("utf-8")
     assert readme.count("\n") <= 120
     assert len(readme.split()) <= 900
     prose = re.sub(r"(?ms)^```.*?^```|^    .*?$|^\|.*?$|\]\([^)]*\)|`[^`]*`", "", readme)
@@ -130,7 +134,7 @@ def test_readme_is_short_and_holds_few_numbers():
 
 
 def test_the_guide_is_whole_in_the_contents_of_the_site():
-    contents = (ROOT / "examples" / "site" / "pages" / "guide.md").read_text()
+    contents = (ROOT / "examples" / "site" / "pages" / "guide.md").read_text("utf-8")
     assert [page.stem for page in GUIDE if f"examples/guide/{page.stem}\n" not in contents] == []
 
 
@@ -156,7 +160,7 @@ def test_an_installed_wheel_is_whole_and_runs_the_command_line_and_the_first_blo
     files = [path.relative_to(ROOT) for path in (ROOT / "graphattn").rglob("*") if path.is_file()]
     files = [name for name in files if "__pycache__" not in name.parts]
     assert [name for name in files if not (wheel_folder / name).exists()] == []
-    kind, block = BLOCK.findall((ROOT / "README.md").read_text())[0]
+    kind, block = BLOCK.findall((ROOT / "README.md").read_text("utf-8"))[0]
     begin = f"import sys; sys.path.insert(0, {str(wheel_folder)!r}); import graphattn\n"
     begin += f"assert graphattn.__file__.startswith({str(wheel_folder)!r}), graphattn.__file__\n"
     assert kind == "python"

@@ -11,7 +11,7 @@ PRINT = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
 
 
 def test_the_page_shows_the_functions_that_a_first_call_of_a_layer_runs():
-    shown = path.BLOCK.search(path.PAGE.read_text())
+    shown = path.BLOCK.search(path.PAGE.read_text("utf-8"))
     assert shown, "the design page lacks its markers"
     printed = fresh_python.run(PRINT, path.__file__, expect=0).stdout
     assert shown[0] == shown[1] + printed.removesuffix("\n") + shown[2], (

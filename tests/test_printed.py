@@ -42,7 +42,7 @@ def test_classes_with_a_text_and_a_document_are_results():
     """Those of ``__str__`` and ``to_dict``: none shows its fields one after the other."""
     others = []
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(node, ast.ClassDef):
                 continue
             methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}

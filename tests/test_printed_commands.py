@@ -33,7 +33,7 @@ def lines_of(text):
 
 
 def printed():
-    texts = {page.name: page.read_text() for page in PAGES}
+    texts = {page.name: page.read_text("utf-8") for page in PAGES}
     texts |= {f"{name} --help": f"{c.help}\n{c.epilog or ''}" for name, c in COMMANDS.items()}
     found = {}
     for where, text in texts.items():
@@ -65,7 +65,7 @@ def test_the_shell_reads_it_and_what_it_names_is_there(line):
     if program == "graphattn":
         COMMANDS[words[0]].make_context(words[0], words[1:])
     elif program == "make":
-        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
         assert words[0] in targets
     elif program == "cd":
         assert (ROOT / words[0]).is_dir()

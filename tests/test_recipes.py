@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(
     r"```python\n# (graphattn/\S+\.pyi?)\n(.*?)```",
-    (ROOT / "examples" / "site" / "pages" / "extending.md").read_text(),
+    (ROOT / "examples" / "site" / "pages" / "extending.md").read_text("utf-8"),
     re.DOTALL,
 )
 TAKEN_UP = {
@@ -112,13 +112,13 @@ def follow(recipes: list[tuple[str, str]], root: Path) -> None:
     for name, code in recipes:
         path = root / name
         if path.exists():
-            text = path.read_text()
+            text = path.read_text("utf-8")
             end = len(text)
             if code.startswith("from"):
                 imports = re.finditer(r"^from \..*\n", text, re.MULTILINE)
                 end = [found.end() for found in imports][-1]
             code = text[:end] + code + text[end:]
-        path.write_text(code)
+        path.write_text(code, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

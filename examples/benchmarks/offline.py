@@ -271,7 +271,7 @@ STEPS["tiles of 32, 4 x 32 float64 +"] = partial(
 
 def main() -> None:
     """Complete the table, and print how many warps run of the kernels that take most time."""
-    rows = json.loads(TABLE.read_text())["kernels"] if TABLE.exists() else []
+    rows = json.loads(TABLE.read_text("utf-8"))["kernels"] if TABLE.exists() else []
     done = {(row["architecture"], row["step"]) for row in rows}
     for architecture, name in itertools.product(ARCHITECTURES, STEPS):
         if (architecture, name) in done:
@@ -280,7 +280,9 @@ def main() -> None:
         rows += [{"architecture": architecture, "step": name, **row} for row in told]
         lines = ",\n".join("  " + json.dumps(row) for row in rows)
         TABLE.parent.mkdir(exist_ok=True)
-        TABLE.write_text(f'{{"triton": "{triton.__version__}", "kernels": [\n{lines}\n]}}\n')
+        TABLE.write_text(
+            f'{{"triton": "{triton.__version__}", "kernels": [\n{lines}\n]}}\n', encoding="utf-8"
+        )
         print(architecture, name, flush=True)
     for row in rows:
         if row["kernel"] in ("forward", "backward", "edge_sums", "project"):

@@ -96,7 +96,7 @@ def listops(root: str | Path, length: int = 2_000) -> dict[str, Sequences]:
 
 def _listops(path: Path, length: int) -> Sequences:
     tokens, labels = [], []
-    for number, line in enumerate(path.read_text().splitlines()[1:], 2):
+    for number, line in enumerate(path.read_text("utf-8").splitlines()[1:], 2):
         source, _, target = line.partition("\t")
         words = source.replace("(", " ").replace(")", " ").split()
         if not target.strip().isdigit() or not set(words) <= LISTOPS.keys():
@@ -160,7 +160,7 @@ def _pixels(root: Path) -> Iterator[tuple[Tensor, int]]:
     from PIL import Image
 
     for path in sorted((root / "metadata").glob("*.npy"), key=lambda path: int(path.stem)):
-        for line in path.read_text().splitlines():
+        for line in path.read_text("utf-8").splitlines():
             words = line.split(" ")
             if len(words) < 4 or words[3] not in ("0", "1"):
                 raise LoaderError(

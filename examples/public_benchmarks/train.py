@@ -272,7 +272,7 @@ def main(given: list[str] | None = None) -> None:
     if options.root is None or not set(arms) <= set(known):
         parser.error(f"--root is needed, and --arms of {', '.join(known)}")
     data = task.read(options.root)
-    lines = options.out.read_text().splitlines() if options.out.exists() else []
+    lines = options.out.read_text("utf-8").splitlines() if options.out.exists() else []
     keys = ("task", "epochs", "batch", "width", "layers", "rate")
     asked = {name: getattr(options, name) for name in keys}
     found = [

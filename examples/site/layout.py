@@ -115,7 +115,7 @@ def page(path: Path) -> str:
             return f"](/{file.name}{link[2]})"
         return f"](/{FOLDERS.get(file) or file.relative_to(ROOT)}{link[2]})"
 
-    text = path.read_text()
+    text = path.read_text("utf-8")
     if path in TITLES:
         text = re.sub(r"\A# .*", f"# {TITLES[path]}", text)
     return re.sub(r"\]\((?!https?:|#)([^)#\s]+)(#?[^)\s]*)\)", target, text)
@@ -125,7 +125,7 @@ def example(path: Path) -> str:
     """An example whose docstring begins with a title, which is its first clause, as Sphinx-Gallery
     requires.
     """
-    opening, docstring, code = path.read_text().split('"""', 2)
+    opening, docstring, code = path.read_text("utf-8").split('"""', 2)
     first, _, rest = docstring.partition("\n\n")
     title, _, claim = " ".join(first.split()).rstrip(".").partition(": ")
     paragraphs = [
@@ -243,7 +243,7 @@ def lay_out(folder: Path, drawn: bool = True) -> None:
             text = example(path)
             if drawn and gallery == "gallery":  # not executed, so that it draws nothing
                 picture = f"thumbnails/{path.stem}.png"
-                layout.write(picture, thumbnail_of(path.read_text()))
+                layout.write(picture, thumbnail_of(path.read_text("utf-8")))
                 text += f"# sphinx_gallery_thumbnail_path = '{picture}'\n"
             layout.write(f"{gallery}_in/{path.name}", text)
     if drawn:

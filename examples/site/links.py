@@ -23,7 +23,7 @@ class Page(HTMLParser):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.links, self.anchors, self.outer = list[str](), set[str](), list[str]()
-        self.feed(path.read_text())
+        self.feed(path.read_text("utf-8"))
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         values = dict(attributes)
@@ -56,7 +56,7 @@ def faults(folder: Path) -> list[str]:
             ):
                 found.append(f"{name}: leads nowhere: {link}")
     for path in sorted(folder.rglob("*.css")):
-        requests = IN_STYLE.findall(path.read_text())
+        requests = IN_STYLE.findall(path.read_text("utf-8"))
         found += [f"{path.relative_to(folder)}: asks another machine for {url}" for url in requests]
     return found
 

@@ -28,7 +28,7 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.links, self.anchors, self.contents = list[str](), set[str](), list[str]()
-        tokens = MarkdownIt().enable("table").parse(path.read_text())
+        tokens = MarkdownIt().enable("table").parse(path.read_text("utf-8"))
         for token, title in zip(tokens, [*tokens[1:], None], strict=True):
             if token.type == "heading_open" and title:
                 text = "".join(part.content for part in title.children or [])
@@ -47,7 +47,8 @@ class Source:
             elif directive == "{image}":
                 self.links.append(argument)
         self.links += [
-            f"{page}.md" for page in re.findall(r"^:link: (\S+)$", path.read_text(), re.MULTILINE)
+            f"{page}.md"
+            for page in re.findall(r"^:link: (\S+)$", path.read_text("utf-8"), re.MULTILINE)
         ]
 
 
@@ -67,8 +68,8 @@ def faults(folder: Path) -> list[str]:
     found, listed = [], {folder / "index.md"}
     for path in folder.glob("*_in/*.py"):  # of which Sphinx-Gallery makes pages
         made.add(folder / path.parent.name.removesuffix("_in") / f"{path.stem}.rst")
-        blocks = re.findall(r'(?s)^r?"""(.*?)"""', path.read_text()) + re.findall(
-            r"# %%\n((?:#.*\n)+)", path.read_text()
+        blocks = re.findall(r'(?s)^r?"""(.*?)"""', path.read_text("utf-8")) + re.findall(
+            r"# %%\n((?:#.*\n)+)", path.read_text("utf-8")
         )
         texts = [re.sub(r"(?m)^# ?", "", block) for block in blocks]
         found += wrong({f"{path.name}, text {number}": text for number, text in enumerate(texts)})

@@ -107,7 +107,7 @@ def restamp(folder: Path, old: list[str | None], again: int) -> int:
         if names:
             sys.exit(f"{folder}: {trial} has another {', '.join(names)}; train the study again")
     lines = []
-    for line in (folder / TRIALS).read_text().splitlines():
+    for line in (folder / TRIALS).read_text("utf-8").splitlines():
         record = json.loads(line)
         record["key"] = key_of.get(record.get("key"), record.get("key"))
         lines.append(record)

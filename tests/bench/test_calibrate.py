@@ -37,17 +37,17 @@ def test_what_is_kept_is_used_and_nothing_else(cache):
     }
     assert rates.measured()
     assert ga.explain(ga.graphs.sliding_window(4096, 257, causal=False)).chosen == "dense"
-    kept = json.loads(cache.read_text())
+    kept = json.loads(cache.read_text("utf-8"))
     for spoil in (
         {"machine": {}},
         {"rates": {**kept["rates"], "edges": {"edge": -1}}},
         {"rates": {"edges": -1}},
         {"rates": {}},
     ):
-        cache.write_text(json.dumps({**kept, **spoil}))
+        cache.write_text(json.dumps({**kept, **spoil}), encoding="utf-8")
         rates._read_rates.cache_clear()
         assert used() == BUILT_IN
-    cache.write_text("not json")
+    cache.write_text("not json", encoding="utf-8")
     rates._read_rates.cache_clear()
     assert not rates.measured()
 
@@ -87,7 +87,7 @@ def test_the_command_measures_and_keeps(cache, monkeypatch):
     found = CliRunner().invoke(app, ["doctor", "--calibrate", "--json"])
     assert found.exit_code == 0, found.output
     told = json.loads(found.stdout)
-    assert json.loads(cache.read_text())["rates"] == told["rates"]
+    assert json.loads(cache.read_text("utf-8"))["rates"] == told["rates"]
     assert all(value > 0 for measured in told["rates"].values() for value in measured.values())
     # without a compiler, and in half precision, which is not measured on a CPU
     others = {"fused", "blocks, halves"}

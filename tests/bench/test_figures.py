@@ -14,7 +14,7 @@ PAGES = [SCRIPT.parents[2] / "README.md", SCRIPT.parents[1] / "guide" / "speed.m
 COMMANDS = [
     c
     for page in PAGES
-    for c in re.findall(r"^    python (?:\S+/)?figures.py ([^#\n]*)", page.read_text(), re.M)
+    for c in re.findall(r"^    python (?:\S+/)?figures.py ([^#\n]*)", page.read_text("utf-8"), re.M)
 ]
 CHECK = """
 import figures, json, sys, torch

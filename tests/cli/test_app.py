@@ -114,7 +114,8 @@ def test_what_nobody_asked_for(shell, monkeypatch, raised, status, said):
 def test_an_error_of_a_users_file_is_said_to_be_there(shell, tmp_path):
     file = tmp_path / "study.py"
     file.write_text(
-        "import graphattn as ga\n\ndef study():\n    return ga.study.Comparison(nmae=3)\n"
+        "import graphattn as ga\n\ndef study():\n    return ga.study.Comparison(nmae=3)\n",
+        encoding="utf-8",
     )
     said = shell.error(f"study {file} --out {tmp_path / 'out'}")
     assert f"{file}:4: TypeError: " in said
@@ -124,7 +125,9 @@ def test_an_error_of_a_users_file_is_said_to_be_there(shell, tmp_path):
 
 def test_a_module_that_a_users_file_misses_is_sought_beside_it_and_not_at_pypi(shell, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text("from beside_it.deep import chosen\n\ndef study():\n    pass\n")
+    file.write_text(
+        "from beside_it.deep import chosen\n\ndef study():\n    pass\n", encoding="utf-8"
+    )
     said = shell.error(f"study {file} --out {tmp_path / 'out'}")
     assert f"{file}:1: needs beside_it, and no beside_it.py is beside it" in said
     assert "pip install" not in said
@@ -176,7 +179,7 @@ def test_studies_are_listed_by_whole_paths_and_whole_sentences(shell, tmp_path):
     folder = tmp_path / ("a_long_name_of_a_folder_" * 4)
     folder.mkdir()
     (folder / "study.py").write_text(
-        '"""Rings: a sentence of\ntwo lines.\n\nMore."""\ndef study(): 0'
+        '"""Rings: a sentence of\ntwo lines.\n\nMore."""\ndef study(): 0', encoding="utf-8"
     )
     lines = shell(f"study --list {tmp_path}").stdout.splitlines()
     assert lines == [str(folder / "study.py"), "    Rings: a sentence of two lines."]
@@ -233,9 +236,9 @@ def test_what_help_and_the_guide_recommend_runs(shell, tmp_path, monkeypatch):
     np.save("mask.npy", np.tri(8, dtype=bool))
     Path("mistral").mkdir()
     Path("mistral/config.json").write_text(
-        '{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": 8}'
+        '{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": 8}', encoding="utf-8"
     )
-    guide = (ROOT / "examples" / "guide" / "command_line.md").read_text()
+    guide = (ROOT / "examples" / "guide" / "command_line.md").read_text("utf-8")
     pages = [guide, *(shell(f"{command} --help").stdout for command in COMMANDS)]
     told = {
         line.strip()
@@ -281,7 +284,7 @@ def test_the_files_of_the_command_line_import_one_way():
 
     folder = Path(cli.__file__).parent
     imports = {
-        path.stem: set(re.findall(r"^ *from \.(\w+) import", path.read_text(), re.MULTILINE))
+        path.stem: set(re.findall(r"^ *from \.(\w+) import", path.read_text("utf-8"), re.MULTILINE))
         for path in folder.glob("*.py")
     }
     while imports:

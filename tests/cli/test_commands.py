@@ -49,7 +49,7 @@ def test_show_writes_a_picture(shell, tmp_path, ending):
 def test_a_picture_of_a_named_pattern_says_its_name(shell, tmp_path):
     out = tmp_path / "picture.svg"
     assert shell(f"show BigBird --out {out}").exit_code == 0
-    assert "BigBird: block_sparse" in out.read_text()
+    assert "BigBird: block_sparse" in out.read_text("utf-8")
 
 
 def test_a_picture_is_drawn_where_the_nodes_are(shell, tmp_path, monkeypatch):
@@ -59,7 +59,7 @@ def test_a_picture_is_drawn_where_the_nodes_are(shell, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "graphattn.viz.plot", lambda graph, **places: seen.update(places) or Figure()
     )
-    (tmp_path / "p.xyz").write_text("0 0 0\n1 0 0\n0 1 0\n")
+    (tmp_path / "p.xyz").write_text("0 0 0\n1 0 0\n0 1 0\n", encoding="utf-8")
     assert shell(f"show 'knn(load(\"{tmp_path}/p.xyz\"), 1)' --out {tmp_path}/p.png").exit_code == 0
     assert seen["pos"].tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
 

@@ -71,7 +71,7 @@ def folder(tmp_path, monkeypatch):
         "empty.off": "",
     }
     for name, text in texts.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
     np.save("p.npy", POINTS)
     np.save("q.npy", QUERIES)
     np.save("e.npy", EDGES)
@@ -237,10 +237,10 @@ def test_bad_files_and_options(shell, what, said):
 
 def test_a_file_that_is_read_is_never_replaced(shell, tmp_path):
     own = tmp_path / "own.csv"
-    own.write_text("0,1\n1,2\n")
+    own.write_text("0,1\n1,2\n", encoding="utf-8")
     for same in (own, f"{tmp_path}/../{tmp_path.name}/own.csv"):
         for what in (str(own), f'full(3) - load("{own}")'):
             done = shell.words(["show", what, "--save", str(same)])
             assert f"--save {same} would replace a file that is read" in done.stderr
-    assert own.read_text() == "0,1\n1,2\n"
+    assert own.read_text("utf-8") == "0,1\n1,2\n"
     assert shell(f"show {own} --save {tmp_path}/other.csv").exit_code == 0

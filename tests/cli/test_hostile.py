@@ -24,6 +24,8 @@ NAMES = {
     "semicolons": "a;b.npy",
     "a dash first": "-x.npy",
 }
+# as a file system names them that knows less than UTF-8
+NAMES = {key: os.fsdecode(name.encode("utf-8", "surrogateescape")) for key, name in NAMES.items()}
 LINKS = {"loop": "loop", "zero": "/dev/zero", "nowhere": "no/such/file", "full": "/dev/full"}
 
 
@@ -180,7 +182,7 @@ def test_an_ascii_terminal_without_a_home_will_do():
 def test_nothing_relies_on_asserts_which_python_may_leave_out():
     """They tell the type checker what is no None, and call nothing but isinstance."""
     for path in (ROOT / "graphattn").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Assert):
                 calls = [
                     ast.unparse(call.func)

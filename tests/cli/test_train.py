@@ -46,7 +46,7 @@ def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, tas
     )
     assert re.search(held + "control: a perceptron", done.stdout), "scores come before the controls"
     assert re.search(beside, done.stdout)
-    page = (run / "report.html").read_text()
+    page = (run / "report.html").read_text("utf-8")
     assert PICTURES[task] in page
     figures = re.findall("<figure>(.*?)<figcaption>", page, re.DOTALL)
     assert len(figures) == page.count("<figcaption>") > 0
@@ -101,7 +101,7 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
     for path in folder.iterdir():
         shape = ga.load(path)
         ga.save(ga.shapes.Shape(pos=shape.pos, kind=shape.y + 1), path)
-    (tmp_path / "names.txt").write_text("2, upper part\n1 lower\n")
+    (tmp_path / "names.txt").write_text("2, upper part\n1 lower\n", encoding="utf-8")
     small = "--label kind --ignore 0 --model perceptron --epochs 1 --no-control"
     for number, names in enumerate((tmp_path / "names.txt", "'lower,upper part'")):
         told = shell.json(f"train {folder} --out {tmp_path / str(number)} {small} --names {names}")
@@ -123,7 +123,7 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
     assert shell.json(f"evaluate {tmp_path / '1'} {folder}")["part"] == "test"
     done = shell(f"predict {tmp_path / '1'} {folder / '0.ply'} --out {tmp_path / 'out'}")
     assert done.stdout.endswith(f"-> {tmp_path / 'out' / '0.ply'}\n")
-    assert "upper part" in (tmp_path / "out" / "0.csv").read_text()
+    assert "upper part" in (tmp_path / "out" / "0.csv").read_text("utf-8")
 
 
 @pytest.mark.slow

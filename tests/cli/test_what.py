@@ -92,7 +92,7 @@ def folder(tmp_path, monkeypatch):
     np.save("corners.npy", CORNERS.numpy())
     np.save("mask.npy", np.eye(4, dtype=bool))
     (tmp_path / "square.off").write_text(
-        "OFF\n5 1 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n9 9 9\n4 0 1 2 3\n"
+        "OFF\n5 1 0\n0 0 0\n1 0 0\n1 1 0\n0 1 0\n9 9 9\n4 0 1 2 3\n", encoding="utf-8"
     )
     save(graphs.sliding_window(9, 3, causal=True), "window.json")
 

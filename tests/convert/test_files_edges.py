@@ -14,7 +14,7 @@ SOURCE, TARGET = np.array([0, 0, 4, 2, 0]), np.array([1, 2, 0, 2, 1])
 def write(tmp_path):
     def write(text, name="e.txt"):
         path = tmp_path / name
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         return path
 
     return write

@@ -294,7 +294,9 @@ def test_a_product_without_closed_form_is_saved_by_its_edges():
 
 def test_a_file_of_this_version_is_read():
     """Written by ``golden()`` below."""
-    for line, (name, value) in zip(GOLDEN.read_text().splitlines(), golden().items(), strict=True):
+    for line, (name, value) in zip(
+        GOLDEN.read_text("utf-8").splitlines(), golden().items(), strict=True
+    ):
         found = graph_from_dict(json.loads(line))
         if isinstance(value, ga.AttentionGraph):
             same(found, value)

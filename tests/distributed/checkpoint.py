@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 import graphattn as ga
 
-PAGE = (Path(__file__).parents[2] / "examples/guide/many_processes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "examples/guide/many_processes.md").read_text("utf-8")
 recipe = {}
 exec(
     next(

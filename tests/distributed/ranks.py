@@ -69,7 +69,10 @@ def run(files, processes, words, timeout, group_timeout):
                 time.sleep(0.02)
         print(
             json.dumps(
-                [Path(folder, f"out{rank}").read_text().splitlines() for rank in range(processes)]
+                [
+                    Path(folder, f"out{rank}").read_text("utf-8").splitlines()
+                    for rank in range(processes)
+                ]
             )
         )
 

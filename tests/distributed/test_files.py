@@ -144,7 +144,7 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path):
         files[1]
     with pytest.raises(IndexError):
         files[2]
-    (tmp_path / "edges" / "edges.json").write_text("{}")
+    (tmp_path / "edges" / "edges.json").write_text("{}", encoding="utf-8")
     with pytest.raises(LoaderError, match="expected what save_parts writes, got KeyError"):
         EdgeFiles(tmp_path / "edges")
     with pytest.raises(LoaderError, match="expected the edges of a graph, got no such file"):
@@ -153,7 +153,9 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path):
 
 def _index(folder, **changes):
     path = folder / "edges.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    path.write_text(
+        json.dumps({**json.loads(path.read_text("utf-8")), **changes}), encoding="utf-8"
+    )
     return EdgeFiles(folder)
 
 

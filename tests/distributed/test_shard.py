@@ -473,6 +473,6 @@ def test_a_state_of_three_processes_is_read_by_two(tmp_path):
     run = partial(ranks.verdicts, "checkpoint.py", first=first)
     whole, rest = (run(processes, str(tmp_path))["losses"] for processes in (3, 2))
     assert (whole["begin"], rest["begin"]) == (0, 3)
-    assert (tmp_path / "latest").read_text() == "step_00000003"
+    assert (tmp_path / "latest").read_text("utf-8") == "step_00000003"
     assert max(abs(a - b) for a, b in zip(whole["losses"][3:], rest["losses"], strict=True)) < 1e-9
     assert whole["losses"][0] - rest["losses"][0] > 1e-3

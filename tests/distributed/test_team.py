@@ -56,7 +56,7 @@ def trained(folder, *runs, **options):
 
 
 def lines(run):
-    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
 
 
 def contents(run):

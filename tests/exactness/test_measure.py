@@ -41,17 +41,17 @@ def test_a_mask_in_float64_counts_the_numbers_it_is_turned_into():
 def test_a_control_group_limits_what_is_free(monkeypatch, tmp_path):
     monkeypatch.setattr(device, "_GROUPS", tmp_path)
     everything = device.free_bytes(CPU)
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "memory.current").write_text("700\n")
+    (tmp_path / "memory.max").write_text("max\n", encoding="utf-8")
+    (tmp_path / "memory.current").write_text("700\n", encoding="utf-8")
     assert device.free_bytes(CPU) > 1 << 20
-    (tmp_path / "memory.max").write_text("1700\n")
+    (tmp_path / "memory.max").write_text("1700\n", encoding="utf-8")
     assert device.free_bytes(CPU) == 1000 < everything
 
 
 def test_a_group_beyond_its_limit_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "_GROUPS", tmp_path)
-    (tmp_path / "memory.max").write_text("1000\n")
-    (tmp_path / "memory.current").write_text("1500\n")
+    (tmp_path / "memory.max").write_text("1000\n", encoding="utf-8")
+    (tmp_path / "memory.current").write_text("1500\n", encoding="utf-8")
     assert device.free_bytes(CPU) == 0
 
 
@@ -59,7 +59,7 @@ def test_eight_gib_are_free_where_the_system_does_not_tell(tmp_path, monkeypatch
     monkeypatch.setattr(device, "_GROUPS", tmp_path)
     monkeypatch.setattr(device, "_MEMORY", tmp_path / "meminfo")
     assert device.free_bytes(CPU) == 8 << 30
-    (tmp_path / "meminfo").write_text("MemTotal: 7 kB\n")
+    (tmp_path / "meminfo").write_text("MemTotal: 7 kB\n", encoding="utf-8")
     assert device.free_bytes(CPU) == 8 << 30
-    (tmp_path / "meminfo").write_text("MemTotal: 7 kB\nMemAvailable:  5 kB\n")
+    (tmp_path / "meminfo").write_text("MemTotal: 7 kB\nMemAvailable:  5 kB\n", encoding="utf-8")
     assert device.free_bytes(CPU) == 5 * 1024

@@ -34,25 +34,25 @@ def test_an_ended_command_goes_on_and_tells_what_is_missing(tmp_path, monkeypatc
         str(tmp_path / "table"),
     ]
     acceptance.main(asked)
-    (row, missing) = json.loads((tmp_path / "table" / "acceptance.json").read_text())["rows"]
+    (row, missing) = json.loads((tmp_path / "table" / "acceptance.json").read_text("utf-8"))["rows"]
     assert (row["seeds"], row["epochs"], missing["seeds"]) == (1, 1, 0)
     over = {name: one["over_seeds"]["mean"] for name, one in row["controls"].items()}
     assert over == {
         name: row["of_seeds"][0] - one["score"]["mean"] for name, one in row["controls"].items()
     }
     assert row["beside"]["Dijkstra / constant"]["mean"] < row["beside"]["Dijkstra"]["mean"]
-    words = (tmp_path / "table" / "acceptance.md").read_text()
+    words = (tmp_path / "table" / "acceptance.md").read_text("utf-8")
     assert "| parts | miou >= 0.85 | not run" in words
     (where,) = row["machines"]
     assert f"* geodesic: {where['processor']}" in words
     assert "machines" not in missing
-    (line,) = (tmp_path / "runs" / "trials.jsonl").read_text().splitlines()
+    (line,) = (tmp_path / "runs" / "trials.jsonl").read_text("utf-8").splitlines()
 
     # killed before its line: the run itself is on the disk
-    (tmp_path / "runs" / "trials.jsonl").write_text("")
+    (tmp_path / "runs" / "trials.jsonl").write_text("", encoding="utf-8")
     monkeypatch.setattr(generated_shapes, "save", None)
     acceptance.main(asked)
-    (again,) = (tmp_path / "runs" / "trials.jsonl").read_text().splitlines()
+    (again,) = (tmp_path / "runs" / "trials.jsonl").read_text("utf-8").splitlines()
     assert json.loads(again)["differences"] == json.loads(line)["differences"]
     capsys.readouterr()
     acceptance.main(asked)

@@ -45,11 +45,13 @@ def test_the_widget_fits_a_phone_and_planted_faults_are_found(driver, tmp_path):
     assert browser.narrow_faults(driver, PLAY) == []
     page = tmp_path / "page.html"
     page.write_text(
-        '<meta name="viewport" content="width=device-width"><div style="width:900px">wide'
+        '<meta name="viewport" content="width=device-width"><div style="width:900px">wide',
+        encoding="utf-8",
     )
     assert any("pixels wide" in fault for fault in browser.narrow_faults(driver, page))
     page.write_text(
         '<meta name="viewport" content="width=device-width">'
-        '<p style="width:3em;overflow-wrap:anywhere">unbreakableword'
+        '<p style="width:3em;overflow-wrap:anywhere">unbreakableword',
+        encoding="utf-8",
     )
     assert browser.narrow_faults(driver, page) == ["words break within: unbreakableword"]

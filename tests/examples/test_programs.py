@@ -17,7 +17,7 @@ from programs import program_graphs, scopes
 import graphattn as ga
 from graphattn.errors import GraphError
 
-OWN = Path(scopes.__file__).read_text()
+OWN = Path(scopes.__file__).read_text("utf-8")
 
 
 def pairs(graph):

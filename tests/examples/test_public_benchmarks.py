@@ -64,7 +64,7 @@ def zinc(root):
                 }
             )
         (root / "raw" / f"{split}.pickle").write_bytes(pickle.dumps(molecules))
-        (root / "raw" / f"{split}.index").write_text("0,2,1\n")
+        (root / "raw" / f"{split}.index").write_text("0,2,1\n", encoding="utf-8")
 
 
 def listops(root):
@@ -76,7 +76,7 @@ def listops(root):
             "( ( ( [SM 9 ) ( ( ( [MIN 2 ) 7 ) ] ) ) ] )\t1",
             "5\t5",
         ]
-        (root / f"basic_{split}.tsv").write_text("\n".join(lines) + "\n")
+        (root / f"basic_{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def imdb(root):
@@ -100,7 +100,7 @@ def pathfinder(root):
             pixels = RANDOM.integers(0, 256, (8, 8), dtype=np.uint8)
             Image.fromarray(pixels).save(root / "imgs" / str(part) / f"sample_{number}.png")
             lines.append(f"imgs/{part} sample_{number}.png {number} {number % 2} 1 2 3")
-        (root / "metadata" / f"{part}.npy").write_text("\n".join(lines) + "\n")
+        (root / "metadata" / f"{part}.npy").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 MAKE = {
@@ -131,13 +131,13 @@ def test_every_task_reads_its_files_and_trains_every_arm(name, tmp_path, capsys)
     options = [name, "--root", str(root), "--out", str(out), "--device", "cpu", "--batch", "2"]
     options += ["--epochs", "1", "--seeds", "1", "--width", "8", "--layers", "1"]
     train.main(options)
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    lines = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
     assert [line["arm"] for line in lines] == list(
         train.OF_GRAPHS if train.TASKS[name].edge_dim else train.OF_SEQUENCES
     )
     assert all(np.isfinite(line["test"]) for line in lines)
     train.main(options)  # nothing is trained again
-    assert len(out.read_text().splitlines()) == len(lines)
+    assert len(out.read_text("utf-8").splitlines()) == len(lines)
     assert (
         f"{name}, {lines[0]['arm']}: {train.TASKS[name].metric} {lines[0]['test']:.4f}"
         in capsys.readouterr().out
@@ -160,7 +160,9 @@ def test_what_is_read_is_what_the_files_say(tmp_path):
     molecules = files.zinc(tmp_path / "zinc")["val"]
     assert [data.num_nodes for data in molecules] == [5, 6, 7]  # in the order of the index
     assert molecules[0].edge_attr[0].tolist() == [0, 0, 1, 0]
-    (tmp_path / "listops" / "basic_val.tsv").write_text("Source\tTarget\n[MAX 4 X ]\t4\n")
+    (tmp_path / "listops" / "basic_val.tsv").write_text(
+        "Source\tTarget\n[MAX 4 X ]\t4\n", encoding="utf-8"
+    )
     with pytest.raises(LoaderError, match="line 2: expected an expression"):
         files.listops(tmp_path / "listops")
 

@@ -39,7 +39,7 @@ def pages(tmp_path):
         "a.png": "",
         "a.css": "p {color: red}",
     }.items():
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
     return tmp_path
 
 
@@ -66,7 +66,7 @@ def test_links_that_hold_are_no_faults(pages):
     ],
 )
 def test_a_fault_is_found(pages, name, text, fault):
-    (pages / name).write_text(text)
+    (pages / name).write_text(text, encoding="utf-8")
     assert links.faults(pages) == [fault]
 
 
@@ -87,7 +87,7 @@ def test_a_fault_of_a_source_is_found(tmp_path):
     }
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
     assert sources.faults(tmp_path) == [
         "1.py, text 1:1: (WARNING/2) Inline emphasis start-string without end-string.",
         "a.md: leads nowhere: a.svg",
@@ -107,13 +107,13 @@ def test_a_page_whose_source_is_gone_is_deleted(tmp_path):
     stale = ["story/07_gone.rst", "story/images/sphx_glr_07_gone_001.svg", "patterns/gone.rst"]
     for name in kept + stale:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text("")
+        (source / name).write_text("", encoding="utf-8")
     layout.lay_out(source, drawn=False)
     assert [name for name in kept + stale if (source / name).exists()] == kept
     built = ["index.html", f"story/{STORY[0].stem}.html", "play.html", "search.html"]
     for name in [*built, "story/07_gone.html", "patterns/gone.html"]:
         (html / name).parent.mkdir(parents=True, exist_ok=True)
-        (html / name).write_text("")
+        (html / name).write_text("", encoding="utf-8")
     links.remove_stale(html, source, layout.HERE / "play")
     assert sorted(str(path.relative_to(html)) for path in html.rglob("*.html")) == sorted(built)
 
@@ -206,7 +206,7 @@ def test_docstrings_are_restructured_text_whose_names_exist():
 
 @pytest.mark.parametrize("path", STORY, ids=lambda path: path.stem)
 def test_a_chapter_is_a_page_with_a_claim_a_picture_and_an_assert(path):
-    text = path.read_text()
+    text = path.read_text("utf-8")
     longest = 80
     if "errors" in path.stem:  # all of them are one page
         longest = 290
@@ -268,7 +268,7 @@ def test_the_page_to_play_with_says_of_a_grid_that_it_reads_both_ways():
 
 @pytest.mark.parametrize("name", ["index", "start"])
 def test_the_lines_that_install_can_be_pasted(name):
-    console = (layout.HERE / "pages" / f"{name}.md").read_text().split("```console\n")[1]
+    console = (layout.HERE / "pages" / f"{name}.md").read_text("utf-8").split("```console\n")[1]
     lines = console.split("```")[0].splitlines()
     assert lines == ["$ python -m pip install ."]
     assert not set("<>;|&") & set("".join(lines))
@@ -281,12 +281,12 @@ def test_the_reference_is_of_the_names_that_the_package_writes_down(tmp_path):
     for room in layout.rooms():
         folder = package / room.removeprefix("graphattn").lstrip(".")
         stub = folder / "__init__.pyi"
-        tree = ast.parse((stub if stub.exists() else folder / "__init__.py").read_text())
+        tree = ast.parse((stub if stub.exists() else folder / "__init__.py").read_text("utf-8"))
         imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
         names = {alias.asname for node in imports for alias in node.names}
         names = {name for name in names if name and not name.startswith("_")}
         names = {name for name in names if callable(getattr(import_module(room), name))}
-        page = (tmp_path / "reference" / f"{room}.rst").read_text()
+        page = (tmp_path / "reference" / f"{room}.rst").read_text("utf-8")
         shown = {line.strip() for line in page.splitlines() if re.fullmatch(r"   \w+", line)}
         shown |= set(re.findall(r":py:obj:`graphattn\.(\w+)`", page))
         assert shown == names, room
@@ -341,7 +341,7 @@ def test_a_colon_in_a_propertys_summary_ends_no_type():
 
 def test_what_is_hidden_on_reference_pages_is_there_and_in_no_page():
     pages = [path for path in EXAMPLES.rglob("*.md") if path.stem != "extending"]  # for developers
-    texts = [path.read_text() for path in pages]
+    texts = [path.read_text("utf-8") for path in pages]
     for name in members.INTERNAL:
         holders = (ga.AttentionGraph, ga.PerExample, ga.PerHead, type(ga.graphs.causal(...)))
         assert any(hasattr(holder, name) for holder in holders), name

@@ -18,7 +18,7 @@ MOST_OBJECTS, MOST_BYTES = 500, 16 << 20  # however many calls
 
 def resident() -> int:
     """Bytes of this process that are in memory, as Linux counts."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text("utf-8").splitlines()
     return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
 
 

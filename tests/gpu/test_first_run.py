@@ -41,7 +41,7 @@ def first_run(*words, absent=(), folder=None, planted=False, path=None):
     env = {**os.environ, "PYTHONPATH": ""}
     if absent:
         code = f"import sys; sys.modules.update(dict.fromkeys({tuple(absent)!r}))"
-        (folder / "sitecustomize.py").write_text(code)
+        (folder / "sitecustomize.py").write_text(code, encoding="utf-8")
         env["PYTHONPATH"] = str(folder)
     if planted:
         env["GPU_PLANTED"] = str(HERE / "planted.py")
@@ -55,7 +55,7 @@ def first_run(*words, absent=(), folder=None, planted=False, path=None):
     return (
         done.returncode,
         done.stdout + done.stderr,
-        json.loads(out.read_text()) if out.exists() else None,
+        json.loads(out.read_text("utf-8")) if out.exists() else None,
     )
 
 
@@ -151,7 +151,7 @@ def test_again_runs_what_failed_and_the_sanitizer_around_tiny_cases(planted):
     """With a sanitizer that finds a hazard when it looks for races."""
     folder = planted[3]
     tool = folder / "compute-sanitizer"
-    tool.write_text(SANITIZER)
+    tool.write_text(SANITIZER, encoding="utf-8")
     tool.chmod(0o755)
     words = (
         "--device",
@@ -199,7 +199,7 @@ def test_again_runs_what_failed_and_the_sanitizer_around_tiny_cases(planted):
     ],
 )
 def test_wrong_arguments_cost_no_import(tmp_path, words, said):
-    (tmp_path / "broken.json").write_text('{"schema": 2,')
+    (tmp_path / "broken.json").write_text('{"schema": 2,', encoding="utf-8")
     status, told, _ = first_run(*words, folder=tmp_path)
     assert status == 2
     assert said in told
@@ -312,7 +312,7 @@ def test_the_most_that_is_printed_fits_what_comes_back(tmp_path, capsys):
     assert len(said.splitlines()) == 40
     assert len(said) <= 12_000
     assert said.splitlines()[-1].startswith("failure ")
-    assert len(json.loads((tmp_path / "gpu.json").read_text()).get("parts")) == 0
+    assert len(json.loads((tmp_path / "gpu.json").read_text("utf-8")).get("parts")) == 0
 
 
 def test_sdpa_is_given_four_axes(monkeypatch):

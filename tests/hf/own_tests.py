@@ -176,7 +176,7 @@ def outcomes(path: Path) -> dict[str, dict]:
     found: dict[str, dict] = {}
     if not path.exists():
         return found
-    for text in path.read_text().splitlines():
+    for text in path.read_text("utf-8").splitlines():
         line = json.loads(text)
         known = found.get(line["test"])
         if known is None or known["outcome"] != "failed":

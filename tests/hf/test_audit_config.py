@@ -56,7 +56,8 @@ def test_on_the_command_line(tmp_path):
     assert run.exit_code == 0, run.output
     assert "are those of sliding_window(29, 3, causal=True)" in run.output
     (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": "llama", "sliding_window": 5, "num_hidden_layers": 1})
+        json.dumps({"model_type": "llama", "sliding_window": 5, "num_hidden_layers": 1}),
+        encoding="utf-8",
     )
     run = CliRunner().invoke(app, ["audit", str(tmp_path / "config.json"), "--json"])
     assert run.exit_code == 1
@@ -85,7 +86,7 @@ def test_fields_that_transformers_refuses(tmp_path, wrong):
         "num_hidden_layers": 1,
         "layer_types": ["sliding_attention"],
     } | wrong
-    (tmp_path / "config.json").write_text(json.dumps(fields))
+    (tmp_path / "config.json").write_text(json.dumps(fields), encoding="utf-8")
     with pytest.raises(
         LoaderError, match=f"(?s)expected a configuration of transformers: .*{next(iter(wrong))}"
     ):
@@ -114,7 +115,7 @@ def test_code_beside_a_configuration_is_not_run_and_nothing_is_asked(
     monkeypatch.setattr("builtins.input", lambda *args: pytest.fail("asked on the terminal"))
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "code.py").write_text(CODE)
+    (folder / "code.py").write_text(CODE, encoding="utf-8")
     fields = {
         "model_type": kind,
         "num_hidden_layers": 1,
@@ -122,7 +123,7 @@ def test_code_beside_a_configuration_is_not_run_and_nothing_is_asked(
         "architectures": None,
     }
     fields["auto_map"] = {"AutoConfig": "code.C", "AutoModel": "code.C"}
-    (folder / "config.json").write_text(json.dumps(fields))
+    (folder / "config.json").write_text(json.dumps(fields), encoding="utf-8")
     if kind == "llama" and load is ga.hf.audit_config:
         assert not load(folder)
     else:
@@ -137,7 +138,9 @@ def test_numbers_of_layers_are_bounded_before_a_configuration_is_made(
     tmp_path, monkeypatch, name, number
 ):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({"model_type": "gemma3", "text_config": {name: number}}))
+    path.write_text(
+        json.dumps({"model_type": "gemma3", "text_config": {name: number}}), encoding="utf-8"
+    )
     monkeypatch.setattr(
         transformers.AutoConfig, "from_pretrained", lambda *a, **k: pytest.fail("made")
     )

@@ -51,7 +51,7 @@ class TinyTest(unittest.TestCase):
 def test_what_stock_models_pass_and_patched_ones_fail_has_a_reason_or_is_named(tmp_path):
     folder = tmp_path / "tests" / "models" / "tiny"
     folder.mkdir(parents=True)
-    (folder / "test_modeling_tiny.py").write_text(TESTS)
+    (folder / "test_modeling_tiny.py").write_text(TESTS, encoding="utf-8")
     script = Path(own_tests.__file__)
     command = [sys.executable, script, tmp_path, "--families", "tiny", "--out", tmp_path / "out"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -90,7 +90,7 @@ def test_no_permission(name, loader, tmp_path, monkeypatch):
 
 def test_the_name_comes_to_mean_a_device_after_the_check(tmp_path, monkeypatch):
     path = tmp_path / "p.xyz"
-    path.write_text("0 0 0\n")
+    path.write_text("0 0 0\n", encoding="utf-8")
     true_open = os.open
     monkeypatch.setattr(os, "open", lambda name, flags: true_open("/dev/zero", flags))
     refused(load, path, "0 bytes" if os.stat("/dev/zero").st_size else "empty")
@@ -287,7 +287,7 @@ def test_sniff_refuses_arrays_that_are_nothing(array, tmp_path):
 def test_sniff_by_extension(tmp_path):
     for extension in ("CSV", "txt", "tsv", "edges"):
         path = tmp_path / f"a.{extension}"
-        path.write_text("0 1\n")
+        path.write_text("0 1\n", encoding="utf-8")
         assert sniff(path) == sniff(str(path)) == "edges"
     for name in ("a", "a.docx", ".npy"):
         refused(sniff, tmp_path / name, "expected one of", ".csv")

@@ -59,7 +59,7 @@ def test_a_run_goes_on(release, tmp_path, monkeypatch):
     ga.training.train(shapes, tmp_path / "run", tell=lambda p: words.append(p.words), **how)
     assert any("is finished" in word for word in words)
     ga.training.train(shapes, tmp_path / "run", **how | {"epochs": 2})
-    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "run" / "log.jsonl").read_text("utf-8").splitlines()) == 2
 
 
 def test_trials_are_read_with_their_chain_of_hashes(release):

@@ -149,7 +149,7 @@ def flat(choice):
 @pytest.mark.parametrize(("name", "option"), CASES, ids=map(", ".join, CASES))
 def test_the_plan_of_a_graph_is_the_one_that_was_measured(name, option, monkeypatch):
     monkeypatch.setattr(base, "measured_rates", lambda device: RATES)
-    wanted, mine = json.loads(WANTED.read_text())[f"{name}, {option}"], found(name, option)
+    wanted, mine = json.loads(WANTED.read_text("utf-8"))[f"{name}, {option}"], found(name, option)
     assert mine["chosen"] == wanted["chosen"]
     assert list(mine["cost"]) == list(wanted["cost"])
     assert flat(mine) == pytest.approx(flat(wanted), rel=1e-5)
@@ -258,7 +258,7 @@ def test_a_time_is_told_in_the_largest_unit_that_it_fills(ms, told):
 
 def test_every_backend_is_the_choice_for_some_graph(monkeypatch):
     monkeypatch.setattr(base, "measured_rates", lambda device: RATES)
-    wanted = json.loads(WANTED.read_text())
+    wanted = json.loads(WANTED.read_text("utf-8"))
     assert sorted(wanted) == sorted(map(", ".join, CASES))
     first = {wanted[", ".join(case)]["chosen"]: case for case in reversed(CASES)}
     assert {found(*case)["chosen"] for case in first.values()} == set(choose.BACKENDS)
@@ -267,4 +267,4 @@ def test_every_backend_is_the_choice_for_some_graph(monkeypatch):
 if __name__ == "__main__":  # writes what is wanted
     base.measured_rates = lambda device: RATES
     lines = [f"{json.dumps(', '.join(case))}: {json.dumps(found(*case))}" for case in CASES]
-    WANTED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    WANTED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -30,7 +30,7 @@ def cube(path, *, uv=True, smooth=False, label=None):
             for place, v in enumerate(corners, 1)
         ]
         lines.append(f"f {' '.join(cells)}")
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
@@ -137,7 +137,7 @@ def test_a_folder_takes_meshes_with_and_without_seams(tmp_path):
 def test_a_cloud_in_an_obj_has_its_normals(tmp_path):
     rows = np.random.default_rng(0).random((5, 6)).astype("f4")
     text = "".join("v {} {} {}\nvn {} {} {}\n".format(*row) for row in rows)
-    (tmp_path / "a.obj").write_text(text)
+    (tmp_path / "a.obj").write_text(text, encoding="utf-8")
     shape = ga.load(tmp_path / "a.obj")
     np.testing.assert_array_equal(shape.normal, rows[:, 3:])
 

@@ -108,7 +108,7 @@ def test_cif_is_read_by_ase(tmp_path):
     np.testing.assert_allclose(shape.cell, atoms.cell[:], atol=1e-9)
     assert shape.pbc.all()
     assert ga.graphs.radius(shape.pos, 3.0, cell=shape.cell).in_degree.tolist() == [6] * 8
-    (tmp_path / "no.cif").write_text("data_x\nloop_\n")
+    (tmp_path / "no.cif").write_text("data_x\nloop_\n", encoding="utf-8")
     with pytest.raises(LoaderError, match="expected a CIF file"):
         ga.load(tmp_path / "no.cif")
 
@@ -134,7 +134,7 @@ _atom_site_occupancy
 def cif(path, rows, head=CIF):
     """The shape of a CIF file, and its warnings."""
     pytest.importorskip("ase")
-    path.write_text(head + rows)
+    path.write_text(head + rows, encoding="utf-8")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         shape = ga.load(path)
@@ -173,12 +173,16 @@ def test_what_a_cif_has_beside_its_first_structure_is_said(tmp_path):
 @pytest.mark.parametrize("end", ["", "\n", "\n\n"])
 def test_atomic_numbers_stand_for_symbols(comment, end, tmp_path):
     path = tmp_path / "water.xyz"
-    path.write_text(f"3\n{comment}\n8 0.0 0.0 .12\n1 0 .76 -.48\n1 0 -.76 -.48{end}")
+    path.write_text(
+        f"3\n{comment}\n8 0.0 0.0 .12\n1 0 .76 -.48\n1 0 -.76 -.48{end}", encoding="utf-8"
+    )
     shape = ga.load(path)
     assert shape.z.tolist() == [8, 1, 1]
     assert shape.pos.tolist() == [[0, 0, 0.12], [0, 0.76, -0.48], [0, -0.76, -0.48]]
     assert "the first column is read as atomic numbers" in shape.notes
-    path.write_text(2 * f"3\n{comment}\n8 0.0 0.0 .12\n1 0 .76 -.48\n1 0 -.76 -.48\n")
+    path.write_text(
+        2 * f"3\n{comment}\n8 0.0 0.0 .12\n1 0 .76 -.48\n1 0 -.76 -.48\n", encoding="utf-8"
+    )
     assert [frame.z.tolist() for frame in load_frames(path)] == [[8, 1, 1]] * 2
 
 
@@ -193,7 +197,7 @@ def test_atomic_numbers_stand_for_symbols(comment, end, tmp_path):
     ],
 )
 def test_points_as_text_are_no_atoms(text, pos, x, tmp_path):
-    (tmp_path / "cloud.xyz").write_text(text)
+    (tmp_path / "cloud.xyz").write_text(text, encoding="utf-8")
     shape = ga.load(tmp_path / "cloud.xyz")
     assert shape.pos.tolist() == pos
     assert "z" not in shape
@@ -204,12 +208,12 @@ def test_points_as_text_are_no_atoms(text, pos, x, tmp_path):
 
 def test_columns_behind_the_places_of_atoms(tmp_path):
     path = tmp_path / "charges.xyz"
-    path.write_text("2\n\nO 0 0 0 -.8 1\nH 0 0 1 .4 2\n")
+    path.write_text("2\n\nO 0 0 0 -.8 1\nH 0 0 1 .4 2\n", encoding="utf-8")
     shape = ga.load(path)
     assert shape.x.tolist() == [[-0.8, 1], [0.4, 2]]
     assert shape.notes == ("columns 5 and on have no names: x",)
     for rows in ("O 0 0 0 a\nH 0 0 1 b\n", "O 0 0 0 1\nH 0 0 1\n"):
-        path.write_text(f"2\n\n{rows}")
+        path.write_text(f"2\n\n{rows}", encoding="utf-8")
         shape = ga.load(path)
         assert sorted(shape.keys()) == ["pos", "z"]
         assert shape.notes == ("left out, as texts: columns behind the 4th",)
@@ -217,15 +221,17 @@ def test_columns_behind_the_places_of_atoms(tmp_path):
 
 def test_a_plain_comment_is_no_property(tmp_path):
     path = tmp_path / "plain.xyz"
-    path.write_text("1\ncreated by VMD\nH 0 0 0\n")
+    path.write_text("1\ncreated by VMD\nH 0 0 0\n", encoding="utf-8")
     assert sorted(ga.load(path).keys()) == ["pos", "z"]
     assert ga.load(path).notes == ("left out, as texts: words of the comment",)
-    path.write_text("1\n i =  3, time = 0.5, E = -17.1 of CP2K\nH 0 0 0\n")
+    path.write_text("1\n i =  3, time = 0.5, E = -17.1 of CP2K\nH 0 0 0\n", encoding="utf-8")
     shape = ga.load(path)
     assert (int(shape.i), float(shape.time), float(shape.E)) == (3, 0.5, -17.1)
     assert "CP2K" not in shape
     assert shape.notes == ("left out, as texts: words of the comment",)
-    path.write_text("1\nProperties=species:S:1:pos:R:3 relaxed energy=2\nH 0 0 0\n")
+    path.write_text(
+        "1\nProperties=species:S:1:pos:R:3 relaxed energy=2\nH 0 0 0\n", encoding="utf-8"
+    )
     assert ga.load(path).relaxed.tolist() == [True]  # a flag, as in ASE
 
 
@@ -249,7 +255,7 @@ def test_a_plain_comment_is_no_property(tmp_path):
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path, text, words):
     path = tmp_path / "wrong.extxyz"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(LoaderError, match=words):
         ga.load(path)
 
@@ -332,7 +338,8 @@ def test_frames_of_a_file_all_have_a_cell_if_some_do(tmp_path):
     path = tmp_path / "mixed.xyz"
     path.write_text(
         "2\nenergy=1.5\nH 0 0 0\nH 0 0 .7\n"
-        '1\nLattice="3 0 0 0 3 0 0 0 3" Properties=species:S:1:pos:R:3:forces:R:3\nO 0 0 0 1 2 3\n'
+        '1\nLattice="3 0 0 0 3 0 0 0 3" Properties=species:S:1:pos:R:3:forces:R:3\nO 0 0 0 1 2 3\n',
+        encoding="utf-8",
     )
     one, other = load_frames(path)
     assert not one.cell.any()
@@ -341,7 +348,7 @@ def test_frames_of_a_file_all_have_a_cell_if_some_do(tmp_path):
     assert one.notes == ("no forces, which other frames of the file have",)
     assert other.notes == ("no energy, which other frames of the file have",)
     alone = tmp_path / "alone.xyz"
-    alone.write_text("2\n\nH 0 0 0\nH 0 0 .7\n")
+    alone.write_text("2\n\nH 0 0 0\nH 0 0 .7\n", encoding="utf-8")
     assert "cell" not in load_frames(alone)[0]
 
 

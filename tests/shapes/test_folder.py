@@ -24,7 +24,7 @@ def shape(size=7, **more):
 def put(path, data=None):
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(data, str):
-        path.write_text(data)
+        path.write_text(data, encoding="utf-8")
     else:
         ga.save(shape() if data is None else data, path)
 
@@ -155,7 +155,7 @@ def test_a_split_is_drawn_by_its_seed_said_and_written(tmp_path):
     assert sorted(int(one["test"][i].y) for i in range(2)) == [0, 1]
     assert str(one) == "6 train, 2 val, 2 test (drawn by seed 3, each class in these parts)"
     one.save(tmp_path / "split.json")
-    files = json.loads((tmp_path / "split.json").read_text())["files"]
+    files = json.loads((tmp_path / "split.json").read_text("utf-8"))["files"]
     assert files["test"] == [folder.name(i) for i in one["test"].indices]
     with pytest.raises(LoaderError, match="sum below 1"):
         folder.split(val=0.5, test=0.5)
@@ -342,13 +342,15 @@ def test_lists_above_folders_of_texts_are_no_shapes(tmp_path):
             np.savetxt(
                 tmp_path / kind / f"{kind}_{number}.txt", torch.rand(5, 6).numpy(), delimiter=","
             )
-    (tmp_path / "modelnet40_train.txt").write_text("chair_0\ndesk_0\n")
+    (tmp_path / "modelnet40_train.txt").write_text("chair_0\ndesk_0\n", encoding="utf-8")
     assert len(ShapeFolder(tmp_path)) == 6
 
 
 def test_a_table_of_semicolons_has_decimal_commas(tmp_path):
     for number in range(3):
         put(tmp_path / f"{number}.ply", shape())
-    (tmp_path / "labels.csv").write_text("file;label\n0.ply;1,5\n1.ply;2\n2.ply;-0,25\n")
+    (tmp_path / "labels.csv").write_text(
+        "file;label\n0.ply;1,5\n1.ply;2\n2.ply;-0,25\n", encoding="utf-8"
+    )
     folder = ShapeFolder(tmp_path)
     assert [float(label) for label in folder.labels] == [1.5, 2, -0.25]

@@ -134,7 +134,9 @@ def test_numbers_of_points_are_learned_in_folders_that_are_sites(tmp_path):
 def test_labels_of_points_beside_a_table_of_labels_are_said_to_be_unread(tmp_path):
     for number in range(4):
         scan(tmp_path, f"{number}.ply", "label")
-    (tmp_path / "labels.csv").write_text("".join(f"{n}.ply,{'ab'[n % 2]}\n" for n in range(4)))
+    (tmp_path / "labels.csv").write_text(
+        "".join(f"{n}.ply,{'ab'[n % 2]}\n" for n in range(4)), encoding="utf-8"
+    )
     folder = ShapeFolder(tmp_path)
     assert folder.task == "classify"
     assert folder.notes == (
@@ -195,7 +197,9 @@ def test_files_of_cloudcompare_need_no_options(tmp_path):
     rows = "".join(
         f"{number}.5 5400000.25 {number} 9 255 0 0.5 {number % 2}\n" for number in range(5)
     )
-    (tmp_path / "scan.asc").write_text(f"//X Y Z R G B Intensity Classification\n5\n{rows}")
+    (tmp_path / "scan.asc").write_text(
+        f"//X Y Z R G B Intensity Classification\n5\n{rows}", encoding="utf-8"
+    )
     shape = ga.load(tmp_path / "scan.asc")
     assert shape.pos.tolist()[3] == [3.5, 5400000.25, 3.0]
     assert shape.Classification.tolist() == [0, 1, 0, 1, 0]
@@ -208,9 +212,11 @@ def test_a_scalar_that_is_unknown_is_nan_in_ascii_as_in_binary(tmp_path):
         "float z\n"
     )
     file = tmp_path / "cloudcompare.ply"
-    file.write_text(f"{head}property float scalar_Gap\nend_header\n0 1 2 nan\n1 2 3 0.5\n")
+    file.write_text(
+        f"{head}property float scalar_Gap\nend_header\n0 1 2 nan\n1 2 3 0.5\n", encoding="utf-8"
+    )
     assert ga.load(file).scalar_Gap.isnan().tolist() == [True, False]
-    file.write_text(f"{head}end_header\n0 nan 2\n1 2 3\n")
+    file.write_text(f"{head}end_header\n0 nan 2\n1 2 3\n", encoding="utf-8")
     with pytest.raises(
         LoaderError, match=r"line 8, vertex 0: expected finite coordinates, got \[0.0, nan, 2.0\]"
     ):
@@ -222,14 +228,16 @@ def test_names_of_columns_have_blanks_between_commas_and_scalars_may_be_unknown(
         f"{number}.5,2,3,0.5,1,0,{number},{'nan' if number else 7}\n" for number in range(3)
     )
     (tmp_path / "scan.csv").write_text(
-        f"//X,Y,Z,Rf,Gf,Bf,Return Number,C2C absolute distances\n{rows}"
+        f"//X,Y,Z,Rf,Gf,Bf,Return Number,C2C absolute distances\n{rows}", encoding="utf-8"
     )
     shape = ga.load(tmp_path / "scan.csv")
     assert set(shape.keys()) == {"pos", "color", "Return_Number", "C2C_absolute_distances"}
     assert shape.color[0].tolist() == [0.5, 1, 0]
     assert shape.C2C_absolute_distances.isnan().tolist() == [False, True, True]
     ga.save(shape, tmp_path / "scan.ply")
-    (tmp_path / "wrong.csv").write_text("X,Y,Z,Return Number\n1,2,3,4\n1,nan,3,4\n")
+    (tmp_path / "wrong.csv").write_text(
+        "X,Y,Z,Return Number\n1,2,3,4\n1,nan,3,4\n", encoding="utf-8"
+    )
     with pytest.raises(LoaderError, match=r"line 3, vertex 1: expected finite coordinates"):
         ga.load(tmp_path / "wrong.csv")
     for number in range(2):

@@ -41,7 +41,7 @@ def written(path, corners):
             "vertex_indices\nproperty list uchar float texcoord\nend_header\n"
             f"{points}{len(corners)} {' '.join(map(str, numbers))} {2 * len(corners)} {uv}\n"
         )
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     return ga.load(path)
 
 
@@ -88,7 +88,7 @@ def test_faces_of_two_corners_are_edges(edges, tmp_path):
     if edges:
         text += "element edge 1\nproperty int vertex1\nproperty int vertex2\n"
         rows += "0 3\n"
-    (tmp_path / "a.ply").write_text(f"{text}end_header\n{rows}")
+    (tmp_path / "a.ply").write_text(f"{text}end_header\n{rows}", encoding="utf-8")
     shape = ga.load(tmp_path / "a.ply")
     assert shape.face.T.tolist() == [[0, 1, 2], [1, 3, 2]]
     assert shape.face_region.tolist() == [7, 9]
@@ -103,7 +103,9 @@ def test_faces_of_two_corners_are_edges(edges, tmp_path):
 
 
 def test_a_frame_of_lines_alone_is_read(tmp_path):
-    (tmp_path / "a.off").write_text("OFF\n3 2 0\n0 0 0\n1 0 0\n0 1 0\n2 0 1\n2 1 2\n")
+    (tmp_path / "a.off").write_text(
+        "OFF\n3 2 0\n0 0 0\n1 0 0\n0 1 0\n2 0 1\n2 1 2\n", encoding="utf-8"
+    )
     shape = ga.load(tmp_path / "a.off")
     assert "face" not in shape
     assert (shape.edge_vertex1.tolist(), shape.edge_vertex2.tolist()) == ([0, 1], [1, 2])
@@ -111,7 +113,7 @@ def test_a_frame_of_lines_alone_is_read(tmp_path):
 
 @pytest.mark.parametrize("row", ["2 0 9", "1 9", "0"])
 def test_lines_and_points_are_checked_too(row, tmp_path):
-    (tmp_path / "a.off").write_text(f"OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n{row}\n")
+    (tmp_path / "a.off").write_text(f"OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n{row}\n", encoding="utf-8")
     with pytest.raises(ga.errors.LoaderError, match="face 0"):
         ga.load(tmp_path / "a.off")
 

@@ -169,7 +169,7 @@ def test_colors_are_bytes_where_they_were(tmp_path):
     assert np.array_equal(levels(unit(every.astype(np.uint16))), every.astype(np.uint16))
     assert levels(np.array([0.1, 0.2], np.float32)).dtype == np.float32
     path = tmp_path / "a.csv"
-    path.write_text("X,Y,Z,R,G,B,label\n0,0,0,255,0,51,3\n1,0,0,0,0,0,4\n")
+    path.write_text("X,Y,Z,R,G,B,label\n0,0,0,255,0,51,3\n1,0,0,0,0,0,4\n", encoding="utf-8")
     shape = ga.load(path)
     assert torch.equal(shape.color[0], torch.tensor([255, 0, 51]) / 255)
     assert shape.y.tolist() == [3, 4]
@@ -263,10 +263,10 @@ def test_integers_that_a_float_rounds_are_read_digit_by_digit(tmp_path):
     )
     text = f"{head}property int64 id\nend_header\n0 0 0 "
     for number in (2**53 - 1, 2**53 + 1, -(2**63), 2**63 - 1):
-        (tmp_path / "a.ply").write_text(f"{text}{number}\n")
+        (tmp_path / "a.ply").write_text(f"{text}{number}\n", encoding="utf-8")
         assert ga.load(tmp_path / "a.ply").id.tolist() == [number]
     for word in (str(2**63), "1e17", "0.5", "nan"):
-        (tmp_path / "a.ply").write_text(f"{text}{word}\n")
+        (tmp_path / "a.ply").write_text(f"{text}{word}\n", encoding="utf-8")
         with pytest.raises(LoaderError, match=f"line 9: expected id as int64, got '{word}'"):
             ga.load(tmp_path / "a.ply")
 

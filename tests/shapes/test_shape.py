@@ -47,7 +47,7 @@ def test_a_column_keeps_its_name_whatever_it_is(ending, tmp_path):
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_name_that_pyg_reads_otherwise_is_refused_by_name(name, tmp_path):
     path = tmp_path / "s.csv"
-    path.write_text(f"x,y,z,{name}\n0,0,0,1\n1,0,0,2\n")
+    path.write_text(f"x,y,z,{name}\n0,0,0,1\n1,0,0,2\n", encoding="utf-8")
     with pytest.raises(LoaderError, match=f"got {name}. Try: rename"):
         ga.load(path)
     np.savez(tmp_path / "s.npz", pos=np.zeros((2, 3)), **{name: np.ones(3)})
@@ -60,15 +60,15 @@ def test_one_name_for_two_tensors_is_refused(tmp_path):
         f"property float {n}\n" for n in "xyz"
     )
     body = "property float edge_a\nelement edge 1\nproperty float a\nend_header\n0 0 0 5\n6\n"
-    (tmp_path / "s.ply").write_text(head + body)
+    (tmp_path / "s.ply").write_text(head + body, encoding="utf-8")
     with pytest.raises(LoaderError, match="got edge_a"):
         ga.load(tmp_path / "s.ply")
 
 
 def test_a_column_called_pos_or_normal_is_no_position_and_no_direction(tmp_path):
-    (tmp_path / "s.csv").write_text("x,y,z,pos\n0,0,0,1\n1,0,0,2\n")
+    (tmp_path / "s.csv").write_text("x,y,z,pos\n0,0,0,1\n1,0,0,2\n", encoding="utf-8")
     with pytest.raises(LoaderError, match=r"got pos of shape \(2,\)"):
         ga.load(tmp_path / "s.csv")
-    (tmp_path / "s.csv").write_text("x,y,z,normal\n0,0,0,0.5\n1,0,0,2\n")
+    (tmp_path / "s.csv").write_text("x,y,z,normal\n0,0,0,0.5\n1,0,0,2\n", encoding="utf-8")
     with pytest.raises(ShapeError, match=r"normal must be \(N, 3\), got \(2,\)"):
         RandomRotation()(ga.load(tmp_path / "s.csv"))

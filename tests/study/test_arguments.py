@@ -23,7 +23,7 @@ KINDS = (
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_guide_and_the_docstring_have_every_argument(kind):
-    _, _, table = GUIDE.read_text().partition("## What each argument is")
+    _, _, table = GUIDE.read_text("utf-8").partition("## What each argument is")
     start = f"| `{kind.__name__}` "
     rows = table[table.index(start) + len(start) :]
     of_kind = re.split(r"\n\| `", rows)[0]

@@ -470,7 +470,9 @@ def test_an_arm_may_choose_its_edges_by_what_its_layers_read(tmp_path):
         controls=("full",),
         budgets=[study.Budget(11, 3)],
     )
-    trials = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
+    trials = [
+        json.loads(line) for line in (tmp_path / "trials.jsonl").read_text("utf-8").splitlines()
+    ]
     assert {(trial["arm"], trial["state"]) for trial in trials} == {
         ("chosen", "done"),
         ("full", "done"),

@@ -153,7 +153,7 @@ def test_equal_time_is_measured_once_written_down_and_kept(tmp_path, monkeypatch
     told |= {"window": 5e-3}
     assert (
         tiny_run(tmp_path, **given).counts["planned"]
-        == len((tmp_path / records.TRIALS).read_text().splitlines())
+        == len((tmp_path / records.TRIALS).read_text("utf-8").splitlines())
         == 2
     )
     assert "| window | none | time | 1.00 ms | 4 |" in str(first)

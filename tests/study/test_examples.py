@@ -36,7 +36,7 @@ def test_trials_record_what_is_right_where_seeds_share_a_test_set(tmp_path):
     assert "| with the test set |" in text
     assert "they leave the test set out" in text.lower()
     drawn = tiny_run(tmp_path / "b", WINDOW, **options)
-    assert "examples_right" not in (tmp_path / "b" / "trials.jsonl").read_text()
+    assert "examples_right" not in (tmp_path / "b" / "trials.jsonl").read_text("utf-8")
     assert drawn.with_test_set(drawn.row("window")) is None
     assert "they include the test set" in str(drawn).lower()
 
@@ -46,7 +46,7 @@ def test_answers_of_nodes_are_counted_by_sample(tmp_path):
     targets[:, ::2] = -100
     options = {"readout": "node", "controls": (), "budgets": study.Budget(None, 2), "seeds": 1}
     tiny_run(tmp_path, WINDOW, fixed(targets=targets), **options)
-    (line,) = (tmp_path / "trials.jsonl").read_text().splitlines()
+    (line,) = (tmp_path / "trials.jsonl").read_text("utf-8").splitlines()
     record = json.loads(line)
     right, asked = read_examples(record["examples_right"])
     assert asked.tolist() == [3] * HELD

@@ -29,7 +29,7 @@ def children():
     of = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
+            fields = stat.read_text("utf-8").rpartition(")")[2].split()
         except OSError:
             continue
         of.setdefault(int(fields[1]), []).append(int(stat.parent.name)) if fields[
@@ -158,7 +158,7 @@ WRONG = (
 
 
 def test_a_plan_that_was_edited_anywhere_is_refused(tiny, tmp_path):
-    whole = json.loads((tiny.folder / records.PLAN).read_text())
+    whole = json.loads((tiny.folder / records.PLAN).read_text("utf-8"))
     marker, count = "the value that is replaced", 0
     for path in paths_of(whole):
         part = whole
@@ -171,7 +171,7 @@ def test_a_plan_that_was_edited_anywhere_is_refused(tiny, tmp_path):
         wrong = (
             WRONG[count % len(WRONG)] if WRONG[count % len(WRONG)] != json.dumps(value) else "[[]]"
         )
-        (tmp_path / records.PLAN).write_text(text.replace(f'"{marker}"', wrong))
+        (tmp_path / records.PLAN).write_text(text.replace(f'"{marker}"', wrong), encoding="utf-8")
         with pytest.raises(LoaderError, match="expected a plan of a study"):
             records.read_plan(tmp_path)
         count += 1

@@ -66,7 +66,7 @@ def test_a_study_of_a_module_trains_goes_on_and_refuses_another(tmp_path):
         "budgets": study.Budget(None, 3),
     }
     first = tiny_run(tmp_path, **given)
-    lines = (tmp_path / "trials.jsonl").read_text()
+    lines = (tmp_path / "trials.jsonl").read_text("utf-8")
     assert {row.positions for row in first.rows} == {"the module's"}  # it embeds places, or may
     assert draw(first).axes[0].get_title(loc="left") == "positions: the module's"
     assert [row.prediction["depends_on_most"] for row in first.rows] == [5, 7]
@@ -75,7 +75,7 @@ def test_a_study_of_a_module_trains_goes_on_and_refuses_another(tmp_path):
         5 * 6 + 7 * 6 + 6 * 3 + 3
     }
     tiny_run(tmp_path, **given)
-    assert (tmp_path / "trials.jsonl").read_text() == lines
+    assert (tmp_path / "trials.jsonl").read_text("utf-8") == lines
     with pytest.raises(OptionError, match="another readout, model or training"):
         tiny_run(
             tmp_path, **{**given, "model": study.CustomModel(lambda data: Summing(data, 8), 2)}

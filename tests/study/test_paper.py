@@ -67,7 +67,7 @@ def test_comma_separated_values_are_the_numbers_of_the_rows(named):
 
 
 def test_a_table_of_latex_has_as_many_cells_in_every_line_and_names_are_text(named, tmp_path):
-    text = (named.folder / "report.tex").read_text()
+    text = (named.folder / "report.tex").read_text("utf-8")
     for columns, body in re.findall(
         r"\\begin{tabular}{(\w+)}\n(.*?)\\end{tabular}", text, re.DOTALL
     ):
@@ -85,7 +85,8 @@ def test_a_table_of_latex_has_as_many_cells_in_every_line_and_names_are_text(nam
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 2
     if shutil.which("pdflatex"):
         (tmp_path / "a.tex").write_text(
-            rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{text}\end{{document}}"
+            rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{text}\end{{document}}",
+            encoding="utf-8",
         )
         words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
         made = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -93,7 +94,7 @@ def test_a_table_of_latex_has_as_many_cells_in_every_line_and_names_are_text(nam
 
 
 def test_a_page_of_html_needs_nothing_beside_it_and_names_are_text(named):
-    text = (named.folder / "report.html").read_text()
+    text = (named.folder / "report.html").read_text("utf-8")
     page = Elements(text)
     assert not {"script", "a", "link", "javascript:alert(1)"} & page.found
     links = [

@@ -145,9 +145,10 @@ def test_stored_trials_of_papers_are_those_of_their_commands():
     stored = sorted(PAPERS.glob("*/trials.jsonl"))
     assert stored
     for path in stored:
-        records = [json.loads(line) for line in path.read_text().splitlines()]
+        records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         assert sum(record["cpu_s"] for record in records) < 20 * 60
         keys = {
-            trial["key"] for trial in json.loads((path.parent / "plan.json").read_text())["trials"]
+            trial["key"]
+            for trial in json.loads((path.parent / "plan.json").read_text("utf-8"))["trials"]
         }
         assert {record["key"] for record in records} <= keys

@@ -29,8 +29,8 @@ def changed(made, tmp_path, name, change):
     for path in made.iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    text = (tmp_path / name).read_text()
-    (tmp_path / name).write_text(change(text))
+    text = (tmp_path / name).read_text("utf-8")
+    (tmp_path / name).write_text(change(text), encoding="utf-8")
     return tmp_path
 
 
@@ -50,7 +50,7 @@ def test_every_number_of_a_report_is_counted_and_stands(made):
         "report.tex",
         "report.html",
     }
-    rows = json.loads((made / "report.json").read_text())["rows"]
+    rows = json.loads((made / "report.json").read_text("utf-8"))["rows"]
     assert result.numbers["report.json"] > 10 * len(rows)
     assert "are those of its" in str(result)
 
@@ -140,7 +140,7 @@ def test_the_command_line_names_what_differs_and_ends_with_status_1(made, tmp_pa
 def test_a_page_of_the_studys_own_is_checked_where_its_file_stands(made, tmp_path):
     with pytest.raises(OptionError, match="folder of a study with a report"):
         recount(tmp_path)
-    (tmp_path / "report.json").write_text("{}")
+    (tmp_path / "report.json").write_text("{}", encoding="utf-8")
     with pytest.raises(OptionError, match=r"no plan\.json"):
         recount(tmp_path)
 
@@ -177,8 +177,10 @@ def with_own_page(tmp_path_factory):
     """A folder with a study file, what it imports, and the study that the command line ran of it."""
     root = tmp_path_factory.mktemp("own")
     (root / "files").mkdir()
-    (root / "files" / "tiny.py").write_text(OWN_PAGE)
-    (root / "files" / "beside.py").write_text('TEXT = "A share of 0.125 is chance."\n')
+    (root / "files" / "tiny.py").write_text(OWN_PAGE, encoding="utf-8")
+    (root / "files" / "beside.py").write_text(
+        'TEXT = "A share of 0.125 is chance."\n', encoding="utf-8"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         line = ["study", "files/tiny.py", "--out", "made", "--processes", "0"]
@@ -215,8 +217,8 @@ def test_a_summary_whose_file_has_gone_is_checked_by_the_one_that_is_given(
     assert result.exit_code == 0
     assert "not checked" not in result.stdout
     other = tmp_path / "other.py"
-    other.write_text(OWN_PAGE.replace('Study("tiny"', 'Study("another"'))
-    (tmp_path / "beside.py").write_text("TEXT = ''")
+    other.write_text(OWN_PAGE.replace('Study("tiny"', 'Study("another"'), encoding="utf-8")
+    (tmp_path / "beside.py").write_text("TEXT = ''", encoding="utf-8")
     result = run(app, ["study", str(other), "--check", "--out", made])
     assert "must be the file of tiny" in result.output
     result = run(app, ["study", file, "--check"])
@@ -247,12 +249,14 @@ def test_a_measurement_may_differ_by_rounding_and_a_count_may_not(tmp_path, slop
     counted = {"question": "count", "predicted": 3, "measured": 3, "tolerance": 0}
     rows = [{**row, "source": "", "holds": True} for row in (there, counted)]
     stored = {"title": "Tiny", "failed": 0, "parts": {"Part": rows}}
-    (tmp_path / "report.json").write_text(json.dumps(stored))
+    (tmp_path / "report.json").write_text(json.dumps(stored), encoding="utf-8")
     page = "Measured.\n\n2 of 2 predictions hold.\n\n## Part\n\n"
     page += (
         "| question | predicted | within | measured | holds | source |\n|---|---|---|---|---|---|\n"
     )
     page += "| slope | -0.5 | 0.01 | -0.4995 | yes |  |\n| count | 3 | exactly | 3 | yes |  |\n"
-    (tmp_path / "report.md").write_text(f"# Tiny\n\n{page}")
-    (tmp_path / "study.py").write_text(MEASURED_HERE.format(slope=slope, count=count))
+    (tmp_path / "report.md").write_text(f"# Tiny\n\n{page}", encoding="utf-8")
+    (tmp_path / "study.py").write_text(
+        MEASURED_HERE.format(slope=slope, count=count), encoding="utf-8"
+    )
     assert {place.file for place in recount(tmp_path).differences} == differ

@@ -70,7 +70,7 @@ def test_a_page_says_predictions_first_and_all_files_are_there(tiny):
     assert {"report.md", "report.json", "figure.pdf", "figure.svg"} <= {
         path.name for path in tiny.folder.iterdir()
     }
-    numbers = json.loads((tiny.folder / "report.json").read_text())
+    numbers = json.loads((tiny.folder / "report.json").read_text("utf-8"))
     assert numbers["counts"] == {"planned": 38, "done": 38, "capped": 0, "failed": 0}
     assert len(numbers["rows"]) == 11
 
@@ -79,7 +79,9 @@ def test_a_score_above_its_ceiling_is_said_aloud(tiny, tmp_path):
     folder = tmp_path / "broken"
     shutil.copytree(tiny.folder, folder)
     path = folder / records.TRIALS
-    shuffled = [json.loads(line) for line in path.read_text().splitlines() if '"shuffled"' in line]
+    shuffled = [
+        json.loads(line) for line in path.read_text("utf-8").splitlines() if '"shuffled"' in line
+    ]
     with path.open("a") as file:
         file.writelines(json.dumps({**one, "accuracy": 1.0}) + "\n" for one in shuffled)
     found = report(folder)
@@ -198,10 +200,10 @@ def test_a_trial_that_diverged_has_no_score_and_is_said_aloud(tiny, tmp_path):
     about = records.read_plan(folder)
     about["comparisons"]["study"]["metric"] = "bits"
     records.write_plan(folder, about)
-    line = (folder / records.TRIALS).read_text().splitlines()[0]
+    line = (folder / records.TRIALS).read_text("utf-8").splitlines()[0]
     one = {**json.loads(line), "bits": float("nan"), "probes": {"entropy": [float("nan")] * 2}}
     records.Records(folder).append(one)
-    assert "NaN" not in (folder / records.TRIALS).read_text()
+    assert "NaN" not in (folder / records.TRIALS).read_text("utf-8")
     found = report(folder)
     assert found.counts["failed"] == 1
     assert f"failed: study, window, seed {one['seed']}: it diverged, and has no score" in str(found)
@@ -224,7 +226,7 @@ def test_a_cell_of_a_table_is_a_line_and_may_hold_a_bar_or_a_bracket():
 
 
 def test_both_renderers_write_every_block_of_a_page(tmp_path):
-    (tmp_path / "figure.svg").write_text("<svg/>")
+    (tmp_path / "figure.svg").write_text("<svg/>", encoding="utf-8")
     lists = ["* one", "* two, in *words* and $mc^2$"]
     table_of_users = table(Table(["c"], [["d"]]))
     measured = ["Before.", Figure("Scores"), Table(["a", "b"], [["*x* < 1", "y | z"]]), *lists]
@@ -347,7 +349,7 @@ def test_a_diverged_model_has_no_accuracy_either(tiny, tmp_path):
     """
     folder = tmp_path / "nan"
     shutil.copytree(tiny.folder, folder)
-    one = json.loads((folder / records.TRIALS).read_text().splitlines()[0])
+    one = json.loads((folder / records.TRIALS).read_text("utf-8").splitlines()[0])
     records.Records(folder).append(
         {**one, "bits": float("nan"), "loss": float("nan"), "accuracy": 0.4}
     )
@@ -420,7 +422,7 @@ def test_the_command_line_reads_studies_lists_files_and_refuses(tiny):
 
 RECIPE = re.search(
     r"```python\n# examples/studies/\S+\n(.*?)```",
-    (ROOT / "examples" / "site" / "pages" / "extending.md").read_text(),
+    (ROOT / "examples" / "site" / "pages" / "extending.md").read_text("utf-8"),
     re.DOTALL,
 )[1]
 
@@ -430,10 +432,10 @@ def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch):
     code = RECIPE.replace(
         "seeds=2", "summary=lambda report: [f'{len(report.rows)} rows.'], seeds=2"
     )
-    (tmp_path / "mine.py").write_text(code)
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     run = ("mine.py", "--out", ".", "--quick", "--processes", "0")
     first = said(*run, "--seeds", "1")
-    page = (tmp_path / "report.md").read_text()
+    page = (tmp_path / "report.md").read_text("utf-8")
     assert (
         "*Question.* Does a convolution along a window learn more than one along all pairs?\n\n## Pred"
         in page
@@ -442,16 +444,18 @@ def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch):
     assert "`graphattn study mine.py --quick --seeds 1 --out .`" in page
     assert "warning: neighbours: no arm is more than 4 standard errors" in first.stderr
     assert "the report and its figures are in ." in first.stderr
-    assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 2
+    assert len((tmp_path / records.TRIALS).read_text("utf-8").splitlines()) == 2
     said(*run)  # goes on, with as many seeds as the study has
-    assert len((tmp_path / records.TRIALS).read_text().splitlines()) == 4
+    assert len((tmp_path / records.TRIALS).read_text("utf-8").splitlines()) == 4
     assert (
         "--arms requires study(names=...) in mine.py"
         in said(*run, "--arms", "window", status=2).output
     )
-    page = (tmp_path / "report.md").read_text()
+    page = (tmp_path / "report.md").read_text("utf-8")
     assert "2 rows" not in str(report(tmp_path)).replace(str(tmp_path), "")
-    assert (tmp_path / "report.md").read_text() == page  # made with the study's summary, and kept
+    assert (tmp_path / "report.md").read_text(
+        "utf-8"
+    ) == page  # made with the study's summary, and kept
 
 
 def test_a_study_that_ignores_the_names_of_arms_is_refused(tmp_path):
@@ -464,7 +468,8 @@ from graphattn.study import Study
 def study(quick=False, names=None):
     arms = {name: arm for name, arm in WINDOWS.items() if name in (names or WINDOWS) or quick}
     return Study("mine", [tiny_comparison(arms, controls=())])
-"""
+""",
+        encoding="utf-8",
     )
     run = (str(file), "--out", str(tmp_path / "out"), "--seeds", "1", "--processes", "0")
     ignored = said(*run, "--quick", "--arms", "window 3", status=2).output
@@ -473,13 +478,13 @@ def study(quick=False, names=None):
     assert "has no window 9; it returned window 3" in " ".join(unknown.split())
     assert not (tmp_path / "out").exists()
     said(*run, "--arms", "window 3")
-    assert "window 5" not in (tmp_path / "out" / "report.md").read_text()
+    assert "window 5" not in (tmp_path / "out" / "report.md").read_text("utf-8")
 
 
 @pytest.mark.slow
 def test_processes_import_a_study_file(tmp_path):
     """Its module is a model of the user's own."""
-    (tmp_path / "mine.py").write_text(RECIPE)
+    (tmp_path / "mine.py").write_text(RECIPE, encoding="utf-8")
     found = run_file(tmp_path / "mine.py", tmp_path / "out", quick=True, seeds=1, processes=1)
     assert found.counts["done"] == 2
 

@@ -110,11 +110,11 @@ def test_a_prediction_that_fails_is_said_aloud_and_folders_are_guarded(tmp_path)
     assert [finding.question for finding in made.failed] == ["b"]
     assert "1 of 2 predictions hold." in str(made)
     assert "| b | 3 | exactly | 4 | **no** |" in str(made)
-    assert json.loads((tmp_path / "out" / "report.json").read_text())["failed"] == 1
+    assert json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))["failed"] == 1
     findings().save(tmp_path / "out")
     with pytest.raises(OptionError, match="holds other things than 'Three'"):
         findings(title="Three").save(tmp_path / "out")
-    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(OptionError, match="holds other things"):
         made.save(tmp_path)
 
@@ -124,7 +124,8 @@ def test_the_command_line_prints_a_study_that_trains_nothing(tmp_path, monkeypat
     (tmp_path / "two.py").write_text(
         "from matplotlib.figure import Figure\nfrom untrained import Finding, Findings\n\n"
         "def study():\n    parts = {'one': [Finding('a', 1.0, 1.004, 0.01), Finding('b', 3, 4)]}\n"
-        "    return Findings('Two', 'About two.', parts, Figure)\n"
+        "    return Findings('Two', 'About two.', parts, Figure)\n",
+        encoding="utf-8",
     )
     monkeypatch.syspath_prepend(STUDIES)
     command = ["study", str(tmp_path / "two.py"), "--out", str(tmp_path / "out")]
@@ -276,7 +277,7 @@ def test_text_asks_for_the_next_character_of_modules_not_seen():
     assert torch.equal(data.targets[:, :-1], data.inputs[:, 1:])
     stretch = text.stretches("textwrap")
     told = "".join(chr(31 + c) if c not in (0, 96) else "\n" for c in stretch[0].tolist())
-    assert told == Path(text.os.__file__).with_name("textwrap.py").read_text()[:65]
+    assert told == Path(text.os.__file__).with_name("textwrap.py").read_text("utf-8")[:65]
     train, test = data.split(0, None)
     held = {tuple(row) for row in data.inputs[test].tolist()}
     assert tuple(stretch[3, :-1].tolist()) in held

@@ -31,7 +31,8 @@ def test_runs_are_compared_on_the_shapes_that_both_held_out(classes, parts, tmp_
     assert [row["score"] for row in rows[:2]] == scores
     assert rows[1]["difference"] == pytest.approx(scores[1] - scores[0])
     held_out = [
-        json.loads((tmp_path / name / "result.json").read_text())["each"].keys() for name in "ac"
+        json.loads((tmp_path / name / "result.json").read_text("utf-8"))["each"].keys()
+        for name in "ac"
     ]
     assert rows[2]["shapes"] == len(held_out[0] & held_out[1]) < 4 == rows[1]["shapes"]
     ga.training.train(parts, tmp_path / "d", epochs=1, control=False)
@@ -169,7 +170,7 @@ def test_a_state_dict_within_the_state_of_a_loop_is_read(tmp_path, name):
     torch.save({name: {"module.a": torch.ones(2)}, "epoch": 3}, tmp_path / "loop.pt")
     assert read_tensors(tmp_path / "loop.pt")["a"].tolist() == [1, 1]
     torch.save({"epoch": 3}, tmp_path / "none.pt")
-    (tmp_path / "words.txt").write_text("hello\n")
+    (tmp_path / "words.txt").write_text("hello\n", encoding="utf-8")
     for file, match in (
         ("none.pt", "got: a dict of epoch"),
         ("words.txt", "got: a file that torch does not read"),

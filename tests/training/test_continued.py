@@ -107,11 +107,11 @@ def test_a_run_that_has_not_begun_to_train_takes_other_settings(classes, tmp_pat
     with pytest.raises(Leave):
         ga.training.train(classes, run, tell=leave, **HOW)
     ranges = run / "ranges.json"
-    ranges.write_text("of files that have changed")
+    ranges.write_text("of files that have changed", encoding="utf-8")
     ga.save(cloud(0.3, 2), classes / "flat" / "2.ply")
     ga.training.train(classes, run, **HOW | {"lr": 0.02})
     assert Run.load(run).schedule.lr == 0.02
-    assert ranges.read_text() != "of files that have changed"
+    assert ranges.read_text("utf-8") != "of files that have changed"
 
 
 def test_a_finished_run_needs_no_state_but_to_go_on(classes, tmp_path):
@@ -179,10 +179,10 @@ def test_a_finished_run_says_so_and_more_epochs_go_on(classes, tmp_path):
     ga.training.train(classes, run, tell=begun(words), **how | {"epochs": 2})
     assert not any("is finished" in word for word in words)
     for folder in (run, run / "perceptron"):
-        assert len((folder / "log.jsonl").read_text().splitlines()) == 2
+        assert len((folder / "log.jsonl").read_text("utf-8").splitlines()) == 2
         assert Run.load(folder).schedule.epochs == 2
     ga.training.resume(run, epochs=3, workers=0)
-    assert len((run / "log.jsonl").read_text().splitlines()) == 3
+    assert len((run / "log.jsonl").read_text("utf-8").splitlines()) == 3
 
 
 @pytest.mark.slow
@@ -202,9 +202,9 @@ def test_a_run_that_has_not_ended_is_marked_where_it_is_read(classes, tmp_path):
         ga.training.compare([run, tmp_path / "other"])
 
     ga.training.train(classes, run, finish=True, **how)
-    told = json.loads((run / "result.json").read_text())
+    told = json.loads((run / "result.json").read_text("utf-8"))
     assert {"no control yet: a random forest has no trained epoch", words} <= set(told["notes"])
-    assert len((run / "log.jsonl").read_text().splitlines()) == 2
+    assert len((run / "log.jsonl").read_text("utf-8").splitlines()) == 2
     rows = ga.training.compare([run, tmp_path / "other"])
     assert [row["unfinished"] for row in rows] == ["2 of 3 epochs", ""]
 
@@ -219,7 +219,9 @@ def test_a_page_says_that_its_run_is_unfinished(tmp_path):
     with pytest.raises(Leave):
         ga.training.train(folder, tmp_path / "run", tell=leave_at(0.9), **HOW)
     ga.training.resume(tmp_path / "run", finish=True)
-    assert "unfinished: 2 of 3 epochs are trained" in (tmp_path / "run" / "report.html").read_text()
+    assert "unfinished: 2 of 3 epochs are trained" in (tmp_path / "run" / "report.html").read_text(
+        "utf-8"
+    )
 
 
 def test_a_run_that_ran_out_of_memory_says_what_to_do_and_goes_on_to_the_same_bits(

@@ -31,7 +31,7 @@ def test_both_controls_are_runs_beside_the_model(classes, tmp_path):
     start = [run.new_model().state_dict() for run in (runs[""], runs["random"])]
     assert all(torch.equal(start[0][name], start[1][name]) for name in start[0])
     again = ga.training.evaluate(tmp_path / "run")
-    told = json.loads((tmp_path / "run" / "result.json").read_text())
+    told = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
     assert again.to_dict() == result.to_dict() == told
     right = {name: one["scores"]["right"] for name, one in told["controls"].items()}
     for name, one in told["controls"].items():

@@ -44,7 +44,7 @@ def test_of_points_a_class_each_in_its_colour(parts, tmp_path):
     made = ga.load(line["ply"])
     with pytest.raises(OptionError, match="must not be called predictions"):
         ga.training.predict(tmp_path / "run", [tmp_path / "predictions.ply"], tmp_path / "out")
-    rows = list(csv.DictReader((tmp_path / "out" / "0.csv").read_text().splitlines()))
+    rows = list(csv.DictReader((tmp_path / "out" / "0.csv").read_text("utf-8").splitlines()))
     assert [int(row["prediction"]) for row in rows] == made.prediction.tolist()
     assert len(made.color.unique(dim=0)) == len(made.prediction.unique())
 
@@ -56,7 +56,7 @@ def test_files_that_do_not_fit_are_named_and_those_before_them_are_written(class
         ga.training.predict(
             tmp_path / "run", [classes / "tall" / "0.ply", tmp_path / "flat.ply"], tmp_path / "out"
         )
-    assert len((tmp_path / "out" / "predictions.csv").read_text().splitlines()) == 2
+    assert len((tmp_path / "out" / "predictions.csv").read_text("utf-8").splitlines()) == 2
     with pytest.raises(OptionError, match="got two of '0'"):
         ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply"] * 2, tmp_path)
     both = [classes / "tall" / "0.ply", classes / "flat" / "0.ply"]
@@ -80,21 +80,21 @@ def test_files_that_do_not_fit_are_named_and_those_before_them_are_written(class
 def test_a_run_is_measured_where_its_device_is_not(classes, tmp_path):
     ga.training.train(classes, tmp_path / "run", model="perceptron", epochs=1, control=False)
     before = ga.training.evaluate(tmp_path / "run").to_dict()
-    told = (tmp_path / "run" / "run.json").read_text()
+    told = (tmp_path / "run" / "run.json").read_text("utf-8")
     (tmp_path / "run" / "run.json").write_text(
-        told.replace('"device": "cpu"', '"device": "cuda:99"')
+        told.replace('"device": "cpu"', '"device": "cuda:99"'), encoding="utf-8"
     )
     assert ga.training.evaluate(tmp_path / "run").to_dict() == before
     with pytest.raises(OptionError, match="device must be an available device"):
         ga.training.resume(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text(
-        told.replace('"model": "perceptron"', '"model": "pct"')
+        told.replace('"model": "perceptron"', '"model": "pct"'), encoding="utf-8"
     )
     with pytest.raises(
         LoaderError, match=r"model.safetensors: expected a state of this run, got that of another"
     ):
         ga.training.evaluate(tmp_path / "run")
-    (tmp_path / "run" / "run.json").write_text(told)
+    (tmp_path / "run" / "run.json").write_text(told, encoding="utf-8")
     extra = classes / "tall" / "more.ply"
     shutil.copy(classes / "tall" / "0.ply", extra)
     with pytest.raises(LoaderError, match=r"more.ply: .* a new one\. Try: take it out of the f"):

@@ -13,14 +13,14 @@ from graphattn.errors import LoaderError, OptionError
 
 def test_a_run_says_what_it_was_made_of(classes, tmp_path):
     result = ga.training.train(classes, tmp_path / "run", seed=5, **QUICK)
-    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    told = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
     files = {f"{name}/{number}.ply" for name in ("flat", "tall") for number in range(10)}
     assert {name for part in told["split"].values() for name in part} == files == set(told["files"])
     assert told["said"] == "14 train, 2 val, 4 test (drawn by seed 5, each class in these parts)"
     assert sorted(result.names) == sorted(told["split"]["test"])
     assert torch.__version__.startswith(told["versions"]["torch"].partition("+")[0])
     assert {"loss", "val_loss", "val_accuracy"} < set(
-        json.loads((tmp_path / "run" / "log.jsonl").read_text())
+        json.loads((tmp_path / "run" / "log.jsonl").read_text("utf-8"))
     )
     assert ga.training.evaluate(tmp_path / "run").scores == result.scores
 
@@ -121,6 +121,6 @@ def test_whole_numbers_are_regressed_where_that_is_asked(classes, tmp_path):
         f"{path.relative_to(classes)},{number}"
         for number, path in enumerate(sorted(classes.glob("*/*.ply")))
     ]
-    (classes / "labels.csv").write_text("\n".join(lines))
+    (classes / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
     result = ga.training.train(classes, tmp_path / "run", task="regress", **QUICK)
     assert set(result.scores) == {"r2", "rmse", "mae", "values"}

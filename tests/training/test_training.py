@@ -212,7 +212,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "13_a_language_model_on_any_c
 
 def functions_of_the_example(*names):
     """Its functions alone: the script itself trains."""
-    tree = ast.parse(EXAMPLE.read_text())
+    tree = ast.parse(EXAMPLE.read_text("utf-8"))
     tree.body = [
         x
         for x in tree.body

@@ -43,7 +43,7 @@ def some_mask(empty=()):
 
 def test_it_imports_torch_and_the_standard_library_alone():
     result = set()
-    for node in ast.walk(ast.parse(Path(twins.__file__).read_text())):
+    for node in ast.walk(ast.parse(Path(twins.__file__).read_text("utf-8"))):
         if isinstance(node, ast.Import):
             result |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -67,7 +67,7 @@ def test_a_page_has_the_box(tmp_path, with_graph):
         path = ga.viz.to_html(graph, tmp_path / "page.html", shape)
     else:
         path = ga.viz.to_html(shape, tmp_path / "page.html")
-    text = path.read_text()
+    text = path.read_text("utf-8")
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
     ends = np.array(data["box"]).reshape(12, 2, 3)
     assert np.linalg.norm(ends, axis=2).max() <= 1 + 1e-4  # in the ball that the page turns

@@ -82,7 +82,7 @@ def test_the_table_of_what_each_kernel_takes_is_whole_and_within_bounds():
     """Every step on every architecture; ``python examples/benchmarks/offline.py`` makes what is
     missing.
     """
-    rows = json.loads(offline.TABLE.read_text())["kernels"]
+    rows = json.loads(offline.TABLE.read_text("utf-8"))["kernels"]
     steps = {(row["architecture"], row["step"]) for row in rows}
     assert steps == {
         (architecture, step) for architecture in offline.ARCHITECTURES for step in offline.STEPS

@@ -163,7 +163,9 @@ def test_a_curve_has_means_of_stretches_and_all_batches():
 
 @pytest.mark.slow
 def test_every_trial_has_its_training_accuracy_and_curve_and_shuffled_labels_too(tiny):
-    lines = [json.loads(line) for line in (tiny.folder / "trials.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (tiny.folder / "trials.jsonl").read_text("utf-8").splitlines()
+    ]
     assert {len(line["curve"]) for line in lines} == {3}
     assert all(0 <= line["train_accuracy"] <= 1 for line in lines)
     text = str(tiny)

@@ -279,7 +279,7 @@ def test_trials_of_before_curves_are_not_measured_and_say_so(made):
 def test_every_number_of_such_a_report_is_computed_again(made):
     result = recount(made)
     assert result.ok
-    text = (made / "report.html").read_text()
+    text = (made / "report.html").read_text("utf-8")
     assert "window fits in fewer steps than full" in text
 
 

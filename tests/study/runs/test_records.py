@@ -64,12 +64,12 @@ WRONG_LINES = {
 @pytest.mark.parametrize("words", WRONG_LINES)
 def test_a_line_that_is_no_trial_is_named(words, copied):
     path, wrong = copied / records.TRIALS, WRONG_LINES[words]
-    first, *rest = path.read_text().splitlines()
+    first, *rest = path.read_text("utf-8").splitlines()
     if isinstance(wrong, dict):
         wrong = json.dumps(
             {k: v for k, v in {**json.loads(first), **wrong}.items() if v is not ...}
         )
-    path.write_text("\n".join([first, wrong, *rest, "\r\n"]))
+    path.write_text("\n".join([first, wrong, *rest, "\r\n"]), encoding="utf-8")
     with pytest.raises(
         LoaderError, match=f"line 2 is .*{words.removeprefix('is ')}.* run the study again"
     ):
@@ -77,14 +77,14 @@ def test_a_line_that_is_no_trial_is_named(words, copied):
 
 
 def edited(path, number, **changes):
-    lines = path.read_text().splitlines(keepends=True)
+    lines = path.read_text("utf-8").splitlines(keepends=True)
     lines[number] = json.dumps({**json.loads(lines[number]), **changes}) + "\n"
-    path.write_text("".join(lines))
+    path.write_text("".join(lines), encoding="utf-8")
 
 
 def test_a_line_that_was_changed_added_or_removed_by_hand_breaks_the_chain_and_is_said(copied):
     path = copied / records.TRIALS
-    whole = path.read_text()
+    whole = path.read_text("utf-8")
     assert records.Records(copied).broken == report(copied).records.broken == []
     edited(path, 1, accuracy=0.999)
     with pytest.warns(
@@ -93,7 +93,7 @@ def test_a_line_that_was_changed_added_or_removed_by_hand_breaks_the_chain_and_i
         found = report(copied)
     assert "**Warning:** trials.jsonl was changed by hand" in str(found)
     assert found.to_dict()["cautions"][0].endswith("at line 2")
-    one = json.loads(path.read_text().splitlines()[1])
+    one = json.loads(path.read_text("utf-8").splitlines()[1])
     del one["hash"]
     # who knows how: the next one
     edited(path, 1, hash=records._hash(json.loads(whole.splitlines()[0])["hash"], one))
@@ -103,9 +103,9 @@ def test_a_line_that_was_changed_added_or_removed_by_hand_breaks_the_chain_and_i
         (lines[:4] + lines[5:], [5]),
         ([lines[1], lines[0], *lines[2:]], [1, 2, 3]),
     ):
-        path.write_text("".join(changed))
+        path.write_text("".join(changed), encoding="utf-8")
         assert records.Records(copied).broken == broken
-    path.write_text(whole)
+    path.write_text(whole, encoding="utf-8")
     records.Records(copied).append({**one, "key": "another"})
     records.Records(copied).append({**one, "key": "and another"})
     kept = records.Records(copied)
@@ -128,7 +128,7 @@ def test_a_refused_line_is_taken_out_by_the_study_and_that_is_said(copied):
     ):
         found = tiny_run(copied, claims=[Claim("window", "full")])
     assert (found.counts["done"], found.records.broken, len(found.records.chain)) == (38, [], 41)
-    assert "garbage" in path.read_text()
+    assert "garbage" in path.read_text("utf-8")
     assert found.records.of_key[one["key"]]["accuracy"] == one["accuracy"]
     assert not any("by hand" in text for text in found.cautions)
     edited(path, 20, accuracy=0.5)
@@ -153,9 +153,9 @@ def test_lines_that_were_removed_at_the_end_stay_known(copied):
 
 def test_a_line_without_a_hash_is_no_line_of_a_chain(copied):
     path = copied / records.TRIALS
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     del lines[3]["hash"]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     assert records.Records(copied).broken == [4, 5]
 
 
@@ -176,7 +176,7 @@ def test_a_study_leaves_the_callers_random_numbers_alone(copied):
 
 
 def test_failures_are_those_of_the_plan(copied):
-    one = json.loads((copied / records.TRIALS).read_text().splitlines()[0])
+    one = json.loads((copied / records.TRIALS).read_text("utf-8").splitlines()[0])
     records.Records(copied).append(
         {**one, "key": "of an arm that is gone", "state": "failed", "error": "x"}
     )

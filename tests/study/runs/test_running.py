@@ -261,7 +261,7 @@ def test_folders_of_other_things_are_refused(tiny, tmp_path):
         "other graphs by the name of window",
         arms={"window": ga.graphs.sliding_window(N, 5, causal=False)},
     )
-    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     refused("holds other things", tmp_path)
     refused("is a file", tmp_path / "notes.txt")
     with pytest.raises(OptionError, match="holds no study"):

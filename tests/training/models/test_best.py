@@ -181,8 +181,10 @@ def test_a_run_says_what_answers_and_is_read_again(tmp_path):
     line = choice_in_words(result.choice)
     assert line in "\n".join(texts)
     assert line in str(result)
-    assert line in (tmp_path / "run" / "report.html").read_text()
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["choice"] == result.choice
+    assert line in (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert (
+        json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["choice"] == result.choice
+    )
     run = Run.load(tmp_path / "run")
     model = run.trained_model()
     assert model.choice() == result.choice
@@ -210,7 +212,9 @@ def test_shapes_have_a_best_model_too(task, tmp_path, no_page):
         ga.save(Shape(pos=pos), tmp_path / "shapes" / name)
         names.append(f"{name},{high}")
     if task == "regress":
-        (tmp_path / "shapes" / "labels.csv").write_text("file,label\n" + "\n".join(names))
+        (tmp_path / "shapes" / "labels.csv").write_text(
+            "file,label\n" + "\n".join(names), encoding="utf-8"
+        )
     how = {**HOW, "model_options": {"widths": [8, 8], "trees": 9}, "control": False}
     result = ga.training.train(tmp_path / "shapes", tmp_path / "run", task=task, val=0.3, **how)
     assert result.choice["name"] in SHARES

@@ -41,7 +41,10 @@ def test_a_model_learns_and_goes_on_where_it_was_left(name, parts, tmp_path):
     with pytest.raises(Killed):
         ga.training.train(parts, tmp_path / "run", tell=tell, **how)
     ga.training.resume(tmp_path / "run")
-    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "log.jsonl").read_text("utf-8").splitlines()
+    ]
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     assert lines[-1]["loss"] < lines[0]["loss"]
 

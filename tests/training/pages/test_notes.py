@@ -91,7 +91,7 @@ def test_a_class_that_is_never_found_is_said_in_the_terminal_and_on_the_page(tmp
     result = ga.training.train(folder, tmp_path / "run", balance=False, **PLAIN)
     assert "no point of '1' is found: IoU 0.000" in str(result)
     assert "\n  0: IoU 0.9" in str(result)
-    page = (tmp_path / "run" / "report.html").read_text()
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
     assert "is found: IoU 0.000" in page
     assert f"graphattn predict {tmp_path / 'run'} NEW/*.ply --out answers" in page
     # loss, score, classes; then label, prediction and error of a shape
@@ -108,7 +108,7 @@ def test_a_model_of_short_reach_names_one_that_reads_the_whole_shape(tmp_path, n
 
 
 def test_damaged_ranges_are_named(measured, tmp_path):
-    (tmp_path / "run" / "ranges.json").write_text('{"position": [1]}')
+    (tmp_path / "run" / "ranges.json").write_text('{"position": [1]}', encoding="utf-8")
     with pytest.raises(ga.errors.LoaderError, match=r"ranges.json: .*four numbers"):
         ga.training.predict(tmp_path / "run", [measured[0] / "3.ply"], tmp_path / "out")
 
@@ -129,7 +129,10 @@ def test_unequal_classes_are_weighted_and_that_is_said(tmp_path, no_page):
         f"classes are weighted, rare ones more (--no-balance for none): 0 0.83, 2 {rare:.2g}"
         in "\n".join(said)
     )
-    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    log = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "log.jsonl").read_text("utf-8").splitlines()
+    ]
     assert set(log[-1]["val_iou"]) == {"0", "1", "2"}
     assert "not there" not in str(result), "no file has it"
     loss = result.task.loss(torch.zeros(2, 3), torch.tensor([0, 2]))

@@ -82,7 +82,10 @@ def test_elements_are_learned_measured_and_written(elements, tmp_path, no_page):
             shape.y = shape.pos[mesh_edge_ends(FACES)].mean(1).norm(dim=1)
             ga.save(shape, folder / f"{number}.npz")
     result = ga.training.train(folder, tmp_path / "run", **SMALL)
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["inputs"]["elements"] == elements
+    assert (
+        json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))["inputs"]["elements"]
+        == elements
+    )
     assert ga.training.evaluate(tmp_path / "run").to_dict() == result.to_dict()
     (told,) = ga.training.predict(tmp_path / "run", [next(folder.iterdir())], tmp_path / "out")
     made = ga.load(told["ply"])

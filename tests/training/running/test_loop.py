@@ -109,7 +109,10 @@ def test_every_step_has_a_rate_above_zero(classes, tmp_path, monkeypatch):
 def test_training_stops_when_validation_does_not_improve(classes, tmp_path):
     how = {**HOW, "epochs": 9, "patience": 2, "augment": (), "lr": 1e-30}
     ga.training.train(classes, tmp_path / "run", **how)
-    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "log.jsonl").read_text("utf-8").splitlines()
+    ]
     assert [line["best"] for line in lines] == [True, False, False]
     assert len({line["val_loss"] for line in lines}) == 1
 

@@ -44,7 +44,7 @@ def torchrun(tmp_path, out, *, restarts=0, kill="", name="SIGKILL"):
     once: RANK:RESTART:EPOCH.
     """
     script = tmp_path / f"of_{out.name}.py"
-    script.write_text(COMMAND.format(kill=kill, signal=name))
+    script.write_text(COMMAND.format(kill=kill, signal=name), encoding="utf-8")
     words = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
     words += ["--max-restarts", str(restarts), str(script)]
     words += ["train", str(tmp_path / "shapes"), "--out", str(out), *OPTIONS]
@@ -82,7 +82,8 @@ def test_a_signal_to_torchrun_ends_all_ranks_with_a_state(tmp_path):
     script = tmp_path / "slow.py"
     code = COMMAND.format(kill="", signal="SIGTERM")
     script.write_text(
-        code.replace("    return step", "    import time; time.sleep(0.3)\n    return step")
+        code.replace("    return step", "    import time; time.sleep(0.3)\n    return step"),
+        encoding="utf-8",
     )
     words = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", str(script)]
     words += ["train", str(tmp_path / "shapes"), "--out", str(out), *OPTIONS]
