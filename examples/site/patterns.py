@@ -173,6 +173,9 @@ def call(named: Named) -> str:
         own.append(f"from graphattn import {', '.join(sorted(top))}")
     if builders(named):
         own.append(f"from graphattn.graphs import {', '.join(sorted(builders(named)))}")
+    of_points = sorted(name for name in words if name in ga.shapes.__all__)
+    if of_points:
+        own.append(f"from graphattn.shapes import {', '.join(of_points)}")
     imports = sorted(set(imports), key=lambda line: (line.startswith("from"), line))
     lines = [*imports, "", *own, *made]
     code = f"graph = {named.code}"
