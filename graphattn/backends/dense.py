@@ -8,6 +8,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.limits import MAX_BYTES
 from ..graph.modes import without_autocast
+from ..kernels.modes import can_read_values
 from ..operands import Inputs, Outputs
 from ..plans.cache import planned
 from ..plans.grouped import ends
@@ -231,7 +232,7 @@ def _of_edges(
     )
     shape = (graph.num_targets, graph.num_sources)
     place = None  # of each edge among all pairs; those of a full rule are in order
-    if not (graph.is_rule and graph.is_full):
+    if not _lists_all_pairs(graph):
         target, source = ends(graph, alpha.device)
         place = target * graph.num_sources + source
 
@@ -276,12 +277,21 @@ def _bias(
         return copies.to(inputs.statistics), blank
     if inputs.score_bias is None:
         return None, blank
-    target, source = ends(graph, inputs.query.device)
-    of_edges = inputs.score_bias.to(inputs.statistics)
+    of_pairs = inputs.score_bias.to(inputs.statistics)
     T = graph.num_targets
     S = graph.num_sources
-    no_edges = of_edges.new_full((*of_edges.shape[:-2], T * S, of_edges.shape[-1]), -torch.inf)
-    of_pairs = no_edges.index_copy(-2, target * S + source, of_edges)
+    if not _lists_all_pairs(graph):
+        target, source = ends(graph, inputs.query.device)
+        no_edges = of_pairs.new_full((*of_pairs.shape[:-2], T * S, of_pairs.shape[-1]), -torch.inf)
+        of_pairs = no_edges.index_copy(-2, target * S + source, of_pairs)
     bias = of_pairs.unflatten(-2, (T, S)).movedim(-1, -3)
+    on_host = bias.numel() > 0 and bias.device.type == "cpu" and can_read_values(bias)
+    if on_host and bool(bias.detach().amin() > -torch.inf):
+        return bias, None
     blank = (bias == -torch.inf).all(-1, keepdim=True)
     return bias.masked_fill(blank, 0.0), blank
+
+
+def _lists_all_pairs(graph: AttentionGraph) -> bool:
+    """True if the edges are all pairs of nodes in their order, so that a view has their matrix."""
+    return graph.is_rule and graph.is_full
