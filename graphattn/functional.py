@@ -88,7 +88,8 @@ def attention(
             and S sources, whose edges ``query`` and ``key`` may choose, ``graphs.top_k(..., 8)``;
             or :class:`EdgeTensors`, which are inputs of a compiled program.
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H),
-            where H may be 1. -inf removes an edge: with (B, E, 1), for examples of different
+            where H may be 1; of a matrix (..., H, T, S) ``graph.edge_values(matrix)``, and of a
+            full rule the matrix itself. -inf removes an edge: with (B, E, 1), for examples of different
             lengths,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``,
             though :func:`graphattn.disjoint_union` costs less. A row of the dtype's lowest number gives

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError, OptionError, ShapeError
+from ..graph import AttentionGraph
 from ..graph.advice import no_graph, of_other_size
 from ..graph.like import GraphLike
 from ..operands import Inputs
@@ -314,6 +315,14 @@ def check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
         return score_bias.unsqueeze(-1)
     if shape[-2:] in ((E, 1), (E, heads)):
         return score_bias
+    pairs = (graph.num_targets, graph.num_sources)
+    if shape[-2:] == pairs and len(shape) > 2 and shape[-3] in (1, heads):
+        if isinstance(graph, AttentionGraph) and graph.is_rule and graph.is_full:
+            return graph.edge_values(score_bias)
+        raise ShapeError(
+            f"score_bias must be of the {E} edges, got a matrix of all {pairs} pairs; pass "
+            "graph.edge_values(score_bias)"
+        )
     shapes = f"({E},), ({E}, {heads}) or (..., {E}, {heads})"
     of_one = graph._edges_of_each
     if of_one is not None:

@@ -16,6 +16,7 @@ from . import runs as _runs
 from .advice import no_graph, of_other_size
 from .causality import warn_of_later_sources
 from .deferred.expression import JOINS, Expression, Operand, builder, written
+from .dense_values import dense_values, edge_values
 from .edges import COUNTED_AT_ONCE, Edges
 from .forms import band
 from .images import Images, joined_images
@@ -265,6 +266,37 @@ class AttentionGraph(GraphLike, Operand):
         for first, last, chunk in self.edges.chunks():
             parts.append(_runs.to_dense(chunk, last - first, S))
         return torch.cat(parts).to(self.device)
+
+    def edge_values(self, matrix: Tensor) -> Tensor:
+        """The numbers of a matrix at the edges, in their order, such as a dense bias of scores.
+
+        Args:
+            matrix: (T, S), or (..., H, T, S) with a matrix for each head.
+        Returns:
+            (E,), or (..., E, H), as :func:`graphattn.attention` takes ``score_bias``; gradients
+            flow. Of a full rule it is a view.
+        Raises:
+            ShapeError: If the matrix does not end with (T, S).
+        Example:
+            >>> from graphattn.graphs import causal
+            >>> causal(2).edge_values(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+            tensor([1., 3., 4.])
+        """
+        return edge_values(self, matrix)
+
+    def dense_values(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """The matrix of numbers of edges: the inverse of :meth:`edge_values`.
+
+        Args:
+            values: (E,), or (..., E, H) with a number for each head.
+            fill: Number where there is no edge; -inf for a bias of scores.
+        Returns:
+            (T, S), or (..., H, T, S); copies of a repeated edge are summed, gradients flow.
+        Raises:
+            ShapeError: If the values are not those of E edges.
+            GraphError: If the matrix would take more than 4 GiB.
+        """
+        return dense_values(self, values, fill)
 
     def block_counts(self, tile: tuple[int, int] = (128, 128)) -> Tensor:
         """Edges in every tile of (targets, sources): int64 on the CPU, a row per row of tiles.

@@ -315,6 +315,47 @@ class PerExample(GraphLike, Immutable):
             return x
         return x.unsqueeze(-3)
 
+    def edge_values(self, matrix: Tensor) -> Tensor:
+        """The numbers of a matrix for each example at its edges, those of example after example.
+
+        Args:
+            matrix: (..., B, H, T, S); T and S are those of the largest example.
+        Returns:
+            (..., E, H), as :func:`graphattn.attention` takes ``score_bias``; gradients flow.
+        Raises:
+            ShapeError: If there is not a matrix for each example, or one is too small.
+        """
+        if not isinstance(matrix, Tensor) or matrix.dim() < 4:
+            raise ShapeError("matrix must be a tensor (..., examples, heads, targets, sources)")
+        if matrix.shape[-4] != self.num_examples:
+            raise ShapeError(
+                f"matrix must have one for each of {self.num_examples} examples, (..., "
+                f"{self.num_examples}, heads, targets, sources), got {tuple(matrix.shape)}"
+            )
+        parts = [
+            graph.edge_values(part[..., : graph.num_targets, : graph.num_sources])
+            for graph, part in zip(self.graphs, matrix.unbind(-4), strict=True)
+        ]
+        return torch.cat(parts, -2)
+
+    def dense_values(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """A matrix of numbers of edges for each example: the inverse of :meth:`edge_values`.
+
+        Args:
+            values: (..., E, H), those of example after example.
+            fill: Number where there is no edge, and at nodes that an example lacks.
+        Returns:
+            (..., B, H, T, S).
+        """
+        T = max((graph.num_targets for graph in self.graphs), default=0)
+        S = max((graph.num_sources for graph in self.graphs), default=0)
+        parts = []
+        for graph, part in zip(self.graphs, values.split(self._edge_counts, -2), strict=True):
+            matrix = graph.dense_values(part, fill)
+            missing = (0, S - graph.num_sources, 0, T - graph.num_targets)
+            parts.append(torch.nn.functional.pad(matrix, missing, value=fill))
+        return torch.stack(parts, -4)
+
     def _as_run(self) -> tuple[AttentionGraph | PerHead, int]:
         """The graph that a call runs, and the number of examples that share it."""
         if self._calls.are_one:

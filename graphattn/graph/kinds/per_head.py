@@ -267,6 +267,17 @@ class PerHead(GraphLike, Immutable):
         empty = alpha.new_zeros(*alpha.shape[:-2], self.num_edges, alpha.shape[-1])
         return empty.index_copy(-2, _in_union(self, number)[0].to(alpha.device), alpha)
 
+    def edge_values(self, matrix: Tensor) -> Tensor:
+        """The numbers of a matrix (..., H, T, S) at the edges of any head, (..., E, H).
+
+        As :meth:`AttentionGraph.edge_values`, of :meth:`union`.
+        """
+        return self.union().edge_values(matrix)
+
+    def dense_values(self, values: Tensor, fill: float = 0.0) -> Tensor:
+        """The matrix of numbers of the edges of any head: the inverse of :meth:`edge_values`."""
+        return self.union().dense_values(values, fill)
+
     def to(self, device: torch.device | str) -> "PerHead":
         """The same graphs with their index tensors on another device."""
         return self._of_each(lambda graph: graph.to(device))

@@ -1,0 +1,56 @@
+"""Numbers of edges from a matrix of all pairs of nodes, and back."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ShapeError
+from .limits import refuse_over
+
+
+def edge_values(graph: Any, matrix: Tensor) -> Tensor:
+    """The numbers (..., E, H) of a matrix (..., H, T, S) at the edges; (E,) of (T, S)."""
+    T = graph.num_targets
+    S = graph.num_sources
+    if not isinstance(matrix, Tensor) or tuple(matrix.shape[-2:]) != (T, S):
+        raise ShapeError(f"matrix must be a tensor (..., {T}, {S}), got {_of(matrix)}")
+    pairs = matrix.flatten(-2)
+    if not (graph.is_rule and graph.is_full):  # whose edges are all pairs in their order
+        pairs = pairs.index_select(-1, _places(graph, matrix.device))
+    if pairs.dim() == 1:
+        return pairs
+    return pairs.transpose(-2, -1)
+
+
+def dense_values(graph: Any, values: Tensor, fill: float) -> Tensor:
+    """The matrix (..., H, T, S) of numbers (..., E, H) of edges; (T, S) of (E,)."""
+    E = graph.num_edges
+    if not isinstance(values, Tensor) or values.dim() < 1 or E not in values.shape[-2:]:
+        raise ShapeError(f"values must be a tensor ({E},) or (..., {E}, heads), got {_of(values)}")
+    if values.dim() > 1:
+        values = values.transpose(-2, -1)
+    if values.shape[-1] != E:
+        raise ShapeError(f"values must be a tensor ({E},) or (..., {E}, heads), got {_of(values)}")
+    T = graph.num_targets
+    S = graph.num_sources
+    size = values.shape[:-1].numel() * T * S * values.element_size()
+    refuse_over(size, f"the matrix of {T:,} x {S:,} pairs", "take a part with subgraph()")
+    places = _places(graph, values.device)
+    pairs = values.new_zeros(*values.shape[:-1], T * S).index_add(-1, places, values)
+    if fill != 0:
+        absent = torch.ones(T * S, dtype=torch.bool, device=values.device)
+        absent[places] = False
+        pairs = pairs.masked_fill(absent, fill)
+    return pairs.unflatten(-1, (T, S))
+
+
+def _places(graph: Any, device: torch.device) -> Tensor:
+    """The number of each edge among all pairs, int64 (E,), row by row."""
+    return (graph.target * graph.num_sources + graph.source).to(device)
+
+
+def _of(x: object) -> str:
+    if isinstance(x, Tensor):
+        return str(tuple(x.shape))
+    return type(x).__name__
