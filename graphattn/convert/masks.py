@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..arguments import dtype as checked_dtype
-from ..arguments import one_of, table
+from ..arguments import one_of, table, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerExample, PerHead, need_graph
 from ..graph.limits import refuse_over
@@ -16,7 +16,9 @@ from ..graph.listed import checked
 KINDS = ("bool", "additive", "mha")
 
 
-def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> Any:
+def from_mask(
+    mask: Any, kind: str = "bool", *, heads: int | None = None, name: str | None = None
+) -> Any:
     """A graph from a dense mask whose rows are targets (queries), as in torch's SDPA.
 
     The other layout, a networkx adjacency, is ``mask.T``.
@@ -24,13 +26,15 @@ def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> Any:
     Args:
         mask: (T, S), a tensor or an array; of the examples of a batch (B, T, S) or (B, 1, T, S),
             as transformers makes it; of examples and heads (B, H, T, S). SDPA takes three dimensions
-            for (H, T, S): pass ``mask[None]``. The (B H, T, S) of ``nn.MultiheadAttention`` is
-            ``mask.view(B, H, T, S)``; its key padding mask (B, S) is
-            ``mask[:, None].expand(B, T, S)``, as a table of two dimensions is (T, S).
+            for (H, T, S): pass ``mask[None]``. The key padding mask (B, S) of
+            ``nn.MultiheadAttention`` is ``mask[:, None, None].expand(B, 1, T, S)``, as a table of
+            two dimensions is (T, S).
         kind: ``"bool"``: True at (t, s) means that ``t`` may read ``s``. ``"mha"``: True means that
             it may *not*, as in ``nn.MultiheadAttention``. ``"additive"``: floats that are added to
             the scores, 0 an edge, -inf none; so is the lowest number of the dtype, which
             transformers writes for -inf, in a row that has an edge.
+        heads: H of a mask (B H, T, S), the three dimensions of ``nn.MultiheadAttention``; to be
+            given there.
         name: The name that ``repr`` shows.
     Returns:
         Listed edges by target, then by source, on the mask's device: one graph; a
@@ -67,9 +71,25 @@ def from_mask(mask: Any, kind: str = "bool", *, name: str | None = None) -> Any:
         name = default
     if edge.dim() == 2:
         return _graph(edge, name)
-    if edge.dim() == 3:
+    if heads is not None:
+        edge = _by_heads(edge, whole(heads, "heads", 1, GraphError))
+    elif edge.dim() == 3 and kind == "mha":
+        raise GraphError(
+            f"mask has three dimensions, {tuple(edge.shape)}, which nn.MultiheadAttention takes as "
+            "(B H, T, S): pass heads=H; of examples alone, (B, T, S), pass mask[:, None]"
+        )
+    elif edge.dim() == 3:
         edge = edge.unsqueeze(1)
     return _of_several(edge, name)
+
+
+def _by_heads(edge: Tensor, heads: int) -> Tensor:
+    """A mask (B H, T, S) as (B, H, T, S)."""
+    if edge.dim() != 3 or edge.shape[0] % heads:
+        raise GraphError(
+            f"mask must be (B H, T, S) with heads={heads}, got {tuple(edge.shape)}; leave heads out"
+        )
+    return edge.unflatten(0, (-1, heads))
 
 
 def _of_additive(mask: Any) -> Tensor:

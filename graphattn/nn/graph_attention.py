@@ -297,8 +297,9 @@ class GraphAttention(EdgeAttention):
     def from_torch(cls, mha: nn.MultiheadAttention) -> "GraphAttention":
         """The layer with the weights and outputs of an ``nn.MultiheadAttention``.
 
-        On a full graph, or on ``ga.from_mask(mask, "mha")`` of the mask that it is called with. The
-        layer takes (B, N, C) whatever ``batch_first`` says: transpose the module's (N, B, C).
+        On a full graph, or on ``ga.from_mask(mask, "mha")`` of the mask that it is called with, with
+        ``heads=`` if that has three dimensions. The layer takes (B, N, C) whatever ``batch_first``
+        says: transpose the module's (N, B, C).
         """
         return loaders.from_torch(cls, mha)
 

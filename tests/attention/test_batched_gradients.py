@@ -23,6 +23,11 @@ def _all_outputs(x, backend):
     return torch.cat((found.output.flatten(), found.lse.flatten(), found.weights.alpha.flatten()))
 
 
+def _dropped(x, backend):
+    torch.manual_seed(0)
+    return ga.attention(x, x, OTHER, GRAPH, BIAS, dropout_p=0.3, backend=backend)
+
+
 CALLS = {
     f"queries {name}": lambda x, b=name: ga.attention(x, OTHER, OTHER, GRAPH, backend=b)
     for name in BACKENDS
@@ -32,6 +37,7 @@ CALLS |= {
     for name in BACKENDS
 }
 CALLS |= {f"every output {name}": lambda x, b=name: _all_outputs(x, b) for name in BACKENDS}
+CALLS |= {f"dropout {name}": lambda x, b=name: _dropped(x, b) for name in BACKENDS}
 CALLS["a layer with edge features"] = lambda x: LAYER(x.flatten(-2), GRAPH, edge_attr=FEATURES)
 CALLS["edges by content"] = lambda x: ga.attention(x, OTHER, OTHER, ga.graphs.top_k(..., 3))
 

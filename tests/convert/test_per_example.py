@@ -34,6 +34,8 @@ def test_masks_of_examples_are_graphs_of_examples(kind: str) -> None:
     edges = torch.rand(5, 3, 7, 11) < 0.4
     edges[..., 0] = True
     for given in (edges[:, 0], edges[:, :1], edges):
+        if given.dim() == 3 and kind == "mha":
+            continue  # of examples and heads there
         found = ga.from_mask(_of_kind(given, kind), kind)
         assert isinstance(found, ga.PerExample)
         assert torch.equal(_masks(found), given if given.dim() == 4 else given[:, None])
@@ -41,6 +43,23 @@ def test_masks_of_examples_are_graphs_of_examples(kind: str) -> None:
     assert isinstance(heads, ga.PerHead)
     assert heads.graphs[2].name.endswith("mask[h=2]")
     assert ga.from_mask(_of_kind(edges, kind), kind).graphs[1].graphs[2].name.endswith("[b=1, h=2]")
+
+
+def test_the_three_dimensions_of_mha_are_examples_and_heads() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.MultiheadAttention(12, 3, batch_first=True).double().eval()
+    x, mask = torch.randn(2, 4, 12, dtype=torch.float64), torch.rand(6, 4, 4) > 0.6
+    mask[..., 0] = False
+    expected = module(x, x, x, attn_mask=mask)[0]
+    layer = ga.nn.GraphAttention.from_torch(module)
+    found = layer(x, ga.from_mask(mask, "mha", heads=3))
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    with pytest.raises(GraphError, match=r"\(B H, T, S\): pass heads=H; .* pass mask\[:, None\]"):
+        ga.from_mask(mask, "mha")
+    with pytest.raises(
+        GraphError, match=r"mask must be \(B H, T, S\) with heads=4, got \(6, 4, 4\)"
+    ):
+        ga.from_mask(mask, "mha", heads=4)
 
 
 def test_equal_masks_are_one_graph() -> None:

@@ -88,7 +88,7 @@ class _TwiceDifferentiable(torch.autograd.Function):
         contiguous: bool,
         *operands: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        ctx.options = run, definition, contiguous
+        ctx.options = run, definition, random, contiguous
         ctx.set_materialize_grads(False)
         if not random and torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
             # A checkpoint recomputes its block for each graph that unpacks it: trace the run in the
@@ -104,14 +104,15 @@ class _TwiceDifferentiable(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         # once: a checkpoint allows one access
-        run, definition, contiguous = ctx.options
+        run, definition, random, contiguous = ctx.options
         needed = ctx.needs_input_grad[4:]
         saved = ctx.saved_tensors
         operands, inner, outputs = (
             saved[i : i + len(needed)] for i in (0, len(needed), 2 * len(needed))
         )
         with without_autocast(operands[0].device.type):
-            if torch.is_grad_enabled() or are_batched(*grads):
+            # a batch of gradients needs the same draws, which the definition does not have
+            if torch.is_grad_enabled() or (are_batched(*grads) and not random):
                 return *(None,) * 4, *gradients_of_definition(definition, operands, (), grads)
             if not outputs:
                 inner, outputs = _traced(run, operands, needed)
