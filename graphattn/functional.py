@@ -11,6 +11,7 @@ from .arguments import check_flags, device_named, whole
 from .arguments import dtype as checked_dtype
 from .backends.check import FLOATS, check
 from .backends.choose import Explanation, HeadsExplanation, explain_choice
+from .backends.edge_terms import with_edge_terms
 from .backends.request import Request
 from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
 from .backends.run import run
@@ -56,6 +57,8 @@ def attention(
     backend: str = "auto",
     return_weights: bool = False,
     return_lse: bool = False,
+    edge_key: Tensor | None = None,
+    edge_value: Tensor | None = None,
 ) -> Tensor | AttentionOutput:
     r"""Softmax attention in which a target reads only the sources with an edge to it.
 
@@ -107,6 +110,9 @@ def attention(
             which the output is computed, so that it has gradients.
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets
             without an edge.
+        edge_key: Features of edges (..., E, H, D) that are added to the key that a target reads
+            along the edge; H may be H_kv.
+        edge_value: Features of edges (..., E, H, D_v) that are added to the value, where D_v is D.
 
     Returns:
         The output (..., T, H, D_v) in the inputs' dtype (or autocast's), or an
@@ -129,6 +135,8 @@ def attention(
         graph = as_examples(graph)
     sized_graph = sized(graph, query, key)
     inputs = check(query, key, value, sized_graph, score_bias, scale, softcap, dropout_p)
+    if edge_key is not None or edge_value is not None:
+        inputs = with_edge_terms(inputs, sized_graph, edge_key, edge_value)
     outputs = run(sized_graph, inputs, backend, return_weights, return_lse)
     if not (return_weights or return_lse):
         return outputs.output
