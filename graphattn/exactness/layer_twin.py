@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import OptionError
 from ..nn import GraphAttention, Rotary, normalizers
@@ -86,6 +86,8 @@ class LayerTwin(DenseGraphAttention):
                 "an edge whose score is -inf is a removed one: your normalisation must give it "
                 "weight 0"
             )
+        if not self._norms:
+            notes.append("the norm of queries and keys is not judged: the twin calls the same")
         if self.rotary is not None and not self._turns:
             notes.append("the rotary is not judged: the twin turns by the same")
         return notes
@@ -103,6 +105,17 @@ class LayerTwin(DenseGraphAttention):
     @property
     def _is_softmax(self) -> bool:
         return self.normalize is None or self.normalize is normalizers.softmax
+
+    @property
+    def _norms(self) -> bool:
+        """True if the norms of queries and keys are none, or ones that the twin has formulas for."""
+        known = (type(None), nn.RMSNorm, nn.LayerNorm)
+        norms = (self.q_norm, self.k_norm)
+        of_heads = (None, (self.head_dim,))
+        return all(
+            type(norm) in known and getattr(norm, "normalized_shape", None) in of_heads
+            for norm in norms
+        )
 
     @property
     def _turns(self) -> bool:
@@ -213,7 +226,16 @@ class LayerTwin(DenseGraphAttention):
     def _normed(self, x: Tensor, norm: Any) -> Tensor:
         if norm is None:
             return x
-        return x * (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt() * norm.weight
+        if not self._norms:
+            return norm(x)
+        if isinstance(norm, nn.LayerNorm):
+            x = x - x.mean(-1, keepdim=True)
+        x = x * (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt()
+        if norm.weight is not None:
+            x = x * norm.weight
+        if getattr(norm, "bias", None) is not None:
+            x = x + norm.bias
+        return x
 
     def _turned(self, x: Tensor, positions: Tensor | None) -> Tensor:
         if not self._turns or positions is None:

@@ -1,6 +1,7 @@
 """Input validation for GraphAttention."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any, Never, TypeVar
@@ -8,7 +9,7 @@ from typing import Any, Never, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, one_of, probability
+from ..arguments import check_flags, one_of, positive, probability, shown
 from ..backends.choose import BACKENDS
 from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
 from ..graph import AttentionGraph
@@ -17,6 +18,8 @@ from ..graph.edge_index import from_edge_index
 from ..graph.kinds.per_example import as_examples
 from ..graph.like import GraphLike
 
+BIASED = ("q", "k", "v", "out")  # projections that may have a bias
+_EPSILON = 1e-6  # of an RMS norm that is called by its word
 Pair = tuple[Tensor, Tensor]
 T = TypeVar("T")
 
@@ -53,6 +56,32 @@ def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
     check_flags(**flags)
     probability(dropout, "dropout")
     one_of(backend, "backend", ("auto", *BACKENDS))
+
+
+def names_of_biased(bias: Any) -> Sequence[str]:
+    """The projections that have a bias, of :data:`BIASED`, from True, False or their names."""
+    if isinstance(bias, bool):
+        return BIASED if bias else ()
+    if isinstance(bias, str) or not isinstance(bias, Sequence) or set(bias) - set(BIASED):
+        raise OptionError(f"bias must be True, False or some of {BIASED}, got {shown(bias)}")
+    return bias
+
+
+def norm_of_heads(norm: Any, width: int) -> nn.Module | None:
+    """A norm of vectors (..., width): by its word, its epsilon, or a copy of a module."""
+    if norm is None:
+        return None
+    if isinstance(norm, nn.Module):
+        return deepcopy(norm)
+    if norm == "layer":
+        return nn.LayerNorm(width)
+    if norm == "rms":
+        norm = _EPSILON
+    if isinstance(norm, str):
+        raise OptionError(
+            f'qk_norm must be "rms", "layer", an epsilon > 0 or a module, got {shown(norm)}'
+        )
+    return nn.RMSNorm(width, positive(norm, "qk_norm"))
 
 
 def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Never
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, one_of, positive, width
+from ..arguments import check_flags, one_of, width
 from ..backends import EdgeWeights
 from ..backends.check import check, check_bias, check_numbers
 from ..backends.edge_attention import EdgeAttention
@@ -27,10 +27,13 @@ from ..operands import Inputs, Outputs, with_weights
 from ..plans.edge_tensors import EdgeTensors
 from . import loaders
 from .arguments import (
+    BIASED,
     Pair,
     check_kind,
     check_options,
     graph_of,
+    names_of_biased,
+    norm_of_heads,
     refuse_unnamed,
 )
 from .cache import KeyValueCache
@@ -73,7 +76,8 @@ class GraphAttention(EdgeAttention):
             default.
         edge_to: Operands to which they are added: "both", "key" (or a score that reads them) or
             "value".
-        bias: True if the projections have a bias (that of edge features never has).
+        bias: True if the projections have a bias (that of edge features never has), or the names
+            of those that do, of "q", "k", "v" and "out".
         out_proj: True if the heads' outputs are projected; needs ``embed_dim = H * value_dim`` if
             not.
         root_weight: True if a projection of ``x`` is added to the output, as PyG's
@@ -99,8 +103,11 @@ class GraphAttention(EdgeAttention):
         cap_bias: True if softcap bounds scores with their bias, as in x-transformers, rather than
             the products before it, as in Gemma 2; requires ``softcap``. Runs on ``edges`` (CPU) or
             edge by edge.
-        qk_norm: Epsilon of an RMS norm of every head's query and key, before they are rotated and
-            edge features are added; none by default.
+        qk_norm: Norm of every head's query and key, before they are rotated and edge features are
+            added: "rms", "layer", an epsilon (of RMS), or a module that is copied for each of the
+            two; none by default.
+        gate: True if a sigmoid of a projection of ``x`` is multiplied with the heads' outputs, as
+            in AlphaFold.
         rotary: Rotation of queries and keys by their positions; see :class:`Rotary`.
         dropout: Probability of dropping a weight, per edge and head, in training.
         backend: "auto", or the backend that must run. PyG's explainers and message hooks need
@@ -130,15 +137,16 @@ class GraphAttention(EdgeAttention):
         num_kv_heads: int | None = None,
         edge_dim: int | None = None,
         edge_to: str = "both",
-        bias: bool = True,
+        bias: bool | Sequence[str] = True,
         out_proj: bool = True,
+        gate: bool = False,
         root_weight: bool = False,
         score: str | ScoreFunction = "scaled_dot",
         normalize: str | Normalizer = "softmax",
         scale: float | None = None,
         softcap: float | None = None,
         cap_bias: bool = False,
-        qk_norm: float | None = None,
+        qk_norm: float | str | nn.Module | None = None,
         rotary: Rotary | None = None,
         dropout: float = 0.0,
         backend: str = "auto",
@@ -148,8 +156,8 @@ class GraphAttention(EdgeAttention):
         check_options(
             dropout,
             backend,
-            bias=bias,
             out_proj=out_proj,
+            gate=gate,
             root_weight=root_weight,
             cap_bias=cap_bias,
         )
@@ -164,15 +172,20 @@ class GraphAttention(EdgeAttention):
         self.scale = scale
         self.softcap = softcap
         self.cap_bias = cap_bias
-        self.q_proj = nn.Linear(self.qdim, self.num_heads * self.head_dim, bias)
-        self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.head_dim, bias)
-        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.value_dim, bias)
+        biased = names_of_biased(bias)
+        output_width = self.num_heads * self.value_dim
+        self.q_proj = nn.Linear(self.qdim, self.num_heads * self.head_dim, "q" in biased)
+        self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.head_dim, "k" in biased)
+        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.value_dim, "v" in biased)
+        self.gate_proj: nn.Linear | None = None
+        if gate:
+            self.gate_proj = nn.Linear(self.qdim, output_width)
         self.out_proj: nn.Linear | None = None
         if out_proj:
-            self.out_proj = nn.Linear(self.num_heads * self.value_dim, self.embed_dim, bias)
+            self.out_proj = nn.Linear(output_width, self.embed_dim, "out" in biased)
         self.skip: RootWeight | None = None
         if root_weight:
-            self.skip = RootWeight(self.qdim, self.embed_dim, bias)
+            self.skip = RootWeight(self.qdim, self.embed_dim, "out" in biased)
         score_edge_dim = self.edge_dim
         if self.edge_to == "value":
             score_edge_dim = None
@@ -180,12 +193,8 @@ class GraphAttention(EdgeAttention):
         self.edge_proj = self._edge_projection()
         self.normalize = make_normalizer(normalize, self.num_heads)
         self._asks = optional_arguments(self.normalize)
-        if qk_norm is None:
-            self.q_norm = None
-            self.k_norm = None
-        else:
-            self.q_norm = nn.RMSNorm(self.head_dim, positive(qk_norm, "qk_norm"))
-            self.k_norm = nn.RMSNorm(self.head_dim, qk_norm)
+        self.q_norm = norm_of_heads(qk_norm, self.head_dim)
+        self.k_norm = norm_of_heads(qk_norm, self.head_dim)
         check_rotary(rotary, self.head_dim)
         self._check_together()
         self.reset_parameters()
@@ -631,6 +640,8 @@ class GraphAttention(EdgeAttention):
     def _projected_back(self, output: Tensor, x: Tensor) -> Tensor:
         """The features (..., T, C) of the heads' outputs (..., T, H, D_v)."""
         y = output.flatten(-2)
+        if self.gate_proj is not None:
+            y = y * torch.sigmoid(self.gate_proj(x))
         if self.out_proj is not None:
             y = self.out_proj(y)
         if self.skip is not None:
@@ -663,15 +674,29 @@ class GraphAttention(EdgeAttention):
             return self.edge_proj
         return self.q_proj
 
+    def _biased(self) -> bool | tuple[str, ...]:
+        """The names of projections with a bias; True for all, False for none."""
+        present = {
+            name: linear.bias is not None
+            for name, linear in zip(
+                BIASED, (self.q_proj, self.k_proj, self.v_proj, self.out_proj), strict=True
+            )
+            if linear is not None
+        }
+        if len(set(present.values())) == 1:
+            return present["q"]
+        return tuple(name for name in present if present[name])
+
     def __repr__(self) -> str:
         defaults: dict[str, Any] = dict.fromkeys(("qdim", "kdim", "vdim"), self.embed_dim)
         defaults |= {"head_dim": self.embed_dim / self.num_heads, "value_dim": self.head_dim}
         defaults |= {"num_kv_heads": self.num_heads, "score": None, "normalize": None}
         values: dict[str, Any] = {
-            "bias": self.q_proj.bias is not None,
+            "bias": self._biased(),
             "out_proj": self.out_proj is not None,
+            "gate": self.gate_proj is not None,
             "root_weight": self.skip is not None,
-            "qk_norm": getattr(self.q_norm, "eps", None),
+            "qk_norm": _name_of_norm(self.q_norm),
             "score": _name(self.score),
             "normalize": _name(self.normalize),
         }
@@ -684,6 +709,17 @@ class GraphAttention(EdgeAttention):
             if value != defaults.get(name, option.default):
                 extra += f", {name}={value!r}"
         return f"GraphAttention(embed_dim={self.embed_dim}, num_heads={self.num_heads}{extra})"
+
+
+def _name_of_norm(norm: nn.Module | None) -> Any:
+    """The argument that made it."""
+    if norm is None:
+        return None
+    if isinstance(norm, nn.RMSNorm):
+        return norm.eps
+    if isinstance(norm, nn.LayerNorm):
+        return "layer"
+    return norm
 
 
 def _in_heads(linear: Any, name: str, x: Tensor, heads: int, width: int) -> Tensor:

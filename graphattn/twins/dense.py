@@ -214,6 +214,7 @@ class DenseGraphAttention(nn.Module):
         self.num_heads = num_heads
         self.q_proj, self.k_proj, self.v_proj = (_linear(state, f"{name}_proj") for name in "qkv")
         self.edge_proj = _linear_if_any(state, "edge_proj")
+        self.gate_proj = _linear_if_any(state, "gate_proj")
         self.out_proj = _linear_if_any(state, "out_proj")
         self.skip: DenseRootWeight | DenseOutputBias | None = None
         if "skip.bias" in state:
@@ -254,6 +255,8 @@ class DenseGraphAttention(nn.Module):
     def finish(self, heads: Tensor, x: Tensor) -> Tensor:
         """The layer's output (..., T, C) from what the heads gathered (..., T, H, D)."""
         out = heads.flatten(-2)
+        if self.gate_proj is not None:
+            out = out * torch.sigmoid(self.gate_proj(x))
         if self.out_proj is not None:
             out = self.out_proj(out)
         if self.skip is None:

@@ -138,6 +138,12 @@ class Distance(nn.Module):
             {"score": "additive", "qk_norm": 1e-3, "rotary": Rotary(4, scaling=LinearScaling(2.0))},
             SMALL,
         ),
+        ({"gate": True, "qk_norm": "layer", "bias": ("q",), "edge_dim": 3}, SMALL),
+        (
+            {"gate": True, "qk_norm": "rms", "bias": False, "qdim": 5, "kdim": 3, "vdim": 2},
+            GRAPHS["cross"](),
+        ),
+        ({"qk_norm": nn.LayerNorm(4, elementwise_affine=False), "rotary": Rotary(4)}, SMALL),
     ],
 )
 def test_other_layers(options, graph):

@@ -1,0 +1,86 @@
+"""Norms of queries and keys, gates of outputs, and biases of some projections, by hand."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import graphattn as ga
+from graphattn.errors import OptionError
+from graphattn.nn import GraphAttention
+
+C, H, N = 12, 3, 7
+X = torch.randn(2, N, C, dtype=torch.float64)
+GRAPH = ga.graphs.causal(N)
+
+
+def made(**options):
+    torch.manual_seed(0)
+    layer = GraphAttention(C, H, **options).double()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter)
+    return layer
+
+
+def by_hand(layer, norm_query=lambda x: x, norm_key=lambda x: x):
+    query, key, value = (
+        projection(X).unflatten(-1, (H, -1)).transpose(1, 2)
+        for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
+    heads = scaled_dot_product_attention(norm_query(query), norm_key(key), value, is_causal=True)
+    y = heads.transpose(1, 2).flatten(-2)
+    if layer.gate_proj is not None:
+        y = layer.gate_proj(X).sigmoid() * y  # AlphaFold 2, supplementary algorithm 7, line 5
+    return layer.out_proj(y)
+
+
+@pytest.mark.parametrize("gate", [False, True])
+@pytest.mark.parametrize(
+    "norm", [None, "rms", "layer", 1e-3, nn.LayerNorm(C // H, bias=False), nn.Tanh()]
+)
+def test_the_formula(norm, gate):
+    layer = made(qk_norm=norm, gate=gate)
+    norms = [x or nn.Identity() for x in (layer.q_norm, layer.k_norm)]
+    found = layer(X, GRAPH)
+    torch.testing.assert_close(found, by_hand(layer, *norms), rtol=1e-12, atol=1e-12)
+    if norm is not None:
+        assert layer.q_norm is not layer.k_norm
+        assert not torch.allclose(found, by_hand(layer))
+
+
+def test_norms_are_torchs():
+    layer = made(qk_norm="layer")
+    assert isinstance(layer.q_norm, nn.LayerNorm)
+    assert isinstance(made(qk_norm="rms").k_norm, nn.RMSNorm)
+    assert made(qk_norm=1e-3).q_norm.eps == 1e-3
+    given = nn.LayerNorm(4)
+    assert made(qk_norm=given).q_norm is not given
+
+
+@pytest.mark.parametrize("bias", [True, False, ("q",), ("k", "out"), ()])
+def test_biases_are_those_named(bias):
+    layer = made(bias=bias)
+    names = {True: ("q", "k", "v", "out"), False: ()}.get(bias, bias)
+    for name in ("q", "k", "v", "out"):
+        assert (getattr(layer, f"{name}_proj").bias is not None) == (name in names)
+    torch.testing.assert_close(layer(X, GRAPH), by_hand(layer), rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_none_of_them_is_refused():
+    for wrong in ("q", ("query",), 3):
+        with pytest.raises(OptionError, match="bias must be True, False or some of"):
+            GraphAttention(C, H, bias=wrong)
+    with pytest.raises(OptionError, match='qk_norm must be "rms", "layer", an epsilon > 0 or a'):
+        GraphAttention(C, H, qk_norm="batch")
+    with pytest.raises(OptionError, match="qk_norm must be"):
+        GraphAttention(C, H, qk_norm=-1.0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bias": ("q",)}, {"bias": False, "gate": True}, {"qk_norm": "layer"}, {"qk_norm": 0.5}],
+)
+def test_a_repr_makes_the_layer_again(options):
+    layer = made(**options)
+    again = eval(repr(layer))
+    assert [*again.state_dict()] == [*layer.state_dict()]
