@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import torch
+
 from ..graph import AttentionGraph
 from ..operands import HALF, Inputs, Outputs
+from .device import has_amx
 from .rates import measured_rates
 from .request import Request
 
@@ -19,7 +22,7 @@ def in_halves(kind: str) -> str:
 class Backend:
     """One way to run attention on a graph. A subclass with a ``name`` is registered.
 
-    The built-in times are those of two cores of a server; ``graphattn doctor --calibrate`` measures
+    The built-in times are those of one thread of a server, an AMD EPYC with AVX-512; ``graphattn doctor --calibrate`` measures
     this machine on :meth:`problems`.
     """
 
@@ -36,6 +39,8 @@ class Backend:
     """Rates that differ on CUDA, from a model: bytes over bandwidth, products over throughput."""
     halves: dict[str, float] = {}
     """Time in half precision on CUDA as a share of a kind's time, from the same model, or 1."""
+    amx: dict[str, float] = {}
+    """Time in bfloat16 on a CPU with AMX as a share of a kind's time, an estimate, or 1."""
     lists_edges = False
     """True if the backend lists the edges of a rule."""
 
@@ -103,6 +108,8 @@ class Backend:
         share = 1.0
         if request.device.type == "cuda" and request.dtype in HALF:
             share = rates.get(in_halves(kind), self.halves.get(kind, 1.0))
+        elif request.dtype == torch.bfloat16 and has_amx():
+            share = self.amx.get(kind, 1.0)
         return self.numbers(request, kind) * units * rates[kind] * share * 1e-6
 
     def numbers(self, request: Request, kind: str) -> int:

@@ -80,6 +80,11 @@ def free_bytes(device: torch.device) -> int:
     return free
 
 
+def has_amx() -> bool:
+    """True if torch's products of bfloat16 run on tiles of Intel's AMX."""
+    return torch.cpu._is_amx_tile_supported()
+
+
 def without_kernels(device: torch.device) -> list[str]:
     """Reasons why no kernel runs on a device in this process, if any."""
     if device.type == "cuda":

@@ -41,9 +41,9 @@ class EdgesBackend(Backend):
     """
 
     name = "edges"
-    call_ms = 0.2
-    training_factor = 3.3
-    ns = {"edge": 0.027}
+    call_ms = 0.1
+    training_factor = 3.4
+    ns = {"edge": 0.025}
     least_width = {"edge": 12}
     cuda = {"call_ms": 0.1, "byte": 4e-4}  # 2.5 TB a second: caches and memory together
     lists_edges = True

@@ -15,9 +15,9 @@ class MessagePassingBackend(Backend):
     """Any graph, option, dtype and number of derivatives; stores (E, H, D) several times."""
 
     name = "message_passing"
-    call_ms = 1.0
+    call_ms = 0.42
     training_factor = 2.2
-    ns = {"edge": 3.0}
+    ns = {"edge": 4.5}
     cuda = {"edge": 0.02}
     lists_edges = True
 

@@ -41,8 +41,8 @@ class EdgeLayout(NamedTuple):
 
 
 def effective_edges(num_edges: float, num_targets: int) -> float:
-    """The cost of edges one by one, in edges; as measured, a target costs as much as 25."""
-    return num_edges + 25 * num_targets
+    """The cost of edges one by one, in edges; as measured, a target costs as much as 12."""
+    return num_edges + 12 * num_targets
 
 
 @planned

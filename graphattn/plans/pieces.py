@@ -32,8 +32,8 @@ MOST_ORDERED = 1 << 22  # edges for which other orders are tried
 FULL_ENOUGH = 1.3  # pairs of an edge with which no other order is tried
 BETTER = 0.9  # share of the pairs with which another order is worth its gathers
 SHORTEST = 8  # sources of a segment that is a piece as it is, and of a gap between pieces
-PIECE_WORK = 150  # cost of a piece, in pairs
-TARGET_WORK = 80  # cost of packing a target
+PIECE_WORK = 40  # cost of a piece, in pairs
+TARGET_WORK = 35  # cost of packing a target
 
 
 class Pieces(NamedTuple):

@@ -13,11 +13,11 @@ from ...graph import AttentionGraph
 from ...graph.limits import MAX_BYTES
 from ...graph.modes import constant_result, plain_operations_only, without_autocast
 from ...kernels.plain.rows import dependent_zero, take
-from ...operands import HALF, Inputs, Outputs
+from ...operands import Inputs, Outputs
 from ...plans.blocks import least_work, survey
 from ...plans.cache import known
 from ...plans.tiles import Bucket, Tiles, edge_places, tiles
-from ..base import Backend, in_halves
+from ..base import Backend
 from ..device import without_kernels
 from ..rates import revision
 from ..request import Request, flat_batch, flat_batch_of_edges, reasons_against_products
@@ -26,7 +26,6 @@ from ..sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
 from ..sdpa_lse import fused_lse
 from .blocks import block_bytes, block_run, block_work, reasons_against_blocks
 
-BLOCKS = ("blocks", in_halves("blocks"))
 MOST_TARGETS = 1 << 21  # planning them takes seconds
 
 
@@ -44,10 +43,11 @@ class TilesBackend(Backend):
     """Windows, cells, documents, prefixes and their unions, as a few batched dense products."""
 
     name = "tiles"
-    call_ms = 0.15
+    call_ms = 0.06
     training_factor = 3.8
-    ns = {"fused": 0.016, "unfused": 0.053, "blocks": 0.01, "blocks, halves": 0.02}
-    least_width = {"fused": 20, "unfused": 48, "blocks": 16, "blocks, halves": 16}
+    ns = {"fused": 0.028, "unfused": 0.05, "blocks": 0.0102}
+    least_width = {"fused": 20, "unfused": 48, "blocks": 16}
+    amx = {"fused": 0.3}
     cuda = {"call_ms": 0.3, "fused": 3e-4, "unfused": 1e-3, "flex": 1.5e-4}
     halves = {"fused": 0.25, "flex": 0.25}  # on tensor cores
 
@@ -59,7 +59,7 @@ class TilesBackend(Backend):
             reasons.append(f"blocks are planned for at most {MOST_TARGETS:,} targets")
         if reasons:
             return reasons
-        if self.kind(graph, request) in BLOCKS:
+        if self.kind(graph, request) == "blocks":
             return []
         least = tiles_bytes(graph.num_edges, 0, request)  # a lower bound, if all tiles were full
         if least > MAX_BYTES and not self._compacted_ms(graph, request):
@@ -72,7 +72,7 @@ class TilesBackend(Backend):
 
     def notes(self, graph: AttentionGraph, request: Request) -> list[str]:
         way = self.way(graph, request)
-        if way in BLOCKS:
+        if way == "blocks":
             return []
         warning = "a NaN or inf in a source reaches every target in the same tile, edge or not"
         if way == "compacted":
@@ -89,7 +89,7 @@ class TilesBackend(Backend):
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         way = self.way(graph, request)
-        if way in BLOCKS:
+        if way == "blocks":
             return block_bytes(graph, request)
         if way == "flex":
             return _flex().flex_bytes(graph)
@@ -102,7 +102,7 @@ class TilesBackend(Backend):
     def work(self, graph: AttentionGraph, request: Request) -> tuple[str, float]:
         """Pairs in tiles, small tiles counted as more; or pairs in square blocks."""
         way = self.way(graph, request)
-        if way in BLOCKS:
+        if way == "blocks":
             return way, block_work(graph, request)
         if way == "flex":
             return way, _flex().flex_work(graph)
@@ -120,7 +120,7 @@ class TilesBackend(Backend):
         if request.device.type != "cpu":
             return bare
         kind = self.kind(graph, request)
-        if kind in BLOCKS:
+        if kind == "blocks":
             return bare + self.work_ms(request, kind, graph.num_edges)
         pairs: float = least_work(graph)
         if request.of_rows:
@@ -132,7 +132,7 @@ class TilesBackend(Backend):
         SDPA's, or that of plain operations.
         """
         if not reasons_against_blocks(graph, request):
-            return BLOCKS[request.dtype in HALF]
+            return "blocks"
         if is_unfused(request):
             return "unfused"
         if request.lse and request.device.type == "cuda":  # where SDPA returns no lse
@@ -242,7 +242,7 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -
     """Attention on a graph by the quickest way."""
     request = Request.of(inputs, weights, lse)
     way = _way(graph, *request)
-    if way in BLOCKS:
+    if way == "blocks":
         return block_run(graph, inputs, request)
     if way == "compacted":
         return _compacted().compacted_run(graph, inputs, lse)

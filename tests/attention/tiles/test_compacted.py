@@ -34,7 +34,7 @@ def test_it_is_taken_where_it_was_measured_to_be_quick_and_nowhere_else(monkeypa
     measured(monkeypatch, 1e-5)
     assert backend.way(NEAR, CUDA) == backend.work(NEAR, CUDA)[0] == "compacted"
     assert backend.way(NEAR, CUDA._replace(weights=True)) != "compacted"
-    assert backend.way(NEAR, CUDA._replace(device=torch.device("cpu"))) == "blocks, halves"
+    assert backend.way(NEAR, CUDA._replace(device=torch.device("cpu"))) == "blocks"
     assert backend.bytes_needed(NEAR, CUDA) < 1e7
 
 

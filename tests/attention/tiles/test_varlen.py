@@ -127,7 +127,7 @@ def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
         (window, CUDA._replace(kv_heads=2)),
     ):
         assert backend.way(graph, request) == "flex"
-    assert backend.way(window, CUDA._replace(device=torch.device("cpu"))) == "blocks, halves"
+    assert backend.way(window, CUDA._replace(device=torch.device("cpu"))) == "blocks"
 
 
 @pytest.mark.parametrize(
