@@ -30,7 +30,7 @@ SCORED = 6  # measured: time of an additive score over that of a product; other 
 # measured: time of a step on relabelled nodes over reordered rows; a mesh of 40,962, 16,384 points
 RELABELLED = 0.6
 # measured: time per edge over that of softmax, forward and backward, windows of 65 to 1,024
-NORMALIZED = 3.4
+NORMALIZED = 4.2
 LARGE = 1 << 28  # bytes kept for a backward from which a note says what needs less
 
 
