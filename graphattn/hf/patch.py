@@ -178,7 +178,15 @@ def _need_model(model: Any) -> None:
 
 
 def _inputs(model: nn.Module) -> tuple[str, ...]:
-    return tuple(inspect.signature(model.forward).parameters)
+    """Names of the inputs; of a model of PEFT without a task, which takes any, those within it."""
+    parameters = inspect.signature(model.forward).parameters
+    takes_any = {parameter.kind for parameter in parameters.values()} == {
+        inspect.Parameter.VAR_POSITIONAL,
+        inspect.Parameter.VAR_KEYWORD,
+    }
+    if takes_any and hasattr(model, "get_base_model"):
+        return _inputs(model.get_base_model())
+    return tuple(parameters)
 
 
 def _patches(model: nn.Module) -> set[Patch]:

@@ -404,6 +404,20 @@ def test_adapters(llama):
     assert close(adapted(tokens()).logits, expected(tokens()).logits)
 
 
+def test_adapters_without_a_task_take_functions_of_the_batch(llama):
+    """PEFT's model of no task is called with anything, and has the names of the model within."""
+    import peft
+
+    adapted = peft.get_peft_model(llama, peft.LoraConfig(target_modules=["q_proj"]))
+    seen = []
+    ga.patch(adapted, lambda input_ids: seen.append(input_ids.shape) or [BAND] * len(input_ids))
+    found = adapted(input_ids=tokens()).logits
+    assert seen == [(2, 11)]
+    ga.unpatch(adapted)
+    mask = BAND.mask().expand(2, 1, -1, -1)
+    assert close(found, adapted(input_ids=tokens(), attention_mask=mask).logits)
+
+
 def test_models_spread_over_devices(llama):
     """What accelerate moves between devices arrives as it left."""
     from accelerate import dispatch_model
