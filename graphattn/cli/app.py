@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help=(
-        "Attention on any directed graph: look at a graph, see what would run on it, prove that "
+        "Attention on any directed graph: look at a graph, see what would run on it, check that "
         "the result is exact."
     ),
 )

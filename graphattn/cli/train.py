@@ -370,7 +370,7 @@ def evaluate(
 
 def predict(
     run: RunFolder,
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Point clouds or meshes.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Point clouds or meshes.")],
     out: Annotated[str, typer.Option(metavar="DIR", help="A folder for what is written.")],
     votes: Votes = 1,
     json: Json = False,
@@ -418,9 +418,7 @@ def _written(line: dict[str, Any]) -> str:
 
 
 def compare(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN RUN...", help="Folders that train wrote.")
-    ],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Folders that train wrote.")],
     json: Json = False,
     debug: Debug = False,
 ) -> None:
