@@ -3,6 +3,7 @@
 A message names the argument, what was expected, what came, and what to try.
 """
 
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -11,10 +12,50 @@ from contextvars import ContextVar
 from types import FrameType
 
 _is_quiet = ContextVar("_is_quiet", default=False)
+_NOUNS = (
+    "atoms bytes cells checks classes columns components edges epochs examples faces files graphs heads "
+    "layers levels neighbours nodes pairs parameters points processes rows runs samples seconds "
+    "seeds shapes sources steps targets tiles tokens trials values|entries|vertices"
+)
+_VERBS = {"are": "is", "were": "was", "have": "has", "do": "does"} | {
+    verb: f"{verb}s" for verb in ("come", "differ", "fail", "hold", "lie", "need")
+}
+#: A one before a noun in the plural, with a verb that follows; not within a path, a name or a number,
+#: nor the number of a node.
+_ONE = re.compile(
+    r"(?<![\w.,/+*^-])(?<!(?:layer|level|ource|arget) )(?<!\brow )1 "
+    rf"({_NOUNS.replace(' ', '|')})( (?:{'|'.join(_VERBS)}))?\b(?![./_-]?\w)"
+)
+
+
+def singular(text: str) -> str:
+    """A text in which a one has its noun, and a verb behind that, in the singular.
+
+    What counts things may say "{count} edges are": all that is printed, raised or warned passes here.
+
+    Example:
+        >>> singular("1 edges are listed, of 1 vertices and 21 edges; layer 1 nodes")
+        '1 edge is listed, of 1 vertex and 21 edges; layer 1 nodes'
+    """
+
+    def one(found: re.Match[str]) -> str:
+        noun, verb = found.groups(default="")
+        for plural, ending in (("ices", "ex"), ("ies", "y"), ("sses", "ss"), ("s", "")):
+            if noun.endswith(plural):
+                noun = noun.removesuffix(plural) + ending
+                break
+        if verb:
+            verb = f" {_VERBS[verb.strip()]}"
+        return f"1 {noun}{verb}"
+
+    return _ONE.sub(one, text)
 
 
 class GraphAttnError(Exception):
     """The root of the tree."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(singular(message))
 
 
 class GraphError(GraphAttnError, ValueError):
@@ -135,7 +176,7 @@ def warn(text: str) -> None:
     while frame.f_back is not None and _package_of(frame) in (__package__, "torch"):
         frame = frame.f_back
         level += 1
-    warnings.warn(text, stacklevel=level)
+    warnings.warn(singular(text), stacklevel=level)
 
 
 def _package_of(frame: FrameType) -> str:

@@ -3,6 +3,7 @@
 from html import escape
 
 from .arguments import clipped
+from .errors import singular
 
 _MOST_LINES = 10
 _MOST_LETTERS = 160  # of a line
@@ -11,8 +12,15 @@ _MOST_LETTERS = 160  # of a line
 class Printed:
     """A result whose ``str`` has all of it, ``repr`` at most ten lines, and a notebook both.
 
-    A subclass defines ``__str__``; a dataclass is made with ``repr=False``.
+    A subclass defines ``in_full``; a dataclass is made with ``repr=False``.
     """
+
+    def in_full(self) -> str:
+        """All of it, as :func:`~graphattn.errors.singular` takes it."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return singular(self.in_full())
 
     def few_lines(self) -> list[str]:
         """The lines of ``repr``: all if they are few, else the first ones and the last one."""
@@ -24,7 +32,8 @@ class Printed:
         return lines
 
     def __repr__(self) -> str:
-        return "\n".join(clipped(line, _MOST_LETTERS) for line in self.few_lines()[:_MOST_LINES])
+        lines = self.few_lines()[:_MOST_LINES]
+        return singular("\n".join(clipped(line, _MOST_LETTERS) for line in lines))
 
     def _repr_html_(self) -> str:
         """The view in a notebook: the few lines, which open to all of them."""

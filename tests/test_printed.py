@@ -1,6 +1,8 @@
 """Every result has few lines where a notebook shows it, and all of them by ``print``."""
 
 import ast
+import re
+import warnings
 from html import unescape
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 import graphattn as ga
+from graphattn.errors import GraphAttnError, singular
 from graphattn.printed import Printed, counted
 
 PACKAGE = Path(ga.__file__).parent
@@ -39,14 +42,14 @@ def test_a_result_is_few_lines_that_open_to_all(make):
 
 
 def test_classes_with_a_text_and_a_document_are_results():
-    """Those of ``__str__`` and ``to_dict``: none shows its fields one after the other."""
+    """Those of a text and ``to_dict``: none shows its fields one after the other."""
     others = []
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(node, ast.ClassDef):
                 continue
             methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
-            if {"__str__", "to_dict"} <= methods:
+            if "to_dict" in methods and methods & {"__str__", "in_full"}:
                 bases = {ast.unparse(base) for base in node.bases}
                 decorators = " ".join(map(ast.unparse, node.decorator_list))
                 if "Printed" not in bases or "repr=False" not in decorators:
@@ -56,7 +59,7 @@ def test_classes_with_a_text_and_a_document_are_results():
 
 def test_long_lines_are_cut_and_left_out_lines_are_counted():
     class Long(Printed):
-        def __str__(self):
+        def in_full(self):
             return "\n".join([*(f"line {i}" for i in range(20)), "x" * 500])
 
     lines = repr(Long()).splitlines()
@@ -70,3 +73,35 @@ def test_long_lines_are_cut_and_left_out_lines_are_counted():
 def test_one_is_no_plural():
     assert counted(1, "layer") == "1 layer"
     assert counted(21_000, "loss") == "21,000 losses"
+
+
+ONE_NODE = ga.graphs.causal(1)
+ONE_EDGE = ga.from_edge_index(torch.tensor([[0], [1]]), num_nodes=2)
+
+
+@pytest.mark.parametrize("graph", [ONE_NODE, ONE_EDGE], ids=["one node", "one edge"])
+def test_reports_of_one_node_and_one_edge_have_no_plural_of_one(graph):
+    layer = ga.nn.GraphAttention(4, 1)
+    shape = graph.num_targets, graph.num_sources
+    listed = ga.from_edge_index(graph.edge_index, num_nodes=graph.num_nodes)
+    results = [graph, listed, ga.PerHead([graph]), ga.PerExample([graph]), ga.explain(graph)]
+    with warnings.catch_warnings(action="error"):  # a search for mistakes warns of none
+        masks = torch.zeros(shape).bool(), torch.ones(shape).bool()
+        results += [ga.audit(mask, graph) for mask in masks]
+    results += [ga.facts(graph), ga.facts([graph]), ga.leaks([graph]), ga.verify(layer, graph)]
+    results += [ga.analysis.hops(graph), ga.analysis.receptive_field([graph])]
+    results += [ga.analysis.tile_fill(graph), ga.analysis.flops(graph)]
+    texts = [text for result in results for text in (str(result), repr(result))]
+    with pytest.raises(GraphAttnError) as refused:
+        graph | ga.graphs.full(5)
+    texts.append(str(refused.value))
+    plurals = re.findall(r"(?<![\w.,])1 [a-z]+s\b(?<!ms)", "\n".join(texts))
+    assert plurals == []
+    assert "1 edge," in texts[0]
+
+
+def test_one_thing_is_in_the_singular_and_a_name_stays():
+    assert singular("1 targets are left, 1 entries differ") == "1 target is left, 1 entry differs"
+    assert singular("21 edges, 0.1 seconds, 1 classes") == "21 edges, 0.1 seconds, 1 class"
+    for name in ("runs/1 edges.csv", "1 edges.csv", "layer 1 targets", "x=1 nodes_of"):
+        assert singular(name) == name

@@ -89,7 +89,7 @@ class Facts(Printed):
         """The facts as plain Python values."""
         return asdict(self)
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         return _table([("", self)])
 
     def rows(self) -> dict[str, str]:
@@ -152,7 +152,7 @@ class FactsOfMany(Printed):
             sources = dict(zip(("least", "mean", "most"), sources, strict=True))
         return values | {"sources_read": sources}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         noun = "layer"
         if self.kind == "graphs of heads":
             noun = "graph"

@@ -36,7 +36,7 @@ class Flops(Printed):
         """The numbers as plain Python values."""
         return {**asdict(self), "total": self.total}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         share = self.attention / max(1, self.all_pairs)
         return (
             f"{_scaled(self.total)}: attention {_scaled(self.attention)} ({share:.3%} of all "

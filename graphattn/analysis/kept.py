@@ -55,7 +55,7 @@ class Kept(Printed):
         """The properties as plain Python values."""
         return asdict(self)
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         rows = [self._row(name, item) for name, item in self.properties.items()]
         if self.edges is not None:
             rows.append(("edges in common", f"{self.edges:.0%}", ""))

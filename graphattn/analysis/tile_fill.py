@@ -44,7 +44,7 @@ class TileFill(Printed):
         """The numbers as plain Python values."""
         return asdict(self)
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         text = (
             f"{self.touched:,} of {self.tiles:,} tiles of {self.tile[0]} x {self.tile[1]} "
             f"touched, {self.fill:.1%} full"

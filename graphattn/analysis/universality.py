@@ -66,7 +66,7 @@ class Universality(Printed):
         also = ("sparse_transformer", "star_graph", "universal")
         return {**asdict(self), **{name: getattr(self, name) for name in also}}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         words = {True: "yes", False: "no", None: "not known"}
         lines = [f"self-loops in every layer: {words[self.self_loops]}"]
         star = "no"

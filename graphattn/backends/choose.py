@@ -78,7 +78,7 @@ class Explanation(Printed):
         rows = [c.to_dict() for c in self.candidates]
         return {"graph": repr(self.graph), "chosen": self.chosen, "candidates": rows}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         chosen = self.chosen
         if chosen is None:
             chosen = "none can run"
@@ -136,7 +136,7 @@ class HeadsExplanation(Printed):
         ]
         return {"graph": repr(self.graph), "groups": groups}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         return "\n".join(
             f"heads {first} to {last - 1}: {explanation}"
             for first, last, explanation in self.groups

@@ -254,7 +254,7 @@ class PeerComparison(Printed):
         sizes = {"heads": p.heads, "head_dim": p.head_dim, "batch": p.batch, "dtype": str(p.dtype)}
         return {"graph": repr(p.graph), **sizes, "rows": [asdict(row) for row in self.rows]}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         p = self.problem
         lines = [
             repr(p.graph),

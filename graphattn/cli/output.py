@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..errors import OptionError, need_extra
+from ..errors import OptionError, need_extra, singular
 
 #: Of :func:`graphattn.viz.plot`; others of matplotlib's are for photographs or for printers.
 PICTURES = (".png", ".pdf", ".svg")
@@ -55,7 +55,7 @@ def say(text: str = "", stream: Any = None, *, styled: bool = False) -> None:
     Controls of a terminal are spelled out, unless the text is ``styled`` by this program.
     """
     if not styled:
-        text = text.translate(_LINES)
+        text = singular(text.translate(_LINES))
     if stream is None:
         stream = sys.stdout
     if stream is None:  # closed by the caller
@@ -90,7 +90,7 @@ def fitting(text: str) -> str:
 
 def document(content: Mapping[str, Any]) -> None:
     """Print one JSON document."""
-    say(json.dumps(content, indent=2, allow_nan=False))
+    say(json.dumps(content, indent=2, allow_nan=False), styled=True)
 
 
 def console(stream: Any = None) -> Any:

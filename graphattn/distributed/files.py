@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..arguments import whole
-from ..errors import GraphError, LoaderError, OptionError
+from ..errors import GraphError, LoaderError, OptionError, singular
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.modes import Memo
@@ -150,7 +150,7 @@ class EdgeFiles:
 
     def __repr__(self) -> str:
         sizes = f"{self.num_sources} sources -> {self.num_targets} targets, {self.num_edges} edges"
-        return f"EdgeFiles({sizes}, in {len(self)} parts)"
+        return singular(f"EdgeFiles({sizes}, in {len(self)} parts)")
 
     def path(self, part: int) -> Path:
         """The file of a part, .npz."""

@@ -188,7 +188,7 @@ class Report(Printed):
             "refused": dict(self.refused),
         }
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         c = self.counts
         lines = [
             f"plan: {self.plan}, of {c.processes} processes, partition {self.partition}",

@@ -6,7 +6,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from ..errors import BackendError, OptionError, ShapeError
+from ..errors import BackendError, OptionError, ShapeError, singular
 from ..graph import AttentionGraph, Pattern, PerHead
 from ..graph.advice import no_graph
 from ..graph.kinds.per_head import heads_read
@@ -398,7 +398,7 @@ class Shard(EdgeTensors):
         return f"{self!r}\n{self.report}"
 
     def __repr__(self) -> str:
-        return (
+        return singular(
             f"Shard({self.processes.rank} of {self.processes.number}: {self.num_sources} sources "
             f"-> {self.num_targets} targets, {self.num_edges} edges, plan {self.report.plan})"
         )

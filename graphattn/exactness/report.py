@@ -134,7 +134,7 @@ class Report(Printed):
             lines.append(f"  diagnosis: {self.diagnosis}")
         return [*lines, *self._verdict()]
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         lines = [
             f"verify {self.subject}",
             f"  on {self.graph}",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..arguments import device as checked_device
 from ..arguments import integers, pair, several, short_name, table, whole
-from ..errors import GraphError, GraphIndexError, ShapeError
+from ..errors import GraphError, GraphIndexError, ShapeError, singular
 from . import algebra
 from . import runs as _runs
 from .advice import no_graph, of_other_size
@@ -740,7 +740,7 @@ class AttentionGraph(GraphLike, Operand):
             facts.append("repeated edges")
         if self.device.type != "cpu":
             facts.append(str(self.device))
-        return f"AttentionGraph({self.name}: {', '.join(facts)})"
+        return singular(f"AttentionGraph({self.name}: {', '.join(facts)})")
 
     def __str__(self) -> str:
         from .pictures.draw import draw  # a layer's call loads no pictures

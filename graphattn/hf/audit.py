@@ -72,7 +72,7 @@ class ConfigAudit(Printed):
         """The findings as plain Python values."""
         return {"ok": self.ok, **asdict(self)}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         alike: dict[str, list[str]] = {}
         for name, report in self.layers.items():
             alike.setdefault(str(report), []).append(name)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import singular
 from ..pyg import Data
 
 #: Names of what is about a whole shape in a cell that repeats.
@@ -52,7 +53,9 @@ class Shape(Data):
         **named: Any,
     ) -> None:
         super().__init__()
-        self.__dict__.update(notes=notes, columns=frozenset(columns), file=file)
+        self.__dict__.update(
+            notes=tuple(map(singular, notes)), columns=frozenset(columns), file=file
+        )
         self.__dict__.update(dropped=dropped, depths=dict(depths or {}), unit=unit)
         for name, value in {**(tensors or {}), **named}.items():
             self[name] = value

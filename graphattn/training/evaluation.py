@@ -78,7 +78,7 @@ class Evaluation(Printed):
             "notes": self.notes,
         }
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         return "\n".join(filter(None, (self.in_words, self.controls_in_words)))
 
     @property

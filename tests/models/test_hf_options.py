@@ -160,7 +160,7 @@ CHANGED = [
         lambda m: setattr(m.model.layers[0].self_attn, "scaling", 0.1),
         "scaling is 0.1 where",
     ),
-    ("Llama", lambda m: m.model.layers.pop(1), "model.layers is 1 layers where .* makes 2"),
+    ("Llama", lambda m: m.model.layers.pop(1), "model.layers is 1 layer where .* makes 2"),
     (
         "Bert",
         lambda m: setattr(m.bert.embeddings.LayerNorm, "eps", 0.5),

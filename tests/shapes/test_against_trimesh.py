@@ -83,8 +83,8 @@ def test_an_obj_keeps_its_vertices_and_its_seams(tmp_path):
     assert square.color[:, 2].tolist() == square.pos[:, 0].clamp(max=1).tolist()
     assert square.normal.tolist() == [[0, 0, 1]] * 4 + [[0, 0, 0]]
     assert square.notes == (
-        "uv differs between the corners of 1 vertices: face_texcoord has it by corner",
-        "1 vertices without normal, which is 0 there",
+        "uv differs between the corners of 1 vertex: face_texcoord has it by corner",
+        "1 vertex without normal, which is 0 there",
     )
     whole = ga.load(triangle(tmp_path / "c.obj", text.replace("1/5/1", "1/1/1")))
     assert whole.uv.tolist() == [[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]

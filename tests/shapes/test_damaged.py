@@ -66,7 +66,7 @@ def test_binary_ply_of_both_orders(order, mixed, write):
     assert mesh.face.T.tolist() == want
     assert mesh.face_area.tolist() == [0.5] * len(want)
     assert ("polygons cut" in str(mesh.notes)) == mixed
-    refused(write("m.ply", head + body[:-1]), "bytes", "truncated")
+    refused(write("m.ply", head + body[:-1]), "byte", "truncated")
     refused(write("m.ply", head + body + b"x"), "1 more")
 
 
@@ -240,7 +240,7 @@ def test_truncated_binary(write):
     refused(write("m.stl", b"solid but binary" + stl[16:-1]), "183 bytes")
     ply = PLY.format("binary_big_endian", 3, 1, "uchar").encode() + bytes(36)
     refused(write("m.ply", ply[:-1]), "36 bytes", "35")
-    refused(write("m.ply", ply), "1 bytes", "0")
+    refused(write("m.ply", ply), "1 byte", "0")
 
 
 def test_truncated_ascii(write):

@@ -92,7 +92,7 @@ def test_deleted_points_and_numbers_for_none_are_noted(tmp_path):
     shape = ga.load(tmp_path / "a.las")
     np.testing.assert_allclose(shape.height, [50.5, 49.91, 49.91, 51])
     assert shape.notes == (
-        "1 points are withheld, which stands for deleted: withheld",
+        "1 point is withheld, which stands for deleted: withheld",
         "2 of height are 49.91, which stands for no data",
     )
 

@@ -65,7 +65,7 @@ def test_a_colour_that_is_no_number_is_lost(tmp_path):
     [
         ({"VIEWPOINT": "1 0 0 1 0 0 0"}, "VIEWPOINT 1 0 0 1 0 0 0 left out"),
         ({"VIEWPOINT": "0 0 0 0 0 0 1"}, "VIEWPOINT 0 0 0 0 0 0 1 left out"),
-        ({"WIDTH": 1, "HEIGHT": 3}, "an image of 3 rows of 1 points"),
+        ({"WIDTH": 1, "HEIGHT": 3}, "an image of 3 rows of 1 point"),
         ({"VIEWPOINT": "0.0 0 -0 1.0 0 0 0"}, ""),
     ],
 )

@@ -92,7 +92,7 @@ def test_faces_of_two_corners_are_edges(edges, tmp_path):
     shape = ga.load(tmp_path / "a.ply")
     assert shape.face.T.tolist() == [[0, 1, 2], [1, 3, 2]]
     assert shape.face_region.tolist() == [7, 9]
-    left_out = "1 faces of one corner left out"
+    left_out = "1 face of one corner left out"
     if edges:
         assert (shape.edge_vertex1.tolist(), shape.edge_vertex2.tolist()) == ([0], [3])
         note = "2 faces of two corners left out, as the file has other edges"

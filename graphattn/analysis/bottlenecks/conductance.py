@@ -39,7 +39,7 @@ class Conductance(Printed):
         """The findings as plain Python values."""
         return {**asdict(self), "part": self.part.tolist()}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         sides = f"{self.part.numel():,} nodes on one side"
         if self.exact:
             return f"conductance {self.upper:.4g} ({sides})"

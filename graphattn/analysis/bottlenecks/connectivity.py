@@ -48,7 +48,7 @@ class Connectivity(Printed):
         """The numbers as plain Python values."""
         return {**asdict(self), "quasi_strong": self.quasi_strong}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         return "\n".join(
             f"{name.replace('_', ' ')}: {value}" for name, value in self.to_dict().items()
         )

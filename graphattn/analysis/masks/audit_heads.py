@@ -46,7 +46,7 @@ class AuditOfHeads(Printed):
         """The findings as plain Python values."""
         return {"ok": self.ok, **asdict(self)}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         alike: dict[str, list[int]] = {}
         for head, report in enumerate(self.heads):
             if not report:

@@ -88,7 +88,7 @@ class Audit(Printed):
         """The findings as plain Python values."""
         return {"ok": self.ok, **asdict(self)}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         if self.ok:
             return f"ok: all {self.entries:,} entries are those of {self.name}{self._note}"
         wrong = self.too_many + self.missing

@@ -39,7 +39,7 @@ class Hops(Printed):
         """The answer as plain Python values."""
         return asdict(self)
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         outcome = f"every node depends on {in_the_end(self.everything, self.past)}"
         if not (self.everything or self.past):
             outcome = "nothing changes any more: some nodes never depend on some others"

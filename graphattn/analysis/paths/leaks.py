@@ -61,7 +61,7 @@ class Leaks(Printed):
         path = [list(edge) for edge in self.path]
         return {"ok": self.ok, **asdict(self), "path": path, "edges": list(self.edges)}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         if self.ok:
             return (
                 f"no leak: no target depends on a later source, through {len(self.edges)} layers\n"

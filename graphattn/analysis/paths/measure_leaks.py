@@ -57,7 +57,7 @@ class FoundLeaks(Printed):
         """The findings as plain Python values."""
         return {"ok": self.ok, **asdict(self)}
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         tried = (
             f"{self.sources:,} of {self.num_sources:,} sources moved, {self.num_targets:,} "
             "targets compared"
@@ -69,7 +69,7 @@ class FoundLeaks(Printed):
         lines = [f"{first} ({tried})"]
         if self.num_silent:
             lines.append(
-                f"{self.num_silent:,} pairs may depend and do not: "
+                f"{self.num_silent:,} pairs may depend and did not: "
                 f"{_named(self.silent, self.num_silent)}"
             )
         if self.random:

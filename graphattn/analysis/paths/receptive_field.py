@@ -50,7 +50,7 @@ class ReceptiveField(Printed):
             "layers": rows,
         }
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         table = self.to_dict()
         targets = f"{table['targets']:,} target{'s' * (table['targets'] != 1)}"
         lines = [f"sources in the receptive field, of {table['sources']:,}, at {targets}:"]

@@ -110,7 +110,7 @@ class SymmetryReport(Printed):
         lines += [f"  {', '.join(cause.symmetries)}: {cause.input}" for cause in self.causes[:4]]
         return [*lines, *self._verdict()]
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         lines = [f"symmetry of {self.subject}", f"  on {self.structure}", ""]
         width = max(len("output"), *(len(row.output) for row in self.rows))
         lines.append(f"{'':<47}{'output':<{width}}  {'':<6}   error   limit")

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from ...errors import BackendError, GraphError
+from ...errors import BackendError, GraphError, singular
 from ...operands import Inputs, Outputs, counted
 from ..graph import AttentionGraph, disjoint_union
 from ..like import GraphLike, Run
@@ -238,7 +238,8 @@ class Chosen(GraphLike, Operand):
         )
 
     def __repr__(self) -> str:
-        return f"Chosen({self.name}: {self.num_sources} sources -> {self.num_targets} targets)"
+        sides = f"{self.num_sources} sources -> {self.num_targets} targets"
+        return singular(f"Chosen({self.name}: {sides})")
 
     def _repr_html_(self) -> str:
         """The view in a notebook: the line of ``repr``, and a picture of the possible edges."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...arguments import several
-from ...errors import GraphError, ShapeError
+from ...errors import GraphError, ShapeError, singular
 from ...operands import Block, Inputs, Outputs
 from ..advice import no_graph
 from ..deferred.pattern import Pattern, Shelf, cache_key
@@ -461,7 +461,8 @@ class PerExample(GraphLike, Immutable):
             nodes = f"{self.num_targets} nodes"
         else:
             nodes = f"{self.num_sources} sources -> {self.num_targets} targets"
-        return f"PerExample({', '.join(names)}: {self.num_examples} examples of {nodes})"
+        about = f"{self.num_examples} examples of {nodes}"
+        return singular(f"PerExample({', '.join(names)}: {about})")
 
     def __str__(self) -> str:
         from ..pictures.abreast import abreast  # a layer's call loads no pictures

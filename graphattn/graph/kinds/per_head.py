@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...arguments import several, whole
-from ...errors import GraphError
+from ...errors import GraphError, singular
 from ...operands import Inputs, Outputs, with_weights
 from ..advice import no_graph
 from ..graph import AttentionGraph
@@ -287,7 +287,7 @@ class PerHead(GraphLike, Immutable):
             nodes = f"{self.num_targets} nodes"
         else:
             nodes = f"{self.num_sources} sources -> {self.num_targets} targets"
-        return f"PerHead({', '.join(graph.name for graph in self.graphs)}: {nodes})"
+        return singular(f"PerHead({', '.join(graph.name for graph in self.graphs)}: {nodes})")
 
     def __str__(self) -> str:
         from ..pictures.abreast import abreast  # a layer's call loads no pictures

@@ -6,7 +6,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ...errors import GraphError
+from ...errors import GraphError, singular
 from ..advice import no_graph
 from ..graph import AttentionGraph
 from ..immutable import Immutable
@@ -92,4 +92,4 @@ class Relations(Immutable):
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}={part.name}" for name, part in self._parts.items())
-        return f"Relations({parts}: {self.graph.num_edges} edges)"
+        return singular(f"Relations({parts}: {self.graph.num_edges} edges)")

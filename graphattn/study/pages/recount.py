@@ -86,7 +86,7 @@ class Recount(Printed):
             "unchecked": self.unchecked,
         }
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         total = sum(self.numbers.values())
         files = ", ".join(self.numbers)
         if self.trials:

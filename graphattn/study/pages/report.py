@@ -118,7 +118,7 @@ class Report(Printed, Results):
         }
         return plain(json.dumps(numbers))
 
-    def __str__(self) -> str:
+    def in_full(self) -> str:
         return markdown.render(self.page)
 
     def few_lines(self) -> list[str]:

@@ -168,7 +168,7 @@ def test_chosen_pairs_are_those_of_all(monkeypatch, limit):
     every = analysis.effective_resistance(graph)[pairs[0], pairs[1]]
     assert every.isinf().tolist() == [False, False, False, False, True, False]
     if limit == 0:
-        with pytest.raises(GraphError, match="conjugate gradients did not converge within 1 steps"):
+        with pytest.raises(GraphError, match="conjugate gradients did not converge within 1 step"):
             analysis.effective_resistance(graph, pairs)
         monkeypatch.setattr(
             resistance, "_banded", lambda matrix, *_: resistance._iterated(matrix, 1, "")

@@ -212,7 +212,7 @@ def test_too_few_points():
         graphs.knn(points, 16, queries=torch.rand(2, 3))
     with pytest.raises(GraphError, match="k=5 needs at least 6 points, got 3 in cloud 4"):
         graphs.knn(points, 5, batch=torch.tensor([0] * 7 + [4] * 3))
-    with pytest.raises(GraphError, match="k=1 needs at least 1 points, got 0 in cloud 2"):
+    with pytest.raises(GraphError, match="k=1 needs at least 1 point, got 0 in cloud 2"):
         graphs.knn(
             points,
             1,

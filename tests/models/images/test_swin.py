@@ -204,7 +204,7 @@ def test_another_graph_reads_the_same_tables():
         (
             lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), []),
             OptionError,
-            "must have 1 entries",
+            "must have 1 entry",
         ),
         (
             lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), [[graphs.full(9)]]),

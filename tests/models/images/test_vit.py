@@ -161,7 +161,7 @@ def test_nodes_are_patches_row_by_row(images):
         (
             lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(3, 8, 8), graphs.full(4)),
             ShapeError,
-            r"graph has 4 targets, the patches, but 1 tokens come before them: pass graph.with_global_tokens\(1\)",
+            r"graph has 4 targets, the patches, but 1 token comes before them: pass graph.with_global_tokens\(1\)",
         ),
         (
             lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(3, 8, 8), graphs.full(6)),

@@ -260,7 +260,7 @@ def test_autocast_rounds_no_vector():
             "pos must have 3 axes, as the graph's cell",
         ),
         (lambda: relative_positions(GRAPH, POS, cell=torch.eye(2)), "cell must have as many axes"),
-        (lambda: relative_positions(GRAPH, POS, cell=torch.rand(2, 3, 3)), "or have 1 cells"),
+        (lambda: relative_positions(GRAPH, POS, cell=torch.rand(2, 3, 3)), "or have 1 cell"),
         (lambda: relative_positions(knn(POS, 2), POS, cell=CELL), "got one without"),
     ],
 )
