@@ -1,8 +1,14 @@
-"""Pages in headless Chromium: the widget answers clicks, and pages fit the width of a phone."""
+"""Pages in headless Chromium: they answer clicks and words, and fit the width of a phone."""
+
+import re
+import shutil
+import sys
 
 import browser
 import layout
+import patterns
 import pytest
+import shape_folders
 
 import graphattn as ga
 
@@ -55,3 +61,104 @@ def test_the_widget_fits_a_phone_and_planted_faults_are_found(driver, tmp_path):
         encoding="utf-8",
     )
     assert browser.narrow_faults(driver, page) == ["words break within: unbreakableword"]
+
+
+def until(driver, condition):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(driver, 20).until(lambda _: condition())
+
+
+def pasted(driver):
+    """What a reader gets who pastes."""
+    from selenium.webdriver.common.keys import Keys
+
+    driver.execute_script("document.body.append(document.createElement('textarea'))")
+    area = driver.find_elements("tag name", "textarea")[-1]
+    area.send_keys(Keys.CONTROL, "v")
+    return area.get_property("value")
+
+
+def test_the_field_above_the_patterns_finds_them_and_hides_the_others(
+    driver, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(patterns, "pictures", lambda named: "")
+    named = [patterns.catalogue()[name] for name in ("full", "causal", "Swin", "kNN")]
+    text = patterns.gallery(named).partition("```{toctree}")[0]
+    text = re.sub(r"(?m)^```.*$", "", text)
+    text = re.sub(r"(?m)^## (.*)$", r"</section><section><h2>\1</h2>", text)
+    page = tmp_path / "zoo.html"
+    page.write_text(f"<!doctype html><section><section>{text}</section></section>")
+    (tmp_path / "_static").mkdir()
+    shutil.copy(layout.HERE / "_static" / "filter.js", tmp_path / "_static")
+    browser.resize(driver, browser.SCREEN)
+    driver.get(page.as_uri())
+
+    def seen(selector):
+        found = driver.find_elements("css selector", selector)
+        return [each.text.split("\n")[0] for each in found if each.is_displayed()]
+
+    names, families = seen(".patterns > a"), seen("h2")
+    assert len(names) == 4
+    field = driver.find_element("css selector", ".filter input")
+    field.send_keys("causal")
+    assert seen(".patterns > a") == [name for name in names if name.startswith("causal")]
+    assert len(seen("h2")) == 1
+    assert seen("output") == ["1 of 4"]
+    driver.refresh()  # the address has the words
+    assert seen("output") == ["1 of 4"]
+    driver.find_element("css selector", ".filter input").clear()
+    driver.find_element("css selector", ".filter input").send_keys("shifted_nothing")
+    assert seen("h2") == seen(".patterns > a") == []
+    driver.get(page.as_uri())
+    assert (seen(".patterns > a"), seen("h2")) == (names, families)
+
+
+def test_the_demo_page_is_copied_whole_and_opens_its_reports(driver, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(layout.ROOT / "examples" / "demo")
+    monkeypatch.delitem(sys.modules, "run", raising=False)
+    from page import COMMON, render
+    from play import SCRIPTS
+    from run import Outcome, Pictures
+    from scene import Scene
+
+    graph = ga.graphs.causal(9)
+    report = ga.verify(graph, backends=("dense",), gradients=False)
+    drawn = Pictures(wide=b"", tall=b"", weights=b"", small=b"", caption="A caption.")
+    scene = Scene(graph, features=None, claim=True, target=3)
+    outcome = Outcome(SCRIPTS[0], scene, report, "dense", 1.0, drawn)
+    page = tmp_path / "index.html"
+    page.write_text(render([outcome], {}, 1.0, "versions"), encoding="utf-8")
+    assert browser.narrow_faults(driver, page) == []
+    browser.resize(driver, browser.SCREEN)
+    table = driver.find_element("css selector", "pre.report")
+    assert not table.is_displayed()
+    driver.find_element("xpath", "//summary[contains(., 'EXACT')]").click()
+    assert table.is_displayed()
+    button = driver.find_element("css selector", ".copy")
+    button.click()
+    until(driver, lambda: button.text == "copied")
+    program = pasted(driver)
+    assert program == f"{SCRIPTS[0].code.strip()}\n\n{COMMON}\n"
+    compile(program, "pasted", "exec")
+
+
+def test_the_page_of_a_training_names_the_next_command_and_its_shapes_turn(driver, tmp_path):
+    shape_folders.labelled_points(tmp_path / "shapes")
+    ga.training.train(tmp_path / "shapes", tmp_path / "run", epochs=1, control=False)
+    page = tmp_path / "run" / "report.html"
+    assert browser.narrow_faults(driver, page) == []
+    browser.resize(driver, browser.SCREEN)
+    assert "graphattn predict" in driver.find_element("tag name", "body").text
+    details = driver.find_element("xpath", "//details[.//iframe]")
+    details.find_element("tag name", "summary").click()
+    frame = details.find_element("tag name", "iframe")
+    driver.switch_to.frame(frame)
+    canvas = driver.find_element("id", "object")
+    until(driver, canvas.is_displayed)
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    before = canvas.screenshot_as_base64
+    ActionChains(driver).drag_and_drop_by_offset(canvas, 60, 10).perform()
+    until(driver, lambda: canvas.screenshot_as_base64 != before)
+    driver.switch_to.default_content()

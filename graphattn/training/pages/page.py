@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ...errors import singular
 from ...graph.pictures.html import image
 from ...io.writing import save_page
 from ...viz import png
@@ -37,7 +38,8 @@ def save_report(path: Path, run: Run, history: list[dict[str, Any]], result: Eva
             ("curves", "summary", "shapes"), "<p>pip install 'graphattn[plot]' for pictures.</p>"
         )
     text = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
-    save_page(path, text.substitute({**_words(run, result), **pictures}))
+    words = {name: singular(part) for name, part in _words(run, result).items()}
+    save_page(path, text.substitute(words | pictures))
 
 
 def _words(run: Run, result: Evaluation) -> dict[str, str]:
