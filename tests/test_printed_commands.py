@@ -44,7 +44,7 @@ SMALLER = {
     r" train (?!.*--epochs)": " --epochs 1",
     r" bench ": " --repeats 1 --limit 0.1 --peers SDPA",
     r"mine.py": " --seeds 2",
-    r"generated_shapes.py classes": " --each 4",
+    r"generated_shapes.py": " --each 5",
 }
 REFUSED = ("graphattn show sliding_window",)
 
