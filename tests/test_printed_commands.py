@@ -120,9 +120,7 @@ def files(tmp_path_factory):
     (folder / "mistral" / "config.json").write_text(
         '{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": 8}'
     )
-    (folder / "mine.py").write_text(
-        (EXAMPLES / "studies" / "digits" / "study.py").read_text("utf-8")
-    )
+    shutil.copy(EXAMPLES / "studies" / "digits" / "study.py", folder / "mine.py")
     for name, height in (("flat", 0.1), ("tall", 1.0)):
         (folder / "shapes" / name).mkdir(parents=True)
         for number in range(20):

@@ -88,7 +88,7 @@ def test_the_field_above_the_patterns_finds_them_and_hides_the_others(
     text = re.sub(r"(?m)^```.*$", "", text)
     text = re.sub(r"(?m)^## (.*)$", r"</section><section><h2>\1</h2>", text)
     page = tmp_path / "zoo.html"
-    page.write_text(f"<!doctype html><section><section>{text}</section></section>")
+    page.write_text(f"<!doctype html><section><section>{text}</section></section>", "utf-8")
     (tmp_path / "_static").mkdir()
     shutil.copy(layout.HERE / "_static" / "filter.js", tmp_path / "_static")
     browser.resize(driver, browser.SCREEN)
