@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -185,7 +185,7 @@ def _inputs(model: nn.Module) -> tuple[str, ...]:
         inspect.Parameter.VAR_KEYWORD,
     }
     if takes_any and hasattr(model, "get_base_model"):
-        return _inputs(model.get_base_model())
+        return _inputs(cast(Any, model).get_base_model())
     return tuple(parameters)
 
 
