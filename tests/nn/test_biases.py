@@ -101,6 +101,28 @@ def test_swin_is_query_minus_key(name):
         assert torch.equal(bias(graph.materialise(), size=size), torch.stack(wanted))
 
 
+def test_a_dilated_window_is_maxvits_grid():
+    """Tokens two apart form 4 x 4 grids, whose places the table has, as after its grid_partition."""
+    graph = ga.graphs.grid_neighbourhood((8, 8), 4, dilation=2, causal=False)
+    bias = SwinBias((4, 4), num_heads=2)
+    nodes = torch.arange(64).view(4, 2, 4, 2).permute(1, 3, 0, 2).reshape(4, 16)  # (grids, places)
+    y, x = torch.arange(16) // 4, torch.arange(16) % 4
+    row = (y[:, None] - y + 3) * 7 + x[:, None] - x + 3
+    expected = torch.zeros(64, 64, 2)
+    for grid in nodes:
+        expected[grid[:, None], grid] = bias.table.weight[row].detach()
+    assert torch.equal(bias(graph), expected[graph.target, graph.source])
+    listed = graph.materialise()
+    explicit = SwinBias((4, 4), 2, dilation=2)
+    explicit.load_state_dict(bias.state_dict())
+    assert torch.equal(explicit(listed, size=(8, 8)), bias(graph))
+    assert "dilation=(2, 2)" in repr(explicit)
+    with pytest.raises(GraphError, match="window must be above the length of every edge"):
+        SwinBias((4, 4), 2, dilation=1)(graph)
+    with pytest.raises(GraphError, match="dilation must divide the steps of every edge, got 3"):
+        SwinBias((4, 4), 2, dilation=3)(graph)
+
+
 def test_swin_v2_by_its_formula():
     graph, size, window = GRID["neighbourhood"]
     for options, divisors in (

@@ -10,7 +10,7 @@ from ...arguments import width
 from ...errors import GraphError, OptionError
 from ...graph import AttentionGraph
 from ...graph.like import GraphLike
-from ...graphs.arguments import axes
+from ...graphs.arguments import axes, per_axis
 from .constant import need_graph, of_edges
 from .table import EdgeTypeBias, rows_of
 
@@ -29,6 +29,9 @@ class SwinBias(nn.Module):
             Sources of a target are less than M rows and columns away from it. One number is a
             window of one axis, a sequence's.
         num_heads: H.
+        dilation: Steps between two places of the window, for all axes or for each; by default those
+            of a graph that is a :func:`~graphattn.graphs.grid_neighbourhood`, else 1. MaxViT's grid
+            attention is a neighbourhood whose dilation is the number of its cells.
 
     Attributes:
         table: An :class:`EdgeTypeBias`, whose ``weight`` is Swin's ``relative_position_bias_table``.
@@ -43,10 +46,13 @@ class SwinBias(nn.Module):
         torch.Size([24, 8])
     """
 
-    def __init__(self, window: Size, num_heads: int) -> None:
+    def __init__(self, window: Size, num_heads: int, *, dilation: int | Size | None = None) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
         self.window = _window(window)
+        self.dilation = dilation
+        if dilation is not None:
+            self.dilation = per_axis(dilation, len(self.window), "dilation", 1)
         self.table = EdgeTypeBias(math.prod(2 * side - 1 for side in self.window), num_heads)
 
     def forward(self, graph: GraphLike, size: Size | None = None) -> Tensor:
@@ -60,10 +66,13 @@ class SwinBias(nn.Module):
         Raises:
             GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
         """
-        return self.table.rows(_places(graph, self.window, size, self.table.weight.device))
+        device = self.table.weight.device
+        return self.table.rows(_places(graph, self.window, size, device, self.dilation))
 
     def extra_repr(self) -> str:
-        return f"window={self.window}"
+        if self.dilation is None:
+            return f"window={self.window}"
+        return f"window={self.window}, dilation={self.dilation}"
 
 
 class SwinV2Bias(nn.Module):
@@ -160,14 +169,28 @@ def _window(window: Any) -> Size:
     return tuple(width(side, "window") for side in sides)
 
 
-def _places(graph: GraphLike, window: Size, size: Size | None, device: torch.device) -> Tensor:
+def _places(
+    graph: GraphLike,
+    window: Size,
+    size: Size | None,
+    device: torch.device,
+    dilation: Any = None,
+) -> Tensor:
     need_graph(graph)
     if size is not None:
         size = axes(size)
-    return of_edges(graph, _index, window, size, device=device)
+    return of_edges(graph, _index, window, size, dilation, device=device)
 
 
-def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
+def _dilation_of(graph: AttentionGraph, num_axes: int) -> Size:
+    """That of a call of grid_neighbourhood, else 1."""
+    call = graph.expression
+    if call is None or call.function != "grid_neighbourhood":
+        return (1,) * num_axes
+    return per_axis(call.options.get("dilation", 1), num_axes, "dilation", 1)
+
+
+def _index(graph: AttentionGraph, window: Size, size: Size | None, dilation: Size | None) -> Tensor:
     """The row of the table for each edge, int64 (E,): its offset on each axis, target - source."""
     if size is None:
         size, sources = _grid_of(graph, window)
@@ -182,12 +205,19 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None) -> Tensor:
             f"size must be a grid of the graph's {graph.num_targets} targets and sources, got "
             f"{size}"
         )
+    if dilation is None:
+        dilation = _dilation_of(graph, len(window))
     index = torch.zeros_like(graph.target)
     stride = 1
     t = graph.target
     s = graph.source
     for axis in reversed(range(len(size))):
         offset = t % size[axis] - s % sources[axis]
+        if bool((offset % dilation[axis]).any()):
+            raise GraphError(
+                f"dilation must divide the steps of every edge, got {dilation[axis]} on axis {axis}"
+            )
+        offset = offset // dilation[axis]
         most = window[axis] - 1
         if bool((offset.abs() > most).any()):
             raise GraphError(
