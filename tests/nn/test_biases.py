@@ -192,6 +192,18 @@ def test_shortest_paths_of_networkx(name):
     assert (backwards == wanted) == along.equals(along.reverse())
 
 
+def test_examples_have_paths_of_their_own():
+    molecules = [GRAPHS["hub"](), GRAPHS["directed_ring"](), ga.graphs.self_loops(2)]
+    graphs = ga.PerExample([ga.graphs.full(along.num_nodes) for along in molecules])
+    bias = made(ShortestPathBias, num_heads=H)
+    found = bias(graphs, ga.PerExample(molecules))
+    expected = [bias(graph, along) for graph, along in zip(graphs.graphs, molecules, strict=True)]
+    assert torch.equal(found, torch.cat(expected))
+    assert found.shape == (graphs.num_edges, H)
+    with pytest.raises(GraphError, match="along must have a graph for each of 3 examples, got 2"):
+        bias(graphs, ga.PerExample(molecules[:2]))
+
+
 def test_lengths_are_found_once_and_keep_no_graph_alive(monkeypatch):
     graph, along, bias = (
         ga.graphs.full(7),

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ...arguments import width
 from ...errors import GraphError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, PerExample
 from ...graph.graph import need_graph
 from ...graph.like import GraphLike
 from ...plans.whole import csr_by_source
@@ -57,13 +57,13 @@ class ShortestPathBias(nn.Module):
         self.max_distance = width(max_distance, "max_distance")
         self.table = EdgeTypeBias(self.max_distance + 2, num_heads)
 
-    def forward(self, graph: GraphLike, along: AttentionGraph) -> Tensor:
+    def forward(self, graph: GraphLike, along: AttentionGraph | PerExample) -> Tensor:
         """Biases (E, H) in the edge order of ``graph``.
 
         Args:
-            graph: The graph of the layer, square.
+            graph: The graph of the layer, square, or one for each example.
             along: The edges that paths follow, from source to target, between the same nodes; an
-                undirected one is two. Lengths are cached with ``graph``, so that one graph object
+                undirected one is two. Of examples, one for each. Lengths are cached with ``graph``, so that one graph object
                 serves many calls.
 
         Raises:
@@ -73,13 +73,20 @@ class ShortestPathBias(nn.Module):
         rows = torch.where(length < 0, self.max_distance + 1, length.clamp(max=self.max_distance))
         return self.table.rows(rows)
 
-    def lengths(self, graph: GraphLike, along: AttentionGraph) -> Tensor:
+    def lengths(self, graph: GraphLike, along: AttentionGraph | PerExample) -> Tensor:
         """The length of the shortest path for each edge of ``graph``, int64 (E,); -1 without a
         path; a copy.
         """
         return self._cached_lengths(graph, along).clone()
 
-    def _cached_lengths(self, graph: GraphLike, along: AttentionGraph) -> Tensor:
+    def _cached_lengths(self, graph: GraphLike, along: Any) -> Tensor:
+        if isinstance(graph, PerExample) and isinstance(along, PerExample):
+            if len(graph) != len(along):
+                raise GraphError(
+                    f"along must have a graph for each of {len(graph)} examples, got {len(along)}"
+                )
+            pairs = zip(graph.graphs, along.graphs, strict=True)
+            return torch.cat([self._cached_lengths(one, bonds) for one, bonds in pairs])
         need_graph(along, "along")
         return of_edges(graph, _lengths, along, device=self.table.weight.device)
 
