@@ -20,7 +20,7 @@ table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabu
   border-top: 2px solid #1f2933; border-bottom: 2px solid #1f2933 }
 td, th { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; min-width: 2.5rem }
 td:first-child { min-width: 7rem }
-@media (max-width: 600px) { td, th { min-width: 4.5rem } }
+@media (max-width: 600px) { table { width: max-content } td, th { max-width: 16rem } }
 th { border-bottom: 1px solid #1f2933; font-weight: 600 }
 img { width: 100%; display: block; margin: 1.2rem 0 }
 """

@@ -39,17 +39,27 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
         best = max(n for n, line in enumerate(history) if line["best"])
         reached = history[best][f"val_{task.metric}"]
         scores.plot(epochs[best], reached, "o", color=_VALID, clip_on=False)
-        point = epochs[best], reached
+        if task.metric != "r2":
+            scores.set_ylim(top=1.0)
+        below = -14  # points
+        if reached < sum(scores.get_ylim()) / 2:  # there are the numbers of the axis
+            below = 7
         scores.annotate(
-            "taken", point, (0, -14), textcoords="offset points", ha="center", fontsize=8, color=INK
+            "taken",
+            (epochs[best], reached),
+            (0, below),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            color=INK,
         )
-    if task.metric != "r2":
-        scores.set_ylim(top=1.0)
     score = {"accuracy": "share of shapes right", "miou": "mean IoU", "r2": "R²"}[task.metric]
     for axes, name in ((losses, task.loss_words), (scores, f"{score}, validation part")):
         _plain(axes)
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
+        if len(epochs) == 1:
+            axes.set_xticks(epochs)
         axes.set_title(name, loc="left", fontsize=9)
     losses.legend(frameon=False, fontsize=8)
     return figure
