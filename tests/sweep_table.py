@@ -218,6 +218,9 @@ ALONE_LEARNED: dict[str, Callable[[Any], Any]] = {
     "LearnedPosition": _with(nn.LearnedPosition(48, WIDTH), lambda table, _: table(FEATURES)),
     "SwinV2Bias": _with(nn.SwinV2Bias((3, 3), HEADS, hidden=7), lambda bias, _: bias(WINDOWS)),
     "FeedForward": _with(nn.FeedForward(WIDTH, 11), lambda module, _: module(FEATURES)),
+    "DecomposedBias": _with(
+        nn.DecomposedBias((6, 8), HEAD_DIM), lambda bias, _: torch.cat(bias(NODES, NODES), -1)
+    ),
     "DropPath": _with(nn.DropPath(0.5).eval(), lambda module, _: module(FEATURES)),
     "MixtureOfExperts": _with(
         nn.MixtureOfExperts([nn.FeedForward(WIDTH, 5) for _ in range(3)], WIDTH, 3),

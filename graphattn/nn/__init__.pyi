@@ -1,6 +1,7 @@
 """The public names of :mod:`graphattn.nn`."""
 
 from ..plans.edge_tensors import EdgeTensors as EdgeTensors
+from .biases.decomposed import DecomposedBias as DecomposedBias
 from .biases.places import ContextualTable as ContextualTable
 from .biases.places import FourierFeatures as FourierFeatures
 from .biases.places import OffsetBias as OffsetBias
