@@ -12,7 +12,9 @@ from graphattn import graphs
 from graphattn.backends import rates
 from graphattn.backends.choose import choose
 from graphattn.backends.request import Request
+from graphattn.backends.tiles.backend import TilesBackend
 from graphattn.errors import GraphAttnError, OptionError, ShapeError
+from graphattn.plans import pieces
 from graphattn.plans.cache import _MOST_KNOWN
 
 T, S, H, D, V = 5, 7, 6, 3, 2
@@ -108,6 +110,21 @@ def test_a_choice_is_made_anew_for_new_rates(tmp_path, monkeypatch):
         rates._read_rates.cache_clear()
         rates._changes.append("undone")
     assert choose(graph, request) == before
+
+
+def test_tiles_ask_a_graph_once_for_the_way_and_the_plan_of_a_kind_of_call(monkeypatch):
+    graph = graphs.sliding_window(64, 9, causal=True)
+    x = torch.randn(64, 4, 8)
+    first = ga.attention(x, x, x, graph, backend="tiles")
+    asked = []
+    monkeypatch.setattr(TilesBackend, "way", lambda *call: asked.append("way") or "blocks")
+    monkeypatch.setattr(pieces, "pieces", lambda *plan: pytest.fail("planned"))
+    assert torch.equal(ga.attention(x, x, x, graph, backend="tiles"), first)
+    assert asked == []
+    other = x[:, :2]
+    with pytest.raises(pytest.fail.Exception, match="planned"):
+        ga.attention(other, other, other, graph, backend="tiles")
+    assert asked
 
 
 def test_unusual_numbers_are_checked_each_time():
