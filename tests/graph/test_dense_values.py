@@ -108,3 +108,24 @@ def test_heads_and_examples():
     back = examples.dense_values(examples.edge_values(both), -torch.inf)
     masks = torch.stack([graph.mask() for graph in examples.graphs])[:, None]
     assert torch.equal(back, both.masked_fill(~masks, -torch.inf))
+
+
+def test_the_ends_of_the_edges_of_heads_and_of_examples():
+    heads = ga.PerHead([ga.graphs.causal(5), ga.graphs.full(5)])
+    matrix = matrix_of(heads)
+    expected = matrix[..., heads.target, heads.source].mT
+    assert torch.equal(heads.edge_values(matrix), expected)
+    examples = ga.PerExample([ga.graphs.causal(5), ga.graphs.full(3)])
+    both = matrix_of(heads, 2)
+    number = torch.repeat_interleave(torch.tensor([15, 9]))
+    expected = both.movedim(1, -1)[number, examples.target, examples.source]
+    assert torch.equal(examples.edge_values(both), expected)
+
+
+def test_heads_are_equal_one_by_one():
+    heads = ga.PerHead([ga.graphs.causal(5), ga.graphs.full(5)])
+    assert heads.equals(ga.PerHead([ga.graphs.causal(5).materialise(), ga.graphs.full(5)]))
+    assert not heads.equals(ga.PerHead([ga.graphs.full(5), ga.graphs.causal(5)]))
+    assert not heads.equals(ga.PerHead([ga.graphs.causal(5)]))
+    with pytest.raises(ga.GraphError, match="equals compares with a PerHead, got AttentionGraph"):
+        heads.equals(ga.graphs.causal(5))

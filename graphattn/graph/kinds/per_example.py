@@ -170,6 +170,16 @@ class PerExample(GraphLike, Immutable):
         return _num_edges(self)
 
     @property
+    def target(self) -> Tensor:
+        """int64 (E,): the target of each edge in its own example, example after example."""
+        return self._of_whole.target
+
+    @property
+    def source(self) -> Tensor:
+        """int64 (E,): the source of each edge in its own example."""
+        return self._of_whole.source
+
+    @property
     def _edge_counts(self) -> list[int]:
         """E_b, the number of edges of each example."""
         return [graph.num_edges for graph in self._sized]

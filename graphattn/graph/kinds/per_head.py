@@ -105,6 +105,29 @@ class PerHead(GraphLike, Immutable):
         return _count(self)
 
     @property
+    def target(self) -> Tensor:
+        """int64 (E,): the target of each edge of the union, the order of tensors of edges."""
+        return self.union().target
+
+    @property
+    def source(self) -> Tensor:
+        """int64 (E,): the source of each edge of the union."""
+        return self.union().source
+
+    def equals(self, other: object) -> bool:
+        """True if each head has the same edges, in any order, sizes included.
+
+        Raises:
+            GraphError: If ``other`` is no PerHead.
+        """
+        if not isinstance(other, PerHead):
+            raise GraphError(f"equals compares with a PerHead, got {type(other).__name__}")
+        if len(self.graphs) != len(other.graphs):
+            return False
+        pairs = dict.fromkeys(zip(self.graphs, other.graphs, strict=True))
+        return all(one.equals(another) for one, another in pairs)
+
+    @property
     def name(self) -> str:
         """The name that errors show."""
         return repr(self)
