@@ -126,11 +126,8 @@ def files(tmp_path_factory):
         for number in range(20):
             pos = torch.rand(60, 3) * torch.tensor([1.0, 1.0, height])
             ga.save(ga.shapes.Shape(pos=pos), folder / "shapes" / name / f"{number}.ply")
-    shutil.copytree(folder / "shapes", folder / "parts")
     shutil.copy(folder / "shapes" / "tall" / "0.ply", folder / "scan.ply")
     np.savetxt(folder / "cloud.xyz", torch.rand(500, 3))
-    (folder / "new").mkdir()
-    ga.save(ga.load(EXAMPLES / "files" / "ball.off"), folder / "new" / "ball.obj")
     return folder
 
 
