@@ -30,7 +30,7 @@ assert {name.partition(":")[0] for name in values} <= {*figures.SHAPES, *figures
                                                        "choice of 60, the worst over the best"}
 for name, shape in figures.SHAPES.items():
     assert shape.make(150).num_edges > 0 and set(shape.rivals) <= set(figures.PEERS), name
-problem = figures.Problem(figures.SHAPES["swin"].make(196), 3, 7, 2)
+problem = figures.AttentionCall(figures.SHAPES["swin"].make(196), 3, 7, 2)
 peers = [figures.PEERS[name] for name in ("auto", "Swin by hand")]
 for row in figures.measure([figures.Contender(peer, problem, 1) for peer in peers], repeats=1):
     assert not row.refused, row
