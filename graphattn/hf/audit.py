@@ -13,7 +13,7 @@ from ..errors import GraphAttnError, LoaderError, OptionError, need_extra
 from ..graph import AttentionGraph
 from ..graphs import block_local, causal, full, sliding_window
 from ..printed import Printed
-from .modules import Place
+from .modules import Place, mixers
 from .patch import patched
 
 _MOST_NUMBERS = 1 << 26  # parameters and buffers of a small model: 256 MiB
@@ -158,9 +158,12 @@ def audit_config(config: Any) -> ConfigAudit:
         for place, graph in graphs.items()
         if isinstance(graph, AttentionGraph) and (expected_graph := expected[place]) is not None
     }
-    return ConfigAudit(
-        type(model).__name__, layers, tuple(_notes(text, tiny.get_text_config(), layers))
-    )
+    notes = _notes(text, tiny.get_text_config(), layers)
+    for name, number in mixers(model).items():
+        notes.append(
+            f"{name} x {number} may mix tokens, too, in its own code: this is of attention alone"
+        )
+    return ConfigAudit(type(model).__name__, layers, tuple(notes))
 
 
 def _check_layers(config: Any) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -111,6 +112,38 @@ def own_code(model: nn.Module) -> list[str]:
         for kind in kinds
         if "Attention" in kind.__name__ and not _attends(kind) and _written(kind, "softmax(")
     ]
+
+
+def mixers(model: nn.Module) -> dict[str, int]:
+    """Classes of modules that may mix tokens without attention, and their number.
+
+    Found by their form: a convolution along tokens within a layer, and what stands in the place of
+    attention where other layers of the same stack and class have it.
+    """
+    found: Counter[str] = Counter()
+    for layers in model.modules():
+        if not isinstance(layers, nn.ModuleList):
+            continue
+        has_attention = [
+            any(_attends(cast(Any, type(part))) for part in layer.modules()) for layer in layers
+        ]
+        if not any(has_attention):
+            continue
+        attending = [x for x, attends in zip(layers, has_attention, strict=True) if attends]
+        classes = set(map(type, attending))
+        known = {type(child) for layer in attending for child in layer.children()}
+        for layer, attends in zip(layers, has_attention, strict=True):
+            inside = [part for part in layer.modules() if _has_convolution(part)]
+            if not attends and not inside and type(layer) in classes:
+                inside = [part for part in layer.children() if type(part) not in known]
+            found.update(type(part).__name__ for part in inside)
+    return dict(found)
+
+
+def _has_convolution(part: nn.Module) -> bool:
+    return any(
+        isinstance(child, nn.Conv1d) and child.kernel_size != (1,) for child in part.children()
+    )
 
 
 def _attends(kind: Any) -> bool:

@@ -18,7 +18,7 @@ from ..graph.modes import cached_property
 from .batch import graphs_of_batch
 from .causality import warn_of_later_tokens
 from .graph_option import OWN_MASKS, GraphOption, is_graph, sized
-from .modules import Place, own_code, stacks
+from .modules import Place, mixers, own_code, stacks
 from .own import own_graphs
 from .ticket import MOST_TICKETS, Generation, ModelCall, Ticket, outside_call
 from .tokens.frame import Frame, all_tokens, of_cross
@@ -352,6 +352,10 @@ class Patch:
             for stack, names in lines.items()
         ]
         parts += [f"{name} as it was, in its own code" for name in own_code(self.model)]
+        parts += [
+            f"{name} x {number} may mix tokens, in its own code"
+            for name, number in mixers(self.model).items()
+        ]
         return f"Patch({type(self.model).__name__}: {'; '.join(parts)})"
 
 
