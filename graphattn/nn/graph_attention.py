@@ -385,8 +385,8 @@ class GraphAttention(EdgeAttention):
             context: The sources' features (..., S, kdim), the targets' own by default; or a pair of
                 them, one for keys (..., S, kdim) and one for values (..., S, vdim); or a result of
                 :meth:`hold`.
-            edge_attr: Edge features (..., E, F) in the graph's edge order; needed exactly if
-                ``edge_dim`` was given.
+            edge_attr: Edge features (..., E, F) in the graph's edge order, or weights (E,) where F
+                is 1; needed exactly if ``edge_dim`` was given.
             score_bias: As in :func:`graphattn.attention`.
             positions: For a layer with ``rotary``: those of the targets; with a context a pair (of
                 targets, of sources); with a pair as ``x`` a pair in its order. By default the nodes
@@ -661,6 +661,8 @@ class GraphAttention(EdgeAttention):
             )
         if not isinstance(edge_attr, Tensor):
             raise ShapeError(f"edge_attr must be a tensor {shape}; got {type(edge_attr).__name__}")
+        if size[1] == 1 and edge_attr.shape == size[:1]:  # a weight of each edge
+            edge_attr = edge_attr.unsqueeze(-1)
         if tuple(edge_attr.shape[-2:]) != size:
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
         check_kind(self._feature_reader(), "edge_attr", edge_attr)

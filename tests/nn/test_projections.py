@@ -86,6 +86,13 @@ def test_a_bias_of_edge_features_is_added():
     torch.testing.assert_close(layer(X, GRAPH, edge_attr=EDGES), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_weights_of_edges_are_features_of_width_one():
+    layer, weights = GraphAttention(16, 4, edge_dim=1), EDGES[:, 0]
+    found = layer(X, GRAPH, edge_attr=weights)
+    assert torch.equal(found, layer(X, GRAPH, edge_attr=weights[:, None]))
+    assert not torch.allclose(found, layer(X, GRAPH, edge_attr=-weights))
+
+
 def test_gradients_of_a_hooked_projection_are_those_without_hooks():
     found = []
     for hooked in (False, True):
