@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
+from ...plans.pieces import VECTORS
 from ..llvm.code import Array, Value, Variable, type_of
 from ..llvm.native import Double, Function, Indices, Integer, Kernel, Marks, Nodes, Places, Sums
 from ..llvm.vectors import exp2
-from .parts import VECTORS, capped, shape_of, zeros
+from .parts import capped, shape_of, zeros
 
 STEP = 192  # sources whose scores are held at once: those of a block stay in a core's first cache
 BACK_STEP = 128  # of the backward, which holds two numbers for each pair

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from ...graph.modes import without_autocast
 from ...graph.runs import spread
+from ...plans.pieces import VECTORS
 from ..arrays import dtype_of_sums
 from ..plain.rows import dependent_zero
 from .exponents import unit_of_levels
-
-VECTORS = 3  # of a block
 
 
 class _Blocks(NamedTuple):

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from ...graph.modes import lru_cache, plain_operations_only, without_autocast
+from ...plans.pieces import VECTORS
 from ..arrays import SMALLEST, Kinds, NodeRows, dtype_of_sums, empty, room
 from ..llvm.threads import CHUNKS_PER_THREAD, LARGE, share, threads_for
 from ..modes import are_batched, nothing_watches
 from ..plain.second_derivatives import gradients_of_definition
-from .definition import VECTORS, plain
+from .definition import plain
 from .exponents import exponents
 
 _PLAN = """int lanes, Tensor targets, Tensor sources, Tensor ptr, Tensor pieces, Tensor masks, Tensor first,

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import torch
 from llvmlite import ir
 
+from ...plans.pieces import VECTORS
 from ..llvm.code import LANE, Code, Value, Variable, type_of, vector_type
 from ..llvm.native import Indices, Integer, Marks, NodeRow, Number, Places, Sums
 from ..llvm.vectors import exp2, tanh
 
-VECTORS = 3  # of a block
 SOON = 16  # rows before a row is read, it is asked for
 
 

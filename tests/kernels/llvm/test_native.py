@@ -16,6 +16,7 @@ from graphattn.kernels.llvm import native, node_rows
 from graphattn.kernels.llvm.native import Kernel, Target
 from graphattn.kernels.pairs import cpu as pairs_native
 from graphattn.kernels.softmax import cpu as edges_native
+from graphattn.plans.pieces import VECTORS
 
 AVX2 = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2"
 TARGETS = {
@@ -118,7 +119,7 @@ def test_sums_of_a_tile_of_a_block_stay_in_registers(name):
     loops = re.split(r"^\.?L\w+:.*$", assembly(source, target), flags=re.MULTILINE)
     rows = parts.Shape.of(target.vector_bytes, target.registers, 4).rows
     multiplications = [len(re.findall(r"\s(?:vfmadd|fmla)", loop)) for loop in loops]
-    assert max(multiplications) == rows * parts.VECTORS
+    assert max(multiplications) == rows * VECTORS
     inner = loops[multiplications.index(max(multiplications))]
     inner = re.split(r"\n\s+(?:j|b\.)", inner)[0]  # up to the jump back
     assert not re.findall(r"\(%rsp\)|\[sp", inner)
