@@ -36,10 +36,10 @@ _OF_STEPS = (
 
 
 def verdict_lines(results: Results) -> list[str]:
-    """The verdict of each claim, with its difference and p."""
+    """Each claim with its difference and p, and what became of it."""
     lines = []
     for claim, verdict in zip(results.claims, results.verdicts, strict=True):
-        line = f"{', '.join((verdict.verdict, *verdict.remarks))}: {verdict.claim}"
+        line = verdict.claim
         if verdict.difference is not None:
             if claim.of == STEPS:
                 line += f"; {claim.worse} takes {verdict.difference}"
@@ -47,7 +47,7 @@ def verdict_lines(results: Results) -> list[str]:
                 line += f", by {verdict.difference}"
             if verdict.p is not None:
                 line += f", p {verdict.p:.3g}"
-        lines.append(line)
+        lines.append(f"{line}: {', '.join((verdict.verdict, *verdict.remarks))}")
     return lines
 
 
