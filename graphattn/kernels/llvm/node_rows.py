@@ -130,6 +130,17 @@ def _sum_of_each(rows: list[Value]) -> Value:
     return total.sum(until=4)
 
 
+class _Gathered(NamedTuple):
+    """Rows ``indices[i]`` for ``i < n``, with bytes from node to node and from head to head."""
+
+    rows: NodeRow
+    node: Value
+    head: Value
+    indices: Indices
+    n: Value
+    last: Value
+
+
 class _Weights(NamedTuple):
     """Weights of a sum: at ``i * edge + h * head``, or with ``place[i]`` for ``i`` if there is
     one.
@@ -156,9 +167,8 @@ def sum_near(
     width).
     """
     weights = _Weights(weight, weight_edge, weight_head)
-    _weighted_sum(
-        code, kinds, rows, rows_node, rows_head, heads, group, index, n, last, weights, total, False
-    )
+    gathered = _Gathered(rows, rows_node, rows_head, index, n, last)
+    _weighted_sum(code, kinds, gathered, heads, group, weights, total, False)
 
 
 def sum_far(
@@ -168,9 +178,8 @@ def sum_far(
 ) -> None:  # fmt: skip
     """:func:`sum_near` of weights (edges, heads) in another order: ``weight[place[i], h]``."""
     weights = _Weights(weight, heads, code.integer(1), place)
-    _weighted_sum(
-        code, kinds, rows, rows_node, rows_head, heads, group, index, n, last, weights, total, False
-    )
+    gathered = _Gathered(rows, rows_node, rows_head, index, n, last)
+    _weighted_sum(code, kinds, gathered, heads, group, weights, total, False)
 
 
 def sum_over_groups(
@@ -182,39 +191,43 @@ def sum_over_groups(
     group.
     """
     weights = _Weights(weight, heads, code.integer(1), place)
-    _weighted_sum(
-        code, kinds, rows, rows_node, rows_head, heads, group, index, n, last, weights, total, True
-    )
+    gathered = _Gathered(rows, rows_node, rows_head, index, n, last)
+    _weighted_sum(code, kinds, gathered, heads, group, weights, total, True)
 
 
 def _weighted_sum(
-    code: Code, kinds: Kinds, rows: NodeRow, rows_node: Value, rows_head: Value, heads: Value,
-    group: Value, index: Indices, n: Value, last: Value, weights: _Weights, total: Sums,
+    code: Code,
+    kinds: Kinds,
+    gathered: _Gathered,
+    heads: Value,
+    group: Value,
+    weights: _Weights,
+    total: Sums,
     over_groups: bool,
-) -> None:  # fmt: skip
+) -> None:
     lanes, pieces, most = _Shape.of(code, kinds)
     width = lanes * pieces
     size = kinds.nodes.itemsize
     zero = code.constant(0.0, vector_type(type_of(kinds.sums), lanes))
     ahead = _edges_ahead(heads * (width * size))
 
-    adjacent = rows_head == width * size
+    adjacent = gathered.head == width * size
     for h, g, count in _blocks(code, heads, group, adjacent, most):
         if over_groups:
-            start = rows.after_bytes(h * rows_head)
+            start = gathered.rows.after_bytes(h * gathered.head)
             to = total.after(g * width)
         else:
-            start = rows.after_bytes(g * rows_head)
+            start = gathered.rows.after_bytes(g * gathered.head)
             to = total.after(h * width)
         vectors = list(range(count * pieces))
         at_once = max(c for c in range(1, AT_ONCE + 1) if len(vectors) % c == 0)
         for lowest in vectors[::at_once]:
             chunk = vectors[lowest : lowest + at_once]
             sums = [code.variable(zero) for _ in chunk]
-            with code.loop(0, n) as i:
-                source = start.after_bytes(index[i] * rows_node)
-                soon = (i + ahead).least(last)
-                source_ahead = start.after_bytes(index[soon] * rows_node)
+            with code.loop(0, gathered.n) as i:
+                source = start.after_bytes(gathered.indices[i] * gathered.node)
+                soon = (i + ahead).least(gathered.last)
+                source_ahead = start.after_bytes(gathered.indices[soon] * gathered.node)
                 source_ahead.ask(lowest * lanes, at_once * lanes * size)
                 weight = weights.of_edge(i, h)
                 if weights.place is not None and lowest == 0:
