@@ -35,7 +35,7 @@ class CrossAttentionBlock(nn.Module):
     Source: Jaegle et al. 2022, "Perceiver IO", section 3, and their code.
 
     Example:
-        >>> Reading(8, source_dim=5, num_heads=1)(torch.randn(3, 8), torch.randn(7, 5)).shape
+        >>> CrossAttentionBlock(8, source_dim=5, num_heads=1)(torch.randn(3, 8), torch.randn(7, 5)).shape
         torch.Size([3, 8])
     """
 

@@ -114,6 +114,7 @@ def test_kernels_compile_within_bounds_and_without_atomics():
 
 def interpreted():
     """The largest error of each result of the kernels, and the largest entry."""
+    sys.path.insert(0, str(TESTS / "kernels"))
     from interpreted import as_index
 
     from graphattn.kernels.cells import gpu as cells_triton
