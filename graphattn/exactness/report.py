@@ -241,10 +241,11 @@ class Report(Printed):
         if self.measured < self.total:
             others = ", the others were not looked at"
         comparisons = counted(len(self.rows), "comparison")
-        lines = [f"EXACT: outputs and gradients agree at {self._where}{others} ({comparisons})"]
+        lines = []
         if self.checks:
             lines.append(f"{counted(len(self.checks), 'other check')} hold where they were tried")
-        return lines
+        exact = f"EXACT: outputs and gradients agree at {self._where}{others} ({comparisons})"
+        return [*lines, exact]
 
 
 def _worst(rows: Iterable[Row]) -> Row | None:
