@@ -10,7 +10,7 @@ PHONE, SCREEN = 400, 1300  # pixels
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: What sticks out of the page although nothing around it scrolls, and words that break within,
 #: but in the drawers of the theme, which are shut.
-_FAULTS = """
+_FAULTS = r"""
 const wide = document.documentElement.clientWidth, faults = [];
 const scrolls = (element) => {
   for (let box = element; box && box !== document.body; box = box.parentElement)
@@ -31,7 +31,8 @@ const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (texts.nextNode()) {
   const text = texts.currentNode;
   if (text.parentElement.closest("pre, script, style, select, dialog, nav")) continue;
-  for (const word of text.data.matchAll(/[A-Za-z]{4,}/g)) {
+  const data = text.data.replace(/\S*\/\S*/g, (path) => " ".repeat(path.length));  // breaks anywhere
+  for (const word of data.matchAll(/[A-Za-z]{4,}/g)) {
     range.setStart(text, word.index);
     range.setEnd(text, word.index + word[0].length);
     const boxes = [...range.getClientRects()].filter((box) => box.width);
