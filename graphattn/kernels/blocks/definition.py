@@ -54,7 +54,7 @@ def _blocks(
         )
 
 
-class _Finite(NamedTuple):
+class _FiniteRows(NamedTuple):
     """Rows of nodes: 0 in place of those that are not finite, and 1 where these are."""
 
     numbers: Tensor  # (B, N, H, D)
@@ -62,14 +62,14 @@ class _Finite(NamedTuple):
     sum: Tensor  # (B, N, H, 1), of the rows as they are
 
     @classmethod
-    def of(cls, x: Tensor) -> "_Finite":
+    def of(cls, x: Tensor) -> "_FiniteRows":
         """The rows of operands."""
         lost = ~torch.isfinite(x).all(-1, keepdim=True)
         return cls(torch.where(lost, 0.0, x), lost.to(x.dtype), x.sum(-1, keepdim=True))
 
-    def at(self, index: Tensor) -> "_Finite":
+    def at(self, index: Tensor) -> "_FiniteRows":
         """Those of blocks, (B, blocks, H, n, D), at an index (blocks, n)."""
-        return _Finite(
+        return _FiniteRows(
             *(
                 x.index_select(1, index.flatten()).unflatten(1, index.shape).transpose(2, 3)
                 for x in self
@@ -102,7 +102,7 @@ def _plain(
     group = H // max(1, key.shape[2])
     keys, values = (x.to(dtype).repeat_interleave(group, 2) for x in (key, value))
     # a product passes a NaN on to every pair of a block, so that it gets finite numbers alone
-    operands = [_Finite.of(x) for x in (query.to(dtype), keys, values)]
+    operands = [_FiniteRows.of(x) for x in (query.to(dtype), keys, values)]
     size = VECTORS * lanes
     places = []
     outputs = []

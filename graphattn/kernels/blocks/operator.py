@@ -29,7 +29,7 @@ _OPERANDS = f"Tensor query, Tensor key, Tensor value, {_PLAN}, float scale, floa
 LINE = 64  # bytes
 
 
-class Call(NamedTuple):
+class BlockCall(NamedTuple):
     """The operands that the operator and its backward share, in the order of their schemas."""
 
     query: Tensor
@@ -127,7 +127,7 @@ class _Shapes(NamedTuple):
     softcap: float
 
     @classmethod
-    def of(cls, call: Call) -> "_Shapes":
+    def of(cls, call: BlockCall) -> "_Shapes":
         """The shapes of a call."""
         query = call.query
         _, T, H, D = query.shape
@@ -144,7 +144,7 @@ class _Begun(NamedTuple):
     kernel: Any
     space: int
 
-    def bind(self, call: Call, **operands: Any) -> Any:
+    def bind(self, call: BlockCall, **operands: Any) -> Any:
         """The kernel with all operands."""
         return self.kernel.bind(
             targets=call.targets,
@@ -210,7 +210,7 @@ def _run(kernel: Any, tasks: int, work: float, memory: Any) -> None:
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The output, levels and totals."""
-    call = Call(*arguments)
+    call = BlockCall(*arguments)
     B, T, H, _ = call.query.shape
     dtype = call.sum_dtype
     output = empty(call.query.dtype, B, T, H, call.value.shape[3])
@@ -249,7 +249,7 @@ block_attention = torch.library.custom_op(
 
 @block_attention.register_fake
 def _(*arguments):
-    call = Call(*arguments)
+    call = BlockCall(*arguments)
     output = call.query.new_empty(*call.query.shape[:3], call.value.shape[3])
     state = (call.query.new_empty(call.state_shape, dtype=call.sum_dtype) for _ in range(2))
     return output, *state
@@ -258,7 +258,7 @@ def _(*arguments):
 def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value."""
     *operands, output, levels, totals, grad_output, grad_lse = arguments
-    call = Call(*operands)
+    call = BlockCall(*operands)
     grads = (
         empty(call.query.dtype, *call.query.shape),
         empty(call.key.dtype, *call.key.shape),
@@ -333,7 +333,7 @@ block_attention_backward = torch.library.custom_op(
 
 @block_attention_backward.register_fake
 def _(*arguments):
-    call = Call(*arguments[: len(Call._fields)])
+    call = BlockCall(*arguments[: len(BlockCall._fields)])
     return tuple(
         torch.empty_like(x, memory_format=torch.contiguous_format)
         for x in (call.query, call.key, call.value)
@@ -341,11 +341,11 @@ def _(*arguments):
 
 
 _NUMBERS = ("lanes", "hull", "work", "scale", "softcap")
-_TENSORS = tuple(name for name in Call._fields if name not in _NUMBERS)
+_TENSORS = tuple(name for name in BlockCall._fields if name not in _NUMBERS)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    call = Call(*inputs)
+    call = BlockCall(*inputs)
     ctx.save_for_backward(*(getattr(call, name) for name in _TENSORS), *output)
     ctx.numbers = {name: getattr(call, name) for name in _NUMBERS}
     ctx.set_materialize_grads(False)
@@ -353,8 +353,8 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     *tensors, output, levels, totals = ctx.saved_tensors
-    call = Call(**dict(zip(_TENSORS, tensors, strict=True)), **ctx.numbers)
-    absent = [None] * (len(Call._fields) - 3)
+    call = BlockCall(**dict(zip(_TENSORS, tensors, strict=True)), **ctx.numbers)
+    absent = [None] * (len(BlockCall._fields) - 3)
     # a second derivative, or vmap: the same in plain operations
     if torch.is_grad_enabled() or are_batched(*grads):
         with without_autocast(call.query.device.type):

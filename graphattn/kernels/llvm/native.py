@@ -217,14 +217,14 @@ def operands_of(kernel: type[Kernel]) -> dict[str, type]:
     return operands
 
 
-class Operand(NamedTuple):
+class KernelOperand(NamedTuple):
     """A kind of operand: its letters in a record, and the dtype of an array."""
 
     letters: str
     dtype: torch.dtype | None
 
     @classmethod
-    def of(cls, kind: type, kinds: Kinds) -> "Operand":
+    def of(cls, kind: type, kinds: Kinds) -> "KernelOperand":
         """That of an annotation of a kernel."""
         letters: dict[type, str] = {Double: "d", Nodes: "4Q"}
         dtype = None
@@ -236,7 +236,7 @@ class Operand(NamedTuple):
 class Compiled:
     """A kernel as machine code, perhaps with the first of its operands."""
 
-    def __init__(self, function: Any, operands: dict[str, Operand], first: "Bound") -> None:
+    def __init__(self, function: Any, operands: dict[str, KernelOperand], first: "Bound") -> None:
         self.function = function
         self.operands = operands  # those that are to come
         self.struct = struct.Struct("=" + "".join(x.letters for x in operands.values()))
@@ -245,7 +245,9 @@ class Compiled:
     @classmethod
     def of(cls, kernel: type[Kernel], kinds: Kinds, address: int) -> "Compiled":
         """A kernel whose code is at an address."""
-        operands = {name: Operand.of(kind, kinds) for name, kind in operands_of(kernel).items()}
+        operands = {
+            name: KernelOperand.of(kind, kinds) for name, kind in operands_of(kernel).items()
+        }
         function = ctypes.CFUNCTYPE(
             None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
         )(address)

@@ -19,7 +19,7 @@ from ..cuda.launches import (
     word_of,
 )
 from . import triton as triton_compacted
-from .operator import Call
+from .operator import TileCall
 
 COLUMNS = {2: 64, 4: 32, 8: 16}  # columns gathered at once, by the bytes of a number
 SCORES = 1 << 11  # most pairs of rows and columns at once
@@ -39,7 +39,7 @@ class _Tiles(NamedTuple):
 
 def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     """``graphattn::compacted_attention``."""
-    call = Call(*arguments)
+    call = TileCall(*arguments)
     B, T, H = call.sizes
     output = call.query.new_empty(B, T, H, call.value.shape[-1])
     lse = call.query.new_empty(B, T, H, dtype=call.sum_dtype)
@@ -53,7 +53,7 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
 def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """``graphattn::compacted_attention_backward``."""
     *operands, output, lse, grad_output, grad_lse = arguments
-    call = Call(*operands)
+    call = TileCall(*operands)
     _, T, H = call.sizes
     S, groups = call.key.shape[1:3]
     grads = [
@@ -81,14 +81,16 @@ def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return grads[0], grads[1], grads[2], grad_bias
 
 
-def _targets(call: Call) -> _Tiles:
+def _targets(call: TileCall) -> _Tiles:
     """The tiles of targets."""
     tables = (call.ptr, call.column, call.bits)
     of_edges = _of_edges(call, call.start, call.edge)
     return _Tiles(call.query.shape[1], call.rows, (*tables, *of_edges))
 
 
-def _of_edges(call: Call, start: Tensor | None, edge: Tensor | None) -> tuple[Tensor | None, ...]:
+def _of_edges(
+    call: TileCall, start: Tensor | None, edge: Tensor | None
+) -> tuple[Tensor | None, ...]:
     """Bias, seed, and the edges of the rows of tiles; absent where the call has no use for them."""
     bias = None
     if call.bias is not None:
@@ -98,7 +100,7 @@ def _of_edges(call: Call, start: Tensor | None, edge: Tensor | None) -> tuple[Te
 
 def _launch(
     kernel: Any,
-    call: Call,
+    call: TileCall,
     tiles: _Tiles,
     heads: int,
     arguments: tuple[Any, ...],
@@ -122,7 +124,7 @@ def _launch(
             kernel[grid](*arguments, first, *strides, *of_bias, *numbers, **constants)
 
 
-def _constants(call: Call, rows: int) -> dict[str, Any]:
+def _constants(call: TileCall, rows: int) -> dict[str, Any]:
     """Sizes of blocks, and how products are summed."""
     head_dim = call.query.shape[-1]
     value_dim = call.value.shape[-1]
@@ -155,7 +157,7 @@ def _constants(call: Call, rows: int) -> dict[str, Any]:
     }
 
 
-def _warps(call: Call, rows: int, width: int) -> int:
+def _warps(call: TileCall, rows: int, width: int) -> int:
     """Warps of a program: more for wide rows, and for wide numbers, whose products take registers."""
     warps = max(1, rows * width // NUMBERS_PER_WARP)
     if call.query.element_size() > 2:

@@ -26,7 +26,7 @@ _OPERANDS = """Tensor query, Tensor key, Tensor value, Tensor? bias, int rows, T
     float scale, float softcap, float dropout_p, Tensor? seed"""
 
 
-class Call(NamedTuple):
+class TileCall(NamedTuple):
     """The operands that the operator and its backward share, in the order of their schemas."""
 
     query: Tensor
@@ -91,7 +91,7 @@ class _Edges(NamedTuple):
     factors: Tensor | float  # of dropout
 
     @classmethod
-    def of(cls, call: Call) -> "_Edges":
+    def of(cls, call: TileCall) -> "_Edges":
         """The edges of the tiles of targets."""
         target, source = ends(call.rows, call.ptr, call.column, call.bits)
         order = (target * max(1, call.key.shape[1]) + source).argsort()
@@ -120,7 +120,7 @@ class _Edges(NamedTuple):
 
 def plain(*arguments: Any) -> tuple[Tensor, Tensor]:
     """The definition, edge by edge in plain operations: differentiable any number of times."""
-    call = Call(*arguments)
+    call = TileCall(*arguments)
     edges = _Edges.of(call)
     _, T, _ = call.sizes
     weight, lse = edge_softmax(edges.score, edges.target, T)
@@ -153,7 +153,7 @@ def compacted_attention_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tenso
     A score's is ``p (<go, v> - delta)``.
     """
     *operands, _, lse, grad_output, grad_lse = arguments
-    call = Call(*operands)
+    call = TileCall(*operands)
     edges = _Edges.of(call)
     _, T, H = call.sizes
     _, S, groups, _ = call.key.shape
@@ -186,14 +186,14 @@ _backward_on_gpu = on_gpu(compacted_attention_backward, "tiles.gpu", "backward")
 
 @compacted_attention.register_fake
 def _(*arguments):
-    call = Call(*arguments)
+    call = TileCall(*arguments)
     output = call.query.new_empty(*call.sizes, call.value.shape[-1])
     return output, call.query.new_empty(call.sizes, dtype=call.sum_dtype)
 
 
 @compacted_attention_backward.register_fake
 def _(*arguments):
-    call = Call(*arguments[: len(Call._fields)])
+    call = TileCall(*arguments[: len(TileCall._fields)])
     grads = (
         torch.empty_like(x, memory_format=torch.contiguous_format)
         for x in (call.query, call.key, call.value)
@@ -202,11 +202,11 @@ def _(*arguments):
 
 
 _NUMBERS = ("rows", "source_rows", "scale", "softcap", "dropout_p")
-_TENSORS = tuple(name for name in Call._fields if name not in _NUMBERS)
+_TENSORS = tuple(name for name in TileCall._fields if name not in _NUMBERS)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    call = Call(*inputs)
+    call = TileCall(*inputs)
     ctx.save_for_backward(*(getattr(call, name) for name in _TENSORS), *output)
     ctx.numbers = {name: getattr(call, name) for name in _NUMBERS}
     ctx.set_materialize_grads(False)
@@ -214,7 +214,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     *tensors, output, lse = ctx.saved_tensors
-    call = Call(**dict(zip(_TENSORS, tensors, strict=True)), **ctx.numbers)
+    call = TileCall(**dict(zip(_TENSORS, tensors, strict=True)), **ctx.numbers)
     nodes = call[:4]
     rest = call[4:]
     absent = [None] * len(rest)

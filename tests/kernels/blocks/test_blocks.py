@@ -114,7 +114,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(name):
             results.append((outputs[0], *gradients(outputs, inputs)))
     finally:
         torch.set_num_threads(threads)
-    assert operator.Call(*inputs, *plan, 1.0, 0.0).tasks > 1
+    assert operator.BlockCall(*inputs, *plan, 1.0, 0.0).tasks > 1
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
