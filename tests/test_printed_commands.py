@@ -138,6 +138,9 @@ def files(tmp_path_factory):
         '{"model_type": "mistral", "num_hidden_layers": 2, "sliding_window": 8}'
     )
     (folder / "mine.py").write_text(MINE, "utf-8")
+    (folder / "moved").mkdir()
+    shutil.copy(EXAMPLES / "studies" / "digits" / "study.py", folder / "moved")
+    shutil.copy(EXAMPLES / "studies" / "shared.py", folder)
     for name, height in (("flat", 0.1), ("tall", 1.0)):
         (folder / "shapes" / name).mkdir(parents=True)
         for number in range(20):
