@@ -91,8 +91,8 @@ def attention(
             and S sources, whose edges ``query`` and ``key`` may choose, ``graphs.top_k(..., 8)``;
             or :class:`EdgeTensors`, which are inputs of a compiled program.
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H),
-            where H may be 1; of a matrix (..., H, T, S) ``graph.edge_values(matrix)``, and of a
-            full rule the matrix itself. -inf removes an edge: with (B, E, 1), for examples of different
+            where H may be 1; of a matrix (T, S) or (..., H, T, S) ``graph.edge_values(matrix)``,
+            and of a full rule the matrix itself. -inf removes an edge: with (B, E, 1), for examples of different
             lengths,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``,
             though :func:`graphattn.disjoint_union` costs less. A row of the dtype's lowest number gives
@@ -111,8 +111,9 @@ def attention(
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets
             without an edge.
         edge_key: Features of edges (..., E, H, D) that are added to the key that a target reads
-            along the edge; H may be H_kv.
-        edge_value: Features of edges (..., E, H, D_v) that are added to the value, where D_v is D.
+            along the edge; H may be H_kv, or 1 for all heads. Where examples have as many edges,
+            also (..., B, E_b, H, D).
+        edge_value: The same, added to the value, where D_v is D.
 
     Returns:
         The output (..., T, H, D_v) in the inputs' dtype (or autocast's), or an

@@ -11,8 +11,8 @@ H, D = 4, 3
 NAMES = ["causal", "listed_random", "listed_bipartite", "repeated_edges"]
 
 
-def operands(graph, kv_heads=H, lead=()):
-    draw = torch.Generator().manual_seed(0)
+def operands(graph, kv_heads=H, lead=(), seed=0):
+    draw = torch.Generator().manual_seed(seed)
     sizes = ((graph.num_targets, H), (graph.num_sources, kv_heads), (graph.num_sources, kv_heads))
     edges = ((graph.num_edges, H), (graph.num_edges, H))
     return [
@@ -61,7 +61,7 @@ def test_terms_are_those_of_the_formula(name, backend, terms, kv_heads):
 
 def test_terms_of_examples_and_of_heads_are_in_the_order_of_edges():
     examples = ga.PerExample([ga.graphs.causal(5), ga.graphs.sliding_window(5, 3, causal=False)])
-    parts = [operands(graph) for graph in examples.graphs]
+    parts = [operands(graph, seed=seed) for seed, graph in enumerate(examples.graphs)]
     query, key, value = (torch.stack([part[i] for part in parts]) for i in range(3))
     terms = {
         "edge_key": torch.cat([part[3] for part in parts]),
@@ -84,12 +84,65 @@ def test_terms_of_examples_and_of_heads_are_in_the_order_of_edges():
         torch.testing.assert_close(found[:, of_heads], alone, rtol=1e-12, atol=1e-12)
 
 
+def test_terms_of_examples_have_leading_dimensions_before_them():
+    examples = ga.PerExample([ga.graphs.causal(5), ga.graphs.full(5)])
+    query, key, value, of_key, of_value = operands(examples, lead=(3,))
+    query, key, value = (torch.stack((x, -x.flip(0)), 1) for x in (query, key, value))
+    bias = of_key.sum(-1)
+    found = ga.attention(query, key, value, examples, bias, edge_key=of_key, edge_value=of_value[0])
+    counts = [graph.num_edges for graph in examples.graphs]
+    terms = [x.split(counts, -3) for x in (of_key, of_value[0], bias[..., None])]
+    for number, (graph, *own) in enumerate(zip(examples.graphs, *terms, strict=True)):
+        edge_key, edge_value, of_scores = own
+        alone = ga.attention(
+            *(x[:, number] for x in (query, key, value)),
+            graph,
+            of_scores.squeeze(-1),
+            edge_key=edge_key,
+            edge_value=edge_value,
+        )
+        torch.testing.assert_close(found[:, number], alone, rtol=1e-12, atol=1e-12)
+
+
+def test_terms_shared_by_heads_and_those_of_as_many_edges_in_each_example():
+    examples = ga.PerExample([ga.graphs.causal(5), ga.graphs.causal(5).reverse()])
+    query, key, value, of_key, of_value = operands(examples, lead=(2,))
+    of_key = of_key[0]
+    of_value = of_value[0, :, :1]
+    expected = ga.attention(
+        query, key, value, examples, edge_key=of_key, edge_value=of_value.expand(-1, H, -1)
+    )
+    terms = {"edge_key": of_key.unflatten(0, (2, 15)), "edge_value": of_value.unflatten(0, (2, 15))}
+    assert torch.equal(ga.attention(query, key, value, examples, **terms), expected)
+
+
+def test_a_nan_in_the_terms_of_a_removed_edge_changes_nothing():
+    graph = ga.graphs.causal(5)
+    query, key, value, of_key, of_value = operands(graph)
+    bias = torch.zeros(graph.num_edges, 1).masked_fill(torch.arange(15)[:, None] == 4, -torch.inf)
+    results = []
+    for number in (0.0, torch.nan):
+        with torch.no_grad():
+            of_key[4] = of_value[4] = number
+        y = ga.attention(query, key, value, graph, bias, edge_key=of_key, edge_value=of_value)
+        results.append((y, *torch.autograd.grad(y.sum(), (query, key, value))))
+    for zero, nan in zip(*results, strict=True):
+        assert torch.equal(zero, nan)
+
+
 def test_what_does_not_fit_is_named():
     graph = ga.graphs.causal(5)
     query, key, value, of_key, of_value = operands(graph)
     for wrong in (of_key[1:], of_key[:, :3], of_key[..., :2], of_key.flatten(1), "x"):
         with pytest.raises(ShapeError, match=r"edge_key must be a tensor \(..., 15, 4, 3\)"):
             ga.attention(query, key, value, graph, edge_key=wrong)
+    with pytest.raises(ShapeError, match="do not broadcast"):
+        ga.attention(
+            *(x.expand(2, *x.shape) for x in (query, key, value)),
+            graph,
+            edge_key=of_key.expand(3, *of_key.shape),
+            edge_value=of_value,
+        )
     with pytest.raises(ShapeError, match="edge_value needs values of the width of keys, 3, got 2"):
         ga.attention(query, key, value[..., :2], graph, edge_value=of_value)
     with pytest.raises(OptionError, match="softcap bounds scores with edge_key"):
