@@ -316,9 +316,12 @@ def check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
     if shape[-2:] in ((E, 1), (E, heads)):
         return score_bias
     pairs = (graph.num_targets, graph.num_sources)
-    if shape[-2:] == pairs and len(shape) > 2 and shape[-3] in (1, heads):
+    if shape[-2:] == pairs and (len(shape) == 2 or shape[-3] in (1, heads)):
         if isinstance(graph, AttentionGraph) and graph.is_rule and graph.is_full:
-            return graph.edge_values(score_bias)
+            numbers = graph.edge_values(score_bias)
+            if len(shape) == 2:
+                return numbers.unsqueeze(-1)
+            return numbers
         raise ShapeError(
             f"score_bias must be of the {E} edges, got a matrix of all {pairs} pairs; pass "
             "graph.edge_values(score_bias)"

@@ -25,13 +25,9 @@ def edge_values(graph: Any, matrix: Tensor) -> Tensor:
 
 def dense_values(graph: Any, values: Tensor, fill: float) -> Tensor:
     """The matrix (..., H, T, S) of numbers (..., E, H) of edges; (T, S) of (E,)."""
-    E = graph.num_edges
-    if not isinstance(values, Tensor) or values.dim() < 1 or E not in values.shape[-2:]:
-        raise ShapeError(f"values must be a tensor ({E},) or (..., {E}, heads), got {_of(values)}")
+    check_values(values, graph.num_edges)
     if values.dim() > 1:
         values = values.transpose(-2, -1)
-    if values.shape[-1] != E:
-        raise ShapeError(f"values must be a tensor ({E},) or (..., {E}, heads), got {_of(values)}")
     T = graph.num_targets
     S = graph.num_sources
     size = values.shape[:-1].numel() * T * S * values.element_size()
@@ -43,6 +39,16 @@ def dense_values(graph: Any, values: Tensor, fill: float) -> Tensor:
         absent[places] = False
         pairs = pairs.masked_fill(absent, fill)
     return pairs.unflatten(-1, (T, S))
+
+
+def check_values(values: Any, num_edges: int) -> None:
+    """Refuse anything but numbers of edges, (E,) or (..., E, H)."""
+    sizes = tuple(values.shape[-2:]) if isinstance(values, Tensor) else ()
+    if sizes[:1] == (num_edges,):
+        return
+    raise ShapeError(
+        f"values must be a tensor ({num_edges},) or (..., {num_edges}, heads), got {_of(values)}"
+    )
 
 
 def _places(graph: Any, device: torch.device) -> Tensor:

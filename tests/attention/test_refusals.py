@@ -44,7 +44,7 @@ SHAPES = {
     "no kv heads": ({"k": K[:, :, :0], "v": V[:, :, :0]}, r"heads of query must be a multiple of .* got 6 and 0"),
     "leads": ({"k": K.expand(3, 2, *K.shape[1:]), "v": V.expand(5, 2, *V.shape[1:])}, r"do not broadcast: .* \(3, 2\)"),
     "bias of another lead": ({"score_bias": torch.zeros(3, 53, 6)}, r"do not broadcast: .* \(3,\)"),
-    "bias of pairs": ({"score_bias": torch.zeros(13, 19)}, r"must have shape \(53,\), \(53, 6\) .* got \(13, 19\)"),
+    "bias of pairs": ({"score_bias": torch.zeros(13, 19)}, r"of the 53 edges, got a matrix of all \(13, 19\) pairs"),
     "bias of kv heads": ({"score_bias": torch.zeros(53, 3)}, r"for 53 edges and 6 heads, in .* order; got \(53, 3\)"),
     "bias heads first": ({"score_bias": torch.zeros(6, 53)}, r"score_bias must have shape .* got \(6, 53\)"),
     "bool bias": ({"score_bias": torch.ones(53).bool()}, r"floating point, got torch.bool; to mask edges, pass"),

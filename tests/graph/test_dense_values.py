@@ -86,6 +86,31 @@ def test_other_graphs_are_told_the_call():
         graph.edge_values(torch.zeros(3, 4, 5))
 
 
+def test_one_matrix_is_the_bias_of_all_heads_of_a_full_rule():
+    graph = ga.graphs.full(5)
+    x = torch.randn(2, 5, H, D, dtype=torch.float64)
+    matrix = matrix_of(graph)[0]
+    expected = ga.attention(x, x, x, graph, score_bias=graph.edge_values(matrix))
+    assert torch.equal(ga.attention(x, x, x, graph, score_bias=matrix), expected)
+    empty = x[:, :0]
+    assert ga.attention(empty, empty, empty, ga.graphs.full(0), matrix[:0, :0]).shape == empty.shape
+
+
+def test_values_that_do_not_fit_are_named_as_they_came():
+    graph = ga.graphs.causal(3)
+    examples = ga.PerExample([graph, ga.graphs.full(2)])
+    for edges, E in ((graph, 6), (examples, 10)):
+        for wrong in (torch.zeros(1, E), torch.zeros(5, 2), torch.tensor(1.0)):
+            got = f"got {tuple(wrong.shape)}"
+            with pytest.raises(ShapeError) as caught:
+                edges.dense_values(wrong)
+            assert str(caught.value) == (
+                f"values must be a tensor ({E},) or (..., {E}, heads), {got}"
+            )
+    values = torch.randn(10)
+    assert torch.equal(examples.dense_values(values), examples.dense_values(values[:, None]))
+
+
 def test_heads_and_examples():
     heads = ga.PerHead([ga.graphs.causal(5), ga.graphs.full(5), ga.graphs.causal(5).reverse()])
     matrix = matrix_of(heads)

@@ -15,6 +15,7 @@ from ...errors import GraphError, ShapeError, singular
 from ...operands import Block, Inputs, Outputs
 from ..advice import no_graph
 from ..deferred.pattern import Pattern, Shelf, cache_key
+from ..dense_values import check_values
 from ..graph import AttentionGraph
 from ..images import Images
 from ..immutable import Immutable
@@ -352,11 +353,14 @@ class PerExample(GraphLike, Immutable):
         """A matrix of numbers of edges for each example: the inverse of :meth:`edge_values`.
 
         Args:
-            values: (..., E, H), those of example after example.
+            values: (E,) or (..., E, H), those of example after example.
             fill: Number where there is no edge, and at nodes that an example lacks.
         Returns:
             (..., B, H, T, S).
         """
+        check_values(values, self.num_edges)
+        if values.dim() == 1:
+            values = values.unsqueeze(-1)
         T = max((graph.num_targets for graph in self.graphs), default=0)
         S = max((graph.num_sources for graph in self.graphs), default=0)
         parts = []
