@@ -48,7 +48,7 @@ def instead_of(name: str, package: str, names: Iterable[str]) -> str:
     if name in _FOREIGN:
         return f"; here it is graphattn.{_FOREIGN[name]}"
     if name in _RENAMED:
-        return f"; it is graphattn.{_RENAMED[name]}"
+        return renamed(name)
     for room in _ROOMS:
         if package != f"graphattn.{room}" and name in dir(import_module(f"graphattn.{room}")):
             return f"; it is graphattn.{room}.{name}"
@@ -56,3 +56,10 @@ def instead_of(name: str, package: str, names: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]!r}?"
     return ""
+
+
+def renamed(name: str) -> str:
+    """The end of a message about a name before version 0.3; nothing for any other."""
+    if name not in _RENAMED:
+        return ""
+    return f"; it is graphattn.{_RENAMED[name]}"

@@ -11,6 +11,7 @@ from ..errors import GraphAttnError, GraphError, OptionError
 from ..graph import AttentionGraph, Pattern
 from ..graph.deferred.expression import METHODS, SIGNS, builders
 from ..graph.deferred.text import Reader, short
+from ..missing import renamed
 from .catalogue import inputs, zoo
 from .points.sampling.farthest import farthest_points
 from .points.voxels import voxel_ids
@@ -108,9 +109,8 @@ class _Builder(Reader):
                     )
             return SIGNS[function](*graphs)
         if function not in self.functions:
-            raise OptionError(
-                f"no builder is called {short(function)}; {_meant(function, self.functions)}"
-            )
+            hint = renamed(function) or f"; {_meant(function, self.functions)}"
+            raise OptionError(f"no builder is called {short(function)}{hint}")
         return self._called(self.functions[function], function, args, options, node)
 
     def _method(

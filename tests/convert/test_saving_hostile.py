@@ -206,6 +206,19 @@ def test_other_versions_are_named():
         ga.convert.graph_from_dict(data(RUNS, version=1))
 
 
+def test_calls_of_version_2_without_their_arguments_are_refused():
+    for text in ("asymmetric_window()", "asymmetric_window(..., 1)"):
+        with pytest.raises(LoaderError, match=r"it is graphattn\.graphs\.sliding_window"):
+            ga.convert.graph_from_dict(data(pattern(text), version=2))
+
+
+def test_a_builder_with_a_new_name_is_named():
+    with pytest.raises(LoaderError, match=r"no builder is called fixed; it is .*sparse_fixed"):
+        ga.convert.graph_from_dict(data(pattern("fixed(..., 2)")))
+    with pytest.raises(LoaderError, match=r"no builder is called newest\. Try: upgrade graphattn"):
+        ga.convert.graph_from_dict(data(pattern("newest(..., 2)")))
+
+
 def test_the_message_says_where():
     with pytest.raises(
         LoaderError, match=r"data, graph 1, edges: edge 0: target 3 is outside \[0, 3\)"

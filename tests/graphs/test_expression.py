@@ -131,6 +131,7 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
         ("", "is not an expression"),
         ("full", "full does not belong"),
         ("3", "must give a graph, got 3"),
+        ("fixed(8, 2)", r"no builder is called fixed; it is graphattn\.graphs\.sparse_fixed"),
         ("ful(3)", "no builder is called ful; did you mean full"),
         ("__import__('os')", "no builder is called __import__"),
         ("full(3).edge_index", "does not belong"),

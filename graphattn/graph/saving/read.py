@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...arguments import whole
 from ...errors import GraphAttnError, GraphError, LoaderError, OptionError
+from ...missing import renamed
 from ..deferred.expression import METHODS, MOST_CALLS, SIGNS, Expression, function_of
 from ..deferred.pattern import Pattern
 from ..deferred.text import Reader, short
@@ -345,7 +346,6 @@ class _Builders(Reader):
             function_of(function)
         except KeyError:
             name = short(function)
-            raise OptionError(
-                f"{self.source(node)}: no builder is called {name}. Try: upgrade graphattn."
-            ) from None
+            advice = renamed(function) or ". Try: upgrade graphattn."
+            raise OptionError(f"{self.source(node)}: no builder is called {name}{advice}") from None
         return Expression(function, args, options)

@@ -11,6 +11,7 @@ _CAUSAL = {
     "grid_neighbourhood": False,
     "hierarchical": False,
 }
+_SIDES = ("num_targets", "left", "right")  # arguments of asymmetric_window
 _NAMES = {
     "asymmetric_window": "sliding_window",
     "fixed": "sparse_fixed",
@@ -37,8 +38,10 @@ def of_today(
     if function in _CAUSAL:
         options = {"causal": _CAUSAL[function], **options}
     if function == "asymmetric_window":
-        sides = {**dict(zip(("num_targets", "left", "right"), args, strict=False)), **options}
-        size, left, right = (sides.pop(name) for name in ("num_targets", "left", "right"))
+        sides = {**dict(zip(_SIDES, args, strict=False)), **options}
+        if not sides.keys() >= set(_SIDES):
+            return function, args, options  # which today's reader refuses
+        size, left, right = (sides.pop(name) for name in _SIDES)
         args = (size, (left, right))
         options = sides
     if "include_self" in options:
