@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
 from inspect import Parameter, signature
+from numbers import Real
 from typing import Any, Never, TypeVar
 
 import torch
@@ -62,7 +63,8 @@ def names_of_biased(bias: Any) -> Sequence[str]:
     """The projections that have a bias, of :data:`BIASED`, from True, False or their names."""
     if isinstance(bias, bool):
         return BIASED if bias else ()
-    if isinstance(bias, str) or not isinstance(bias, Sequence) or set(bias) - set(BIASED):
+    is_list = isinstance(bias, Sequence) and not isinstance(bias, str)
+    if not is_list or not all(name in BIASED for name in bias):
         raise OptionError(f"bias must be True, False or some of {BIASED}, got {shown(bias)}")
     return bias
 
@@ -77,7 +79,7 @@ def norm_of_heads(norm: Any, width: int) -> nn.Module | None:
         return nn.LayerNorm(width)
     if norm == "rms":
         norm = _EPSILON
-    if isinstance(norm, str):
+    if isinstance(norm, str | bool) or not isinstance(norm, Real):
         raise OptionError(
             f'qk_norm must be "rms", "layer", an epsilon > 0 or a module, got {shown(norm)}'
         )

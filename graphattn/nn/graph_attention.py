@@ -418,7 +418,7 @@ class GraphAttention(EdgeAttention):
         sized = graph_of(graph, x, sources)
         if positions is not None:
             if is_pair and isinstance(positions, tuple | list):
-                positions = (positions[1], positions[0])  # of targets, of sources
+                positions = tuple(reversed(positions))  # of targets, of sources
             edge_attr, positions = self._offsets(sized, edge_attr, positions)
         sized, query, (key, value) = self._projected(sized, x, sources, positions)
         inputs = self._inputs(sized, query, key, value, score_bias, edge_attr)
@@ -679,7 +679,7 @@ class GraphAttention(EdgeAttention):
     def _biased(self) -> bool | tuple[str, ...]:
         """The names of projections with a bias; True for all, False for none."""
         present = {
-            name: linear.bias is not None
+            name: getattr(linear, "bias", None) is not None  # a wrapper may have none
             for name, linear in zip(
                 BIASED, (self.q_proj, self.k_proj, self.v_proj, self.out_proj), strict=True
             )
@@ -714,13 +714,14 @@ class GraphAttention(EdgeAttention):
 
 
 def _name_of_norm(norm: nn.Module | None) -> Any:
-    """The argument that made it."""
-    if norm is None:
-        return None
+    """The argument that made it: a word or an epsilon, where that makes the same norm."""
+    if not isinstance(norm, nn.RMSNorm | nn.LayerNorm):
+        return norm
+    short: Any = "layer"
     if isinstance(norm, nn.RMSNorm):
-        return norm.eps
-    if isinstance(norm, nn.LayerNorm):
-        return "layer"
+        short = norm.eps
+    if repr(norm_of_heads(short, norm.normalized_shape[-1])) == repr(norm):
+        return short
     return norm
 
 

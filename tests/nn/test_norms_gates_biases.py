@@ -67,11 +67,14 @@ def test_biases_are_those_named(bias):
 
 
 def test_what_is_none_of_them_is_refused():
-    for wrong in ("q", ("query",), 3):
+    for wrong in ("q", ("query",), 3, [["q"]]):
         with pytest.raises(OptionError, match="bias must be True, False or some of"):
             GraphAttention(C, H, bias=wrong)
-    with pytest.raises(OptionError, match='qk_norm must be "rms", "layer", an epsilon > 0 or a'):
-        GraphAttention(C, H, qk_norm="batch")
+    for wrong in ("batch", True, nn.LayerNorm):
+        with pytest.raises(
+            OptionError, match='qk_norm must be "rms", "layer", an epsilon > 0 or a'
+        ):
+            GraphAttention(C, H, qk_norm=wrong)
     with pytest.raises(OptionError, match="qk_norm must be"):
         GraphAttention(C, H, qk_norm=-1.0)
 
@@ -84,3 +87,14 @@ def test_a_repr_makes_the_layer_again(options):
     layer = made(**options)
     again = eval(repr(layer))
     assert [*again.state_dict()] == [*layer.state_dict()]
+
+
+def test_a_norm_that_no_word_makes_is_shown_as_it_is():
+    for norm in (nn.RMSNorm(C // H), nn.LayerNorm(C // H, bias=False), nn.Tanh()):
+        assert f"qk_norm={norm!r}" in repr(made(qk_norm=norm))
+
+
+def test_a_layer_with_a_wrapped_projection_has_a_repr():
+    layer = made()
+    layer.q_proj = nn.Sequential(layer.q_proj)
+    assert "bias=('k', 'v', 'out')" in repr(layer)

@@ -324,3 +324,6 @@ def test_a_pair_of_positions_has_the_order_of_the_pair_x(rotary):
     assert torch.equal(as_pair, expected)
     swapped = layer((sources, targets), graph, positions=(of_targets, of_sources))
     assert not torch.allclose(swapped, expected)
+    for wrong in ((of_sources,), (of_sources, of_targets, of_targets), ()):
+        with pytest.raises(ga.errors.ShapeError, match="positions must be a tensor or a pair of"):
+            layer((sources, targets), graph, positions=wrong)
