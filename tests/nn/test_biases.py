@@ -200,6 +200,11 @@ def test_examples_have_paths_of_their_own():
     expected = [bias(graph, along) for graph, along in zip(graphs.graphs, molecules, strict=True)]
     assert torch.equal(found, torch.cat(expected))
     assert found.shape == (graphs.num_edges, H)
+    alike = ga.PerExample([graphs.graphs[0], ga.graphs.causal(molecules[0].num_nodes)])
+    shared = bias(alike, molecules[0])
+    assert torch.equal(shared, bias(alike, ga.PerExample(molecules[:1] * 2)))
+    with pytest.raises(GraphError, match="graph and along must be square, of the same nodes"):
+        bias(graphs, molecules[0])
     with pytest.raises(GraphError, match="along must have a graph for each of 3 examples, got 2"):
         bias(graphs, ga.PerExample(molecules[:2]))
 

@@ -63,8 +63,8 @@ class ShortestPathBias(nn.Module):
         Args:
             graph: The graph of the layer, square, or one for each example.
             along: The edges that paths follow, from source to target, between the same nodes; an
-                undirected one is two. Of examples, one for each. Lengths are cached with ``graph``, so that one graph object
-                serves many calls.
+                undirected one is two. Of examples, one for each, or one for all. Lengths are cached
+                with ``graph``, so that one graph object serves many calls.
 
         Raises:
             GraphError: If a graph is not square, or their nodes differ.
@@ -80,13 +80,16 @@ class ShortestPathBias(nn.Module):
         return self._cached_lengths(graph, along).clone()
 
     def _cached_lengths(self, graph: GraphLike, along: Any) -> Tensor:
-        if isinstance(graph, PerExample) and isinstance(along, PerExample):
-            if len(graph) != len(along):
+        if isinstance(graph, PerExample):
+            bonds = (along,) * len(graph)
+            if isinstance(along, PerExample):
+                bonds = along.graphs
+            if len(graph) != len(bonds):
                 raise GraphError(
-                    f"along must have a graph for each of {len(graph)} examples, got {len(along)}"
+                    f"along must have a graph for each of {len(graph)} examples, got {len(bonds)}"
                 )
-            pairs = zip(graph.graphs, along.graphs, strict=True)
-            return torch.cat([self._cached_lengths(one, bonds) for one, bonds in pairs])
+            pairs = zip(graph.graphs, bonds, strict=True)
+            return torch.cat([self._cached_lengths(*pair) for pair in pairs])
         need_graph(along, "along")
         return of_edges(graph, _lengths, along, device=self.table.weight.device)
 
