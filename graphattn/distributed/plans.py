@@ -100,7 +100,7 @@ class Counts:
         return self.targets.numel()
 
     def received(self, plan: str, rows: LayerWidths) -> Tensor:
-        """LayerWidths of keys and values that each process receives in a forward, float64 (P,).
+        """Rows of keys and values that each process receives in a forward, float64 (P,).
 
         A gather pads parts to the largest.
         """
@@ -125,7 +125,7 @@ class Counts:
 
 @dataclass(frozen=True, repr=False)
 class Report(Printed):
-    """LayerWidths and edges that each process owns, receives and computes, made to be printed.
+    """Rows and edges that each process owns, receives and computes, made to be printed.
 
     Attributes:
         plan: The plan that runs.

@@ -379,7 +379,7 @@ class Shard(EdgeTensors):
         return self._plan.local, queries, keys(here[id(key)], here[id(value)])
 
     def ends(self, of_sources: Tensor, of_targets: Tensor) -> tuple[Tensor, Tensor]:
-        """LayerWidths (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""
+        """Rows (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""
         return self._plan.ends(of_sources, of_targets)
 
     def _of_own(self, x: Tensor, dim: int = -2) -> Tensor:

@@ -191,7 +191,7 @@ def _kind(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, ...]:
 
 
 def _joined(pieces: RowPieces, output: Tensor, lse: Tensor) -> Pair:
-    """RowPieces of rows of blocks merged at the index of the first; heads first."""
+    """Pieces of rows of blocks merged at the index of the first; heads first."""
     blocks = output.unflatten(2, (-1, SIDE))
     log_sums = lse.unflatten(2, (-1, SIDE))
     absent = pieces.piece < 0

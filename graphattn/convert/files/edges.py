@@ -1,4 +1,4 @@
-"""EdgeList from text, .npy and .npz files."""
+"""Edges from text, .npy and .npz files."""
 
 import re
 from typing import Literal, NamedTuple
@@ -22,7 +22,7 @@ Sizes = tuple[int | None, int | None]
 
 
 class EdgeList(NamedTuple):
-    """EdgeList source -> target in the order of the file; a repeated edge stays repeated."""
+    """Edges source -> target in the order of the file; a repeated edge stays repeated."""
 
     source: np.ndarray  # (E,) int64
     target: np.ndarray  # (E,) int64

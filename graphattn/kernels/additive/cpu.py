@@ -123,7 +123,7 @@ class _PassedBack(_Additive):
         self.part = self.numbers(count)
 
     def of_batch(self, lo: Value, hi: Value) -> None:
-        """NodeRow by row, piece by piece."""
+        """Row by row, piece by piece."""
         code = self.code
         count = self.heads_of_nodes() * self.width
         fill(self.part, count, 0.0)

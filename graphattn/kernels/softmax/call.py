@@ -8,7 +8,7 @@ from torch import Tensor
 from ..arrays import dtype_of_sums
 from ..cuda.bytes_moved import Sizes, bytes_kept
 
-OPERANDS = 19  # fields of a Call
+OPERANDS = 19  # fields of a SoftmaxCall
 
 
 class SoftmaxCall(NamedTuple):

@@ -69,7 +69,7 @@ class ScoreDistribution:
     collapse: float = 0.0
 
     def typical(self, random: np.random.Generator, count: int, shift: float = 0.0) -> np.ndarray:
-        """ScoreDistribution (count,) of runs that do not collapse, higher by ``shift``, of 1 at most."""
+        """Scores (count,) of runs that do not collapse, higher by ``shift``, of 1 at most."""
         return np.minimum(self.runs(random, count) + shift, _PERFECT)
 
     def collapsed(self, random: np.random.Generator, typical: np.ndarray) -> np.ndarray:

@@ -137,5 +137,5 @@ def _logrank(better: np.ndarray, worse: np.ndarray) -> float:
 
 
 def simulated(seeds: Sequence[int], studies: int = STUDIES) -> list[StepRates]:
-    """StepRates of every case and number of seeds."""
+    """Rates of every case and number of seeds."""
     return [rates(case, count, studies) for case in CASES for count in seeds]

@@ -92,7 +92,7 @@ class StepRuns:
 
     @property
     def reached(self) -> int:
-        """StepRuns that had it."""
+        """Runs that had it."""
         return sum(map(math.isfinite, self.by))
 
 

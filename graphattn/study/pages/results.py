@@ -429,7 +429,7 @@ class Results:
         ]
 
     def _counts(self, claim: Claim, row: ArmRow, other: ArmRow) -> FitShares | Steps | None:
-        """StepRuns that fit or solve, or steps, of a claim about them whose arms have runs."""
+        """Runs that fit or solve, or steps, of a claim about them whose arms have runs."""
         if claim.of == SCORE:
             return None
         if claim.of == STEPS:
@@ -518,7 +518,7 @@ class Results:
         return replace(verdict, remarks=remarks)
 
     def _of_all_runs(self, rows: tuple[ArmRow, ArmRow], fits: list[FittedArm]) -> str:
-        """FitShares of runs that solved, and the difference of interquartile means, in words."""
+        """Shares of runs that solved, and the difference of interquartile means, in words."""
         counts = [(fit.count(solved=True), fit.runs) for fit in fits]
         solved = FitShares(*counts[0], *counts[1], "solved")
         scores = self._shared(*rows)

@@ -1,4 +1,4 @@
-"""ShapeInputs of a model for a folder: those of its preset, changed by the files and by the options."""
+"""Inputs of a model for a folder: those of its preset, changed by the files and by the options."""
 
 import math
 from dataclasses import replace
@@ -41,7 +41,7 @@ def inputs_of(
     options: Options,
     elements: str = "",
 ) -> ShapeInputs:
-    """ShapeInputs of a model.
+    """Inputs of a model.
 
     Args:
         model: Its name.
@@ -75,7 +75,7 @@ def _of_preset(model: str, task: Task, shapes: ShapeFolder, elements: str) -> Sh
 
 
 def _coarsened(inputs: ShapeInputs, size: float) -> ShapeInputs:
-    """ShapeInputs with as many levels as leave some 500 vertices of a mesh of that size."""
+    """Inputs with as many levels as leave some 500 vertices of a mesh of that size."""
     steps = max(1, math.ceil(math.log(size / _COARSEST, 8)))
     finest, coarsest = inputs.graph
     return replace(
@@ -84,7 +84,7 @@ def _coarsened(inputs: ShapeInputs, size: float) -> ShapeInputs:
 
 
 def _of_elements(inputs: ShapeInputs, elements: str, model: str) -> ShapeInputs:
-    """ShapeInputs of faces or edges in the place of vertices."""
+    """Inputs of faces or edges in the place of vertices."""
     if model == "perceptron":
         return replace(inputs, elements=elements)
     if model != "mesh":
@@ -180,7 +180,7 @@ def scene_of(
     numbers: list[int],
     options: Options,
 ) -> ShapeInputs:
-    """ShapeInputs of scenes, with an axis up, cells and blocks; of other shapes with the axis alone."""
+    """Inputs of scenes, with an axis up, cells and blocks; of other shapes with the axis alone."""
     is_cloud = task.name == "segment" and "face" not in shapes[0]
     upward = _upward(options, is_cloud and _are_scenes(shapes))
     side = 0.0
@@ -242,7 +242,7 @@ def _side_of_blocks(options: Options, side: float) -> float:
 
 
 def _of_cells(inputs: ShapeInputs, model: str) -> ShapeInputs:
-    """ShapeInputs in units of the cells that a scene is thinned to."""
+    """Inputs in units of the cells that a scene is thinned to."""
     features = inputs.features
     if model in _NETWORKS:
         usual = MODELS["best"].of_nodes.features

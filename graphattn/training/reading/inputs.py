@@ -1,4 +1,4 @@
-"""ShapeInputs of a model: features of points, and levels with graphs; positions centred and scaled."""
+"""Inputs of a model: features of points, and levels with graphs; positions centred and scaled."""
 
 import ast
 import math

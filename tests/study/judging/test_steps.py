@@ -31,7 +31,7 @@ NEVER = math.inf
 
 
 def runs(*steps, stretch=40):
-    """StepRuns whose curves have a point every 40 batches."""
+    """Runs whose curves have a point every 40 batches."""
     return StepRuns(tuple(steps), tuple(step - stretch + 1 for step in steps))
 
 
