@@ -193,11 +193,12 @@ class GraphAttention(EdgeAttention):
         self.edge_proj = self._edge_projection()
         self.normalize = make_normalizer(normalize, self.num_heads)
         self._asks = optional_arguments(self.normalize)
-        self.q_norm = norm_of_heads(qk_norm, self.head_dim)
-        self.k_norm = norm_of_heads(qk_norm, self.head_dim)
         check_rotary(rotary, self.head_dim)
         self._check_together()
         self.reset_parameters()
+        # after the reset, which would make a given module's parameters anew
+        self.q_norm = norm_of_heads(qk_norm, self.head_dim)
+        self.k_norm = norm_of_heads(qk_norm, self.head_dim)
 
     def _set_sizes(
         self,
@@ -418,7 +419,7 @@ class GraphAttention(EdgeAttention):
         sized = graph_of(graph, x, sources)
         if positions is not None:
             if is_pair and isinstance(positions, tuple | list):
-                positions = tuple(reversed(positions))  # of targets, of sources
+                positions = positions[::-1]  # of targets, of sources
             edge_attr, positions = self._offsets(sized, edge_attr, positions)
         sized, query, (key, value) = self._projected(sized, x, sources, positions)
         inputs = self._inputs(sized, query, key, value, score_bias, edge_attr)

@@ -53,8 +53,10 @@ def test_norms_are_torchs():
     assert isinstance(layer.q_norm, nn.LayerNorm)
     assert isinstance(made(qk_norm="rms").k_norm, nn.RMSNorm)
     assert made(qk_norm=1e-3).q_norm.eps == 1e-3
-    given = nn.LayerNorm(4)
-    assert made(qk_norm=given).q_norm is not given
+    given = nn.Linear(4, 4)
+    layer = GraphAttention(C, H, qk_norm=given)
+    assert layer.q_norm is not given
+    assert torch.equal(layer.q_norm.weight, given.weight)
 
 
 @pytest.mark.parametrize("bias", [True, False, ("q",), ("k", "out"), ()])
