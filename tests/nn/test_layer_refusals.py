@@ -115,7 +115,7 @@ SHAPES = {
     "elsewhere": ((X.to("meta"), GRAPH), CONTEXTED, r"^x is on meta and the layer's parameters on cpu; move one"),
     "nested": ((torch.nested.nested_tensor([X, X]), GRAPH), CONTEXTED, r"x must be a strided .* got a nested one; "),
     "sparse": ((X.to_sparse(), GRAPH), CONTEXTED, r"x must be a strided .* got torch.sparse_coo; pass x.to_dense"),
-    "bias": ((X, GRAPH), {**CONTEXTED, "score_bias": torch.zeros(5, 7)}, r"score_bias must have shape \(35,\)"),
+    "bias": ((X, GRAPH), {**CONTEXTED, "score_bias": torch.zeros(5, 6)}, r"score_bias must have shape \(35,\)"),
 }  # fmt: skip
 
 
