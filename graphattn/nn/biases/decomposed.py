@@ -32,7 +32,7 @@ class DecomposedBias(nn.Module):
         rel_pos_h, rel_pos_w: Tables (2 height - 1, D) and (2 width - 1, D), with SAM's names
             (and ``rel_pos_t`` of a video); a row for each difference, target minus source.
 
-    Source: Li et al. 2022 (MViTv2), equation 4, without pooling; as in ViTDet and SAM.
+    Source: MViTv2 (CVPR 2022), equation 4, without pooling; as in ViTDet and SAM.
 
     Example:
         >>> import graphattn as ga

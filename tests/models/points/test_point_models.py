@@ -133,7 +133,7 @@ def test_refusals(name):
         (
             pos,
             hierarchy(pos, ratio=(0.5, 0.5)),
-            "has . levels, but the hierarchy 3; pass ga.graphs",
+            "has . levels?, but the hierarchy 3; pass ga.graphs",
         ),
         (pos, ga.graphs.full(37), r"shape must be a Hierarchy, such as ga\.graphs\.\w+\(pos, "),
         (pos.float(), recipe(pos), "pass x.to"),
