@@ -330,7 +330,7 @@ class PerExample(GraphLike, Immutable):
         """The numbers of a matrix for each example at its edges, those of example after example.
 
         Args:
-            matrix: (..., B, H, T, S); T and S are those of the largest example.
+            matrix: (..., B, H, T, S), of which what lies beyond the nodes of an example is padding.
         Returns:
             (..., E, H), as :func:`graphattn.attention` takes ``score_bias``; gradients flow.
         Raises:
