@@ -55,8 +55,15 @@ def _files(folder: Path) -> list[Path]:
 
 def _folders(folder: Path) -> list[Path]:
     return sorted(
-        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+        path
+        for path in folder.iterdir()
+        if path.is_dir() and not path.name.startswith(".") and not _is_of_ours(path)
     )
+
+
+def _is_of_ours(folder: Path) -> bool:
+    """True for a run of training, and for the answers of one: what lies there is no data."""
+    return any((folder / name).is_file() for name in ("run.json", "predictions.csv"))
 
 
 def _text(path: Path) -> str:
@@ -146,7 +153,8 @@ def _number(text: str) -> float | None:
 
 def _below(root: Path) -> Iterator[Path]:
     for path in root.rglob("*"):
-        hidden = any(name.startswith(".") for name in path.relative_to(root).parts[:-1])
+        inside = path.relative_to(root).parents
+        hidden = any(part.name.startswith(".") or _is_of_ours(root / part) for part in inside[:-1])
         if path.suffix.lower() in READERS and path.is_file() and not hidden:
             yield path
 

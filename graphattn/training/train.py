@@ -83,6 +83,8 @@ def train(
     settings = Options.of(options)
     option_names = [name for name, value in options.items() if value is not None]
     before = begun(out)
+    if before is None:
+        _check_apart(Path(folder), Path(out))
     if before is not None and {*option_names} <= OF_THE_LOOP:
         shapes = before.shapes(folder)
         new = same_settings(before, shapes, options)
@@ -103,6 +105,12 @@ def train(
             if processes.first and is_new:
                 _discard(run)
             raise
+
+
+def _check_apart(folder: Path, out: Path) -> None:
+    """Refuse a run among the shapes, whose files the next training would take for shapes."""
+    if out.resolve() == folder.resolve():
+        raise OptionError(f"out must be a folder of its own, got that of the shapes, {out}")
 
 
 def resume(

@@ -280,9 +280,9 @@ def test_a_class_called_as_a_column_replaces_none(parts, classes, tmp_path, name
         assert [float(row[f"IoU of {name}"]) for name in names] == list(line["val_iou"].values())
     for old, new in zip(("flat", "tall"), names, strict=True):
         (classes / old).rename(classes / new)
-    ga.training.train(classes, tmp_path / "shapes", **quick)
+    ga.training.train(classes, tmp_path / "run", **quick)
     files = [classes / names[0] / "0.ply", classes / names[1] / "3.ply"]
-    told = ga.training.predict(tmp_path / "shapes", files, tmp_path / "out")
+    told = ga.training.predict(tmp_path / "run", files, tmp_path / "out")
     rows = list(csv.DictReader((tmp_path / "out" / "predictions.csv").open()))
     assert [row["file"] for row in rows] == [line["file"] for line in told] == list(map(str, files))
     for row, line in zip(rows, told, strict=True):

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from shape_folders import QUICK
 
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
+from graphattn.training.running.loop import TrainingState
 
 
 def test_a_run_says_what_it_was_made_of(classes, tmp_path):
@@ -124,3 +127,25 @@ def test_whole_numbers_are_regressed_where_that_is_asked(classes, tmp_path):
     (classes / "labels.csv").write_text("\n".join(lines), encoding="utf-8")
     result = ga.training.train(classes, tmp_path / "run", task="regress", **QUICK)
     assert set(result.scores) == {"r2", "rmse", "mae", "values"}
+
+
+def test_a_run_is_no_shape(classes):
+    with pytest.raises(OptionError, match="out must be a folder of its own, got that of the"):
+        ga.training.train(classes, classes, **QUICK)
+    assert not (classes / "run.json").exists()
+    before = repr(ga.shapes.ShapeFolder(classes))
+    for name, mark in (("run", "run.json"), ("answers", "predictions.csv")):
+        (classes / name).mkdir()
+        (classes / name / mark).write_text("{}", "utf-8")
+        shutil.copy(next(classes.rglob("*.ply")), classes / name / "0.ply")
+    assert repr(ga.shapes.ShapeFolder(classes)) == before
+
+
+def test_of_equal_scores_the_epoch_with_less_loss_is_kept():
+    state = SimpleNamespace(by_metric=True, task=SimpleNamespace(metric="miou"))
+    older = {"val_miou": 1.0, "val_loss": 0.5}
+    better = partial(TrainingState._better, state)
+    assert better({"val_miou": 1.0, "val_loss": 0.1}, older)
+    assert not better({"val_miou": 1.0, "val_loss": 0.5}, older)
+    assert not better({"val_miou": 0.9, "val_loss": 0.1}, older)
+    assert better({"val_miou": 1.1, "val_loss": 0.9}, older)

@@ -296,10 +296,11 @@ class TrainingState:
         return line
 
     def _better(self, line: dict[str, Any], old: dict[str, Any]) -> bool:
-        """True if an epoch is better than an earlier one."""
+        """True if an epoch is better than an earlier one: of equal scores that with less loss."""
         if self.by_metric:
             key = f"val_{self.task.metric}"
-            return bool(line[key] > old[key])
+            if line[key] != old[key]:
+                return bool(line[key] > old[key])
         return bool(line["val_loss"] < old["val_loss"])
 
 
