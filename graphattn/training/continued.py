@@ -13,6 +13,7 @@ from ..shapes import ShapeFolder
 from .chosen import check_labels, patience_of
 from .options import Schedule
 from .reading.data import digests
+from .reading.inputs import in_words_of_today
 from .reading.ranges import RANGES
 from .run import STARTED, Run
 
@@ -111,7 +112,7 @@ def _differences(run: Run, before: Run) -> Iterator[str]:
 
 def _settings(run: Run) -> dict[str, Any]:
     """Settings by name, as a file holds them, without what may change or follows from others."""
-    record: dict[str, Any] = parsed(written(run.record()).encode())
+    record: dict[str, Any] = parsed(in_words_of_today(written(run.record())).encode())
     settings: dict[str, Any] = {}
     for name, value in record.items():
         if name in ("folder", "versions", "said", "features"):

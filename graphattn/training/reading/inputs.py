@@ -342,10 +342,13 @@ def _property(shape: Any, word: str, size: int, name: str, width: int | None = N
     return values
 
 
+def in_words_of_today(text: str) -> str:
+    """A recipe, or a text with recipes, of a run of version 0.2."""
+    return text.replace("include_self=", "self_loops=")
+
+
 def _recipe(text: str) -> Pattern:
-    pattern = from_expression(
-        text.replace("include_self=", "self_loops=")
-    )  # as runs of 0.2 have it
+    pattern = from_expression(in_words_of_today(text))
     if isinstance(pattern, AttentionGraph):
         raise OptionError(
             f"graph must be open in its positions, such as 'knn(..., 16)', got {text!r}"

@@ -203,7 +203,7 @@ PLANTED = [
             (apart(12).abs() <= 2) | (torch.arange(12) == 0) | (torch.arange(12) == 0)[:, None], 4
         ),
     ),
-    (CACHE, "left=6 where 5", torch.ones(6, 20).tril(14).triu(8).bool()),
+    (CACHE, "window=(6, 0) where (5, 0)", torch.ones(6, 20).tril(14).triu(8).bool()),
     (CACHE, "align='start' where 'end'", torch.ones(6, 20).tril(0).triu(-5).bool()),
     (CACHE, "one source too many", torch.ones(6, 20).tril(15).triu(9).bool()),
     (RANDOM, "seed=4 where 3", graphs.random_neighbours(40, 4, 4).mask() | ((D >= 0) & (D < 5))),
