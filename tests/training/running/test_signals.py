@@ -36,6 +36,14 @@ def send_at(share, number):
     return tell
 
 
+@pytest.fixture(autouse=True)
+def interrupts():
+    """A shell that starts a job in the background has it ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def handlers():
     return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)]
 
