@@ -317,7 +317,7 @@ def check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
         return score_bias
     pairs = (graph.num_targets, graph.num_sources)
     if shape[-2:] == pairs and (len(shape) == 2 or shape[-3] in (1, heads)):
-        if isinstance(graph, AttentionGraph) and graph.is_rule and graph.is_full:
+        if isinstance(graph, AttentionGraph) and graph._lists_all_pairs:
             numbers = graph.edge_values(score_bias)
             if len(shape) == 2:
                 return numbers.unsqueeze(-1)

@@ -233,7 +233,7 @@ def _of_edges(
     )
     shape = (graph.num_targets, graph.num_sources)
     place = None  # of each edge among all pairs; those of a full rule are in order
-    if not _lists_all_pairs(graph):
+    if not graph._lists_all_pairs:
         target, source = ends(graph, alpha.device)
         place = target * graph.num_sources + source
 
@@ -281,7 +281,7 @@ def _bias(
     of_pairs = inputs.score_bias.to(inputs.statistics)
     T = graph.num_targets
     S = graph.num_sources
-    if not _lists_all_pairs(graph):
+    if not graph._lists_all_pairs:
         target, source = ends(graph, inputs.query.device)
         no_edges = of_pairs.new_full((*of_pairs.shape[:-2], T * S, of_pairs.shape[-1]), -torch.inf)
         of_pairs = no_edges.index_copy(-2, target * S + source, of_pairs)
@@ -291,8 +291,3 @@ def _bias(
         return bias, None
     blank = (bias == -torch.inf).all(-1, keepdim=True)
     return bias.masked_fill(blank, 0.0), blank
-
-
-def _lists_all_pairs(graph: AttentionGraph) -> bool:
-    """True if the edges are all pairs of nodes in their order, so that a view has their matrix."""
-    return graph.is_rule and graph.is_full

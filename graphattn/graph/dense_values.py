@@ -16,7 +16,7 @@ def edge_values(graph: Any, matrix: Tensor) -> Tensor:
     if not isinstance(matrix, Tensor) or tuple(matrix.shape[-2:]) != (T, S):
         raise ShapeError(f"matrix must be a tensor (..., {T}, {S}), got {_of(matrix)}")
     pairs = matrix.flatten(-2)
-    if not (graph.is_rule and graph.is_full):  # whose edges are all pairs in their order
+    if not graph._lists_all_pairs:
         pairs = pairs.index_select(-1, _places(graph, matrix.device))
     if pairs.dim() == 1:
         return pairs

@@ -122,6 +122,11 @@ class AttentionGraph(GraphLike, Operand):
         return self.num_edges == pairs and not self.has_repeated_edges
 
     @property
+    def _lists_all_pairs(self) -> bool:
+        """True if the edges are all pairs in their order, so that their matrix is a view."""
+        return self.is_rule and self.is_full
+
+    @property
     def _is_lower_triangle(self) -> bool:
         """True if the edges are exactly the pairs with ``s <= t``: SDPA's ``is_causal``."""
         T = self.num_targets
