@@ -18,10 +18,8 @@ def record_weights(model: nn.Module) -> Iterator[dict[str, EdgeWeights]]:
     dict by name.
 
     The dict is in the order of the calls, as :func:`graphattn.viz.rollout` multiplies them for one
-    stack of self-attention; for an encoder and a decoder, or a
-    :class:`graphattn.models.Longformer`, whose global tokens have separate layers (``of_global``),
-    select by name. Backends without weights are replaced by others. Calls in other threads are not
-    recorded.
+    stack of self-attention; for an encoder and a decoder select by name. Backends without weights
+    are replaced by others. Calls in other threads are not recorded.
 
     Args:
         model: Any module.

@@ -17,13 +17,14 @@ ROLES = ("encoder", "decoder", "cross")
 _NUMBER = re.compile(r"\.\d+(?=\.|$)")
 #: Advice for models with attention in their own code, by the name of their module in transformers.
 _READ = "ga.models.from_transformers(model) converts it with its weights"
+_EXAMPLE = "from_transformers of graphattn's examples/models converts it with its weights"
 _ALIBI = "add ga.nn.ALiBi to a ga.models.GPT"
 _INSTEAD = {
-    "longformer": _READ,
-    "longt5": _READ,
+    "longformer": _EXAMPLE,
+    "longt5": _EXAMPLE,
     "swinv2": _READ,
-    "perceiver": _READ,
-    "timesformer": _READ,
+    "perceiver": _EXAMPLE,
+    "timesformer": _EXAMPLE,
     "big_bird": "patch a BERT with a window, global_tokens and random_neighbours, its graph",
     "dinat": "patch a ViT or DINOv2 with ga.graphs.grid_neighbourhood(..., causal=False)",
     "bloom": _ALIBI,

@@ -10,10 +10,8 @@ Its public names::
     GPT: Tokens, blocks on a causal graph, and the logits of the next token.
     GraphTransformer: Nodes with features, blocks of attention; outputs per node or per graph.
     Hopfield: Spins of -1 and 1 on a graph, flipped by their neighbours' field.
-    Longformer: A BERT on windows and global tokens, with separate projections for the latter.
     MeshTransformer: Tokens of a mesh that read their neighbours; outputs per token or per mesh.
     PCT: Neighbourhoods grouped from level to level, offset-attention on the coarsest.
-    Perceiver: Three graphs: from inputs to latents, between latents, to the outputs.
     PointTransformer: Vector attention on each level of a hierarchy; per point or per cloud.
     PointTransformerV2: Grouped vector attention on each level of a grid; per point or per cloud.
     PointTransformerV3: A convolution around every cell and attention along a curve, on each level.
@@ -25,7 +23,6 @@ Its public names::
     StratifiedTransformer: Blocks on levels, whose scores and values depend on quantised offsets.
     Swin: Local attention in cells, and coarser grids from stage to stage.
     T5: Source and target tokens; the logits of the next target token.
-    TimeSformer: TimeSformer with divided space-time attention.
     UNet: Blocks on each level of a hierarchy, down and up; per point or per cloud.
     ViT: Patches after a class token, an encoder, a head; for videos it is a ViViT.
 """
@@ -34,9 +31,7 @@ from ..lazy import public_names as _public_names
 from .from_transformers import from_transformers as from_transformers
 from .generation import generate as generate
 from .hopfield import Hopfield as Hopfield
-from .images.perceiver import Perceiver as Perceiver
 from .images.swin import Swin as Swin
-from .images.timesformer import TimeSformer as TimeSformer
 from .images.vit import ViT as ViT
 from .networks.gps import GPSBlock as GPSBlock
 from .networks.graph_transformer import GraphTransformer as GraphTransformer
@@ -53,7 +48,6 @@ from .stacks import Encoder as Encoder
 from .stacks import EncoderDecoder as EncoderDecoder
 from .text.bert import BERT as BERT
 from .text.gpt import GPT as GPT
-from .text.longformer import Longformer as Longformer
 from .text.rnn import Seq2Seq as Seq2Seq
 from .text.t5 import T5 as T5
 from .text.with_memory import DecoderWithMemory as DecoderWithMemory

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from text_models import in_float64, shaken
+from text_models import in_float64, same, same_gradients, shaken
 
 transformers = pytest.importorskip("transformers", minversion="5.15")
 decoders = pytest.importorskip("transformers.models.perceiver.modeling_perceiver")
@@ -268,17 +268,6 @@ CASES: dict[str, Case] = {
             },
         ),
     ),
-    "Longformer": Case(
-        lambda m: (m(PADDED, global_attention_mask=GLOBAL).logits, m(PADDED).logits),
-        lambda m: (m(PADDED, global_tokens=(9, 2, 4)), m(PADDED)),
-    ),
-    "Longformer Model": Case(
-        lambda m: tuple(m(PADDED, global_attention_mask=GLOBAL)[:2]),
-        lambda m: (
-            m(PADDED, global_tokens=(9, 2, 4)),
-            m.pooled(m(PADDED, global_tokens=(9, 2, 4))),
-        ),
-    ),
     "T5": Case(
         _written,
         lambda m: (m(SOURCE, TARGET), m.encode(SOURCE)),
@@ -286,14 +275,6 @@ CASES: dict[str, Case] = {
             {},
             {**GLU, "tie_word_embeddings": False},
             {"layer_norm_epsilon": 0.1, "num_decoder_layers": None},
-        ),
-    ),
-    "LongT5": Case(
-        _written,
-        lambda m: (m(SOURCE, TARGET), m.encode(SOURCE)),
-        (
-            {**GLU, "num_decoder_layers": None},
-            {"encoder_attention_type": "transient-global", "global_block_size": 4},
         ),
     ),
     "ViT": Case(
@@ -313,6 +294,28 @@ CASES: dict[str, Case] = {
     "Swinv2 Model small": _stages((12, 12), {"window_size": 4}),
     "Swinv2 Model deep": _stages(
         (24, 24), {"layer_norm_eps": 0.1, "depths": (1, 3, 2), "num_heads": (1, 2, 2)}
+    ),
+}
+"""Models that the package reads."""
+EXAMPLES: dict[str, Case] = {
+    "Longformer": Case(
+        lambda m: (m(PADDED, global_attention_mask=GLOBAL).logits, m(PADDED).logits),
+        lambda m: (m(PADDED, global_tokens=(9, 2, 4)), m(PADDED)),
+    ),
+    "Longformer Model": Case(
+        lambda m: tuple(m(PADDED, global_attention_mask=GLOBAL)[:2]),
+        lambda m: (
+            m(PADDED, global_tokens=(9, 2, 4)),
+            m.pooled(m(PADDED, global_tokens=(9, 2, 4))),
+        ),
+    ),
+    "LongT5": Case(
+        _written,
+        lambda m: (m(SOURCE, TARGET), m.encode(SOURCE)),
+        (
+            {**GLU, "num_decoder_layers": None},
+            {"encoder_attention_type": "transient-global", "global_block_size": 4},
+        ),
     ),
     "Timesformer": Case(
         lambda m: (
@@ -349,3 +352,21 @@ CASES: dict[str, Case] = {
         ({"decoder": classes}, {"decoder": four_outputs}),
     ),
 }
+"""Models that ``examples/models`` reads."""
+
+
+def equal_outputs_and_gradients(
+    name: str, case: Case, number: int, read: Callable[[Any], Any]
+) -> None:
+    """A model that is read gives their outputs and the gradients of all parameters."""
+    family, *kind = name.split(" ")
+    model = theirs(family, *kind[:1], **case.options[number])
+    mine = read(model)
+    with in_float64():
+        wanted = case.theirs(model)
+    found = case.ours(mine)
+    assert len(found) == len(wanted)
+    for output, expected in zip(found, wanted, strict=True):
+        same(output, expected, 1e-11)
+    last = -1 if kind and len(found) == 2 else 0  # of a base model with its pooler, what that makes
+    same_gradients(mine, model, found[last], wanted[last], 1e-9)

@@ -44,7 +44,6 @@ SMALL |= {
 SMALL |= {"experts": [nn.Linear(8, 8)], "graph": RING, "coupling": 1.0, "feature_map": "elu"}
 OWN = {
     "Swin": {"depths": (1, 1), "num_heads": (2, 2)},
-    "TimeSformer": {"size": (2, 4, 4)},
     "StratifiedTransformer": {"signals": 3},
 }
 # a seed of torch's, a row of a table, a factor of either sign

@@ -1,27 +1,23 @@
-"""BERT of ``transformers``, and Longformer."""
+"""BERT of ``transformers``."""
 
 from typing import Any
 
 import torch
 
 from ..text.bert import BERT
-from ..text.longformer import Longformer
 from .weights import activation, fill, refuse, renamed, set_dropouts
 
 NAMES = {
-    "^(longformer|bert).": "",
+    "^bert.": "",
     "embeddings.word_embeddings.": "embedding.",
     "embeddings.position_embeddings.": "position.",
     "embeddings.token_type_embeddings.": "type_embedding.",
     "embeddings.LayerNorm.": "norm.",
-    "encoder.layer.(\\d+).attention.self.(\\w)\\w+_global.": "of_global.\\1.\\2_proj.",
     "encoder.layer.": "stack.layers.",
     "pooler.dense.": "pooler.",
     "cls.predictions.transform.dense.": "head.dense.",
     "cls.predictions.transform.LayerNorm.": "head.norm.",
-    "lm_head.dense.": "head.dense.",
-    "lm_head.layer_norm.": "head.norm.",
-    "(cls.predictions|lm_head).decoder.": "head.out.",
+    "cls.predictions.decoder.": "head.out.",
     ".attention.self.([qkv])\\w+.": ".attention.\\1_proj.",
     ".attention.output.dense.": ".attention.out_proj.",
     ".attention.output.LayerNorm.": ".attention_norm.",
@@ -31,17 +27,23 @@ NAMES = {
 }
 
 
-def read(model: Any) -> BERT | Longformer:
+def read(model: Any) -> BERT:
     """A base model, or one ``ForMaskedLM``, which has a head and no pooler."""
+    state = renamed(model, NAMES)
+    state.pop("cls.predictions.bias", None)  # the same tensor as the decoder's
+    with torch.device("meta"):
+        new_model = BERT(**options_of(model))
+    fill(new_model, state)
+    finish(new_model, model)
+    return new_model.train(model.training)
+
+
+def options_of(model: Any) -> dict[str, Any]:
+    """Arguments of :class:`BERT` from a model's configuration."""
     config = model.config
     base = getattr(model, model.base_model_prefix, model)
     refuse(config, is_decoder=False, add_cross_attention=False, is_causal=False)
-    words = base.embeddings.word_embeddings
-    is_long = hasattr(config, "attention_window")
-    padding_idx = None
-    if is_long:
-        padding_idx = words.padding_idx
-    options = {
+    return {
         "vocab_size": config.vocab_size,
         "embed_dim": config.hidden_size,
         "num_heads": config.num_attention_heads,
@@ -51,36 +53,17 @@ def read(model: Any) -> BERT | Longformer:
         "num_types": config.type_vocab_size,
         "masked_head": base is not model,
         "pooler": getattr(base, "pooler", None) is not None,
-        "padding_idx": padding_idx,
         "activation": activation(config.hidden_act),
         "eps": config.layer_norm_eps,
     }
-    state = renamed(model, NAMES)
-    for name in ("cls.predictions.bias", "lm_head.bias"):
-        state.pop(name, None)  # the same tensor as the decoder's
-    new_model: BERT | Longformer
-    with torch.device("meta"):
-        if is_long:
-            new_model = Longformer([w + 1 for w in config.attention_window], (), **options)
-            of_global = {name: x for name, x in state.items() if name.startswith("of_global.")}
-            text_state = {f"text.{name}": x for name, x in state.items() if name not in of_global}
-            state = of_global | text_state
-        else:
-            new_model = BERT(**options)
-    if isinstance(new_model, Longformer):
-        text = new_model.text
-    else:
-        text = new_model
-    fill(new_model, state)
-    if text.head is not None:
-        if is_long:
-            text.head.activation = "gelu"  # for any hidden_act
-        if model.get_output_embeddings().weight is words.weight:
-            text.head.tie(text.embedding)
+
+
+def finish(text: BERT, model: Any) -> None:
+    """Tie the head as the model's, and set the row of padding and the rates of dropout."""
+    config = model.config
+    words = getattr(model, model.base_model_prefix, model).embeddings.word_embeddings
+    if text.head is not None and model.get_output_embeddings().weight is words.weight:
+        text.head.tie(text.embedding)
     text.embedding.padding_idx = words.padding_idx  # whose row is not trained
     text.dropout.p = config.hidden_dropout_prob
     set_dropouts(text.stack.layers, config.attention_probs_dropout_prob, config.hidden_dropout_prob)
-    if isinstance(new_model, Longformer):
-        for attention in new_model.of_global:
-            attention.dropout = config.attention_probs_dropout_prob
-    return new_model.train(model.training)

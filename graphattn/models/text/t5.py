@@ -13,7 +13,6 @@ from ...nn.blocks import Graph
 from ..example import example, tokens
 from ..stacks import Decoder, Encoder
 from ..tokens import check_tokens, memory_up_to
-from .longt5 import SummaryEncoder
 from .with_memory import DecoderWithMemory
 
 CAUSAL = causal(..., ...)
@@ -42,9 +41,7 @@ class T5(nn.Module):
             default.
         num_buckets: Rows of the tables of biases.
         max_distance: Distance from which on all share one row.
-        source_graph: Default graph of the encoder; full, or a window in LongT5.
-        summary_block: Tokens of a block whose summary every token of the encoder also reads
-            (LongT5); none by default.
+        source_graph: Default graph of the encoder; full by default.
         eps: Epsilon of the norms.
         dropout: Rate of dropout on the embeddings, in the blocks, and on the outputs of encoder and
             decoder.
@@ -80,7 +77,6 @@ class T5(nn.Module):
         num_buckets: int = 32,
         max_distance: int = 128,
         source_graph: Layers | None = None,
-        summary_block: int | None = None,
         eps: float = 1e-6,
         dropout: float = 0.0,
     ) -> None:
@@ -105,14 +101,7 @@ class T5(nn.Module):
             num_decoder_layers = num_layers
         self.decoder = Decoder(num_decoder_layers, embed_dim, num_heads, hidden, **options)
         self.encoder_bias = T5Bias(num_heads, num_buckets, max_distance)
-        sizes = (embed_dim, num_heads, hidden)
-        self.encoder: Encoder | SummaryEncoder
-        if summary_block is None:
-            self.encoder = Encoder(num_layers, *sizes, **options)
-        else:
-            self.encoder = SummaryEncoder(
-                num_layers, summary_block, self.encoder_bias, *sizes, **options
-            )
+        self.encoder: nn.Module = Encoder(num_layers, embed_dim, num_heads, hidden, **options)
         self.decoder_bias = T5Bias(num_heads, num_buckets, max_distance, bidirectional=False)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         if source_graph is None:

@@ -8,11 +8,11 @@ import pickle
 import pytest
 import torch
 from hf_table import theirs
+from models import TimeSformer, from_transformers
 
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
-from graphattn.models import TimeSformer, from_transformers
 
 T, P = 3, 4  # frames, places
 

@@ -6,36 +6,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import several
-from ...graph import AttentionGraph, Pattern, PerHead
-from ...graph.foreign_names import names_checked
-from ...graph.kinds.layers import Layers, layers_of
-from ...graph.modes import not_followed
-from ...graphs import global_tokens, sliding_window
-from ...graphs.arguments import integers
-from ...nn import GraphAttention, TransformerBlock
-from ...nn.arguments import check_names
-from ...plans.cache import cached
-from ..example import example, tokens
-from ..tokens import check_lengths, padding_bias
-from .bert import BERT
+from graphattn.arguments import several
+from graphattn.graph import AttentionGraph, Pattern, PerHead
+from graphattn.graph.foreign_names import names_checked
+from graphattn.graph.kinds.layers import Layers, layers_of
+from graphattn.graph.modes import not_followed
+from graphattn.graphs import global_tokens, sliding_window
+from graphattn.graphs.arguments import integers
+from graphattn.models.text.bert import BERT
+from graphattn.models.tokens import check_lengths, padding_bias
+from graphattn.nn import GraphAttention, TransformerBlock
+from graphattn.nn.arguments import check_names
+from graphattn.plans.cache import cached
 
 _A_WINDOW_EACH = "must be whole numbers, one for each layer"
 
 
-@example(
-    lambda new, p: new(
-        (3,),
-        vocab_size=11,
-        embed_dim=8,
-        num_heads=2,
-        num_layers=1,
-        max_len=9,
-        pooler=False,
-        dropout=p,
-    ),
-    tokens(7),
-)
 class Longformer(nn.Module):
     r"""A BERT on windows and global tokens, with separate projections for edges into the latter.
 

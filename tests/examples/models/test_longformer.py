@@ -5,13 +5,13 @@ are others.
 import pytest
 import torch
 from hf_table import theirs
+from models import Longformer, from_transformers
+from models.longformer import layer_graphs
 from text_models import changed, in_float64, same
 
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import GraphIndexError, OptionError
-from graphattn.models import Longformer, from_transformers
-from graphattn.models.text.longformer import layer_graphs
 
 B, N, V, PAD = 2, 15, 13, 1
 

@@ -3,15 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from ...arguments import shown, width
-from ...errors import OptionError, ShapeError
-from ...graph.foreign_names import names_checked
-from ...graphs import window_partition
-from ...nn import DropPath, FeedForward, GraphAttention
-from ...nn.blocks import Graph
-from ..example import example, features
-from ..stacks import growing, layers_in
-from .patches import PatchEmbedding, behind_tokens, lies_on_grid, sides
+from graphattn.arguments import shown, width
+from graphattn.errors import OptionError, ShapeError
+from graphattn.graph.foreign_names import names_checked
+from graphattn.graphs import window_partition
+from graphattn.models.images.patches import PatchEmbedding, behind_tokens, lies_on_grid, sides
+from graphattn.models.stacks import growing, layers_in
+from graphattn.nn import DropPath, FeedForward, GraphAttention
+from graphattn.nn.blocks import Graph
 
 Grid = tuple[int, int, int]
 TimeAndSpace = tuple[Graph, Graph]
@@ -80,9 +79,6 @@ class DividedBlock(nn.Module):
         return x + self.drop_path(self.feed_forward(self.feed_forward_norm(x)))
 
 
-@example(
-    lambda new, p: new((2, 4, 6), (2, 2), 1, 8, 2, num_classes=5, drop_path=p), features(3, 2, 4, 6)
-)
 class TimeSformer(nn.Module):
     """TimeSformer with divided space-time attention.
 

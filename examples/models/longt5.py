@@ -5,15 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import width
-from ...graph import AttentionGraph
-from ...graph.kinds.layers import Layers, layers_of
-from ...graph.modes import not_followed
-from ...graphs import composite, cross
-from ...nn import T5Bias
-from ...plans.cache import cached
-from ..stacks import Encoder
-from ..tokens import check_lengths
+from graphattn.arguments import width
+from graphattn.graph import AttentionGraph
+from graphattn.graph.kinds.layers import Layers, layers_of
+from graphattn.graph.modes import not_followed
+from graphattn.graphs import composite, cross
+from graphattn.models import T5, Encoder
+from graphattn.models.tokens import check_lengths
+from graphattn.nn import T5Bias
+from graphattn.plans.cache import cached
 
 
 class SummaryEncoder(nn.Module):
@@ -26,35 +26,25 @@ class SummaryEncoder(nn.Module):
     sources to N targets.
 
     Args:
-        num_layers: Number of blocks.
-        block: b, tokens of a summary.
+        plain: The encoder whose blocks these are.
         like: A bias whose settings the bias of edges from summaries copies, with distances in
             blocks.
-        sizes: Width, heads and width of the feed-forwards, as of :class:`Encoder`.
-        options: As of :class:`Encoder`.
+        block: b, tokens of a summary.
 
     Source: Guo et al. 2022, "LongT5" (TGlobal); equal to ``transformers``.
 
-    Example:
-        >>> import graphattn as ga
-        >>> model = ga.models.T5(vocab_size=11, embed_dim=8, num_heads=2, num_layers=2, summary_block=4)
-        >>> source, target = torch.randint(11, (3, 13)), torch.randint(11, (3, 5))
-        >>> model(source, target, ga.graphs.sliding_window(..., 3, causal=False)).shape
-        torch.Size([3, 5, 11])
     """
 
-    def __init__(
-        self, num_layers: int, block: int, like: T5Bias, *sizes: Any, **options: Any
-    ) -> None:
+    def __init__(self, plain: Encoder, like: T5Bias, block: int) -> None:
         super().__init__()
-        plain = Encoder(num_layers, *sizes, **options)
+        norm: Any = plain.norm
         self.layers = plain.layers
-        self.norm = plain.norm
+        self.norm = norm
         self.block = width(block, "summary_block")
         self.summary_norms = nn.ModuleList(
-            nn.RMSNorm(sizes[0], options["eps"]) for _ in range(num_layers)
+            nn.RMSNorm(norm.normalized_shape, norm.eps) for _ in plain.layers
         )
-        self.summary_bias = T5Bias(sizes[1], like.num_buckets, like.max_distance)
+        self.summary_bias = T5Bias(like.table.weight.shape[1], like.num_buckets, like.max_distance)
 
     def forward(
         self, x: Tensor, graph: Layers, *, score_bias: T5Bias, lengths: Tensor | None = None
@@ -158,3 +148,27 @@ def _with_summaries(
         parts = [[graph, cross(graph.num_targets, num_summaries)]]
         joint_graph = cached(graph, (SummaryEncoder, num_summaries), lambda: composite(parts))
     return joint_graph, joint_graph.source.to(device), joint_graph.target.to(device)
+
+
+class LongT5(T5):
+    """T5 whose encoder has windows, and, with ``summary_block``, summaries.
+
+    Args:
+        sizes: As of :class:`graphattn.models.T5`.
+        summary_block: Tokens of a block whose summary every token of the encoder also reads; none
+            by default.
+        options: Further arguments of :class:`graphattn.models.T5`, with ``source_graph`` its window.
+
+    Example:
+        >>> import graphattn as ga
+        >>> near = ga.graphs.sliding_window(..., 3, causal=False)
+        >>> model = LongT5(11, 8, 2, 2, summary_block=4, source_graph=near)
+        >>> source, target = torch.randint(11, (3, 13)), torch.randint(11, (3, 5))
+        >>> model(source, target).shape
+        torch.Size([3, 5, 11])
+    """
+
+    def __init__(self, *sizes: Any, summary_block: int | None = None, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        if summary_block is not None:
+            self.encoder = SummaryEncoder(self.encoder, self.encoder_bias, summary_block)

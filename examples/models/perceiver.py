@@ -5,16 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import check_flags, width
-from ...errors import OptionError
-from ...graph.foreign_names import names_checked
-from ...graph.kinds.layers import Layers
-from ...nn import FeedForward, GraphAttention
-from ...nn.arguments import check_input, check_names
-from ...nn.blocks import EVERY, Graph
-from ..example import example, features
-from ..stacks import Encoder
-from .patches import EVERY_NODE
+from graphattn.arguments import check_flags, width
+from graphattn.errors import OptionError
+from graphattn.graph.foreign_names import names_checked
+from graphattn.graph.kinds.layers import Layers
+from graphattn.models.images.patches import EVERY_NODE
+from graphattn.models.stacks import Encoder
+from graphattn.nn import FeedForward, GraphAttention
+from graphattn.nn.arguments import check_input, check_names
+from graphattn.nn.blocks import EVERY, Graph
 
 
 class CrossAttentionBlock(nn.Module):
@@ -100,7 +99,6 @@ def _named(options: Any) -> dict[str, Any]:
     return options or {}
 
 
-@example(lambda new, p: new(4, 8, 6, 1, 2, num_blocks=2, outputs=(3, 8), dropout=p), features(9, 6))
 class Perceiver(nn.Module):
     """Perceiver IO: three graphs, from inputs to latents, between latents, to the outputs.
 

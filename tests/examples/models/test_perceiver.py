@@ -3,12 +3,12 @@
 import pytest
 import torch
 from hf_table import decoders, four_outputs, theirs
+from models import Perceiver, from_transformers
+from models.perceiver import CrossAttentionBlock
 
 import graphattn as ga
 from graphattn import graphs
 from graphattn.errors import OptionError, ShapeError
-from graphattn.models import Perceiver, from_transformers
-from graphattn.models.images.perceiver import CrossAttentionBlock
 
 
 def close(mine, theirs, tolerance=1e-12):
