@@ -209,7 +209,6 @@ class Every:
         sizes: Number of rows of each process.
         by_owner: The nodes by owner, then by number, int64 (N,); ``place_by_owner``, where each
             node stands there.
-        others: The nodes of other processes, in that order.
     """
 
     def __init__(self, processes: Processes, part: Tensor) -> None:
@@ -221,12 +220,6 @@ class Every:
         first = offsets(torch.tensor(self.sizes))[owner]
         # in the padded parts
         self._row = owner * max(self.sizes) + torch.arange(part.numel()) - first
-        self._is_other = owner != processes.rank
-        self.others = self.by_owner[self._is_other]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Own rows (n, W) -> those of the others."""
-        return self._padded(x).index_select(0, self._row[self._is_other].to(x.device))
 
     def ordered(self, x: Tensor) -> Tensor:
         """Own rows (n, W) -> those of all nodes (N, W), in their order."""

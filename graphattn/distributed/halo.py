@@ -1,4 +1,4 @@
-"""The plans ``halo`` and ``gather``: own targets read own rows and received ones."""
+"""The plan ``halo``: own targets read own rows and received ones."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ class Halo:
     Args:
         processes: The processes; ``part`` is the owner of each source.
         own: The edges into own targets.
-        away: Sources of others to receive, by owner; all by default, with ``every``.
+        away: Sources of others to receive, by owner; ``every``, the rows of all nodes.
         device: Device of the edges.
         overlap: True to compute the targets that read nothing remote while rows are on their way.
 
@@ -34,7 +34,7 @@ class Halo:
         processes: Processes,
         part: Tensor,
         own_edges: OwnEdges,
-        away: Tensor | None,
+        away: Tensor,
         every: Every,
         device: torch.device,
         overlap: bool = False,
@@ -42,13 +42,9 @@ class Halo:
         self.processes = processes
         num_own = every.sizes[processes.rank]
         place = every.place_in_part(part)
-        self.exchange: RequestedRows | Every = every
-        if away is None:
-            away = every.others
-        else:
-            received = torch.bincount(part[away].long(), minlength=processes.number).tolist()
-            requested, sent = processes.ids(away, received)
-            self.exchange = RequestedRows(processes, place[requested], sent, received, num_own)
+        received = torch.bincount(part[away].long(), minlength=processes.number).tolist()
+        requested, sent = processes.ids(away, received)
+        self.exchange = RequestedRows(processes, place[requested], sent, received, num_own)
         place[away] = num_own + torch.arange(away.numel())
         self.sources = torch.cat((torch.nonzero(part == processes.rank).flatten(), away))
         columns = num_own + away.numel()
@@ -105,7 +101,7 @@ class Halo:
 
     def coming(self, x: Tensor) -> Callable[[], Tensor]:
         """:meth:`of_sources`, as a function that receives rows; with overlap they are sent now."""
-        if not self.parts or not isinstance(self.exchange, RequestedRows):
+        if not self.parts:
             return lambda: self.of_sources(x)
         rows = x.movedim(-2, 0)
         shape = rows.shape[1:]

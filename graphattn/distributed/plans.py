@@ -9,12 +9,9 @@ from torch import Tensor
 from ..arguments import dtype as checked_dtype
 from ..arguments import one_of, width
 from ..errors import OptionError
-from ..graph.limits import MAX_BYTES
 from ..printed import Printed
 
-PLANS = ("halo", "heads", "gather", "stream", "queries")
-# a gather's bytes against those of a halo: one collective of equal parts, and no rows are picked
-_COLLECTIVE = 0.8
+PLANS = ("halo", "heads", "queries")
 # bytes of queries and outputs against those of rows: three messages, and outputs equal to rounding
 # alone
 _MERGED = 2.0
@@ -100,19 +97,12 @@ class Counts:
         return self.targets.numel()
 
     def received(self, plan: str, rows: LayerWidths) -> Tensor:
-        """Rows of keys and values that each process receives in a forward, float64 (P,).
-
-        A gather pads parts to the largest.
-        """
+        """Rows of keys and values that each process receives in a forward, float64 (P,)."""
         P = self.processes
         T = self.targets.double()
         S = self.sources.double()
         if plan == "halo":
             return self.remote.double()
-        if plan == "stream":
-            return S.sum() - S
-        if plan == "gather":
-            return ((P - 1) * S.max()).expand(P)
         if plan == "queries":
             assert self.asked is not None
             assert self.answered is not None
@@ -145,7 +135,7 @@ class Report(Printed):
     def bytes_per_layer(self) -> Tensor:
         """Bytes that each process receives in a layer's forward, int64 (P,).
 
-        The backward sends as many back; by the plan ``stream`` it receives them once more, too.
+        The backward sends as many back.
 
         Rows of keys and values, in the dtype given; 0 if no heads were given.
         """
@@ -201,13 +191,9 @@ class Report(Printed):
             lines.append(f"  queries sent {_span(c.asked)}, answered {_span(c.answered)}")
         if self.rows.heads:
             most = int(self.bytes_per_layer.max())
-            if self.plan == "stream":
-                again = "twice as many"
-            else:
-                again = "as many"
             lines.append(
                 f"  a layer's forward brings a process at most {most:,} bytes, and its backward "
-                f"takes {again}"
+                "takes as many"
             )
         lines += [f"  {plan}: refused, because {reason}" for plan, reason in self.refused.items()]
         return "\n".join(lines)
@@ -229,15 +215,8 @@ def choose(
         "heads": _against_heads(rows, counts.processes),
         "queries": _against_queries(counts),
     } | (against or {})
-    total = int(counts.sources.sum())
-    if total * rows.bytes > MAX_BYTES:
-        against["gather"] = f"all rows are {total * rows.bytes:,} bytes (limit {MAX_BYTES:,})"
-    else:
-        against["stream"] = (
-            against.get("stream") or "gather brings these rows at once, and they fit in memory"
-        )
-    if plan in ("stream", "queries"):
-        against.pop(plan, None)
+    if plan == "queries":
+        against.pop(plan)
     if plan != "auto":
         if against.get(plan):
             raise OptionError(f'plan="{plan}" cannot run: {against[plan]}; try plan="halo"')
@@ -247,9 +226,8 @@ def choose(
     costs = {
         name: float(counts.received(name, rows).max()) for name in PLANS if not against.get(name)
     }
-    for name, factor in (("gather", _COLLECTIVE), ("queries", _MERGED)):
-        if name in costs:
-            costs[name] *= factor
+    if "queries" in costs:
+        costs["queries"] *= _MERGED
     best = min(costs, key=lambda name: costs[name])
     for name in costs.keys() - {best}:
         here, there = (f"{float(counts.received(way, rows).max()):,.0f}" for way in (name, best))

@@ -11,9 +11,8 @@ from ..plans.edge_tensors import EdgeTensors
 from ..plans.grouped import EdgeLayout
 from .exchange import Processes, RequestedRows, along
 from .halo import Halo
-from .heads import Run
+from .heads import Run, refuse
 from .own import OwnEdges
-from .stream import merged, parts_of, refuse_unmerged
 
 
 class Queries:
@@ -71,7 +70,8 @@ class Queries:
         Raises:
             BackendError: If outputs of parts of the sources cannot be merged.
         """
-        refuse_unmerged("queries", "halo", inputs, weights)
+        reasons = ["weights need all sources at once"] * weights
+        refuse('plan="queries"', 'plan="halo"', inputs, reasons, "is not merged")
         bias, attr = (
             x if x is None else along(-2, self.ask_edges, x)
             for x in (inputs.score_bias, inputs.edge_attr)
@@ -109,3 +109,25 @@ def counts_of_queries(processes: Processes, own_edges: OwnEdges, to: Tensor) -> 
     gathered = torch.tensor(processes.gathered((counts, edges)))  # (P, 2, P)
     queries = gathered[:, 0].fill_diagonal_(0)
     return [queries.sum(1), queries.sum(0), gathered[:, 1].sum(0)]
+
+
+def parts_of(target: Tensor, targets: int, device: torch.device) -> EdgeTensors:
+    """Edges from parts of sources (n,) to the ``target`` of each."""
+    order = torch.argsort(target, stable=True)
+    ptr = offsets(torch.bincount(target, minlength=targets))
+    return EdgeTensors.of(
+        EdgeLayout(ptr, order, order, torch.arange(targets)), target.numel(), device
+    )
+
+
+def merged(run: Run, parts: EdgeTensors, output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs of parts of sources merged by their log-sum-exp.
+
+    Outputs (..., n, H, D) and log-sum-exp (..., n, H) become those of targets: attention on parts,
+    whose scores are their log-sum-exp.
+    """
+    query = lse.new_zeros(*lse.shape[:-2], parts.num_targets, lse.shape[-1], 1)
+    inputs = Inputs(query, lse.new_zeros(*lse.shape, 1), output.to(lse.dtype), 1.0, score_bias=lse)
+    outputs = run(parts, inputs, False, True)
+    assert outputs.lse is not None
+    return outputs.output, outputs.lse

@@ -30,7 +30,6 @@ from .own import OwnEdges, edges_into, remote
 from .partition import partition_of
 from .plans import Counts, LayerWidths, Report, choose
 from .queries import Queries, counts_of_queries
-from .stream import Stream
 
 
 @overload
@@ -79,11 +78,9 @@ def shard(  # type: ignore[misc]  # options have names
             "contiguous" by default. Sources and targets of a square graph are the same nodes unless
             it is given.
         plan: What moves. "halo": the rows of the sources that a process's targets read, once each.
-            "heads": every process computes all targets of some heads. "gather": all rows; "stream":
-            those of one process after another; "queries": each query, to the owners of sources that
-            it reads, and their outputs, which are merged; both for softmax alone, to rounding.
-            "auto": the one of least bytes; stream where all rows do not fit, queries where few
-            targets read many sources.
+            "heads": every process computes all targets of some heads. "queries": each query, to the
+            owners of sources that it reads, and their outputs, which are merged, for softmax alone,
+            to rounding. "auto": the one of least bytes.
         heads: H of the layers, for the plan and its bytes; ``kv_heads`` H_kv, the same by default.
         head_dim: D of the layers.
         dtype: Dtype of the rows that move.
@@ -210,7 +207,7 @@ class Shard(EdgeTensors):
     D), features (..., T_p, C). Biases and edge features are those of its edges,
     ``bias[shard.edges]``. Dropout of weights drops the edges that it drops in one process of the
     first process's seed, except by the plan ``heads`` and beside biases, edge features, or weights
-    that are returned. A layer's own ``normalize`` is called, by the plans ``halo`` and ``gather``,
+    that are returned. A layer's own ``normalize`` is called, by the plan ``halo``,
     with own edges and the whole graph's numbers of nodes.
 
     Attributes:
@@ -247,9 +244,7 @@ class Shard(EdgeTensors):
         every = Every(processes, parts[0])
         self._every = [every, every if same else Every(processes, parts[1])]
         if report.plan == "heads" and isinstance(graph, AttentionGraph):
-            self._plan: Halo | Heads | Stream | Queries = Heads(
-                EdgeTensors(graph), processes, *self._every
-            )
+            self._plan: Halo | Heads | Queries = Heads(EdgeTensors(graph), processes, *self._every)
             self._edges = torch.arange(graph.num_edges)
             self._number = None
         else:
@@ -257,15 +252,11 @@ class Shard(EdgeTensors):
                 device = graph.device
             else:
                 device = torch.device("cpu")
-            if report.plan in ("gather", "stream"):
-                read = None
-            else:
-                read = away
             halo = Halo(
                 processes,
                 parts[1],
                 own_edges,
-                read,
+                away,
                 self._every[1],
                 device,
                 overlap and report.plan == "halo",
@@ -275,10 +266,6 @@ class Shard(EdgeTensors):
             self._plan = halo
             num_targets = self._every[0].by_owner.numel()
             halo.local.numbers = (self.owned, halo.sources, num_targets)
-            if report.plan == "stream":
-                self._plan = Stream(
-                    halo.local, processes, self._every[1], own_edges, halo.edges, parts[1]
-                )
             if report.plan == "queries":
                 place = self._every[1].place_in_part(parts[1])
                 self._plan = Queries(halo, processes, own_edges, parts[1], place, self.num_sources)

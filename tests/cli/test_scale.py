@@ -31,7 +31,7 @@ def test_a_grid_is_cut_into_boxes(shell):
     assert max(plan["remote"]) == (16 + 4) ** 2 - 16**2  # (1 + 2 r / L)^d - 1 of its own rows
     line = shell("scale 'grid_neighbourhood((64, 64), 5, causal=False)' --processes 4,16").stdout
     assert re.search(r"\n +16 +256 +144 +0.56 +66%  halo ", line)
-    assert "16 processes, not gather: it brings a process 3,840 rows of keys and values" in line
+    assert "16 processes, not heads: it brings a process 480 rows of keys and values" in line
 
 
 def test_queries_of_few_targets_travel(shell):

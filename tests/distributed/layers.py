@@ -242,8 +242,8 @@ def refusal(name, call):
 
 for name in LAYERS:
     every = name == "three blocks" or "some" not in sys.argv
-    for plan in ("halo", "gather", "stream", "queries") if every else ("halo",):
-        if plan in ("stream", "queries") and name in (
+    for plan in ("halo", "queries") if every else ("halo",):
+        if plan == "queries" and name in (
             "sink",
             "sparsemax",
             "additive",
@@ -255,7 +255,7 @@ for name in (
     ("narrow rows of x", "rotary", "sink", "three blocks", "edge features") if WORLD < 3 else ()
 ):
     compare(name, "heads")
-for plan in ("auto", "stream"):
+for plan in ("auto", "queries"):
     compare("three blocks", plan, ga.PerHead((GRAPH, ga.graphs.sliding_window(N, 9, causal=True))))
 
 
@@ -356,18 +356,15 @@ refusal(
     "another partition", lambda: shard(GRAPH, partition=torch.arange(N).roll(RANK) * WORLD // N)
 )
 refusal("turned points", lambda: shard(ga.graphs.hierarchy(POS.roll(RANK, 1))))
-refusal("another plan", lambda: shard(GRAPH, plan="gather" if RANK else "halo"))
+refusal("another plan", lambda: shard(GRAPH, plan="heads" if RANK else "halo"))
 mine = shard(GRAPH, plan="heads", heads=12)
 refusal(
     "weights by heads",
     lambda: ga.attention(*[torch.randn(mine.num_targets, 12, 2)] * 3, mine, return_weights=True),
 )
-for plan in ("stream", "queries"):
-    mine = shard(GRAPH, plan=plan)
-    call = partial(
-        ga.attention, *[torch.randn(mine.num_targets, 12, 2)] * 3, mine, return_weights=True
-    )
-    refusal(f"weights by {plan}", call)
+mine = shard(GRAPH, plan="queries")
+call = partial(ga.attention, *[torch.randn(mine.num_targets, 12, 2)] * 3, mine, return_weights=True)
+refusal("weights by queries", call)
 own = shard(GRAPH, partition="rcb", pos=POS)
 given = own.scatter(X).unflatten(1, (4, 6))
 alpha = ga.attention(given, given, given, own, return_weights=True).weights.alpha
@@ -396,7 +393,7 @@ told(
     apart=everywhere(float((output - mine.scatter(wanted)).abs().max()))[0],
     edges=int(own_edges),
 )
-for plan in ("halo", "gather", "queries"):
+for plan in ("halo", "queries"):
     mine = shard(GRAPH, partition="rcb", pos=POS, plan=plan)
     torch.manual_seed(5)
     wanted = ga.attention(whole, whole, whole.flip(0), GRAPH, backend="edges", dropout_p=0.3)
@@ -410,7 +407,7 @@ for plan in ("halo", "gather", "queries"):
     )
     told(f"dropout, {plan}", apart=apart[0], dropped=-apart[1])
 few, size = ga.graphs.cross(7, N), {"heads": 12, "head_dim": 2, "dtype": torch.float64}
-for plan in ("halo", "gather", "heads", "stream", "queries", "auto"):
+for plan in ("halo", "heads", "queries", "auto"):
     graph, how = (few, {}) if plan == "auto" else (GRAPH, {"partition": "rcb", "pos": POS})
     mine = shard(graph, plan=plan, **how, **size)
     rows, q = X[mine.owned_sources].unflatten(1, (12, 2)), Y[mine.owned].unflatten(1, (12, 2))

@@ -97,7 +97,7 @@ def compare(name, plan):
 
 
 for name in MODELS:
-    for plan in ("halo", "gather") if name == "unet" and "some" not in sys.argv else ("halo",):
+    for plan in ("halo", "queries") if name == "unet" and "some" not in sys.argv else ("halo",):
         compare(name, plan)
 x = torch.randn(N, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
 down = KEPT.levels[1].down

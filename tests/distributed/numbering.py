@@ -98,7 +98,7 @@ def compare(plan, graph, layer, backend):
 
 
 some = "some" in sys.argv
-for plan in ("halo", "overlap", "gather"):
+for plan in ("halo", "overlap"):
     for graph in GRAPHS:
         for layer in LAYERS:
             for backend in ("edges", "message_passing", "observed"):

@@ -52,7 +52,6 @@ losses = fit(reference, GRAPH, X, Y, torch.mean)
 for plan, uneven in (
     ("halo", False),
     ("halo", True),
-    ("gather", False),
     *[(plan, False) for plan in ("heads", "queries")] * (WORLD == 2),
 ):
     part = torch.searchsorted(torch.tensor([0.7, 0.95]), torch.arange(N) / N).clamp(max=WORLD - 1)
