@@ -17,12 +17,13 @@ from ..errors import OptionError, ShapeError
 from ..graph.modes import not_followed
 from ..operands import Outputs, with_weights
 from .masks import ticket_of
+from .mixing import without_mixing
 from .state import Patch, Slot
 from .tokens.frame import BREAK
-from .tokens.rows import Graph, Index, Job
+from .tokens.rows import Graph, Index, Job, edges_of
 
 #: Arguments that change the sources or their weights, which cannot be expressed as a graph.
-_REFUSED = ("indices", "block_indices", "sinks", "head_mask", "cache")
+_REFUSED = ("block_indices", "sinks", "head_mask", "cache")
 
 
 @partial(not_followed, reason=BREAK)
@@ -41,6 +42,8 @@ def attend(
     **options: Any,
 ) -> tuple[Tensor, EdgeWeights | None]:
     """Attention for transformers' interface: query (B, H, T, D), key and value (B, H_kv, S, D)."""
+    if patch.running.is_cut:
+        return without_mixing(query, key, value)
     slot: Slot | None = getattr(module, "_graphattn", None)
     ticket = ticket_of(patch, attention_mask)
     if slot is None and all(part is not module for part in patch.model.modules()):
@@ -73,8 +76,18 @@ def attend(
     dense = None
     if ticket is None or ticket.is_given:
         dense = _checked_mask(attention_mask, query, key)
-    job = patch.job(slot, ticket, dense, query, key, is_causal=is_causal)
+    size = (query.shape[0], query.shape[2], key.shape[2])
+    job = patch.job(slot, ticket, dense, size, query.device, is_causal=is_causal)
     bias = _dense_bias(dense, position_bias, query)
+    indices = options.get("indices")
+    if indices is not None:
+        if indices.shape[2] < key.shape[2] and not patch.masks_hold_graph(slot):
+            raise OptionError(
+                f"{slot.place.name} chooses {indices.shape[2]} of {key.shape[2]} keys by an "
+                "indexer, which must see the graph: give all layers one graph"
+            )
+        hidden = _not_chosen(indices, key.shape[2], query.dtype)
+        bias = hidden if bias is None else bias + hidden
     if key.shape[1] < value.shape[1]:
         key = key.repeat_interleave(value.shape[1] // key.shape[1], 1)
     needs_weights = patch.wants_weights(options, ticket)
@@ -252,26 +265,16 @@ def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor
     return total[(None,) * (4 - total.dim())]
 
 
-def _edges(job: Job) -> tuple[Tensor | None, Tensor, Tensor]:
-    """The row (``None``: every row), target position and source position of each edge."""
-    graph = job.graph.union()
-    targets = job.targets
-    sources = job.sources
-    if isinstance(targets, Index) and isinstance(sources, Index):
-        return targets.row[graph.target], targets.place[graph.target], sources.place[graph.source]
-    if isinstance(sources, Index):  # a step: (B, k)
-        return sources.row, torch.zeros_like(sources.place), sources.place
-    if isinstance(sources, Tensor):
-        source = sources[graph.source]
-    else:
-        source = graph.source + sources.start
-    target = targets[graph.target] if isinstance(targets, Tensor) else graph.target + targets.start  # type: ignore[union-attr]
-    return None, target, source
+def _not_chosen(indices: Tensor, S: int, dtype: torch.dtype) -> Tensor:
+    """A bias (B, 1, T, S), -inf but at the sources (B, T, k) that an indexer chose; -1 is none."""
+    chosen = indices.new_zeros(*indices.shape[:2], S + 1, dtype=torch.bool)
+    chosen = chosen.scatter(2, indices.long() % (S + 1), torch.ones_like(indices, dtype=torch.bool))
+    return torch.zeros_like(chosen, dtype=dtype).masked_fill(~chosen, -torch.inf)[:, None, :, :S]
 
 
 def _at_edges(job: Job, bias: Tensor, S: int) -> Tensor:
     """A bias of pairs as one of edges: (1 or B, E, 1 or H), or (E, 1 or H) of a union."""
-    row, target, source = _edges(job)
+    row, target, source = edges_of(job)
     rows, _, T, width = bias.shape
     if T == 1:
         place = source
@@ -290,7 +293,7 @@ def _in_places(job: Job, outputs: Outputs, B: int, T: int, S: int) -> tuple[Outp
     if (job.graph.num_targets, job.graph.num_sources) == (T, S) and isinstance(job.sources, range):
         return outputs, job.graph
     assert outputs.alpha is not None
-    row, target, source = _edges(job)
+    row, target, source = edges_of(job)
     pairs, place = torch.unique(target * S + source, return_inverse=True)
     graph = from_edge_index(
         torch.stack((pairs % S, pairs // S)), num_sources=S, num_targets=T, name=job.graph.name

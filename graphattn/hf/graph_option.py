@@ -27,11 +27,19 @@ _HINT = (
 GraphOption = AttentionGraph | Pattern | PerHead | Callable[..., Any] | str
 
 
-def by_module(graph: Any, places: list[Place]) -> dict[Place, GraphOption]:
+def by_module(
+    graph: Any, places: list[Place], others: Iterable[str] = ()
+) -> dict[Place, GraphOption]:
     """The graph of each module; modules without one are left out.
 
+    Args:
+        graph: As for :func:`patch`.
+        places: The modules of attention.
+        others: Classes of the model whose attention is their own code.
+
     Raises:
-        OptionError: If a name matches no module, or one graph is given for several stacks.
+        OptionError: If a name matches no module, or one graph is given for several stacks or for
+            ``others``, too.
         GraphError: If anything but graphs is given, or another number than that of layers.
     """
     if isinstance(graph, Mapping):
@@ -42,7 +50,7 @@ def by_module(graph: Any, places: list[Place]) -> dict[Place, GraphOption]:
         return _by_name(graph, places)
     if isinstance(graph, str) and graph == OWN_MASKS:
         return dict.fromkeys(places, OWN_MASKS)
-    if len(stacks(places)) > 1:
+    if len(stacks(places)) > 1 or others:
         names = ", ".join(f"{name!r} ({number} layers)" for name, number in stacks(places).items())
         roles = sorted({place.role for place in places} - {""})
         if roles:
@@ -52,6 +60,7 @@ def by_module(graph: Any, places: list[Place]) -> dict[Place, GraphOption]:
         raise OptionError(
             f"graph must name its stack, {hint}, such as {{{(roles or list(stacks(places)))[0]!r}: "
             f"graph}}; the model has {names}"
+            + "".join(f", and {name} in its own code, which no graph reaches" for name in others)
         )
     if isinstance(graph, PerExample):
         raise _of_one_batch(graph)

@@ -4,16 +4,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ..errors import OptionError
 from ..graph.modes import not_followed
 from .masks import marked
+from .mixing import counted, listed
 from .state import Patch
 from .ticket import ModelCall
 from .tokens.frame import BREAK
 from .tokens.prepared import BY_TOKEN
-from .tokens.sequences import token_inputs
+from .tokens.sequences import TokenInputs, token_inputs
 from .tokens.virtual import virtual_tokens
 
 
@@ -60,13 +62,20 @@ def begin(
         tokens.starts.update(patch.starts.get(cache, ()))
     if here.generation.makes_positions or (here.tokens and not here.tokens[0][1].has_positions):
         tokens = tokens.with_generated_positions()
+    is_split = patch.splits_rows and not tokens.is_trivial
+    if cache is not None and cache in patch.packed:
+        raise OptionError(
+            f"{listed(counted(patch.mixers))} have no state of a row of several sequences, which "
+            "the cache holds; give each sequence a row of its own to go on with it"
+        )
+    if is_split and not here.tokens:
+        _ = patch.mixers  # found before one of them runs
     here.tokens.append((part, tokens))
     if here.part is None or part is here.part or part is patch.model:
         _begin_call(patch, part, {prefix + name: x for name, x in named_inputs.items()}, prefix)
     if "attention_mask" not in options:
         return args, options
-    needed = patch.splits_rows and not tokens.is_trivial
-    mask = marked(patch, options["attention_mask"], options.get("past_key_values"), needed=needed)
+    mask = marked(patch, options["attention_mask"], options.get("past_key_values"), needed=is_split)
     return args, options | {"attention_mask": mask}
 
 
@@ -103,6 +112,22 @@ def end(patch: Patch, part: nn.Module, args: tuple[Any, ...], output: Any) -> No
         cache = getattr(output, "past_key_values", None)
         if hasattr(cache, "get_seq_length"):
             patch.starts.setdefault(cache, set()).update(inputs.starts)
+        if patch.splits_rows and patch.may_mix:
+            _follow(patch, inputs, output)
+            if hasattr(cache, "get_seq_length") and not inputs.is_trivial:
+                patch.packed.add(cache)
     if part is patch.running.part:
         patch.last = patch.last | patch.running.ran
         patch.forget()
+
+
+def _follow(patch: Patch, tokens: TokenInputs, output: Any) -> None:
+    """Let layers that run again in a backward pass, under checkpointing, know the sequences."""
+    again = (patch.running.call, tokens)
+
+    def remember(gradient: Tensor) -> None:
+        patch.running.again = again
+
+    for x in tree_leaves(output):
+        if isinstance(x, Tensor) and x.requires_grad:
+            x.register_hook(remember)

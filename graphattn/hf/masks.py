@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ..errors import OptionError
 from ..graph.modes import not_followed
-from .state import Patch
+from .state import Patch, Slot
 from .ticket import Ticket, outside_call
 from .tokens.frame import BREAK
+from .tokens.rows import mask_of_job
 
 
 @partial(not_followed, reason=BREAK)
@@ -28,11 +29,18 @@ def mask_of(patch: Patch, **request: Any) -> Tensor | None:
     if here.tokens:
         tokens = here.tokens[-1][1]
     ticket = Ticket(request | offsets, call=here.call, tokens=tokens)
-    own_layers = patch.has_own_layers
+    if here.call is not None:
+        here.call.sizes.add((request["q_length"], request["kv_length"]))
+    own_layers = patch.has_own_layers or patch.computes_with_masks
     eager = patch.implementation(request.get("config")) == "eager"
-    if not eager and not _needs(patch, ticket) and ticket.says_nothing(own_layers=own_layers):
+    needed = patch.computes_with_masks or _needs(patch, ticket)
+    if not eager and not needed and ticket.says_nothing(own_layers=own_layers):
         return None
-    if eager:
+    slot = patch.slot_of_masks
+    view: Tensor | None
+    if patch.computes_with_masks and slot is not None and here.call is not None:
+        view = _of_graph(patch, slot, ticket)
+    elif eager:
         view = ticket.mask("eager")
     elif own_layers:
         view = ticket.dense()
@@ -42,6 +50,15 @@ def mask_of(patch: Patch, **request: Any) -> Tensor | None:
         return None
     _keep(patch, replace(ticket, view=view))
     return view
+
+
+def _of_graph(patch: Patch, slot: Slot, ticket: Ticket) -> Tensor:
+    """The mask of a graph, for layers that choose among its sources."""
+    names = ("batch_size", "q_length", "kv_length")
+    B, T, S = (int(ticket.request[name]) for name in names)
+    device = ticket.request.get("device") or torch.device("cpu")
+    job = patch.job(slot, ticket, None, (B, T, S), device, is_causal=slot.is_causal)
+    return mask_of_job(job, B, T, S)
 
 
 def _needs(patch: Patch, ticket: Ticket) -> bool:

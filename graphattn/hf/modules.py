@@ -152,6 +152,11 @@ def _attends(kind: Any) -> bool:
     return not hasattr(kind, "_can_set_attn_implementation") and _written(kind, _INTERFACE)
 
 
+def indexes_mask(kind: type) -> bool:
+    """True if the class takes its mask apart, so that there must be one."""
+    return _written(kind, "attention_mask[")
+
+
 @lru_cache(4096)
 def _written(kind: Any, words: str) -> bool:
     """True if the source of a class, or of a parent class, contains a text."""

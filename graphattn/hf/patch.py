@@ -2,7 +2,7 @@
 
 import inspect
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
@@ -20,7 +20,8 @@ from .config import give_back, take_weights
 from .graph_option import by_module, reads_batch
 from .hooks import begin, end
 from .masks import mask_of
-from .modules import attention_modules
+from .mixing import leave_mixer
+from .modules import attention_modules, own_code
 from .state import Patch, Slot
 
 _NUMBERS = count(1)
@@ -87,9 +88,10 @@ def patch(model: nn.Module, graph: Any) -> Patch:
         graphs = saving.saved_in(model)
     else:
         graphs = graph
-    chosen = by_module(graphs, list(modules))
+    chosen = by_module(graphs, list(modules), own_code(model))
     data = saving.to_data(graphs)
     state = Patch(model, _inputs(model))
+    state.names_layers = isinstance(graphs, Mapping)
     for place, module in modules.items():
         reads = chosen.get(place)
         inputs: tuple[str, ...] = ()
@@ -276,6 +278,7 @@ def _restore(model: nn.Module, state: Patch) -> None:
             hook.remove()
             getattr(config, "__dict__", {}).pop(saving.KEY, None)
         part.__dict__.pop("_graphattn", None)
+        leave_mixer(part)
         generation.unhook(part)
 
 

@@ -2,12 +2,13 @@
 call.
 """
 
+import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock, local
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,8 @@ from ..graph.modes import cached_property
 from .batch import graphs_of_batch
 from .causality import warn_of_later_tokens
 from .graph_option import OWN_MASKS, GraphOption, is_graph, sized
-from .modules import Place, mixers, own_code, stacks
+from .mixing import counted, find_mixers, first_apart, follow_mixer, listed, unordered
+from .modules import Place, indexes_mask, mixers, own_code, stacks
 from .own import own_graphs
 from .ticket import MOST_TICKETS, Generation, ModelCall, Ticket, outside_call
 from .tokens.frame import Frame, all_tokens, of_cross
@@ -66,6 +68,8 @@ class _Running(local):
         self.generation = Generation()
         self.decoder: Frame | None = None
         self.ran: dict[Place, list[Graph]] = {}  # graphs of the layers in the last call
+        self.is_cut = False  # attention is cut off, in a probe
+        self.again: tuple[ModelCall | None, TokenInputs] | None = None  # of a backward pass
 
 
 class Patch:
@@ -86,6 +90,9 @@ class Patch:
         self.places = WeakValueDictionary[int, Ticket]()  # by the address of a live mask
         self.written = WeakKeyDictionary[Any, dict[Any, Written]]()  # by cache
         self.starts = WeakKeyDictionary[Any, set[int]]()  # first positions of rows, by cache
+        self.packed = WeakSet[Any]()  # caches of rows of several sequences, without a state
+        self.names_layers = False  # graphs were given by the names of layers
+        self._mixers: dict[str, nn.Module] | None = None
         self._jobs: OrderedDict[Any, tuple[Job, list[Graph]]] = OrderedDict()
         self._lock = Lock()
 
@@ -131,9 +138,31 @@ class Patch:
             raise OptionError(
                 f"stack must be one of {', '.join(stacks(last))}: these are different nodes"
             )
+        if self.mixers:
+            warnings.warn(
+                f"these graphs are of attention alone, no statement about the model: "
+                f"{listed(counted(self.mixers))} mix tokens, too",
+                stacklevel=2,
+            )
         return [last[place][0] for place in chosen]
 
     # --- queries of attention
+
+    @property
+    def may_mix(self) -> bool:
+        """False if it is known that no module mixes tokens without attention."""
+        return self._mixers != {}
+
+    @property
+    def mixers(self) -> dict[str, nn.Module]:
+        """Modules that mix tokens without attention, by name; from now on they restart at each
+        sequence of a row.
+        """
+        if self._mixers is None:
+            self._mixers = find_mixers(self)
+            for module in self._mixers.values():
+                follow_mixer(self, module)
+        return self._mixers
 
     @property
     def reads_batch(self) -> bool:
@@ -154,6 +183,24 @@ class Patch:
     def has_own_layers(self) -> bool:
         """True if some layer keeps the model's connectivity, which masks must then hold."""
         return any(slot.graph is None or slot.graph == OWN_MASKS for slot in self.slots.values())
+
+    @cached_property
+    def computes_with_masks(self) -> bool:
+        """True if some layer takes its mask apart, as those with an indexer, and needs one."""
+        modules = dict(self.model.named_modules())
+        return any(indexes_mask(type(modules[place.name])) for place in self.slots)
+
+    @cached_property
+    def slot_of_masks(self) -> Slot | None:
+        """The first slot if masks can hold its graph, since all layers have that one."""
+        slots = list(self.slots.values())
+        if any(slot.graph is not slots[0].graph for slot in slots) or self.has_own_layers:
+            return None
+        return slots[0]
+
+    def masks_hold_graph(self, slot: Slot) -> bool:
+        """True if the graph of a layer is in its mask, among whose sources it may choose."""
+        return slot.graph == OWN_MASKS or self.slot_of_masks is not None
 
     def implementation(self, config: Any) -> str:
         """The name in a configuration before the patch."""
@@ -210,21 +257,19 @@ class Patch:
         slot: Slot,
         ticket: Ticket | None,
         mask: Tensor | None,
-        query: Tensor,
-        key: Tensor,
+        size: tuple[int, int, int],
+        device: torch.device,
         *,
         is_causal: bool,
     ) -> Job:
-        """The run of a module on the tokens of this call."""
-        B = query.shape[0]
-        T = query.shape[2]
-        S = key.shape[2]
-        device = query.device
+        """The run of a module on the B rows of T targets and S sources of this call."""
+        B, T, S = size
         frame = self.frame(slot, ticket or self._beneath(mask, T, S), T, S)
         if slot.graph == OWN_MASKS:
             graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal)
             self._ran(slot, graphs)
             return full_rows(frame, B, graphs, device)
+        _check_keys(slot, ticket or self.running.call, T, S)
         length = None
         if is_causal and slot.place.role != "encoder":
             length = self.running.generation.length
@@ -294,6 +339,8 @@ class Patch:
             graphs = [
                 behind(sized_graphs[size], *virtual, is_causal=slot.is_causal) for size in sizes
             ]
+        if not crosses and not self.names_layers:
+            self._check_order(graphs)
         if length is None and not crosses and not slot.inputs:
             for graph, piece in zip(graphs, frame.pieces, strict=True):
                 if piece.targets.node > virtual[1]:
@@ -302,6 +349,12 @@ class Patch:
         if writes and length is None and not is_graph(slot.graph):
             warn_of_later_tokens(slot, graphs)
         return job_of(graphs, frame, batch, device), graphs
+
+    def _check_order(self, graphs: list[Graph]) -> None:
+        for graph in dict.fromkeys(graphs):
+            token = first_apart(graph)
+            if token is not None and self.mixers:
+                raise unordered(graph, token, self.mixers)
 
     def _remember(self, key: Any, make: Callable[[], Any]) -> Any:
         with self._lock:
@@ -352,11 +405,30 @@ class Patch:
             for stack, names in lines.items()
         ]
         parts += [f"{name} as it was, in its own code" for name in own_code(self.model)]
-        parts += [
-            f"{name} x {number} may mix tokens, in its own code"
-            for name, number in mixers(self.model).items()
-        ]
+        if self._mixers is None:
+            verb = "may mix"
+            others = mixers(self.model)
+        else:
+            verb = "mix"
+            others = counted(self._mixers)
+        parts += [f"{name} x {n} {verb} tokens, in its own code" for name, n in others.items()]
         return f"Patch({type(self.model).__name__}: {'; '.join(parts)})"
+
+
+def _check_keys(slot: Slot, call: Ticket | ModelCall | None, T: int, S: int) -> None:
+    """Refuse keys that are not the tokens for which transformers was asked for a mask."""
+    sizes = set()
+    if isinstance(call, ModelCall):
+        sizes = call.sizes
+    elif call is not None and not call.is_given:
+        sizes = {(call.request["q_length"], call.request["kv_length"])}
+    if slot.place.role == "cross" or not sizes or (T, S) in sizes:
+        return
+    raise OptionError(
+        f"{slot.place.name} reads {S} keys where its mask has {max(size for _, size in sizes)} "
+        'tokens, such as compressed ones; its graph is of tokens: give it "model", its own '
+        "masks, or leave it out; if these are tokens in a cache, pass use_cache=False"
+    )
 
 
 def _check_larger(graph: Any, frame: Frame, tokens: TokenInputs, batch: int) -> None:

@@ -29,6 +29,8 @@ class ModelCall:
     """Numbers of virtual tokens before the text, by role."""
     tickets: list["Ticket"] = field(default_factory=list)
     """Tickets of the masks of this call."""
+    sizes: set[tuple[int, int]] = field(default_factory=set)
+    """Numbers of targets and sources of the masks that transformers was asked for."""
 
 
 @dataclass(eq=False)

@@ -1,4 +1,6 @@
-"""Layers that mix tokens without attention are named where a graph is said to be the model's."""
+"""Layers that mix tokens without attention: found by numbers, named, and restarted at each document."""
+
+import warnings
 
 import pytest
 import torch
@@ -7,6 +9,8 @@ from families import FAMILIES
 from tiny_models import tiny_model
 
 import graphattn as ga
+from graphattn.errors import OptionError
+from graphattn.hf.mixing import counted
 from graphattn.hf.modules import mixers
 
 SIZES = {
@@ -38,22 +42,154 @@ HYBRIDS = {
         **SIZES, num_hidden_layers=4, layer_types=["conv"] * 3 + ["full_attention"]
     ),
 }
+# in these the mixer is beside or within attention, or keeps a convolution around another module
+OTHERS = {
+    "FalconH1Mixer": lambda: transformers.FalconH1Config(
+        **SIZES,
+        num_hidden_layers=2,
+        head_dim=8,
+        mamba_d_ssm=64,
+        mamba_n_heads=4,
+        mamba_d_head=16,
+        mamba_d_state=8,
+        mamba_chunk_size=8,
+    ),
+    "ZayaCCAProjection": lambda: transformers.ZayaConfig(
+        **SIZES, num_hidden_layers=2, head_dim=8, num_experts=4, num_experts_per_tok=1
+    ),
+    "RecurrentGemmaRecurrentBlock": lambda: transformers.RecurrentGemmaConfig(
+        **SIZES, num_hidden_layers=3, head_dim=8, lru_width=32
+    ),
+}
+ALL = HYBRIDS | OTHERS
+DOCUMENTS = (5, 3, 4, 3)
+
+
+def hybrid(name):
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(ALL[name]()).eval()
+    for parameter in model.parameters():
+        parameter.data.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+def row():
+    """Packed documents in two rows, and their positions."""
+    tokens = torch.randint(1, 60, (2, sum(DOCUMENTS)), generator=torch.Generator().manual_seed(1))
+    return tokens, torch.cat([torch.arange(n) for n in DOCUMENTS]).expand(2, -1)
+
+
+def window():
+    return ga.graphs.sliding_window(..., 3, causal=True)
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_what_stands_in_the_place_of_attention_is_named(name):
-    torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(HYBRIDS[name]()).eval()
+    model = hybrid(name)
     assert mixers(model) == {name: 3}
-    assert f"{name} x 3 may mix tokens" in repr(ga.patch(model, ga.graphs.self_loops(...)))
-    tokens = torch.randint(1, 60, (1, 9))
-    other = tokens.clone()
-    other[0, 4] = (other[0, 4] + 1) % 60 + 1
-    moved = model(tokens, use_cache=False).logits != model(other, use_cache=False).logits
-    assert bool(moved[0, 5:].any())  # although attention reads each token alone
-    assert f"{name} x 3 may mix tokens" in str(ga.hf.audit_config(HYBRIDS[name]()))
+    patch = ga.patch(model, window())
+    assert f"{name} x 3 may mix tokens" in repr(patch)
+    assert counted(patch.mixers) == {name: 3}
+    assert f"{name} x 3 mix tokens" in repr(patch)
+    with pytest.warns(UserWarning, match=f"{name} x 3 mix tokens"):
+        patch.layers(9)
+    assert f"{name} x 3 mix tokens" in str(ga.hf.audit_config(HYBRIDS[name]()))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_packed_documents_are_as_alone(name, checkpointed):
+    model = hybrid(name).train()
+    for part in model.modules():
+        if isinstance(getattr(part, "attention_dropout", None), float):
+            part.attention_dropout = 0.0
+    tokens, positions = row()
+    if checkpointed:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    patch = ga.patch(model, window())
+    output = model(tokens, position_ids=positions, use_cache=False).logits
+    assert name in counted(patch.mixers)
+    parts = tokens.split(DOCUMENTS, 1)
+    wanted = torch.cat([model(part, use_cache=False).logits for part in parts], 1)
+    torch.testing.assert_close(output, wanted, rtol=0, atol=2e-5)
+
+    weight = torch.randn(output.shape, generator=torch.Generator().manual_seed(2))
+    (output * weight).sum().backward()
+    found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    assert len(found) > 10
+    model.zero_grad()
+    (wanted * weight).sum().backward()
+    for key, gradient in found.items():
+        other = dict(model.named_parameters())[key].grad
+        scale = float(other.abs().max())
+        torch.testing.assert_close(gradient, other, rtol=0, atol=1e-5 + 1e-5 * scale)
+
+
+def test_two_calls_are_followed_by_one_backward_pass():
+    name = "Lfm2ShortConv"
+    tokens, positions = row()
+    others = torch.cat([torch.arange(n) for n in (4, 6, 5)]).expand(2, -1)
+    gradients = []
+    for checkpointed in (False, True):
+        model = hybrid(name).train()
+        if checkpointed:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        ga.patch(model, window())
+        loss = 0.0
+        for number in (positions, others):
+            loss = loss + model(tokens, position_ids=number, use_cache=False).logits.square().sum()
+        loss.backward()
+        gradients.append([p.grad for p in model.parameters()])
+    for plain, again in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, again)
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_a_cache_of_a_packed_row_is_not_continued(name):
+    model = hybrid(name)
+    ga.patch(model, window())
+    tokens, positions = row()
+    with torch.no_grad():
+        cache = model(tokens, position_ids=positions, use_cache=True).past_key_values
+        with pytest.raises(OptionError, match=f"{name} x 3 have no state"):
+            model(tokens[:, :1], past_key_values=cache)
+        whole = model(tokens).logits
+        cache = model(tokens[:, :9], use_cache=True).past_key_values
+        steps = [
+            model(tokens[:, place : place + 1], past_key_values=cache).logits
+            for place in range(9, tokens.shape[1])
+        ]
+    torch.testing.assert_close(torch.cat(steps, 1), whole[:, 9:], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_a_graph_that_keeps_neighbours_apart_is_refused(name):
+    tokens, _ = row()
+    tree = ga.graphs.ancestors(torch.tensor([-1, 0, 1, 2, 3, 4, 2, 6, 7, 8, 9, 10, 11, 12, 13]))
+    for graph in (tree, ga.graphs.self_loops(...), lambda input_ids: tree):
+        model = hybrid(name)
+        ga.patch(model, graph)
+        with pytest.raises(OptionError, match=f"{name} x 3 mix tokens along the row"):
+            model(tokens)
+        ga.patch(model, {"self_attn": graph})  # of attention alone, by name
+        model(tokens)
+
+
+def test_unpatching_gives_the_modules_back():
+    model = hybrid("Lfm2ShortConv")
+    tokens, positions = row()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error")
+        wanted = model(tokens, position_ids=positions).logits
+        with ga.patched(model, window()):
+            assert not torch.equal(model(tokens, position_ids=positions).logits, wanted)
+        assert torch.equal(model(tokens, position_ids=positions).logits, wanted)
+    assert all("forward" not in vars(part) for part in model.modules())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_models_whose_layers_are_all_attention_have_none(family):
-    assert mixers(tiny_model(family)) == {}
+    model = tiny_model(family)
+    assert mixers(model) == {}
+    if model.main_input_name == "input_ids":
+        assert ga.patch(model, "model").mixers == {}

@@ -252,3 +252,31 @@ def full_rows(frame: Frame, batch: int, graphs: list[AttentionGraph], device: to
         SequencePiece(row, Span(range(T), 0), Span(range(S), 0), S) for row in range(batch)
     )
     return Job(joined([graph.to(device) for graph in graphs]), *_indices(pieces, device))
+
+
+def edges_of(job: Job) -> tuple[Tensor | None, Tensor, Tensor]:
+    """The row (``None``: every row), target position and source position of each edge."""
+    graph = job.graph.union()
+    targets = job.targets
+    sources = job.sources
+    if isinstance(targets, Index) and isinstance(sources, Index):
+        return targets.row[graph.target], targets.place[graph.target], sources.place[graph.source]
+    if isinstance(sources, Index):  # a step: (B, k)
+        return sources.row, torch.zeros_like(sources.place), sources.place
+    if isinstance(sources, Tensor):
+        source = sources[graph.source]
+    else:
+        source = graph.source + sources.start
+    target = targets[graph.target] if isinstance(targets, Tensor) else graph.target + targets.start  # type: ignore[union-attr]
+    return None, target, source
+
+
+def mask_of_job(job: Job, batch: int, T: int, S: int) -> Tensor:
+    """bool (B, 1, T, S) of the edges of a run."""
+    parts = [edges_of(job)]
+    if job.by_row:
+        parts = [(torch.tensor(row), *edges_of(part)[1:]) for row, part in job.by_row]
+    mask = torch.zeros(batch, T, S, dtype=torch.bool, device=parts[0][1].device)
+    for row, target, source in parts:
+        mask[slice(None) if row is None else row, target, source] = True
+    return mask[:, None]

@@ -1,0 +1,303 @@
+"""Modules that mix tokens without attention: found by a probe, and restarted at each sequence."""
+
+from collections import Counter, defaultdict
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..convert import to_scipy
+from ..errors import OptionError
+from ..graph import AttentionGraph
+from ..graph.modes import keep
+from .modules import mixers, own_code
+from .ticket import Ticket
+from .tokens.frame import Frame, SequencePiece, all_tokens
+
+_PROBED = 9  # tokens of the probe
+_FOUND: dict[frozenset[type], frozenset[type]] = {}  # mixing classes, by all classes of a model
+
+
+def find_mixers(patch: Any) -> dict[str, nn.Module]:
+    """Modules that mix tokens without attention, by name.
+
+    With attention cut off, so that each token reads itself, a module mixes tokens where its output
+    at one token has a gradient with respect to its input at another. Of nested modules the
+    innermost are found.
+
+    Args:
+        patch: The patch of the model.
+
+    Raises:
+        OptionError: If the model does not run on tokens alone, and some modules may mix tokens by
+            their form.
+    """
+    classes = frozenset(map(type, patch.model.modules()))
+    if classes not in _FOUND:
+        try:
+            _FOUND[classes] = _probe(patch)
+        except Exception as error:  # of the model, such as one that needs more than tokens
+            names = mixers(patch.model)
+            if not names:
+                return {}
+            raise OptionError(
+                f"{listed(names)} may mix tokens, in its own code, and the model does not run on "
+                "tokens alone, by which that is found; give each sequence a row of its own"
+            ) from error
+    return {
+        name: module
+        for name, module in patch.model.named_modules()
+        if type(module) in _FOUND[classes]
+    }
+
+
+def listed(names: dict[str, int]) -> str:
+    """Classes of modules and their numbers."""
+    return ", ".join(f"{name} x {number}" for name, number in names.items())
+
+
+def counted(modules: dict[str, nn.Module]) -> dict[str, int]:
+    """The number of modules by the name of their class."""
+    return dict(Counter(type(module).__name__ for module in modules.values()))
+
+
+def _probe(patch: Any) -> frozenset[type]:
+    model: nn.Module = patch.model
+    found: dict[str, nn.Module] = {}
+    handles = [model.get_input_embeddings().register_forward_hook(_need_gradient)]  # type: ignore[operator]
+    for name, module in model.named_modules():
+        hook = partial(_record, found, name)
+        handles.append(module.register_forward_hook(hook, with_kwargs=True))
+    modes = [(module, module.training) for module in model.modules()]
+    before = dict(vars(patch.running))
+    patch.running.__init__()
+    patch.running.is_cut = True
+    try:
+        model.eval()
+        with torch.inference_mode(False), torch.enable_grad():
+            tokens = torch.arange(1, _PROBED + 1, device=next(model.parameters()).device)[None]
+            inputs = {"input_ids": tokens}
+            if getattr(model.config, "is_encoder_decoder", False):
+                inputs["decoder_input_ids"] = tokens
+            model(**inputs, use_cache=False)
+    finally:
+        vars(patch.running).clear()
+        vars(patch.running).update(before)
+        for handle in handles:
+            handle.remove()
+        for module, mode in modes:
+            module.training = mode
+    return frozenset(type(found[name]) for name in _whole(found, patch))
+
+
+def _whole(found: dict[str, nn.Module], patch: Any) -> list[str]:
+    """Of nested modules the outermost that is neither a layer nor around attention; else the
+    innermost.
+    """
+    model: nn.Module = patch.model
+    classes = own_code(model)
+    own = [name for name, x in model.named_modules() if type(x).__name__ in classes]
+    around = ["", *(place.name for place in patch.slots)]
+    layers = {id(x) for part in model.modules() if isinstance(part, nn.ModuleList) for x in part}
+    names = [
+        name
+        for name in found
+        if not any(_is_in(x, name) or _is_in(name, x) or x == name for x in own)
+    ]
+    whole = [
+        name
+        for name in names
+        if id(found[name]) not in layers and not any(x == name or _is_in(x, name) for x in around)
+    ]
+    outermost = [name for name in whole if not any(_is_in(name, other) for other in whole)]
+    rest = [name for name in names if not any(_is_in(x, name) for x in names)]
+    return outermost + [x for x in rest if not any(_is_in(x, name) for name in (x, *outermost))]
+
+
+def _is_in(name: str, other: str) -> bool:
+    """True if a module is within another."""
+    return name.startswith(f"{other}.")
+
+
+def _need_gradient(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    return output.detach().requires_grad_()
+
+
+def _record(
+    found: dict[str, nn.Module], name: str, module: nn.Module, args: Any, options: Any, output: Any
+) -> None:
+    """Hook after a call of a module: keep it if it mixes tokens."""
+    inputs = [x for x in tree_leaves((args, options)) if _is_of_tokens(x) and x.requires_grad]
+    outputs = [x for x in tree_leaves(output) if _is_of_tokens(x) and x.requires_grad]
+    if not inputs or not outputs or name in found:
+        return
+    at = _PROBED // 2
+    one = sum((x[:, at] * torch.linspace(1, 2, x.shape[-1])).sum() for x in outputs)
+    for gradient in torch.autograd.grad(one, inputs, retain_graph=True, allow_unused=True):
+        if gradient is None:
+            continue
+        moved = (gradient != 0).flatten(2).any(2).any(0)
+        moved[at] = False
+        if moved.any():
+            found[name] = module
+
+
+def _is_of_tokens(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dim() > 2 and x.shape[1] == _PROBED
+
+
+def without_mixing(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, None]:
+    """Attention that is cut off (B, T, H, D_v): each token depends on itself alone."""
+    parts = [query.mean(-1, keepdim=True)]
+    if key.shape[2] == query.shape[2]:
+        groups = query.shape[1] // key.shape[1]
+        parts.append(key.mean(-1, keepdim=True).repeat_interleave(groups, 1))
+        parts.append(value.repeat_interleave(query.shape[1] // value.shape[1], 1))
+    parts.append(query.new_zeros(*query.shape[:3], value.shape[-1]))
+    return sum(parts).transpose(1, 2).contiguous(), None  # type: ignore[union-attr]
+
+
+# --- sequences of a row
+
+
+def restart(patch: Any, method: Any, *args: Any, **options: Any) -> Any:
+    """A call of a module that mixes tokens, for each sequence of a row by itself.
+
+    Sequences of one length are the rows of one call.
+    """
+    here = patch.running
+    call, tokens = here.call, None
+    if here.tokens:
+        tokens = here.tokens[-1][1]
+    elif here.again is not None:
+        call, tokens = here.again
+    if tokens is None or tokens.is_trivial or not patch.splits_rows:
+        return method(*args, **options)
+    first = next(x for x in (*args, *options.values()) if isinstance(x, Tensor) and x.dim() > 2)
+    B, T = first.shape[:2]
+    virtual = 0
+    tickets: list[Ticket] = []
+    if call is not None:
+        virtual = max(call.virtual.values(), default=0)
+        tickets = [x for x in call.tickets if not x.is_given and x.request["q_length"] == T]
+    if tickets:
+        frame = tickets[0].frame(crosses=False)
+    else:
+        frame = all_tokens(T, T, crosses=False)
+    split = tokens.split(frame, B, virtual)
+    if split is frame:
+        return method(*args, **options)
+    if virtual or frame.past:
+        raise OptionError(
+            f"{type(method.__self__).__name__} carries its state from token to token, and several "
+            "sequences in a row follow tokens in a cache, or virtual ones; give each sequence a "
+            "row of its own"
+        )
+    if "attention_mask" in options:
+        options["attention_mask"] = None  # sequences have no padding
+    groups = _of_one_length(split, first.device)
+    results = []
+    for row, place in groups:
+        cut = partial(_cut, B=B, T=T, row=row, place=place)
+        results.append(method(*tree_map(cut, args), **tree_map(cut, options)))
+    return tree_map(partial(_joined, groups=groups, B=B, T=T), *results)
+
+
+def follow_mixer(patch: Any, module: nn.Module) -> None:
+    """Let a module restart at each sequence of a row."""
+    module.forward = partial(restart, patch, module.forward)
+
+
+def leave_mixer(module: nn.Module) -> None:
+    """Undo :func:`follow_mixer`."""
+    method = module.__dict__.get("forward")
+    if getattr(method, "func", None) is not restart:
+        return
+    before = cast(Any, method).args[1]
+    del module.forward
+    if module.forward != before:  # a library around the model had replaced it
+        module.forward = before
+
+
+def _of_one_length(frame: Frame, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """The rows (n, 1) and positions (n, length) of the sequences of each length."""
+
+    def make() -> list[tuple[Tensor, Tensor]]:
+        pieces: dict[int, list[SequencePiece]] = defaultdict(list)
+        for piece in frame.pieces:
+            if piece.targets.size:
+                pieces[piece.targets.size].append(piece)
+        return [
+            (
+                torch.tensor([[piece.row] for piece in alike], device=device),
+                torch.tensor([tuple(piece.targets.places) for piece in alike], device=device),
+            )
+            for alike in pieces.values()
+        ]
+
+    groups: list[tuple[Tensor, Tensor]] = frame.remember(("lengths", device), make)
+    return groups
+
+
+def _cut(x: Any, B: int, T: int, row: Tensor, place: Tensor) -> Any:
+    """The rows of sequences of an argument; no cache, whose state is of one sequence."""
+    if hasattr(x, "get_seq_length"):
+        return None
+    if not isinstance(x, Tensor) or x.dim() < 2 or x.shape[1] != T:
+        return x
+    return x.expand(B, *x.shape[1:])[row, place]
+
+
+def _joined(*parts: Any, groups: list[tuple[Tensor, Tensor]], B: int, T: int) -> Any:
+    """An output of all tokens, 0 at those of no sequence; ``None`` for a state."""
+    output = None
+    for x, (row, place) in zip(parts, groups, strict=True):
+        if not isinstance(x, Tensor) or x.shape[:2] != place.shape:
+            return None
+        if output is None:
+            output = x.new_zeros(B, T, *x.shape[2:])
+        output = output.index_put((row, place), x)
+    return output
+
+
+# --- graphs that such modules do not keep
+
+
+def unordered(graph: Any, token: int, modules: dict[str, nn.Module]) -> OptionError:
+    """The error for a graph that keeps a token from the one before it."""
+    return OptionError(
+        f"{listed(counted(modules))} mix tokens along the row, in their own code, also token "
+        f"{token - 1} into token {token}, which {graph!r} keeps apart; give each sequence a row of "
+        "its own, or a pattern with position_ids that return to 0 where one starts, or name the "
+        "layers that the graph is for, {'self_attn': graph}"
+    )
+
+
+def first_apart(graph: Any) -> int | None:
+    """The first token to which no path leads from the one before it; ``None`` without one."""
+    if not graph._is_fixed:
+        return None
+    one: AttentionGraph = graph.union()
+    token: int | None = keep(one._memo, "first_apart", lambda: _first_apart(one))
+    return token
+
+
+def _first_apart(graph: AttentionGraph) -> int | None:
+    if not graph.is_square:
+        return None
+    runs = graph.edges.rows(torch.arange(graph.num_nodes))
+    reads = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    reads[runs.row[(runs.lo < runs.row) & (runs.row <= runs.hi)]] = True
+    for token in (~reads[1:]).nonzero().flatten().add(1).tolist():
+        if graph.is_causal or not _reaches(graph, token - 1, token):
+            return int(token)
+    return None
+
+
+def _reaches(graph: AttentionGraph, source: int, target: int) -> bool:
+    from scipy.sparse.csgraph import breadth_first_order
+
+    outgoing = to_scipy(graph).T
+    return target in breadth_first_order(outgoing, source, return_predecessors=False)
