@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError, OptionError
+from ..graph import PerExample
 from ..graph.advice import no_graph
 from .graph_option import NEW, is_graph, sized, takes_new
 from .ticket import Generation, ModelCall
@@ -44,13 +45,18 @@ def graphs_of_batch(
         GraphError: If the graphs do not fit, or change the sources of a token in the cache.
     """
     crosses = slot.place.role == "cross"
-    frame = _frame_of_inputs(frame, call, virtual, crosses=crosses)
+    if crosses and not call.has_all:
+        frame = _new_targets(frame, virtual)
     tokens = _tokens(frame, virtual, crosses=crosses)
     examples = _of_examples(_returned(slot, call, tokens.new), batch)
-    may_be_new = takes_new(slot.graph)
+    by_hand = not call.has_all and tokens.held > 0
+    may_be_new = takes_new(slot.graph) or by_hand
     if not call.has_all:
         _check_whole(examples, tokens, crosses=crosses)
-    fitted = {id(graph): _fitted(graph, tokens, crosses, may_be_new) for graph in examples}
+    fitted = {
+        id(graph): _fitted(graph, tokens, crosses, may_be_new=may_be_new, by_hand=by_hand)
+        for graph in examples
+    }
     pieces = list(frame.pieces)
     if frame.alike:
         pieces = [pieces[0]._replace(row=row) for row in range(batch)]
@@ -75,27 +81,16 @@ def graphs_of_batch(
     for number, (piece, row) in enumerate(zip(pieces, rows, strict=True)):
         before = virtual
         if row.is_new:
-            pieces[number] = _of_new_rows(piece)
+            pieces[number] = piece._replace(targets=piece.targets._replace(node=0))
             before = (0, virtual[1])
         graphs.append(behind(row.graph, *before, is_causal=slot.is_causal))
     return replace(frame, pieces=tuple(pieces), alike=is_one, memo={}), graphs
 
 
-def _frame_of_inputs(
-    frame: Frame, call: ModelCall, virtual: tuple[int, int], *, crosses: bool
-) -> Frame:
-    """The frame of the targets that the inputs of the function are of: all, or the new ones alone.
-
-    Raises:
-        GraphError: If they are of the new tokens alone, and the graph is one between all tokens.
-    """
-    if call.has_all or frame.past <= virtual[0]:
+def _new_targets(frame: Frame, virtual: tuple[int, int]) -> Frame:
+    """The frame of the new targets alone, which inputs of cross-attention are of."""
+    if frame.past <= virtual[0]:
         return frame
-    if not crosses:
-        raise GraphError(
-            "a function of the batch gets only new tokens in a call with a cache that generate did "
-            "not prepare (by hand, or for guidance_scale); pass use_cache=False"
-        )
     pieces = tuple(piece._replace(targets=piece.targets._replace(node=0)) for piece in frame.pieces)
     return replace(frame, pieces=pieces, past=0, memo={})
 
@@ -111,6 +106,8 @@ def _tokens(frame: Frame, virtual: tuple[int, int], *, crosses: bool) -> Tokens:
 def _returned(slot: Any, call: ModelCall, new: int) -> Any:
     """The result of the function of the batch, which is called once for all layers."""
     function = slot.graph
+    if isinstance(function, PerExample):
+        return function
     missing = [name for name in slot.inputs if name not in call.inputs]
     if missing:
         raise OptionError(
@@ -142,7 +139,7 @@ def _of_examples(graphs: Any, batch: int) -> list[Any]:
     return examples
 
 
-def _fitted(value: Any, tokens: Tokens, crosses: bool, may_be_new: bool) -> Graph:
+def _fitted(value: Any, tokens: Tokens, crosses: bool, *, may_be_new: bool, by_hand: bool) -> Graph:
     """A graph of the size of a row, or with a row for each new token."""
     targets = None
     if crosses:
@@ -156,9 +153,15 @@ def _fitted(value: Any, tokens: Tokens, crosses: bool, may_be_new: bool) -> Grap
         rows = f"{tokens.total}"
         if may_be_new and tokens.held:
             rows = f"{tokens.total}, or the {tokens.new} new,"
+        reason = ""
+        if by_hand:
+            reason = (
+                "; it gets only new tokens in a call with a cache that generate did not prepare: "
+                "else pass use_cache=False"
+            )
         raise GraphError(
             f"the function of the batch must return graphs of {rows} targets and {tokens.sources} "
-            f"sources, all tokens so far with padding; got {value!r}"
+            f"sources, all tokens so far with padding; got {value!r}{reason}"
         )
     return sized(value, tokens.sources, targets)
 
@@ -194,7 +197,7 @@ def _places(
         raise _scattered()
     else:
         sources = read
-    sources = _behind(sources, virtual[1])
+    sources = _behind(sources, virtual[1])  # in the text, behind virtual tokens
     if not crosses:
         return sources, sources
     written = piece.targets.places
@@ -204,11 +207,11 @@ def _places(
     return range(start, tokens.total), sources
 
 
-def _behind(places: Places, virtual: int) -> Places:
-    """Positions in the text, behind virtual tokens."""
+def _behind(places: Places, first: int) -> Places:
+    """Positions counted from ``first`` on."""
     if isinstance(places, range):
-        return range(max(places.start - virtual, 0), places.stop - virtual)
-    return tuple(place - virtual for place in places[virtual:])
+        return range(max(places.start - first, 0), max(places.stop - first, 0))
+    return tuple(place - first for place in places if place >= first)
 
 
 def _scattered() -> GraphError:
@@ -230,7 +233,7 @@ def _without_padding(graph: Graph, targets: Places, sources: Places, tokens: Tok
         return TokenRow(graph, targets, sources, is_new)
     rows = targets
     if is_new:
-        rows = range(tokens.new)
+        rows = _behind(targets, tokens.held)
     sizes = (range(graph.num_targets), range(graph.num_sources))
     if (rows, sources) == sizes:
         return TokenRow(graph, targets, sources, is_new)
@@ -242,11 +245,3 @@ def _index(places: Places) -> range | Tensor:
     if isinstance(places, range):
         return places
     return torch.tensor(places)
-
-
-def _of_new_rows(piece: SequencePiece) -> SequencePiece:
-    """The piece with nodes of targets counted from the first new token of its row."""
-    first = 0
-    if piece.targets.size:
-        first = piece.targets.places[0]
-    return piece._replace(targets=piece.targets._replace(node=first))

@@ -4,7 +4,10 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from ..errors import GraphAttnError
+from ..graph import AttentionGraph, runs
 from .graph_option import is_graph
 
 _PROBED = 64  # tokens at which a pattern is asked
@@ -28,11 +31,20 @@ def warn_of_known(slots: Iterable[Any]) -> None:
             return
 
 
+def _is_end_of_causal(graph: AttentionGraph) -> bool:
+    """True if the targets are the last of the sources, and none reads a later one."""
+    cached = graph.num_sources - graph.num_targets
+    if cached <= 0:
+        return False
+    row, _, hi = runs.nonempty(graph.edges.rows(torch.arange(graph.num_targets)))
+    return bool((hi <= row + cached + 1).all())
+
+
 def warn_of_later_tokens(slot: Any, graphs: Iterable[Any], stacklevel: int = 2) -> bool:
     """Warn, and return True, if a graph lets a layer read later tokens than it writes."""
     for graph in graphs:
         for edges in (head.union() for head in graph.of_heads):
-            if edges.is_causal:
+            if edges.is_causal or _is_end_of_causal(edges):
                 continue
             warnings.warn(
                 f"{slot.place.name}: the model predicts each token from the earlier ones, and "

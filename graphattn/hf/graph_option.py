@@ -24,7 +24,7 @@ _HINT = (
     "builder is called first"
 )
 
-GraphOption = AttentionGraph | Pattern | PerHead | Callable[..., Any] | str
+GraphOption = AttentionGraph | Pattern | PerHead | PerExample | Callable[..., Any] | str
 
 
 def by_module(
@@ -62,8 +62,6 @@ def by_module(
             f"graph}}; the model has {names}"
             + "".join(f", and {name} in its own code, which no graph reaches" for name in others)
         )
-    if isinstance(graph, PerExample):
-        raise _of_one_batch(graph)
     if _is_one(graph):
         return dict.fromkeys(places, graph)
     if not isinstance(graph, Iterable) or isinstance(graph, str) or hasattr(graph, "shape"):
@@ -100,7 +98,7 @@ def _by_name(graphs: Mapping[Any, Any], places: list[Place]) -> dict[Place, Grap
 def _is_one(value: Any) -> bool:
     if isinstance(value, type):
         return False
-    return is_graph(value) or callable(value)
+    return isinstance(value, PerExample) or is_graph(value) or callable(value)
 
 
 def is_graph(value: Any) -> TypeGuard[AttentionGraph | Pattern | PerHead]:
@@ -112,8 +110,6 @@ def is_graph(value: Any) -> TypeGuard[AttentionGraph | Pattern | PerHead]:
 
 def checked(graph: Any) -> GraphOption:
     """A graph of a list, or an error for anything else."""
-    if isinstance(graph, PerExample):
-        raise _of_one_batch(graph)
     if _is_one(graph) or graph == OWN_MASKS:
         return graph
     raise no_graph(
@@ -121,21 +117,20 @@ def checked(graph: Any) -> GraphOption:
     )
 
 
-def _of_one_batch(graphs: PerExample) -> GraphError:
-    return GraphError(
-        f"{graphs!r} is of one batch; pass a function of the batch that returns the graphs of its "
-        "examples, such as lambda input_ids: ga.graphs.documents(input_ids, causal=False)"
-    )
-
-
-def reads_batch(graph: Any, inputs: Iterable[str], role: str = "") -> list[str]:
+def reads_batch(
+    graph: Any, inputs: Iterable[str], role: str = "", main: str = "input_ids"
+) -> list[str]:
     """The inputs of the model that a function of the batch takes; none for one of the length.
+
+    Graphs of the examples of one batch depend on its ``main`` input.
 
     Raises:
         OptionError: If a function takes anything else.
     """
     if isinstance(graph, str) or is_graph(graph):
         return []
+    if isinstance(graph, PerExample):
+        return [main]
     parameters = inspect.signature(graph).parameters
     batch_inputs = [name for name in parameters if name in set(inputs)]
     if parameters.keys().isdisjoint({*batch_inputs, *BY_TOKEN}):
@@ -161,6 +156,8 @@ def reads_batch(graph: Any, inputs: Iterable[str], role: str = "") -> list[str]:
 
 def takes_new(function: Callable[..., Any]) -> bool:
     """True if a function of the batch takes the number of new tokens."""
+    if isinstance(function, PerExample):
+        return False
     return NEW in inspect.signature(function).parameters
 
 

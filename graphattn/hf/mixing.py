@@ -285,14 +285,17 @@ def first_apart(graph: Any) -> int | None:
 
 
 def _first_apart(graph: AttentionGraph) -> int | None:
-    if not graph.is_square:
+    cached = graph.num_sources - graph.num_targets
+    if cached < 0:
         return None
-    runs = graph.edges.rows(torch.arange(graph.num_nodes))
-    reads = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    reads[runs.row[(runs.lo < runs.row) & (runs.row <= runs.hi)]] = True
-    for token in (~reads[1:]).nonzero().flatten().add(1).tolist():
-        if graph.is_causal or not _reaches(graph, token - 1, token):
-            return int(token)
+    runs = graph.edges.rows(torch.arange(graph.num_targets))
+    token = runs.row + cached
+    reads = torch.zeros(graph.num_sources, dtype=torch.bool)
+    reads[token[(runs.lo < token) & (token <= runs.hi)]] = True
+    reads[:1] = True  # nothing is before it
+    for place in (~reads[cached:]).nonzero().flatten().add(cached).tolist():
+        if cached or graph.is_causal or not _reaches(graph, place - 1, place):
+            return int(place)
     return None
 
 

@@ -53,8 +53,8 @@ def patch(model: nn.Module, graph: Any) -> Patch:
             length, or of named inputs of the model (``lambda input_ids, attention_mask: ...``),
             that returns a graph, or a list of one for each example (``generate`` calls it at each
             step with all tokens so far, and with ``new``, the number of new ones, if it takes
-            that); "model" for the model's own connectivity, as graphs; "saved" for the graphs in
-            its configuration.
+            that); or a :class:`PerExample` for one batch; "model" for the model's own connectivity,
+            as graphs; "saved" for the graphs in its configuration.
 
     Returns:
         A :class:`Patch`: print it; ``layers(length)`` gives the layers' graphs.
@@ -96,7 +96,7 @@ def patch(model: nn.Module, graph: Any) -> Patch:
         reads = chosen.get(place)
         inputs: tuple[str, ...] = ()
         if reads is not None:
-            inputs = tuple(reads_batch(reads, state.inputs, place.role))
+            inputs = tuple(reads_batch(reads, state.inputs, place.role, _main_input(model)))
         state.slots[place] = Slot(
             place, reads, state, inputs, bool(getattr(module, "is_causal", True))
         )
@@ -189,6 +189,10 @@ def _inputs(model: nn.Module) -> tuple[str, ...]:
     if takes_any and hasattr(model, "get_base_model"):
         return _inputs(cast(Any, model).get_base_model())
     return tuple(parameters)
+
+
+def _main_input(model: nn.Module) -> str:
+    return str(getattr(model, "main_input_name", "input_ids"))
 
 
 def _patches(model: nn.Module) -> set[Patch]:

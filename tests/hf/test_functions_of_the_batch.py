@@ -181,12 +181,16 @@ def test_a_function_may_return_graphs_of_examples():
         model(tokens(1))
 
 
-def test_graphs_of_one_batch_are_no_patch():
+def test_graphs_of_one_batch_are_a_patch_for_it():
     model = tiny_model("llama", auto=AutoModelForCausalLM)
+    with ga.patched(model, next_of_kind):
+        expected = model(tokens(1)).logits
     graphs = ga.PerExample(next_of_kind(tokens(1)))
     for given in (graphs, [graphs] * 2):
-        with pytest.raises(GraphError, match="is of one batch; pass a function of the batch that"):
-            ga.patch(model, given)
+        ga.patch(model, given)
+        assert torch.equal(model(tokens(1)).logits, expected)
+        with pytest.raises(GraphError, match="one for each of 1 example; got 2"):
+            model(tokens(1)[:1])
 
 
 def test_heads_of_examples_may_differ_in_number():

@@ -377,7 +377,7 @@ def test_what_fits_no_row_is_refused(llama, graph, words):
         llama.generate(prompts()[0], **WRITE)
 
 
-def test_new_tokens_by_hand_are_refused(llama):
+def test_a_graph_of_new_tokens_alone_is_refused_over_a_cache(llama):
     ids = prompts()[0]
     cache = DynamicCache()
     with ga.patched(llama, related):

@@ -78,7 +78,7 @@ def check_drafts(
         reader = torch.tensor(row.targets[bisect_left(row.targets, tokens.held) :])
         place = torch.arange(len(row.targets) - len(reader), len(row.targets))
         if row.is_new:
-            place = reader - tokens.held
+            place = torch.arange(len(reader))
         written = torch.tensor(row.sources)
         end = torch.bucketize(reader.clamp(min=prompt - 1), written, right=True)
         for graph in dict.fromkeys(_heads(row.graph)):
