@@ -126,7 +126,7 @@ def own_function(implementation: str | None, module: nn.Module) -> Any:
 
     code = sys.modules[type(module).__module__]
     eager = getattr(code, "eager_attention_forward", None)
-    return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager)  # type: ignore[arg-type]
+    return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager)
 
 
 def _run(

@@ -54,6 +54,16 @@ AnyGraph = AttentionGraph | PerHead | PerExample | Chosen | EdgeTensors
 _DEFAULTS = ("both", False, ())
 
 
+def _draw(layer: nn.Module, given: Sequence[nn.Module]) -> None:
+    """Fresh projections of a layer; the modules that it was given keep theirs."""
+    kept = {inner for module in given for inner in module.modules()}
+    for module in layer.modules():
+        if isinstance(module, nn.Linear) and module not in kept:
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
 class GraphAttention(EdgeAttention):
     r"""Multi-head attention in which target ``t`` reads the sources ``s`` with an edge ``s -> t``.
 
@@ -195,8 +205,9 @@ class GraphAttention(EdgeAttention):
         self._asks = optional_arguments(self.normalize)
         check_rotary(rotary, self.head_dim)
         self._check_together()
-        self.reset_parameters()
-        # after the reset, which would make a given module's parameters anew
+        given = [part for part in (score, normalize) if isinstance(part, nn.Module)]
+        _draw(self, given)
+        # after the draw, which is not of a given module
         self.q_norm = norm_of_heads(qk_norm, self.head_dim)
         self.k_norm = norm_of_heads(qk_norm, self.head_dim)
 
@@ -297,11 +308,7 @@ class GraphAttention(EdgeAttention):
     def reset_parameters(self) -> None:
         """Xavier-uniform projections and zero biases, as in ``nn.MultiheadAttention``."""
         super().reset_parameters()
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        _draw(self, ())
 
     @classmethod
     def from_torch(cls, mha: nn.MultiheadAttention) -> "GraphAttention":

@@ -10,6 +10,7 @@ from torch_geometric import EdgeIndex
 
 import graphattn as ga
 from graphattn.nn import sources
+from graphattn.nn.scores import Subtraction
 
 both = pytest.mark.parametrize("backend", BACKENDS)
 C, H = 30, 5
@@ -222,6 +223,16 @@ def test_it_starts_as_multihead_attention_does():
     before = made.q_proj.weight.clone()
     made.reset_parameters()
     assert not torch.equal(before, made.q_proj.weight)
+
+
+def test_a_score_that_is_given_keeps_its_numbers():
+    score = Subtraction(2, 3, edge_dim=3)
+    before = {name: value.clone() for name, value in score.state_dict().items()}
+    made = ga.nn.GraphAttention(6, 2, score=score, edge_dim=3)
+    assert made.score is score
+    assert all(map(torch.equal, score.state_dict().values(), before.values()))
+    made.reset_parameters()
+    assert not torch.equal(score.gamma[0].weight, before["gamma.0.weight"])
 
 
 @pytest.mark.parametrize("second", [False, True])
