@@ -167,7 +167,7 @@ def expected(kind):
     return results
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_graph_keeps_the_same_whatever_the_mode_of_its_first_call(kind, mode):

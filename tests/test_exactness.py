@@ -29,6 +29,7 @@ def test_attention_is_exact(name, dtypes):
     assert report.measured == report.total
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("layer", "name"),
     list(

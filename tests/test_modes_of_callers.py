@@ -104,6 +104,7 @@ def differs(name, mode, graph):
     return "" if same else f"{name}: {found}"[:120] + f" for {wanted}"[:90]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_a_mode_of_the_caller_changes_nothing(graph, mode):
@@ -112,6 +113,7 @@ def test_a_mode_of_the_caller_changes_nothing(graph, mode):
     assert not any(found), "\n".join(filter(None, found))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_vmap_takes_examples_one_by_one(graph):
     found = []
@@ -139,6 +141,7 @@ def is_mapped(run, graph, examples):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_builder_makes_the_same_graph_in_every_mode(mode):
     zoo = ga.graphs.zoo()

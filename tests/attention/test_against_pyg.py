@@ -23,6 +23,7 @@ def test_edge_softmax_is_pygs(name):
     assert_near(torch.exp(lse), scatter(score.exp(), graph.target, 0, graph.num_targets, "sum"))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "backend"), taken(["listed_bipartite", "repeated_edges", "isolated_targets", "hub"])
 )

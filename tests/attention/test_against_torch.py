@@ -113,6 +113,7 @@ def by_flex(name, scale=None):
     return output.transpose(-3, -2), lse.mT, -slope * (graph.target - graph.source).abs()[:, None]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ["listed_random", "packed_documents", "cross_causal_end"])
 def test_flex_attention_with_softcap_and_mask_mod(name, backend):
     graph = GRAPHS[name]()

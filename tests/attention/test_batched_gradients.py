@@ -42,6 +42,7 @@ CALLS["a layer with edge features"] = lambda x: LAYER(x.flatten(-2), GRAPH, edge
 CALLS["edges by content"] = lambda x: ga.attention(x, OTHER, OTHER, ga.graphs.top_k(..., 3))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", CALLS)
 def test_gradients_of_all_outputs_at_once_are_those_of_one_at_a_time(name):
     x = torch.randn(T, H, D, dtype=torch.float64, requires_grad=True)

@@ -86,6 +86,7 @@ def test_a_seed_fixes_the_bits_and_no_other_seed_has_them(backend):
     assert not any(torch.equal(one, other) for one, other in zip(*runs[1:], strict=True))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("dtype", "extras"),
     [(torch.float64, {}), (torch.float32, {}), (torch.float64, {"return_lse": True})],

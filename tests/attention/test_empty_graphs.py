@@ -88,6 +88,7 @@ def test_no_sources(name, extras, backend):
         assert (found.lse == -torch.inf).all()
 
 
+@pytest.mark.sample(4)
 @both
 @all_extras
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

@@ -92,6 +92,7 @@ def test_any_strides_of_the_gradient(layout, extras, backend):
         assert_near(mine, theirs)
 
 
+@pytest.mark.sample(3)
 @each_backend
 @pytest.mark.parametrize("threads", [1, 2])  # a race needs two
 def test_the_same_bits_every_time(threads, backend, request):

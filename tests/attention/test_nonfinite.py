@@ -70,6 +70,7 @@ def test_a_nan_query_spoils_its_own_row_only(backend, extras):
     assert torch.equal(found[~spoiled], wanted[~spoiled])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("extras", EXTRAS)
 @pytest.mark.parametrize("bad", [-INF, NAN])
 @pytest.mark.parametrize(

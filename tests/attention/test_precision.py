@@ -34,6 +34,7 @@ def plain(q, k, v, graph, bias=None, softcap=None):
     return (weights @ v).transpose(-3, -2)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize(
     ("name", "options"),

@@ -56,6 +56,7 @@ def calls(draw):
     return graph, inputs, {"scale": scale, "softcap": softcap}, extras, dtype
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("backend", ["auto", *BACKENDS])
 @quick
 @given(call=calls())

@@ -80,6 +80,7 @@ def expected(options, name):
     )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("options", "name", "backend"), list(calls()))
 def test_output_weights_lse_and_gradients_are_the_formulas(options, name, backend):
     graph, inputs, options, wanted, wanted_gradients = expected(options, name)

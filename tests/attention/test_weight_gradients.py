@@ -151,6 +151,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_weights_are_what_values_are_multiplied_with(name, backend):

@@ -24,6 +24,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "batch"), [(name, 1 + i % 2 * 2) for i, name in enumerate(GRAPHS)]
 )
@@ -110,6 +111,7 @@ def test_sdpa_refuses_repeated_edges_and_has_no_mask_where_none_is_needed(monkey
     assert all_peers()["SDPA"].reasons_against(AttentionCall(graphs.causal(4_000))) == []
 
 
+@pytest.mark.slow
 def test_others_run_on_one_thread_too(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     result = compare(graphs.causal(5), peers=["PyG"], repeats=1)

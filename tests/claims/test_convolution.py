@@ -28,7 +28,7 @@ CONVOLUTIONS = [  # size, kernel, options of torch's layer, causal
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(("size", "kernel", "options", "causal"), CONVOLUTIONS)
 def test_a_convolution_is_attention_with_a_head_for_each_offset(size, kernel, options, causal):
     torch.manual_seed(0)
@@ -69,6 +69,7 @@ def as_heads(kernel, groups, layer):
     return wide.flatten(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_heads_read_at_an_offset_and_together_a_window(stride):
     for size, kernel, dilation in (

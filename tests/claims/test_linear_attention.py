@@ -65,6 +65,7 @@ LAYERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "options"),

@@ -113,6 +113,7 @@ def without_a_source(graph):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_attention_of_any_transformer_is_ours_on_its_graphs(name):

@@ -51,6 +51,7 @@ def test_multi_head_attention_is_four_matrix_products(heads):
     torch.testing.assert_close(torch.cat(one_by_one, -1), together)
 
 
+@pytest.mark.slow
 def test_flops_are_those_that_torch_counts():
     """Dense products count every pair; tiles of which each is full count exactly the edges."""
     n, width, heads = 96, 8, 2

@@ -42,6 +42,7 @@ PATHS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PATHS)
 def test_longest_of_the_shortest_paths(name):
     make, layers = PATHS[name]
@@ -145,6 +146,7 @@ def test_rows_are_queries_and_the_other_layout_is_the_transpose():
     assert (ours.sum(0) - 1).abs().max() > 0.1
 
 
+@pytest.mark.slow
 def test_a_decoder_does_not_read_the_future():  # by edges left out, not by large negative numbers
     torch.manual_seed(0)
     decoder, x = Encoder(3, 8, 2).double(), torch.randn(9, 8, dtype=torch.float64)
@@ -202,6 +204,7 @@ def test_without_residuals_nothing_is_learned_from_what_nodes_differ_in():
     assert min(learned(1.0)) > 1.0
 
 
+@pytest.mark.slow
 def test_convolution_recurrence_and_attention_are_layers_of_one_model():
     n = 9
     layers = [conv(n, 3), chain(n).with_self_loops(), graphs.causal(n)]

@@ -264,6 +264,7 @@ def test_sines_of_a_later_position_are_a_turn_of_those_of_an_earlier():
     torch.testing.assert_close(table[:33] @ turn, table[7:40], rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_tokens_that_read_each_other_again_and_again_organise_themselves():
     """Tokens as spins on a sphere, all to all, the same weights at every step.
 

@@ -23,6 +23,7 @@ def wild(module, seed=0):
     return module.eval()
 
 
+@pytest.mark.slow
 @few
 @given(st.integers(1, 9), st.sampled_from([1, 2, 4]), st.integers(0, 999), st.floats(0, 1))
 # p(sa(X)) = sa(p(X))

@@ -64,6 +64,7 @@ def test_a_picture_is_drawn_where_the_nodes_are(shell, tmp_path, monkeypatch):
     assert seen["pos"].tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "what",
     [

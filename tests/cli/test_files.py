@@ -116,6 +116,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("what", CASES)
 def test_a_file_gives_the_graph_of_the_library(what):
     graph = item(what).graph
@@ -134,6 +135,7 @@ def test_the_corners_of_an_stl_file_are_joined():
     assert asked.notes == ("m.stl: 8 corners joined with a vertex at the same place",)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "what", ["m.off", 'knn(load("p.xyz"), 5)', 'load("e.csv", header=True)', "mask.npy", "g.json"]
 )
@@ -182,6 +184,7 @@ def test_notes_tell_what_was_assumed(shell):
     assert "note: quad.obj: triangles with a repeated corner: 1" in shell("show quad.obj").stdout
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("what", "said"),
     [

@@ -43,6 +43,7 @@ def hostile(text):
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_may_be_called_anything_and_no_terminal_acts_on_it(shell, folder, name):
     path = NAMES[name]

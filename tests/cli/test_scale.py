@@ -66,6 +66,7 @@ def test_what_is_no_plan_is_refused(shell, words, said):
     assert re.search(said, done.stderr)
 
 
+@pytest.mark.slow
 def test_a_number_of_gpus_is_answered_with_a_launch_line(shell):
     # 17 values of the width, keys and values received, parameters with AdamW's, edges
     grid = "'grid_neighbourhood((256, 256), 5, causal=False)'"

@@ -97,6 +97,7 @@ def folder(tmp_path, monkeypatch):
     save(graphs.sliding_window(9, 3, causal=True), "window.json")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("what", EXPRESSIONS)
 def test_an_expression_gives_the_graph_of_python(what):

@@ -15,6 +15,7 @@ def read_back(path, **options):
     )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_comes_back(name, tmp_path):
     graph = GRAPHS[name]()

@@ -70,6 +70,7 @@ def test_flex_attention_runs_our_block_mask(name):
     torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
 
 
+@pytest.mark.sample(4)
 @ALL_PAIRED
 @BLOCKS
 def test_block_masks_are_those_of_create_block_mask(name, block_size):
@@ -104,6 +105,7 @@ def test_mask_mods_answer_as_the_graph_does(name):
         assert np.array_equal(table.expand(counts.shape).numpy(), counts > 0)
 
 
+@pytest.mark.sample(4)
 @ALL_SIMPLE
 def test_there_and_back(name):
     graph, counts = TABLE[name]
@@ -179,6 +181,7 @@ def test_a_mixture_of_rules_and_lists_searches_only_the_lists():
     assert torch.equal(mask[0, 0], packed.mask())
 
 
+@pytest.mark.slow
 def test_a_large_block_mask_is_built_from_counts_alone():
     """A mask of this size would be 10 GB; one row more than a whole number of blocks."""
     nodes = 100_097
@@ -373,6 +376,7 @@ def scattered(nodes, edges):
     return from_edge_index(edge_index, num_nodes=nodes, duplicates="merge")
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("side", [32, 128, 512])
 def test_tiles_of_every_size(side, monkeypatch):

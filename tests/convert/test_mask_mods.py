@@ -63,6 +63,7 @@ ALONE = {  # functions that expect two numbers
 MODS = WHOLE | ALONE
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", MODS)
 def test_every_rule_that_flex_attention_takes_is_taken(name):
     expected = flex.create_mask(MODS[name], None, None, T, S, device="cpu")[0, 0]
@@ -147,6 +148,7 @@ def test_heads_with_edges_of_their_own_are_a_graph_per_head(name):
         from_mask_mod(BY_HEAD[name], T, S)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", BY_HEAD)
 def test_block_masks_of_several_heads_are_a_graph_per_head(name):
     expected = flex.create_mask(BY_HEAD[name], None, 4, T, S, device="cpu")[0]

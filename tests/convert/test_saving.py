@@ -59,6 +59,7 @@ def same(one, other):
     assert torch.equal(one.edge_index, other.edge_index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_every_graph_comes_back_with_its_calls(part):
     for graph in list(EVERY.values())[part::3]:
@@ -68,6 +69,7 @@ def test_every_graph_comes_back_with_its_calls(part):
             assert back.expression.build().equals(graph)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("number", range(len(WAYS)))
 def test_every_graph_comes_back_from_a_file(number, tmp_path):
     """Each graph by one way, in turn: all take the form that the test above makes."""
@@ -119,7 +121,7 @@ PATTERNS = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PATTERNS)
 def test_patterns_come_back(name, way, tmp_path):
@@ -229,6 +231,7 @@ def _halves(target, source):
     return source * 2 <= target
 
 
+@pytest.mark.slow
 def test_a_rule_without_calls_is_saved_by_its_edges(tmp_path):
     graph = ga.from_rule(lambda t, s: s * 2 <= t, 9)
     grown = ga.graphs.self_loops(30)

@@ -80,6 +80,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_attention_in_parts_is_that_of_the_whole(name, tmp_path):
     torch.manual_seed(1)

@@ -331,6 +331,7 @@ def test_a_thousand_ranks_are_planned_in_one_process(monkeypatch):
     assert planned.counts.remote.tolist()[:5] == [64, 84, 104, 124, 128]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("plan", "forward", "backward"),
     [("halo", 1, 1), ("heads", 3, 3), ("queries", 3, 3)],
@@ -355,6 +356,7 @@ def test_collectives_of_a_plan_are_counted(plan, forward, backward, monkeypatch)
     assert (there.get_total_counts(), back.get_total_counts()) == (forward, backward)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [False, True])
 def test_targets_that_read_nothing_remote_or_queries_are_computed_while_rows_are_on_their_way(
     overlap, monkeypatch

@@ -55,7 +55,7 @@ PACKED = GRAPHS["packed_documents"]()
 HUB = torch.zeros(31, dtype=torch.bool).index_fill(0, torch.tensor([0, 17]), True)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("words", "function", "graph"),
     [
@@ -188,6 +188,7 @@ def test_the_diagnosis_holds_in_half_precision_too():
     assert "rows swapped" in diagnosis(with_mask(MASK.t()), RANDOM, dtypes=(torch.bfloat16,))
 
 
+@pytest.mark.slow
 def test_a_mistake_on_a_sample_of_a_large_graph_is_named(monkeypatch):
     graph = AttentionGraph(forms.band(307, 307, 0, 12), "window of 13")
     monkeypatch.setattr(engine, "EVERYTHING", 0)
@@ -214,6 +215,7 @@ def test_a_wrong_order_of_biases_is_named(monkeypatch):
     assert "not in the caller's edge order" in diagnosis(RANDOM, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "change"),
     [

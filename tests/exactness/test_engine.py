@@ -197,6 +197,7 @@ def test_a_large_graph_is_sampled_and_says_so(sampled):
     assert claims >= {"a removed edge is seen", "non-neighbours are not read, bit for bit"}
 
 
+@pytest.mark.slow
 def test_a_mistake_at_one_kind_of_target_is_seen_on_a_large_graph(sampled):
     """The busiest target is always in the sample."""
     N = 307

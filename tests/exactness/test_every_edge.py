@@ -41,6 +41,7 @@ def test_row_131_is_not_in_the_sample():
     assert ROW not in sample(WINDOW, 19).targets.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -56,6 +57,7 @@ def test_one_wrong_edge_of_a_function_outside_the_sample(source, words):
     assert "ga.from_mask(m).equals(g)" in report.diagnosis
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "compared"), [(1 << 22, 151), (0, 19)])
 def test_a_right_function_is_exact_and_the_report_says_on_what(monkeypatch, limit, compared):
     monkeypatch.setattr(engine, "EVERYTHING", limit)
@@ -75,6 +77,7 @@ def test_float32_alone_sees_it_too():
     ).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [pytest.param(130, marks=pytest.mark.slow), 5])
 def test_one_wrong_edge_of_a_layer_outside_the_sample(monkeypatch, source):
     right, other = GraphAttention.forward, ga.from_mask(edited(WINDOW, ROW, source))
@@ -115,6 +118,7 @@ def test_one_wrong_gradient_outside_the_sample():
     assert "the output is right" in report.diagnosis
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradients", [True, False])
 def test_the_invariants_try_every_pair_of_a_small_graph(gradients):
     graph = ga.graphs.causal(7)

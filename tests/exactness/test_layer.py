@@ -94,7 +94,7 @@ class Distance(nn.Module):
         return self.reach * (query - key).norm(dim=-1) + edge_attr[..., :1].exp()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("options", "graph"),
     [
@@ -182,6 +182,7 @@ def test_graphs_of_heads(options):
 # --- linear attention
 
 
+@pytest.mark.slow
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("graph", [ga.graphs.prefix(11, 6), GRAPHS["cross"]()])
 def test_running_sums_are_the_dense_formula(monkeypatch, graph):
@@ -195,6 +196,7 @@ def test_running_sums_are_the_dense_formula(monkeypatch, graph):
     )
 
 
+@pytest.mark.slow
 def test_broken_running_sums_are_seen(monkeypatch):
     layer, right = made(score="dot", normalize="none"), linear_attention._summed
     assert "running_sums" not in ran(verify(layer, SMALL, **FLOAT64))  # a graph that has none
@@ -225,6 +227,7 @@ def one_edge_less(self, query, key, edge_attr=None):
     return self.out(hidden).squeeze(-1) * (torch.arange(query.shape[-3]) != 5).unsqueeze(-1)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("score", "broken", "quantity"),
     [
@@ -245,6 +248,7 @@ def over_sources(score, target, num_targets):
     return torch.softmax(score, -2)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -60,6 +60,7 @@ def test_a_function_without_grouped_heads_is_verified_without_and_it_is_said():
     assert "heads 3 on 3: grouping of heads not tested" in str(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"is_causal": True}, {"attn_mask": CAUSAL.mask()}, {"is_causal": True, "x": 1}]
 )
@@ -122,6 +123,7 @@ def test_a_layer_that_raises_in_one_case_is_measured_in_the_others():
     assert report.to_dict()["refusals"][0]["fault"]
 
 
+@pytest.mark.slow
 def test_a_layer_that_raises_is_not_exact_even_if_the_rest_is():
     class Picky(GraphAttention):
         def forward(self, x, graph, score_bias=None):
@@ -136,6 +138,7 @@ def test_a_layer_that_raises_is_not_exact_even_if_the_rest_is():
     assert str(report).splitlines()[-1].startswith("NOT EXACT: 4 of")
 
 
+@pytest.mark.slow
 def test_a_layer_whose_forward_takes_no_biases_is_verified_without():
     class Plain(GraphAttention):
         def forward(self, x, graph):

@@ -14,6 +14,7 @@ GRAPHS = ga.PerExample([causal(7), RANDOM, sliding_window(6, 3, causal=True)])
 HEADS = ga.PerExample([ga.PerHead((causal(5), full(5))), RANDOM])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "graphs",
     [GRAPHS, HEADS, ga.PerExample([cross(3, 5), cross(4, 2)]), ga.PerExample([causal(5)] * 3)],
@@ -25,6 +26,7 @@ def test_attention_on_graphs_of_examples_is_exact(graphs: ga.PerExample) -> None
     assert ga.verify(list(graphs.graphs), dtypes=[torch.float64], gradients=False).ok
 
 
+@pytest.mark.slow
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("graphs", [GRAPHS, HEADS], ids=["several", "of heads"])
 @pytest.mark.parametrize(
@@ -72,6 +74,7 @@ def _by_numbers(
     return torch.exp(score) * factor[:, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("graphs", [GRAPHS, HEADS], ids=["several", "of heads"])
 def test_a_normalisation_that_reads_numbers_of_a_row_of_examples_is_seen(
     graphs: ga.PerExample, monkeypatch: pytest.MonkeyPatch

@@ -49,6 +49,7 @@ def test_a_model_of_distances_holds_all(graph, axes):
     assert json.loads(json.dumps(report.to_dict()))["ok"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("fixed", [True, False])
 @pytest.mark.parametrize("pbc", [(True, True, True), (True, False, True)])
 def test_a_crystal_holds_all_through_several_images(fixed, pbc):
@@ -225,6 +226,7 @@ def test_frames_with_a_sign_of_chance_are_named():
     assert causes(report)["rotations"] == ("frames", "pos")
 
 
+@pytest.mark.slow
 def test_handedness_is_named():
     def model(graph, pos):
         d = ga.nn.relative_positions(graph, pos).reshape(len(pos), 4, 3)
@@ -496,6 +498,7 @@ def test_points_far_from_the_origin_are_rounded():
     assert planted.broken == MOTIONS
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(15, 21))
 def test_a_sign_of_chance_is_seen_whatever_the_seed(seed):
     """Three rotations kept it with seeds 16, 17 and 18."""
@@ -535,6 +538,7 @@ class Normed(nn.Module):
         return result
 
 
+@pytest.mark.slow
 def test_a_module_is_left_as_it_was():
     model = Normed()
     before = {name: x.clone() for name, x in model.state_dict().items()}
@@ -655,6 +659,7 @@ def test_vectors_and_forces_of_visnet_of_pyg_turn(double, monkeypatch):
     assert causes(report)["rotations"] == ("output", "output[1]")
 
 
+@pytest.mark.slow
 def test_angles_of_dimenet_of_pyg_are_invariant(double, monkeypatch):
     monkeypatch.setattr(dimenet, "radius_graph", radius_graph)
     monkeypatch.setattr(dimenet, "triplets", triplets)

@@ -281,7 +281,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(
     ("name", "graph"), list(zip(BROKEN, itertools.cycle((CAUSAL, RANDOM)), strict=False))
 )

@@ -121,6 +121,7 @@ def test_a_page_whose_source_is_gone_is_deleted(tmp_path):
 FEW = ("Longformer", "cross-attention", "XLNet query", "virtual node", "per-head graphs", "kNN")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -186,6 +187,7 @@ def test_each_card_of_the_home_page_and_of_the_gallery_leads_to_a_page_of_its_ow
     assert re.findall("(?m)^patterns/.*", page) == ["patterns/full", "patterns/knn"]
 
 
+@pytest.mark.slow
 def test_docstrings_are_restructured_text_whose_names_exist():
     texts = sources.docstrings()
     assert {
@@ -217,6 +219,7 @@ def test_a_chapter_is_a_page_with_a_claim_a_picture_and_an_assert(path):
     assert "plt.subplots" in text or "ga.plot" in text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("node"), reason="node runs the page's rules")
 def test_the_page_to_play_with_draws_the_librarys_masks():
     """Every builder with several arguments: its Python line, mask, what is reached in three layers,

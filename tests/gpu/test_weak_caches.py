@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 WEAK = re.compile(r"\bweakref\b|\bStorageWeakRef\b|\bWeakKeyDictionary\b|\bWeakValueDictionary\b")
 
 
+@pytest.mark.slow
 def test_graphs_that_are_gone_leave_no_entry_in_any_weak_keyed_cache():
     assert set(kept(torch.device("cpu")).values()) == {0}
 

@@ -25,7 +25,7 @@ from graphattn.graphs import (
 from graphattn.graphs.grid.axes import cells
 from graphattn.graphs.grid.cells_and_windows import axis_neighbourhood
 
-SOME = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 SIDES = st.integers(0, 7)
 
 
@@ -218,6 +218,7 @@ PRODUCTS = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("a", "b"), PRODUCTS, ids=range(len(PRODUCTS)))
 def test_a_composition_of_rules_is_a_rule_and_the_product_of_the_masks(a, b):
     composed = rule(a) @ rule(b)
@@ -227,6 +228,7 @@ def test_a_composition_of_rules_is_a_rule_and_the_product_of_the_masks(a, b):
     assert composed.num_edges == int(expected.sum())
 
 
+@pytest.mark.slow
 def test_two_layers_of_large_windows_join_ends_alone():
     """A list of the stops between would hold 257 * 10**5 of them."""
     window = rule(band(10**5, 10**5, -128, 128), "window")
@@ -250,6 +252,7 @@ def test_k_hop_of_many_ends_where_nobody_new_is_reached(case):
     assert torch.equal(graph.k_hop(10**3).mask(), torch.from_numpy(reach))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("k", [2, 3, 7, 12, 10**5])
 def test_k_hop_of_a_window_is_a_window(k):
     window = rule(band(97, 97, -1, 2), "window")

@@ -18,6 +18,7 @@ def matrix_of(graph, *lead):
     return torch.randn(shape, generator=draw, dtype=torch.float64, requires_grad=True)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", SIMPLE)
 def test_values_are_those_at_the_edges_and_back(name):
     graph = GRAPHS[name]()

@@ -14,8 +14,8 @@ from graphattn.graph import edges as edges_room
 from graphattn.graph import runs as run_lists
 from graphattn.graph.edges import Edges
 
-MANY = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-FEW = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(deadline=None, max_examples=24, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 
 
 def tensor(mask: np.ndarray) -> torch.Tensor:

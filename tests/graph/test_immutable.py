@@ -39,6 +39,7 @@ def square(kind: str) -> ga.AttentionGraph:
     }[kind]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("tensor", TENSORS.values(), ids=TENSORS)
 @pytest.mark.parametrize("kind", ["listed", "rule", "union"])

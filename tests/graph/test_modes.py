@@ -41,6 +41,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_product_that_chooses_or_places_is_computed_in_float32_under_autocast(name):
     with torch.no_grad():

@@ -16,6 +16,7 @@ from graphattn.errors import LoaderError, OptionError
 NAMES = ("mistral", "gemma3_text", "llama4_text", "modernbert", "gpt_oss", "bert", "t5", "gemma3")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_configurations_that_say_what_their_code_does(name):
     config = CONFIG_MAPPING[name]()

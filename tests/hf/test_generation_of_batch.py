@@ -104,6 +104,7 @@ def written(llama):
     return result
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("way", ["greedy", "sampling", "beams", "sampled beams"])
 @pytest.mark.parametrize("cache", ["dynamic", "static", "none", "chunks"])
 def test_every_way_of_writing_follows_the_masks(llama, written, way, cache):
@@ -305,6 +306,7 @@ def windows(count, *shape):
     return [ga.graphs.sliding_window(shape[1], 3, causal=True)] * count
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
 @pytest.mark.parametrize(
     "graph",
@@ -407,6 +409,7 @@ def of_kind(ids, others):
     return ga.from_mask((ids[:, None] % 2 == others % 2) | (torch.arange(len(others)) < 1))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["t5", "bart"])
 @pytest.mark.parametrize("beams", [1, 3])
 def test_an_encoder_decoder(name, beams):
@@ -538,6 +541,7 @@ def paligemma():
     return model, inputs, {"language_model": prefixes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [gemma3, paligemma])
 def test_models_that_read_images_both_ways(make):
     """Their own masks, as graphs, give their own tokens."""

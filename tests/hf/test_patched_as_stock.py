@@ -360,6 +360,7 @@ def test_losses_of_classification(family, problem):
 # --- generation
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "way",
     [
@@ -393,6 +394,7 @@ def test_left_padded_prompts(family):
     assert patched.generate(**given, **WRITE).tolist() == stock.generate(**given, **WRITE).tolist()
 
 
+@pytest.mark.sample(3)
 @of(*WRITERS)
 @pytest.mark.parametrize("drafts", ["same", "patched", "stock"])
 def test_assisted_decoding(family, drafts):

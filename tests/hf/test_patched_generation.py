@@ -45,6 +45,7 @@ def padded(kept, side):
     return tokens, mask
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("cache", ["dynamic", "sliding", "static", "none"])
 def test_padded_batches_write_what_each_example_does(alone, cache):
     model, kept, expected = alone

@@ -57,6 +57,7 @@ def close(a, b):
     return torch.allclose(a, b, rtol=0, atol=1e-12)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("side", "beams"), [("left", 1), (None, 2)])
 def test_functions_of_the_batch_count_text_alone(writer, side, beams):
     options = WRITE | {"num_beams": beams}

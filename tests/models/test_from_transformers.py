@@ -12,6 +12,7 @@ from graphattn.models import from_transformers
 from graphattn.models.from_transformers import FAMILIES
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "number"), [(name, i) for name in CASES for i in range(len(CASES[name].options))]
 )

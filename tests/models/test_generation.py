@@ -199,6 +199,7 @@ def test_a_continuation_of_graphs_of_examples_is_refused():
         Continuation(model(), EXAMPLES["graphs"], P, N, B)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("how", [{}, {"strategy": "beam", "num_beams": 3}], ids=["greedy", "beam"])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_prompt_is_continued_along_the_graph_of_its_example(name, how):

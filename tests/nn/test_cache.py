@@ -76,6 +76,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("steps", [(3, 4, 5), (2, 5), (1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_a_pattern_fits_every_step(name, steps):

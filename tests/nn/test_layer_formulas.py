@@ -152,6 +152,7 @@ def near(found, wanted):
     assert float((found - wanted).abs().max()) <= 1e-12 * size
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("score", "normalize"),
     [(score, "softmax") for score in SCORES]

@@ -68,6 +68,7 @@ BUILT = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", BUILT, ids=lambda kind: kind.__name__)
 def test_numbers_out_of_range_and_flags_that_are_none_are_refused(kind):
     hints, parameters = typing.get_type_hints(kind.__init__), inspect.signature(kind).parameters

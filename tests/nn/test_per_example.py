@@ -139,6 +139,7 @@ def test_a_normalisation_of_another_shape_is_refused_by_the_edges_of_its_example
         layer(X.float(), GRAPHS)
 
 
+@pytest.mark.slow
 def test_a_compiled_normalisation_reads_the_numbers_of_its_own_example() -> None:
     layer = GraphAttention(16, 4, bias=False, backend="edges", normalize=_by_numbers).double()
     compiled = torch.compile(layer, backend="eager", fullgraph=True)

@@ -98,6 +98,7 @@ COUNTED = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("part", COUNTED)
 def test_operations_of_a_module_of_ones_own_are_counted(part):
     """By formulas; in an encoder of this library they are those of the same study.Model."""

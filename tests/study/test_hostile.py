@@ -103,6 +103,7 @@ class FullDisk:
         return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_disk_that_is_full_at_any_write_loses_no_trial_that_ended(
     tiny, tmp_path, monkeypatch, step

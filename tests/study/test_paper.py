@@ -66,6 +66,7 @@ def test_comma_separated_values_are_the_numbers_of_the_rows(named):
         assert line["hedges_g"] == ("" if effect is None else str(effect.value))
 
 
+@pytest.mark.slow
 def test_a_table_of_latex_has_as_many_cells_in_every_line_and_names_are_text(named, tmp_path):
     text = (named.folder / "report.tex").read_text("utf-8")
     for columns, body in re.findall(

@@ -40,6 +40,7 @@ def digit(text):
     return f"{text[:at]}{(int(text[at]) + 1) % 10}{text[at + 1 :]}"
 
 
+@pytest.mark.slow
 def test_every_number_of_a_report_is_counted_and_stands(made):
     result = recount(made)
     assert result.ok
@@ -200,6 +201,7 @@ def test_a_summary_is_checked_by_the_file_of_the_recorded_command(
     assert [(d.stands, d.computed) for d in recount(page).differences] == [("0.126", "0.125")]
 
 
+@pytest.mark.slow
 def test_a_summary_whose_file_has_gone_is_checked_by_the_one_that_is_given(
     with_own_page, tmp_path, monkeypatch
 ):

@@ -306,6 +306,7 @@ HOSTILE = [
 HOSTILE += ["</title><script>$x$ and $y$"]
 
 
+@pytest.mark.slow
 def test_names_are_text_wherever_they_stand(tmp_path, pictures):
     reader = (
         pytest.importorskip("markdown_it")

@@ -237,6 +237,7 @@ def test_parts_of_a_test_are_scored_apart_and_make_up_the_whole(depths):
     assert set(told["rows"][0]["groups"]) == {"near", "far"}
 
 
+@pytest.mark.slow
 def test_claims_across_comparisons_pair_their_seeds(depths):
     deep, shallow = depths.row("window", "depth 2"), depths.row("window", "depth 1")
     across, apart, both = (verdict.difference for verdict in depths.verdicts)

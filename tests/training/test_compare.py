@@ -268,6 +268,7 @@ def test_runs_that_leave_out_other_values_are_not_compared(parts, tmp_path):
         ga.training.compare([tmp_path / name for name in "ac"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("file", "prediction"), ("loss", "epoch"), ("val_miou", "ply")])
 def test_a_class_called_as_a_column_replaces_none(parts, classes, tmp_path, names):
     quick = {"model": "perceptron", "epochs": 2, "control": False}

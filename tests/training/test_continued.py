@@ -224,6 +224,7 @@ def test_a_page_says_that_its_run_is_unfinished(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_ran_out_of_memory_says_what_to_do_and_goes_on_to_the_same_bits(
     classes, tmp_path, monkeypatch
 ):

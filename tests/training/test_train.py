@@ -36,6 +36,7 @@ def test_a_run_is_not_written_over(classes, tmp_path):
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_file_that_has_changed_is_named(classes, tmp_path):
     ga.training.train(classes, tmp_path / "run", **QUICK)
     shape = ga.load(classes / "flat" / "3.ply")

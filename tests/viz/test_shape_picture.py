@@ -206,6 +206,7 @@ def test_a_cloud_fills_its_frame_and_its_dots_are_as_large_as_it_is_sparse():
     assert 0.15 < min(covered) < max(covered) < 1.6 * min(covered)
 
 
+@pytest.mark.slow
 def test_an_edge_is_a_crease_by_its_angle():
     smooth, usual, flat = (
         pixels(plot_shape(cube(), smooth=smooth)) for smooth in (True, 40, False)

@@ -180,6 +180,7 @@ def test_of_two_points_on_one_pixel_the_nearer_is_picked(tmp_path):
     assert run(path, do="picked", view=along_z) == [1, 1, 2, 3]
 
 
+@pytest.mark.sample(3)
 @needs_node
 @pytest.mark.parametrize("kind", ["points", "mesh", "two sets", "grid", "nothing to read"])
 def test_every_source_of_the_target_is_drawn(tmp_path, kind):

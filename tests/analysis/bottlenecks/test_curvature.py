@@ -83,6 +83,7 @@ def test_balanced_forman_is_its_definition(name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5])
 def test_ollivier_ricci_is_optimal_transport(alpha):
     drawn = [

@@ -31,6 +31,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("words", CASES)
 def test_heads_that_are_mixed_up_are_named(words):
     found = ga.audit(CASES[words], MEANT)

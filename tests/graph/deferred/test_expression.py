@@ -13,7 +13,7 @@ SMALL = ga.graphs.sliding_window(7, 3, causal=True)
 LISTED = ga.from_edge_index(torch.tensor([[0, 1, 2], [2, 2, 5]]), num_nodes=7)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("named", list(ga.graphs.zoo().values()), ids=lambda named: named.name)
 def test_the_expression_of_a_named_pattern_makes_it_again(named):
     graph = named.graph()
@@ -28,6 +28,7 @@ def test_most_of_the_zoo_has_expressions():
     assert len(without) < 25
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "text",
     [

@@ -21,6 +21,7 @@ from graphattn.graphs import Pattern, Relations
 LONGFORMER = graphs.sliding_window(..., 3, causal=False) | graphs.global_tokens(..., (0,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_algebra_of_patterns_is_algebra_of_their_graphs(size):
     window, causal, full = (

@@ -67,7 +67,7 @@ def cloud_batch(seed):
     return torch.rand(len(batch), 3, generator=random), batch
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_has_the_edges_of_the_builder_on_many_batches(name):
     recipe, eager = RECIPES[name]

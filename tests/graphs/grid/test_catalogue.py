@@ -128,6 +128,7 @@ RULES = {  # name: targets, sources (None: the same nodes), rule
 }  # fmt: skip
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("named", grid.NAMED, ids=lambda named: named.name)
 def test_named_patterns_follow_their_rules(named):
     targets, sources, rule = RULES[named.name]

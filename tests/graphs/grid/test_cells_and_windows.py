@@ -51,6 +51,7 @@ def rolled_swin(size, cell, shift):
     return mask
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("size", "cell", "shift", "pad"), CELLS)
 def test_cells_are_swins_rolled_and_masked_windows(size, cell, shift, pad):
     wanted = rolled_swin(size, cell, shift or (0,) * len(size))
@@ -106,6 +107,7 @@ def natten_axis(length, kernel, step, causal, t, s):
     return centre - left <= q <= centre + right
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("size", "kernel", "dilation", "causal"), NEIGHBOURHOODS)
 def test_neighbourhood_follows_the_written_rule(size, kernel, dilation, causal):
     def clamped(t, s):

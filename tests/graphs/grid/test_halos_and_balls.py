@@ -49,6 +49,7 @@ def cut_axis(length, kernel, step, stride, causal, t, s):
     return t % step == s % step and leader - kernel // 2 <= s // step <= leader + (kernel - 1) // 2
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("size", "kernel", "dilation", "stride", "causal"), STRIDED)
 def test_strided_neighbourhoods(size, kernel, dilation, stride, causal):
     options = {"dilation": dilation, "stride": stride, "causal": causal}
@@ -94,6 +95,7 @@ HALOS = [  # size, cell, halo
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("size", "cell", "halo"), HALOS)
 def test_halos(size, cell, halo):
     def near(t, s):  # in the coordinates of the grid
@@ -118,6 +120,7 @@ def test_halos(size, cell, halo):
     assert torch.equal(read.reverse().materialise().mask(), inside.T)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("size", "cell"), [((6, 10), (3, 5)), ((7, 5), (2, 3)), ((5,), (7,)), ((2, 3, 5), (1, 2, 2))]
 )
@@ -133,6 +136,7 @@ def test_cells_become_nodes(size, cell):
     assert (down.reverse() @ down).equals(graphs.window_partition(size, cell, pad=True))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", [(11,), (5, 7), (7, 1), (3, 4, 2), (0, 3), (1,)])
 def test_balls(size):
     place = np.indices(size).reshape(len(size), -1).T.astype(float)

@@ -33,6 +33,7 @@ def sides(face):
     return {tuple(sorted(side)) for side in zip(face, (*face[1:], face[0]), strict=True)}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mesh", MESHES)
 def test_edges_read_the_other_edges_of_their_faces(mesh):
     faces = [face for face in MESHES[mesh] if len(set(face)) == len(face)]
@@ -91,6 +92,7 @@ def geodesic(pos, faces, r):
     return mask
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("r", [0.0, 0.35, 0.8, 2.0, 40.0])
 def test_geodesic_balls_are_networkxs_dijkstra(r):
     trimesh = pytest.importorskip("trimesh")

@@ -10,6 +10,7 @@ from graphattn.graphs import icosphere, mesh_vertices
 from graphattn.shapes import curve_order, icosphere_mesh
 
 
+@pytest.mark.slow
 def test_the_multi_mesh_of_six_refinements_has_the_published_counts():
     """GraphCast's, and anemoi's hidden graph: 40,962 nodes and 327,660 edges."""
     graph = icosphere(6)
@@ -52,6 +53,7 @@ def test_a_multi_mesh_has_the_edges_of_every_refinement_between_its_first_vertic
     assert torch.equal(graph.mask(), graph.mask().T)
 
 
+@pytest.mark.slow
 def test_a_curve_brings_neighbours_near():
     """32 consecutive targets of the multi-mesh of 40,962 nodes read each of their sources more than
     twice.

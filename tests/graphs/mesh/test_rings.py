@@ -130,6 +130,7 @@ def face_network(faces, share):
     return network
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("hops", [1, 2, 3, 7])
 def test_vertices_are_the_ring_of_a_breadth_first_search(mesh, hops):
@@ -146,6 +147,7 @@ def test_vertices_are_the_ring_of_a_breadth_first_search(mesh, hops):
             assert_edges(graph, size, wanted, loops)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("hops", [1, 2, 3])
 @pytest.mark.parametrize("share", ["edge", "vertex"])

@@ -10,6 +10,7 @@ from written_rules import assert_is
 from graphattn import attention, graphs
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("N", [0, 1, 2, 5, 13, 16])
 @pytest.mark.parametrize("offsets", [(), (0,), (-1, 0, 1), (1, 2, 4, 8), (3, -7, 16, 3)])
 def test_circulant(N, offsets):
@@ -25,6 +26,7 @@ def test_circulant_is_networkxs():
     )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("N", "block"), [(0, 1), (1, 1), (2, 1), (7, 1), (16, 1), (11, 2), (29, 3), (64, 4), (3, 5)]
 )

@@ -112,6 +112,7 @@ def table():
     yield graphs.full(3) - graphs.full(3)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no other graph")
 @pytest.mark.parametrize("keep", ["in-degrees", "degrees"])
 def test_degrees_and_self_loops_are_kept(keep):
@@ -159,6 +160,7 @@ def test_swaps_of_a_causal_graph_read_no_later_node():
     assert (control & graph).num_edges < 0.7 * graph.num_edges
 
 
+@pytest.mark.slow
 def test_a_graph_that_is_alone_with_its_degrees_is_told():
     """The line warned of is the caller's, and what it says to try finds another graph."""
     for alone in (graphs.sliding_window(31, 4, causal=True), graphs.global_tokens(9, (2,))):
@@ -201,6 +203,7 @@ CLOSE = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "layers"),
     [

@@ -45,6 +45,7 @@ def path_to_root(parent, node):
         node = parent[node]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", FORESTS)
 def test_forests_equal_their_rules(name):
     parent, N = FORESTS[name], len(FORESTS[name])

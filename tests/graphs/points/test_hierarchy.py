@@ -102,6 +102,7 @@ def test_given_levels_several_graphs_and_faces():
     assert len(hierarchy(pos, graph=graphs.full(...)).levels) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{"ratio": (0.5, 0.5)}, {"cell": 0.4}])
 def test_clouds_are_by_themselves_and_join(how):
     pos, batch = clouds()

@@ -102,6 +102,7 @@ def test_every_search_finds_the_same_neighbours(name, k):
         assert torch.equal(nearest(points, queries, k, how), wanted), how
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", CLOUDS)
 @pytest.mark.parametrize("quantile", [0.0, 0.3, 1.0])
 def test_every_search_finds_the_same_balls(name, quantile, monkeypatch):

@@ -59,6 +59,7 @@ def gradients(outputs, inputs, unit=0.3):
     return torch.autograd.grad(loss, inputs)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("softcap", [0.0, 1.3])
 @pytest.mark.parametrize("name", LONG)
 def test_it_is_its_definition(name, softcap):
@@ -89,6 +90,7 @@ def test_a_scale_may_be_negative_or_nothing(scale, softcap):
         assert (a - b).abs().max() <= 1e-12
 
 
+@pytest.mark.slow
 def test_rows_may_lie_anywhere_in_memory():
     graph = LONG["window"]()
     inputs = operands(graph, torch.float32, heads=3, width=8, value_width=8)
@@ -144,6 +146,7 @@ def test_what_is_not_finite_reaches_neighbours_alone(name, bad):
         assert torch.equal(x[:, ~near], y[:, ~near])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
 @pytest.mark.parametrize("operand", [0, 1, 2])
 @pytest.mark.parametrize("mode", ["grad", "vmap", "jvp", "second derivative"])
@@ -215,6 +218,7 @@ def test_halves_are_those_of_float32_rounded(dtype):
         assert (a.float() - b).abs().max() <= 0.02 * b.abs().max()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["longformer", "isolated_targets", "unused_sources", "no_edges"])
 def test_the_definition_has_every_derivative(name):
     graph = GRAPHS[name]()

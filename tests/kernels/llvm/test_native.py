@@ -79,6 +79,7 @@ def test_there_are_as_many_kernels_as_there_should_be():
     }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize(
     ("dtype", "eights"),

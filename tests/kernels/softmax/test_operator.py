@@ -41,6 +41,7 @@ def operands(dtype=torch.float64, bias=True, features=True, batch=2):
     ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dropout_p", [0.0, 0.3])
 @pytest.mark.parametrize("softcap", [0.0, 1.7])
 @pytest.mark.parametrize("features", ["", "both", "key", "value"])

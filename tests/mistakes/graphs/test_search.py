@@ -271,7 +271,7 @@ PLANTED = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("case", PLANTED, ids=lambda case: f"{case[0].name[:24]}: {case[1]}")
 def test_a_planted_mistake_is_named(case):
     expect, words, mask = case

@@ -113,6 +113,7 @@ def test_own_edges_with_features_as_pyg():
         made(data.x, ga.from_pyg(data))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("encoding", ["random_walk", "laplacian", None])
 @pytest.mark.parametrize("readout", ["node", "mean", "sum"])
 def test_a_batch_is_its_graphs(encoding, readout):

@@ -77,6 +77,7 @@ def cloud(n, seed):
     return torch.rand(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("readout", ["node", "shape"])
 def test_the_order_of_the_points_and_other_clouds_change_nothing(name, readout):

@@ -49,6 +49,7 @@ def test_methods_are_trained_and_tested_on_the_splits_of_the_trials():
         assert found["logistic regression"][str(seed)] == score
 
 
+@pytest.mark.slow
 def test_numbers_have_ridge_regression_and_a_forest_in_the_study_s_score():
     random = torch.Generator().manual_seed(1)
     weights = torch.randn(2 * N, 2, generator=random)

@@ -57,6 +57,7 @@ def test_no_function_of_colours_names_more_classes(seed):
     assert best_score("bits", answers) == pytest.approx(bits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_no_function_of_colours_ranks_labels_better(seed):
     """AP of every weak order of four colours; accuracy and F1 of every set of them."""
@@ -181,6 +182,7 @@ def test_a_ceiling_is_for_arms_to_which_it_applies():
     assert predicted(choosing, "chosen")["colours"] == {}  # a choice counts sources
 
 
+@pytest.mark.slow
 def test_an_arm_whose_nodes_are_all_alike_cannot_fit(tmp_path):
     steps = [2 + i % 2 for i in range(40)]
     graphs = [ga.graphs.circulant(7, (-step, -1, 0, 1, step)) for step in steps]

@@ -28,6 +28,7 @@ from graphattn.study.judging.error_rates import (
 CASE = {case.name: case for case in (*CASES, EQUAL_MEANS)}
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [case.name for case in CASES])
 def test_ten_seeds_decide_6_of_100_nulls_and_intervals_cover_90(name):

@@ -173,6 +173,7 @@ def test_every_trial_has_its_training_accuracy_and_curve_and_shuffled_labels_too
     assert tiny.to_dict()["rows"][0]["fit"]["failed"] is True
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("kind", "law", "colours", "shown"),
     [

@@ -259,6 +259,7 @@ def test_a_report_says_a_claim_of_steps_in_words_tables_and_numbers(made):
     assert (cells_of["arm"], cells_of["runs"], cells_of["steps_to_fit"]) == ("window", "7", "2")
 
 
+@pytest.mark.slow
 def test_an_open_end_is_none_in_json_and_no_number_in_latex(made):
     never = with_curves(made, lambda arm, seed: [[4, 0.5, 0.96 if arm == "window" else 0.1]])
     found = never.verdicts[0]

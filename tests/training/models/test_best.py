@@ -200,6 +200,7 @@ def test_a_run_says_what_answers_and_is_read_again(tmp_path):
     assert line["points"] == 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["classify", "regress"])
 def test_shapes_have_a_best_model_too(task, tmp_path, no_page):
     draw = torch.Generator().manual_seed(5)

@@ -63,6 +63,7 @@ def test_descriptors_stay_when_a_shape_is_turned_and_see_a_point_that_moves():
     )
 
 
+@pytest.mark.slow
 def test_a_forest_is_a_control_that_is_evaluated_again(classes, tmp_path):
     how = {**QUICK, "control": ("forest",)}
     result = ga.training.train(classes, tmp_path / "run", **how)

@@ -85,6 +85,7 @@ def underived(monkeypatch):
     return keys
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["point-transformer-v3", pytest.param("unet", marks=pytest.mark.slow)]
 )

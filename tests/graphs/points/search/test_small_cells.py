@@ -21,6 +21,7 @@ def crystals(seed, axes, sizes, at_corners=False):
     return pos, batch, cell
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("reach", [1.3, 2.25, 5.1])
 @pytest.mark.parametrize("pbc", [True, (True, False)])
