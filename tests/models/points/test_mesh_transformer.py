@@ -5,8 +5,7 @@ edges.
 import pytest
 import torch
 import trimesh
-from models.points.test_unet import between, block, perceptron
-from point_twins import State, farthest, nearest
+from point_twins import State, between, block, farthest, nearest, perceptron
 
 from graphattn import models
 from graphattn.errors import GraphAttnError

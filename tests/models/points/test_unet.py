@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from point_twins import State, farthest, interpolated, nearest
+from point_twins import State, between, block, farthest, interpolated, nearest, perceptron
 
 from graphattn import models
 from graphattn.errors import OptionError
@@ -10,46 +10,6 @@ from graphattn.graphs import hierarchy, knn
 from graphattn.models.points import unet
 
 NEAR = {"graph": knn(..., 4), "down": knn(..., 5), "up": knn(..., 3)}
-
-
-def perceptron(state, x):
-    return (state / "last").linear(torch.nn.functional.gelu((state / "first").linear(x)))
-
-
-def read(state, edges, y, x, near, here, there, heads=2):
-    """Attention on edges, whose encoding joins key and value; ``near`` (T, k) are the sources of
-    each target.
-    """
-    offset = here[:, None] - there[near]
-    made = perceptron(
-        edges / "perceptron", torch.cat((offset, offset.norm(dim=-1, keepdim=True)), -1)
-    )
-    extra = made @ state.get("edge_proj.weight").T
-    q, k, v = (
-        (state / f"{name}_proj").linear(part) for name, part in zip("qkv", (y, x, x), strict=True)
-    )
-    split = (heads, q.shape[-1] // heads)
-    q, k, v = (
-        q.unflatten(-1, split),
-        (k[near] + extra).unflatten(-1, split),
-        (v[near] + extra).unflatten(-1, split),
-    )
-    weight = (torch.einsum("thd,tkhd->tkh", q, k) * split[1] ** -0.5).softmax(1)
-    return (state / "out_proj").linear(torch.einsum("tkh,tkhd->thd", weight, v).flatten(1))
-
-
-def block(state, x, pos, near):
-    inner = state / "block"
-    y = (inner / "attention_norm").norm(x)
-    x = x + read(inner / "attention", state / "edges", y, y, near, pos, pos)
-    y = (inner / "feed_forward_norm").norm(x)
-    hidden = torch.nn.functional.gelu((inner / "feed_forward" / "up").linear(y))
-    return x + (inner / "feed_forward" / "down").linear(hidden)
-
-
-def between(state, y, x, near, here, there):
-    targets, sources = (state / "norm").norm(y), (state / "source_norm").norm(x)
-    return y + read(state / "attention", state / "edges", targets, sources, near, here, there)
 
 
 def twin(model, x, pos, pooling):
