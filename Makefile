@@ -7,7 +7,7 @@ SECONDS ?= 300
 SEED ?= 0
 ORDER ?= $(shell date +%s)
 
-.PHONY: demo gallery docs test proof env lint types tests shuffled slow examples fuzz gpu clean
+.PHONY: demo gallery docs test proof env lint types tests shuffled slow sweep examples fuzz gpu clean
 .NOTPARALLEL:
 
 demo: env            ## run real inputs through the library and write a page of pictures
@@ -22,7 +22,7 @@ docs: env            ## the site's pages, with the story's chapters executed; fa
 
 test: env lint types tests   ## everything CI checks
 
-proof: env lint types shuffled slow examples   ## and what takes longer: random order, compilers, processes, training, every example
+proof: env lint types shuffled slow sweep examples   ## and what takes longer: random order, compilers, processes, training, every example
 
 env: $(VENV)/.ready
 
@@ -49,6 +49,9 @@ shuffled: env        ## the same tests in a random order; ORDER=... repeats one
 
 slow: env            ## tests marked slow
 	$(RUN)pytest -n 2 -m slow
+
+sweep: env           ## every model type of transformers, stock beside patched; minutes
+	OMP_NUM_THREADS=1 $(RUN)python tests/hf/sweep.py
 
 examples: env        ## every numbered example and chapter, two at a time; each ends in an assert
 	ls examples/[0-9]*.py examples/story/*.py | MPLBACKEND=agg OMP_NUM_THREADS=1 xargs -P 2 -I FILE sh -c \

@@ -16,6 +16,7 @@ from ..convert import from_edge_index
 from ..errors import OptionError, ShapeError
 from ..graph.modes import not_followed
 from ..operands import Outputs, with_weights
+from .graph_option import OWN_MASKS
 from .masks import ticket_of
 from .mixing import without_mixing
 from .state import Patch, Slot
@@ -23,7 +24,7 @@ from .tokens.frame import BREAK
 from .tokens.rows import Graph, Index, Job, edges_of
 
 #: Arguments that change the sources or their weights, which cannot be expressed as a graph.
-_REFUSED = ("block_indices", "sinks", "head_mask", "cache")
+_REFUSED = ("block_indices", "head_mask", "cache")
 
 
 @partial(not_followed, reason=BREAK)
@@ -59,6 +60,8 @@ def attend(
             mask = ticket.mask(implementation)
         stock = own_function(implementation, module)
         return stock(module, query, key, value, mask, dropout=dropout, scaling=scaling, **options)
+    if s_aux is None:
+        s_aux = options.get("sinks")  # of each query: (B, H, T, 1)
     refused = [name for name in _REFUSED if options.get(name) is not None]
     if refused or query.dim() != 4:
         if refused:
@@ -81,7 +84,8 @@ def attend(
     bias = _dense_bias(dense, position_bias, query)
     indices = options.get("indices")
     if indices is not None:
-        if indices.shape[2] < key.shape[2] and not patch.masks_hold_graph(slot):
+        is_seen = slot.graph == OWN_MASKS or patch.slot_of_masks is not None
+        if indices.shape[2] < key.shape[2] and not is_seen:
             raise OptionError(
                 f"{slot.place.name} chooses {indices.shape[2]} of {key.shape[2]} keys by an "
                 "indexer, which must see the graph: give all layers one graph"
@@ -102,7 +106,7 @@ def attend(
                 "model without padding"
             )
         return _one_by_one(
-            job, query, key, value, bias, (scaling, softcap, dropout, False, s_aux)
+            job, query, key, value, bias, (scaling, softcap, dropout, False), s_aux
         ), None
     outputs = _run(job, query, key, value, bias, scaling, softcap, dropout, needs_weights, s_aux)
     if outputs.alpha is None or not needs_weights:
@@ -165,6 +169,8 @@ def _run(
     if s_aux is None:
         return outputs
     assert outputs.lse is not None
+    if s_aux.dim() == 4:
+        s_aux = _picked(s_aux, job.targets).squeeze(-1)
     share = torch.sigmoid(outputs.lse - s_aux.to(outputs.lse.dtype))
     alpha = outputs.alpha
     if alpha is not None:
@@ -182,7 +188,8 @@ def _one_by_one(
     key: Tensor,
     value: Tensor,
     bias: Tensor | None,
-    options: tuple[Any, ...],
+    options: tuple[float | None, float | None, float, bool],
+    s_aux: Tensor | None,
 ) -> Tensor:
     """(B, T, H, D_v) of separate runs of sequences, with 0 for tokens of none."""
     output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
@@ -192,7 +199,10 @@ def _one_by_one(
             of_row = bias
         else:
             of_row = bias[row : row + 1]
-        rows = _run(part, q, k, v, of_row, *options).output[0]
+        sinks = s_aux
+        if sinks is not None and sinks.dim() == 4:
+            sinks = sinks[row : row + 1]
+        rows = _run(part, q, k, v, of_row, *options, sinks).output[0]
         assert isinstance(part.targets, Tensor)
         output = output.index_put((torch.full_like(part.targets, row), part.targets), rows)
     return output

@@ -66,9 +66,15 @@ def counted(modules: dict[str, nn.Module]) -> dict[str, int]:
 def _probe(patch: Any) -> frozenset[type]:
     model: nn.Module = patch.model
     found: dict[str, nn.Module] = {}
-    handles = [model.get_input_embeddings().register_forward_hook(_need_gradient)]  # type: ignore[operator]
+    embedded: list[Tensor] = []
+
+    def need_gradient(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        embedded[:] = [output.detach().requires_grad_()]
+        return embedded[0]
+
+    handles = [model.get_input_embeddings().register_forward_hook(need_gradient)]  # type: ignore[operator]
     for name, module in model.named_modules():
-        hook = partial(_record, found, name)
+        hook = partial(_record, found, embedded, name)
         handles.append(module.register_forward_hook(hook, with_kwargs=True))
     modes = [(module, module.training) for module in model.modules()]
     before = dict(vars(patch.running))
@@ -99,12 +105,12 @@ def _whole(found: dict[str, nn.Module], patch: Any) -> list[str]:
     model: nn.Module = patch.model
     classes = own_code(model)
     own = [name for name, x in model.named_modules() if type(x).__name__ in classes]
-    around = ["", *(place.name for place in patch.slots)]
+    around = [place.name for place in patch.slots]
     layers = {id(x) for part in model.modules() if isinstance(part, nn.ModuleList) for x in part}
     names = [
         name
         for name in found
-        if not any(_is_in(x, name) or _is_in(name, x) or x == name for x in own)
+        if name and not any(_is_in(x, name) or _is_in(name, x) or x == name for x in own)
     ]
     whole = [
         name
@@ -121,15 +127,18 @@ def _is_in(name: str, other: str) -> bool:
     return name.startswith(f"{other}.")
 
 
-def _need_gradient(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-    return output.detach().requires_grad_()
-
-
 def _record(
-    found: dict[str, nn.Module], name: str, module: nn.Module, args: Any, options: Any, output: Any
+    found: dict[str, nn.Module],
+    embedded: list[Tensor],
+    name: str,
+    module: nn.Module,
+    args: Any,
+    options: Any,
+    output: Any,
 ) -> None:
-    """Hook after a call of a module: keep it if it mixes tokens."""
+    """Hook after a call of a module: keep it if it mixes tokens, or their embeddings."""
     inputs = [x for x in tree_leaves((args, options)) if _is_of_tokens(x) and x.requires_grad]
+    inputs = inputs or embedded
     outputs = [x for x in tree_leaves(output) if _is_of_tokens(x) and x.requires_grad]
     if not inputs or not outputs or name in found:
         return
@@ -175,7 +184,7 @@ def restart(patch: Any, method: Any, *args: Any, **options: Any) -> Any:
         call, tokens = here.again
     if tokens is None or tokens.is_trivial or not patch.splits_rows:
         return method(*args, **options)
-    first = next(x for x in (*args, *options.values()) if isinstance(x, Tensor) and x.dim() > 2)
+    first = next(x for x in (*args, *options.values()) if isinstance(x, Tensor) and x.dim() > 1)
     B, T = first.shape[:2]
     virtual = 0
     tickets: list[Ticket] = []
@@ -189,11 +198,13 @@ def restart(patch: Any, method: Any, *args: Any, **options: Any) -> Any:
     split = tokens.split(frame, B, virtual)
     if split is frame:
         return method(*args, **options)
-    if virtual or frame.past:
+    module = method.__self__
+    is_around = any("_graphattn" in part.__dict__ for part in module.modules())
+    if virtual or frame.past or is_around:
         raise OptionError(
-            f"{type(method.__self__).__name__} carries its state from token to token, and several "
-            "sequences in a row follow tokens in a cache, or virtual ones; give each sequence a "
-            "row of its own"
+            f"{type(module).__name__} carries its state from token to token; several sequences in "
+            "a row, after tokens in a cache or virtual ones, or where it is around attention, must "
+            "each have a row of their own"
         )
     if "attention_mask" in options:
         options["attention_mask"] = None  # sequences have no padding
@@ -205,13 +216,8 @@ def restart(patch: Any, method: Any, *args: Any, **options: Any) -> Any:
     return tree_map(partial(_joined, groups=groups, B=B, T=T), *results)
 
 
-def follow_mixer(patch: Any, module: nn.Module) -> None:
-    """Let a module restart at each sequence of a row."""
-    module.forward = partial(restart, patch, module.forward)
-
-
 def leave_mixer(module: nn.Module) -> None:
-    """Undo :func:`follow_mixer`."""
+    """Give a module its method back that :func:`restart` calls."""
     method = module.__dict__.get("forward")
     if getattr(method, "func", None) is not restart:
         return
@@ -285,6 +291,8 @@ def first_apart(graph: Any) -> int | None:
 
 
 def _first_apart(graph: AttentionGraph) -> int | None:
+    from scipy.sparse.csgraph import breadth_first_order
+
     cached = graph.num_sources - graph.num_targets
     if cached < 0:
         return None
@@ -294,13 +302,9 @@ def _first_apart(graph: AttentionGraph) -> int | None:
     reads[token[(runs.lo < token) & (token <= runs.hi)]] = True
     reads[:1] = True  # nothing is before it
     for place in (~reads[cached:]).nonzero().flatten().add(cached).tolist():
-        if cached or graph.is_causal or not _reaches(graph, place - 1, place):
+        if cached or graph.is_causal:
+            return int(place)
+        reached = breadth_first_order(to_scipy(graph).T, place - 1, return_predecessors=False)
+        if place not in reached:
             return int(place)
     return None
-
-
-def _reaches(graph: AttentionGraph, source: int, target: int) -> bool:
-    from scipy.sparse.csgraph import breadth_first_order
-
-    outgoing = to_scipy(graph).T
-    return target in breadth_first_order(outgoing, source, return_predecessors=False)

@@ -91,12 +91,13 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     chosen = by_module(graphs, list(modules), own_code(model))
     data = saving.to_data(graphs)
     state = Patch(model, _inputs(model))
+    main = getattr(model, "main_input_name", "input_ids")
     state.names_layers = isinstance(graphs, Mapping)
     for place, module in modules.items():
         reads = chosen.get(place)
         inputs: tuple[str, ...] = ()
         if reads is not None:
-            inputs = tuple(reads_batch(reads, state.inputs, place.role, _main_input(model)))
+            inputs = tuple(reads_batch(reads, state.inputs, place.role, main))
         state.slots[place] = Slot(
             place, reads, state, inputs, bool(getattr(module, "is_causal", True))
         )
@@ -189,10 +190,6 @@ def _inputs(model: nn.Module) -> tuple[str, ...]:
     if takes_any and hasattr(model, "get_base_model"):
         return _inputs(cast(Any, model).get_base_model())
     return tuple(parameters)
-
-
-def _main_input(model: nn.Module) -> str:
-    return str(getattr(model, "main_input_name", "input_ids"))
 
 
 def _patches(model: nn.Module) -> set[Patch]:

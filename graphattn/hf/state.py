@@ -6,6 +6,7 @@ import warnings
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock, local
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
@@ -19,7 +20,7 @@ from ..graph.modes import cached_property
 from .batch import graphs_of_batch
 from .causality import warn_of_later_tokens
 from .graph_option import OWN_MASKS, GraphOption, is_graph, sized
-from .mixing import counted, find_mixers, first_apart, follow_mixer, listed, unordered
+from .mixing import counted, find_mixers, first_apart, listed, restart, unordered
 from .modules import Place, indexes_mask, mixers, own_code, stacks
 from .own import own_graphs
 from .ticket import MOST_TICKETS, Generation, ModelCall, Ticket, outside_call
@@ -161,7 +162,7 @@ class Patch:
         if self._mixers is None:
             self._mixers = find_mixers(self)
             for module in self._mixers.values():
-                follow_mixer(self, module)
+                module.forward = partial(restart, self, module.forward)
         return self._mixers
 
     @property
@@ -197,10 +198,6 @@ class Patch:
         if any(slot.graph is not slots[0].graph for slot in slots) or self.has_own_layers:
             return None
         return slots[0]
-
-    def masks_hold_graph(self, slot: Slot) -> bool:
-        """True if the graph of a layer is in its mask, among whose sources it may choose."""
-        return slot.graph == OWN_MASKS or self.slot_of_masks is not None
 
     def implementation(self, config: Any) -> str:
         """The name in a configuration before the patch."""
@@ -340,7 +337,10 @@ class Patch:
                 behind(sized_graphs[size], *virtual, is_causal=slot.is_causal) for size in sizes
             ]
         if not crosses and not self.names_layers:
-            self._check_order(graphs)
+            for graph in dict.fromkeys(graphs):
+                token = first_apart(graph)
+                if token is not None and self.mixers:
+                    raise unordered(graph, token, self.mixers)
         if length is None and not crosses and not slot.inputs:
             for graph, piece in zip(graphs, frame.pieces, strict=True):
                 if piece.targets.node > virtual[1]:
@@ -349,12 +349,6 @@ class Patch:
         if writes and length is None and not is_graph(slot.graph):
             warn_of_later_tokens(slot, graphs)
         return job_of(graphs, frame, batch, device), graphs
-
-    def _check_order(self, graphs: list[Graph]) -> None:
-        for graph in dict.fromkeys(graphs):
-            token = first_apart(graph)
-            if token is not None and self.mixers:
-                raise unordered(graph, token, self.mixers)
 
     def _remember(self, key: Any, make: Callable[[], Any]) -> Any:
         with self._lock:

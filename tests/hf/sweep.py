@@ -267,11 +267,12 @@ def loop(
                 chosen.scatter_(1, options["indices"][row].long() % (S + 1), 1.0)
                 scores = scores.masked_fill(chosen[:, :S] == 0, -torch.inf)
             scores = scores.masked_fill(~allowed, -torch.inf)
+            sink = torch.full((T, 1), -torch.inf)
             if s_aux is not None:
                 sink = s_aux[head].expand(T, 1)
-                weights = torch.softmax(torch.cat((scores, sink), 1), 1)[:, :S]
-            else:
-                weights = torch.softmax(scores, 1)
+            if options.get("sinks") is not None:
+                sink = options["sinks"][row, head]
+            weights = torch.softmax(torch.cat((scores, sink), 1), 1)[:, :S]
             output.append(weights @ value[row, head // (H // value.shape[1])])
     output = torch.stack(output).unflatten(0, (B, H)).transpose(1, 2).contiguous()
     return output, None
