@@ -535,7 +535,7 @@ def ask_checkpointed(model, inputs):
 def without_dropout(model):
     for part in model.modules():
         for name, value in vars(part).items():
-            if isinstance(value, float) and ("drop" in name or name == "p"):
+            if isinstance(value, float) and ("drop" in name or "jitter" in name or name == "p"):
                 setattr(part, name, 0.0)
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0

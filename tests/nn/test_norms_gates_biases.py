@@ -100,3 +100,26 @@ def test_a_layer_with_a_wrapped_projection_has_a_repr():
     layer = made()
     layer.q_proj = nn.Sequential(layer.q_proj)
     assert "bias=('k', 'v', 'out')" in repr(layer)
+
+
+def test_row_attention_with_a_bias_of_pairs():
+    """AlphaFold 2, supplementary algorithm 7: rows of an alignment, a bias of pairs of residues."""
+    alignment = torch.randn(2, 3, N, C, dtype=torch.float64)
+    pairs = torch.randn(2, N, N, 5, dtype=torch.float64, requires_grad=True)
+    of_pairs = nn.Sequential(nn.LayerNorm(5), nn.Linear(5, H, bias=False)).double()
+    bias = of_pairs(pairs).movedim(-1, -3)[:, None]  # (B, 1, H, N, N), one for all rows
+    layer = made(gate=True, bias=("out",))
+    graph = ga.graphs.full(N)
+    found = layer(alignment, graph, score_bias=graph.edge_values(bias))
+    query, key, value = (
+        projection(alignment).unflatten(-1, (H, -1)).transpose(-2, -3)
+        for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
+    weights = (query @ key.mT / (C // H) ** 0.5 + bias).softmax(-1)
+    heads = (weights @ value).transpose(-2, -3).flatten(-2)
+    wanted = layer.out_proj(layer.gate_proj(alignment).sigmoid() * heads)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    draw = torch.randn_like(found)
+    gradients = [torch.autograd.grad(y, pairs, draw, retain_graph=True)[0] for y in (found, wanted)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
+    assert float(gradients[0].abs().max()) > 0
