@@ -13,7 +13,7 @@ from ..errors import GraphAttnError, LoaderError, OptionError, need_extra
 from ..graph import AttentionGraph
 from ..graphs import block_local, causal, full, sliding_window
 from ..printed import Printed
-from .mixing import counted
+from .mixing import listed
 from .modules import Place
 from .patch import patched
 
@@ -150,7 +150,7 @@ def audit_config(config: Any) -> ConfigAudit:
             for place in probe.slots
             if place in probe.last and place.role != "cross"
         }
-        others = counted(probe.mixers)
+        others = listed(probe.mixers)
     expected = {
         place: _expected(place, tiny.get_text_config(), probe.slots[place].is_causal)
         for place in graphs
@@ -161,10 +161,8 @@ def audit_config(config: Any) -> ConfigAudit:
         if isinstance(graph, AttentionGraph) and (expected_graph := expected[place]) is not None
     }
     notes = _notes(text, tiny.get_text_config(), layers)
-    for name, number in others.items():
-        notes.append(
-            f"{name} x {number} mix tokens, too, in their own code: this is of attention alone"
-        )
+    if others:
+        notes.append(f"{others} mix tokens, too, in their own code: this is of attention alone")
     return ConfigAudit(type(model).__name__, layers, tuple(notes))
 
 

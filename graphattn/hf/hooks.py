@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 from ..errors import OptionError
 from ..graph.modes import not_followed
 from .masks import marked
-from .mixing import counted, listed
+from .mixing import listed
 from .state import Patch
 from .ticket import ModelCall
 from .tokens.frame import BREAK
@@ -65,7 +65,7 @@ def begin(
     is_split = patch.splits_rows and not tokens.is_trivial
     if cache is not None and cache in patch.packed:
         raise OptionError(
-            f"{listed(counted(patch.mixers))} have no state of a row of several sequences, which "
+            f"{listed(patch.mixers)} have no state of a row of several sequences, which "
             "the cache holds; give each sequence a row of its own to go on with it"
         )
     if is_split and not here.tokens:

@@ -29,8 +29,9 @@ def mask_of(patch: Patch, **request: Any) -> Tensor | None:
     if here.tokens:
         tokens = here.tokens[-1][1]
     ticket = Ticket(request | offsets, call=here.call, tokens=tokens)
-    if here.call is not None:
-        here.call.sizes.add((request["q_length"], request["kv_length"]))
+    if here.call is not None and here.tokens:
+        size = (request["q_length"], request["kv_length"])
+        here.call.sizes[id(here.tokens[-1][0])].add(size)
     own_layers = patch.has_own_layers or patch.computes_with_masks
     eager = patch.implementation(request.get("config")) == "eager"
     needed = patch.computes_with_masks or _needs(patch, ticket)

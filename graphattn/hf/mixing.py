@@ -30,22 +30,15 @@ def find_mixers(patch: Any) -> dict[str, nn.Module]:
     Args:
         patch: The patch of the model.
 
-    Raises:
-        OptionError: If the model does not run on tokens alone, and some modules may mix tokens by
-            their form.
+    Of a model that does not run on tokens alone they are found by their form, and rows of several
+    sequences are refused.
     """
     classes = frozenset(map(type, patch.model.modules()))
     if classes not in _FOUND:
         try:
             _FOUND[classes] = _probe(patch)
-        except Exception as error:  # of the model, such as one that needs more than tokens
-            names = mixers(patch.model)
-            if not names:
-                return {}
-            raise OptionError(
-                f"{listed(names)} may mix tokens, in its own code, and the model does not run on "
-                "tokens alone, by which that is found; give each sequence a row of its own"
-            ) from error
+        except Exception:  # of the model
+            return mixers(patch.model)
     return {
         name: module
         for name, module in patch.model.named_modules()
@@ -53,14 +46,10 @@ def find_mixers(patch: Any) -> dict[str, nn.Module]:
     }
 
 
-def listed(names: dict[str, int]) -> str:
+def listed(modules: dict[str, nn.Module]) -> str:
     """Classes of modules and their numbers."""
-    return ", ".join(f"{name} x {number}" for name, number in names.items())
-
-
-def counted(modules: dict[str, nn.Module]) -> dict[str, int]:
-    """The number of modules by the name of their class."""
-    return dict(Counter(type(module).__name__ for module in modules.values()))
+    counts = Counter(type(module).__name__ for module in modules.values())
+    return ", ".join(f"{name} x {number}" for name, number in counts.items())
 
 
 def _probe(patch: Any) -> frozenset[type]:
@@ -200,11 +189,12 @@ def restart(patch: Any, method: Any, *args: Any, **options: Any) -> Any:
         return method(*args, **options)
     module = method.__self__
     is_around = any("_graphattn" in part.__dict__ for part in module.modules())
-    if virtual or frame.past or is_around:
+    is_proven = any(type(module) in classes for classes in _FOUND.values())
+    if virtual or frame.past or is_around or not is_proven:
         raise OptionError(
-            f"{type(module).__name__} carries its state from token to token; several sequences in "
-            "a row, after tokens in a cache or virtual ones, or where it is around attention, must "
-            "each have a row of their own"
+            f"{type(module).__name__} may carry its state from token to token, and cannot restart "
+            "in a row after tokens in a cache or virtual ones, around attention, or in a model "
+            "that does not run on tokens alone; give each sequence a row of its own"
         )
     if "attention_mask" in options:
         options["attention_mask"] = None  # sequences have no padding
@@ -274,7 +264,7 @@ def _joined(*parts: Any, groups: list[tuple[Tensor, Tensor]], B: int, T: int) ->
 def unordered(graph: Any, token: int, modules: dict[str, nn.Module]) -> OptionError:
     """The error for a graph that keeps a token from the one before it."""
     return OptionError(
-        f"{listed(counted(modules))} mix tokens along the row, in their own code, also token "
+        f"{listed(modules)} mix tokens along the row, in their own code, also token "
         f"{token - 1} into token {token}, which {graph!r} keeps apart; give each sequence a row of "
         "its own, or a pattern with position_ids that return to 0 where one starts, or name the "
         "layers that the graph is for, {'self_attn': graph}"

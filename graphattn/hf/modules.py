@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -115,14 +114,14 @@ def own_code(model: nn.Module) -> list[str]:
     ]
 
 
-def mixers(model: nn.Module) -> dict[str, int]:
-    """Classes of modules that may mix tokens without attention, and their number.
+def mixers(model: nn.Module) -> dict[str, nn.Module]:
+    """Modules that may mix tokens without attention, by name.
 
     Found by their form: a convolution along tokens within a layer, and what stands in the place of
     attention where other layers of the same stack and class have it.
     """
-    found: Counter[str] = Counter()
-    for layers in model.modules():
+    found: dict[str, nn.Module] = {}
+    for name, layers in model.named_modules():
         if not isinstance(layers, nn.ModuleList):
             continue
         has_attention = [
@@ -133,15 +132,20 @@ def mixers(model: nn.Module) -> dict[str, int]:
         attending = [x for x, attends in zip(layers, has_attention, strict=True) if attends]
         classes = set(map(type, attending))
         known = {type(child) for layer in attending for child in layer.children()}
-        for layer, attends in zip(layers, has_attention, strict=True):
-            inside = [part for part in layer.modules() if _has_convolution(part)]
+        for number, (layer, attends) in enumerate(zip(layers, has_attention, strict=True)):
+            path = f"{name}.{number}"
+            inside = {x: part for x, part in layer.named_modules(prefix=path) if _convolves(part)}
             if not attends and not inside and type(layer) in classes:
-                inside = [part for part in layer.children() if type(part) not in known]
-            found.update(type(part).__name__ for part in inside)
-    return dict(found)
+                inside = {
+                    f"{path}.{x}": part
+                    for x, part in layer.named_children()
+                    if type(part) not in known
+                }
+            found |= inside
+    return found
 
 
-def _has_convolution(part: nn.Module) -> bool:
+def _convolves(part: nn.Module) -> bool:
     return any(
         isinstance(child, nn.Conv1d) and child.kernel_size != (1,) for child in part.children()
     )

@@ -20,7 +20,7 @@ from ..graph.modes import cached_property
 from .batch import graphs_of_batch
 from .causality import warn_of_later_tokens
 from .graph_option import OWN_MASKS, GraphOption, is_graph, sized
-from .mixing import counted, find_mixers, first_apart, listed, restart, unordered
+from .mixing import find_mixers, first_apart, listed, restart, unordered
 from .modules import Place, indexes_mask, mixers, own_code, stacks
 from .own import own_graphs
 from .ticket import MOST_TICKETS, Generation, ModelCall, Ticket, outside_call
@@ -142,7 +142,7 @@ class Patch:
         if self.mixers:
             warnings.warn(
                 f"these graphs are of attention alone, no statement about the model: "
-                f"{listed(counted(self.mixers))} mix tokens, too",
+                f"{listed(self.mixers)} mix tokens, too",
                 stacklevel=2,
             )
         return [last[place][0] for place in chosen]
@@ -261,18 +261,19 @@ class Patch:
     ) -> Job:
         """The run of a module on the B rows of T targets and S sources of this call."""
         B, T, S = size
+        crosses = slot.place.role == "cross"
         frame = self.frame(slot, ticket or self._beneath(mask, T, S), T, S)
         if slot.graph == OWN_MASKS:
             graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal)
             self._ran(slot, graphs)
             return full_rows(frame, B, graphs, device)
-        _check_keys(slot, ticket or self.running.call, T, S)
+        if not crosses:
+            self._check_keys(slot, ticket, T, S)
         length = None
         if is_causal and slot.place.role != "encoder":
             length = self.running.generation.length
         virtual = self.virtual_of(slot, ticket)
         tokens = self.tokens_of(ticket)
-        crosses = slot.place.role == "cross"
         if slot.is_open and not crosses:
             frame = tokens.split(frame, B, virtual[1])
         elif not slot.inputs and not crosses and length is None:
@@ -298,6 +299,22 @@ class Patch:
             if ticket.view is not None and ticket.view.shape[-2:] == (T, S):
                 return ticket
         return None
+
+    def _check_keys(self, slot: Slot, ticket: Ticket | None, T: int, S: int) -> None:
+        """Refuse keys that are not the tokens for which transformers was asked for a mask."""
+        sizes: set[tuple[int, int]] = set()
+        here = self.running
+        if ticket is not None and not ticket.is_given:
+            sizes = {(ticket.request["q_length"], ticket.request["kv_length"])}
+        elif ticket is None and here.call is not None and here.tokens:
+            sizes = here.call.sizes[id(here.tokens[-1][0])]
+        if sizes and (T, S) not in sizes:
+            tokens = max(size for _, size in sizes)
+            raise OptionError(
+                f"{slot.place.name} reads {S} keys where its mask has {tokens} tokens, such as "
+                'compressed ones; its graph is of tokens: give it "model", its own masks, or leave '
+                "it out; if these are tokens in a cache, pass use_cache=False"
+            )
 
     def _ran(self, slot: Slot, graphs: list[Graph]) -> None:
         if self.running.call is None:
@@ -404,25 +421,10 @@ class Patch:
             others = mixers(self.model)
         else:
             verb = "mix"
-            others = counted(self._mixers)
-        parts += [f"{name} x {n} {verb} tokens, in its own code" for name, n in others.items()]
+            others = self._mixers
+        if others:
+            parts.append(f"{listed(others)} {verb} tokens, in their own code")
         return f"Patch({type(self.model).__name__}: {'; '.join(parts)})"
-
-
-def _check_keys(slot: Slot, call: Ticket | ModelCall | None, T: int, S: int) -> None:
-    """Refuse keys that are not the tokens for which transformers was asked for a mask."""
-    sizes = set()
-    if isinstance(call, ModelCall):
-        sizes = call.sizes
-    elif call is not None and not call.is_given:
-        sizes = {(call.request["q_length"], call.request["kv_length"])}
-    if slot.place.role == "cross" or not sizes or (T, S) in sizes:
-        return
-    raise OptionError(
-        f"{slot.place.name} reads {S} keys where its mask has {max(size for _, size in sizes)} "
-        'tokens, such as compressed ones; its graph is of tokens: give it "model", its own '
-        "masks, or leave it out; if these are tokens in a cache, pass use_cache=False"
-    )
 
 
 def _check_larger(graph: Any, frame: Frame, tokens: TokenInputs, batch: int) -> None:

@@ -1,5 +1,6 @@
 """Tickets of masks: the requests of transformers for them, and the calls in which they were made."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -29,8 +30,8 @@ class ModelCall:
     """Numbers of virtual tokens before the text, by role."""
     tickets: list["Ticket"] = field(default_factory=list)
     """Tickets of the masks of this call."""
-    sizes: set[tuple[int, int]] = field(default_factory=set)
-    """Numbers of targets and sources of the masks that transformers was asked for."""
+    sizes: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
+    """Numbers of targets and sources of the masks that a model in it, by its id, asked for."""
 
 
 @dataclass(eq=False)

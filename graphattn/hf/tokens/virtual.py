@@ -7,7 +7,7 @@ import torch
 
 from ...convert import from_edge_index
 from ...errors import GraphError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, disjoint_union
 from ...graph.modes import keep
 from ...graphs import causal, global_tokens
 from .rows import Graph
@@ -70,11 +70,12 @@ def _with_tokens(
 ) -> AttentionGraph:
     name = f"{graph.name} behind {sources} virtual tokens"
     if targets == sources and graph.is_square:
-        result = graph.with_global_tokens(sources)
+        result = disjoint_union([causal(sources), graph])
+        size = result.num_nodes
+        virtual = global_tokens(size, tuple(range(sources)))
         if is_causal:
-            size = result.num_nodes
-            result = result - (global_tokens(size, tuple(range(sources))) - causal(size))
-        return replace(result, name=name)
+            virtual = virtual & causal(size)
+        return replace(result | virtual, name=name)
     T = graph.num_targets + targets
     S = graph.num_sources + sources
     mask = torch.zeros(T, S, dtype=torch.bool)
