@@ -28,6 +28,7 @@ from graphattn.hf.modules import attention_modules
 
 transformers.logging.set_verbosity_error()
 LARGEST = 2e7  # parameters of a tiny model
+INPUTS = ("input_ids", "pixel_values")
 TOKENS = 12
 DOCUMENTS = (5, 3, 4)
 TOLERANCE = 1e-4  # float32 sums in another order, on outputs near 1; a wrong edge moves some 1e-1
@@ -64,6 +65,13 @@ VARIANTS = (
     {"layers": 4, "head_dim": None},
 )
 _MLA = {"num_key_value_heads": 4, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "head_dim": None}
+_EXPERTS = {
+    "num_experts_per_tok": 2,
+    "num_local_experts": 4,
+    "num_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+}
 _MIX = ["linear_attention", "full_attention"]
 _MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
 #: Values of single model types that no rule gives.
@@ -71,8 +79,10 @@ PARTICULAR = {
     "bamba": {"attn_layer_indices": [1]},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_offset": 0},
-    "kimi_linear": _MLA | {"layer_types": _MIX, "mlp_layer_types": ["dense", "sparse"]},
-    "bailing_hybrid": _MLA | {"layer_types": _MIX, "mlp_layer_types": ["dense", "sparse"]},
+    "kimi_linear": _MLA | _EXPERTS | {"layer_types": _MIX, "mlp_layer_types": ["dense", "sparse"]},
+    "bailing_hybrid": _MLA
+    | _EXPERTS
+    | {"layer_types": _MIX, "mlp_layer_types": ["dense", "sparse"]},
     "deepseek_v2": {"num_key_value_heads": 4, "num_experts_per_tok": 2, "n_group": 1},
     "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
@@ -144,7 +154,7 @@ def tiny_config(kind, values):
     for name, value in values.items():
         if name in known and value is None:
             chosen.pop(name, None)
-        elif name in known:
+        elif hasattr(default, name):
             chosen[name] = value
     for name in getattr(kind, "sub_configs", {}):
         if getattr(default, name, None) is not None:
@@ -176,12 +186,16 @@ def tiny_model(name):
             auto = auto_class(config)
             with torch.device("meta"):
                 size = sum(x.numel() for x in auto.from_config(config).parameters())
+        except (LookupError, ImportError):
+            raise
         except Exception as problem:
             error = problem
             continue
         if size > LARGEST:
             error = ValueError(f"{size:,} parameters")
             continue
+        if (kind := auto._model_mapping[type(config)]).main_input_name not in INPUTS:
+            raise ValueError(f"the input of {kind.__name__} is {kind.main_input_name}")
         try:
             torch.manual_seed(0)
             model = auto.from_config(config, attn_implementation="eager").eval()
@@ -206,8 +220,6 @@ def inputs_of(model):
         channels = getattr(model.config, "num_channels", 3)
         frames = [model.config.num_frames] if hasattr(model.config, "num_frames") else []
         return {"pixel_values": torch.randn(2, *frames, channels, 16, 16, generator=draw)}
-    if model.main_input_name != "input_ids":
-        raise ValueError(f"its input is {model.main_input_name}")
     given = {"input_ids": torch.randint(3, 30, (2, TOKENS), generator=draw)}
     if "decoder_input_ids" in names:
         given["decoder_input_ids"] = torch.randint(3, 30, (2, 7), generator=draw)
