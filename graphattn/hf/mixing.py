@@ -24,14 +24,12 @@ def find_mixers(patch: Any) -> dict[str, nn.Module]:
     """Modules that mix tokens without attention, by name.
 
     With attention cut off, so that each token reads itself, a module mixes tokens where its output
-    at one token has a gradient with respect to its input at another. Of nested modules the
-    innermost are found.
+    at one token has a gradient with respect to its input at another. A model that does not run on
+    tokens alone is judged by the form of its modules, and its rows of several sequences are
+    refused.
 
     Args:
         patch: The patch of the model.
-
-    Of a model that does not run on tokens alone they are found by their form, and rows of several
-    sequences are refused.
     """
     classes = frozenset(map(type, patch.model.modules()))
     if classes not in _FOUND:
@@ -132,7 +130,7 @@ def _record(
     if not inputs or not outputs or name in found:
         return
     at = _PROBED // 2
-    one = sum((x[:, at] * torch.linspace(1, 2, x.shape[-1])).sum() for x in outputs)
+    one = sum((x[:, at] * torch.linspace(1, 2, x.shape[-1]).to(x)).sum() for x in outputs)
     for gradient in torch.autograd.grad(one, inputs, retain_graph=True, allow_unused=True):
         if gradient is None:
             continue
@@ -155,9 +153,6 @@ def without_mixing(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, N
         parts.append(value.repeat_interleave(query.shape[1] // value.shape[1], 1))
     parts.append(query.new_zeros(*query.shape[:3], value.shape[-1]))
     return sum(parts).transpose(1, 2).contiguous(), None  # type: ignore[union-attr]
-
-
-# --- sequences of a row
 
 
 def restart(patch: Any, method: Any, *args: Any, **options: Any) -> Any:
@@ -258,9 +253,6 @@ def _joined(*parts: Any, groups: list[tuple[Tensor, Tensor]], B: int, T: int) ->
     return output
 
 
-# --- graphs that such modules do not keep
-
-
 def unordered(graph: Any, token: int, modules: dict[str, nn.Module]) -> OptionError:
     """The error for a graph that keeps a token from the one before it."""
     return OptionError(
@@ -272,7 +264,9 @@ def unordered(graph: Any, token: int, modules: dict[str, nn.Module]) -> OptionEr
 
 
 def first_apart(graph: Any) -> int | None:
-    """The first token to which no path leads from the one before it; ``None`` without one."""
+    """The first token to which no path of a graph leads from the one before it, which modules that
+    mix tokens do not keep; ``None`` without one.
+    """
     if not graph._is_fixed:
         return None
     one: AttentionGraph = graph.union()

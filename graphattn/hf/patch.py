@@ -41,6 +41,9 @@ def patch(model: nn.Module, graph: Any) -> Patch:
     one. Virtual tokens of prompt and prefix tuning are read by all tokens and not counted. A 4-D
     mask of the caller, and relative biases, are added to the scores. A token without edges gets 0.
 
+    Layers that mix tokens without attention restart at each sequence of a row, and refuse a graph
+    that keeps a token from the one before it, unless it names its layers.
+
     With ``output_attentions=True`` the model returns :class:`EdgeWeights` of each layer, read as
     tensors (B, H, T, S), with gradients. ``save_pretrained`` keeps the graph in the configuration.
 

@@ -10,7 +10,7 @@ from tiny_models import tiny_model
 
 import graphattn as ga
 from graphattn.errors import OptionError
-from graphattn.hf.mixing import listed
+from graphattn.hf.mixing import first_apart, listed
 from graphattn.hf.modules import mixers
 
 SIZES = {
@@ -173,6 +173,26 @@ def test_a_graph_that_keeps_neighbours_apart_is_refused(name):
             model(tokens)
         ga.patch(model, {"self_attn": graph})  # of attention alone, by name
         model(tokens)
+
+
+@pytest.mark.parametrize(
+    ("graph", "token"),
+    [
+        (ga.graphs.causal(7), None),
+        (ga.graphs.full(7), None),
+        (ga.graphs.sliding_window(7, 2, causal=True), None),
+        (ga.graphs.self_loops(7), 1),
+        (ga.graphs.documents(torch.tensor([0, 0, 0, 1, 1, 2, 2]), causal=True), 3),
+        (ga.graphs.ancestors(torch.tensor([-1, 0, 1, 0, 3])), 3),
+        # tokens read later ones, and the last the first: a path leads through the last
+        (ga.graphs.causal(7).reverse() | ga.from_edge_index([[0], [6]], num_nodes=7), None),
+        # three new tokens after four in a cache: the last follows the first of them
+        (ga.graphs.ancestors(torch.tensor([-1, 0, 1, 2, 3, 4, 4])).subgraph(targets=[4, 5, 6]), 6),
+        (ga.graphs.causal(3, 7), None),
+    ],
+)
+def test_a_token_without_a_path_from_the_one_before_it_is_found(graph, token):
+    assert first_apart(graph) == token
 
 
 def test_unpatching_gives_the_modules_back():
