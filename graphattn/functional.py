@@ -278,6 +278,8 @@ def _with_options(request: Request, options: dict[str, Any]) -> Request:
     else:
         flags["of_rows"] = of_rows(normalize) is not None
     request = request._replace(**flags)
+    if not request.dropout:
+        request = request._replace(trains=torch.is_grad_enabled())
     if request.softcap and request.score_bias:
         return request
     return request._replace(cap_bias=False)  # without both there is nothing to bound

@@ -1,5 +1,6 @@
 """The interface of a backend, with the rates that its cost is computed from."""
 
+import math
 from typing import Any
 
 import torch
@@ -92,15 +93,24 @@ class Backend:
         """A lower bound of :meth:`cost_ms` in ms, which takes less time to compute."""
         return self.rates(request.device.type)["call_ms"]
 
-    def bare_cost(self, device: str) -> float:
-        """The product of the times of inference and training on few nodes."""
-        rates = self.rates(device)
-        return rates["call_ms"] ** 2 * rates["training_factor"]
+    def training(self, request: Request) -> float:
+        """Time of forward and backward together, over that of the forward pass."""
+        return self.rates(request.device.type)["training_factor"]
 
-    def least_cost(self, graph: AttentionGraph, request: Request) -> float:
-        """A lower bound of the product of the times of inference and training."""
-        factor = self.rates(request.device.type)["training_factor"]
-        return self.least_ms(graph, request) ** 2 * factor
+    def ranked(self, request: Request, forward_ms: float) -> float:
+        """The time in ms by which backends are ranked: that of the passes that come, or the
+        geometric mean of inference and training.
+        """
+        if request.trains is False:
+            return forward_ms
+        factor = self.training(request)
+        if request.trains is None:
+            factor = math.sqrt(factor)
+        return forward_ms * factor
+
+    def bare_cost(self, request: Request) -> float:
+        """The time by which a call on few nodes is ranked."""
+        return self.ranked(request, self.rates(request.device.type)["call_ms"])
 
     def work_ms(self, request: Request, kind: str, units: float) -> float:
         """Time in ms of a number of units of a kind of work."""

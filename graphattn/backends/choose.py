@@ -7,7 +7,7 @@ all, and chooses the same.
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import torch
@@ -35,11 +35,8 @@ class Candidate:
     bytes_needed: int
     cost_ms: float
     training_ms: float
-
-    @property
-    def cost(self) -> float:
-        """The product of the times of inference and training, by which backends are ranked."""
-        return self.cost_ms * self.training_ms
+    cost: float
+    """The time in ms by which backends are ranked."""
 
     @property
     def runs(self) -> bool:
@@ -83,6 +80,9 @@ class Explanation(Printed):
         if chosen is None:
             chosen = "none can run"
         lines = [repr(self.graph), f"call: {_in_words(self.request)}", f"backend: {chosen}"]
+        alone = _best(self.candidates, "cost_ms")
+        if self.request.trains and alone != self.chosen:
+            lines.append(f"under torch.no_grad(), without a backward pass: {alone}")
         if self.request.device.type == "cuda" and not measured("cuda"):
             lines.append(
                 "times on CUDA come from a model; to measure them: graphattn doctor --calibrate "
@@ -90,7 +90,7 @@ class Explanation(Printed):
             )
         near = ", ".join(_near(self.candidates, self.chosen))
         if near:
-            lines.append(f"within 10 % of it, inference and training: {near}")
+            lines.append(f"within 10 % of it: {near}")
         for c in self.candidates:
             if c.runs:
                 if c.name == self.chosen:
@@ -144,9 +144,9 @@ class HeadsExplanation(Printed):
 
 
 def _near(candidates: tuple[Candidate, ...], chosen: str | None) -> list[str]:
-    """Other backends whose mean time is at most a tenth above that of the chosen one."""
+    """Other backends whose time is at most a tenth above that of the chosen one."""
     least = min((c.cost for c in candidates if c.name == chosen), default=math.nan)
-    return [c.name for c in candidates if c.name != chosen and c.cost <= 1.1**2 * least]
+    return [c.name for c in candidates if c.name != chosen and c.cost <= 1.1 * least]
 
 
 def _in_words(request: Request) -> str:
@@ -189,7 +189,7 @@ def candidates(graph: AttentionGraph, request: Request) -> tuple[Candidate, ...]
 def _candidate(backend: Backend, graph: AttentionGraph, request: Request) -> Candidate:
     reasons = tuple(backend.reasons_against(graph, request))
     if reasons:  # the cost may be slow to compute
-        return Candidate(backend.name, reasons, (), 0, math.nan, math.nan)
+        return Candidate(backend.name, reasons, (), 0, math.nan, math.nan, math.nan)
     forward = backend.cost_ms(graph, request)
     needed = backend.bytes_needed(graph, request)
     return Candidate(
@@ -198,12 +198,14 @@ def _candidate(backend: Backend, graph: AttentionGraph, request: Request) -> Can
         (),
         needed,
         forward,
-        forward * backend.rates(request.device.type)["training_factor"],
+        forward * backend.training(request),
+        backend.ranked(request, forward),
     )
 
 
-def _best(rows: tuple[Candidate, ...]) -> str | None:
-    best = min((c for c in rows if c.runs), key=lambda c: c.cost, default=None)
+def _best(rows: tuple[Candidate, ...], by: str = "cost") -> str | None:
+    """The name of the candidate that takes the least time."""
+    best = min((c for c in rows if c.runs), key=attrgetter(by), default=None)
     if best is None:
         return None
     return best.name
@@ -261,11 +263,10 @@ def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
     """The choice of :func:`explain_choice`, without the cost of those whose lower bound is above."""
     best = None
     least = math.inf
-    device = request.device.type
-    for backend in sorted(BACKENDS.values(), key=methodcaller("bare_cost", device)):
-        if backend.bare_cost(device) >= least:
+    for backend in sorted(BACKENDS.values(), key=methodcaller("bare_cost", request)):
+        if backend.bare_cost(request) >= least:
             break
-        if backend.least_cost(graph, request) >= least:
+        if backend.ranked(request, backend.least_ms(graph, request)) >= least:
             continue
         candidate = _candidate(backend, graph, request)
         if candidate.cost < least:  # NaN, if it cannot run
@@ -275,10 +276,7 @@ def _cheapest(graph: AttentionGraph, request: Request) -> str | None:
 
 
 def explain_choice(graph: AttentionGraph, request: Request) -> Explanation:
-    """The backend that ``"auto"`` would run, and the cost or refusal of each other one.
-
-    Inference and training share one choice: that of the least geometric mean of the two times.
-    """
+    """The backend that ``"auto"`` would run, and the cost or refusal of each other one."""
     rows = candidates(graph, request)
     explained = []
     for row in rows:

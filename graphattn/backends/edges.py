@@ -31,6 +31,10 @@ SCORED = 6  # measured: time of an additive score over that of a product; other 
 RELABELLED = 0.6
 # measured: time per edge over that of softmax, forward and backward, windows of 65 to 1,024
 NORMALIZED = 4.2
+# measured: numbers of a key and value that take as long as the bias of an edge, forward
+BIASED = 64
+# measured: share of the backward pass in a step with a bias over that without
+BIASED_TRAINING = 1.7
 LARGE = 1 << 28  # bytes kept for a backward from which a note says what needs less
 
 
@@ -108,11 +112,19 @@ class EdgesBackend(Backend):
         elif request.normalize:
             factor = NORMALIZED
         if request.device.type != "cuda":
+            if request.score_bias:
+                factor *= 1.0 + BIASED / max(1, request.head_dim + request.value_dim)
             return "edge", effective_edges(graph.num_edges, graph.num_targets) * factor
         moved_bytes = sum(
             forward(sizes(request, graph.num_edges, graph.num_targets, graph.num_sources))
         )
         return "byte", moved_bytes * factor / max(1, request.floats_per_pair)
+
+    def training(self, request: Request) -> float:
+        factor = super().training(request)
+        if request.score_bias:
+            return BIASED_TRAINING * factor
+        return factor
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, its edges listed."""

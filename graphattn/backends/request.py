@@ -2,7 +2,7 @@
 
 import math
 from operator import index
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,11 +23,13 @@ class Request(NamedTuple):
     batch: int = 1
     dtype: torch.dtype = torch.float32
     device: torch.device = torch.device("cpu")
-    score_bias: bool = False
-    softcap: bool = False
     dropout: bool = False
     weights: bool = False
     lse: bool = False
+    trains: bool | None = None
+    """True if a backward pass may come, False if none can, None where both have one choice."""
+    score_bias: bool = False
+    softcap: bool = False
     edge_features: bool = False
     score: bool = False
     normalize: bool = False
@@ -43,17 +45,21 @@ class Request(NamedTuple):
         Compiled code assumes a batch of one, so that one program serves every batch size; heads and
         widths are fixed.
         """
-        *lead, _, heads, head_dim = inputs.query.shape
+        x = inputs.query
+        *lead, _, heads, head_dim = x.shape
         kv_heads, value_dim = inputs.value.shape[-2:]
         batch = 1
         if not torch.compiler.is_compiling():
             batch = math.prod(lead)
         sizes = map(index, (heads, kv_heads, head_dim, value_dim, batch))
         dropout = False
+        trains: bool | None = torch.is_grad_enabled()
         if inputs.dropout_p > 0.0:  # torch.compile fixes a branch
             dropout = True
-        plain = cls(*sizes, inputs.query.dtype, inputs.query.device)  # type: ignore[call-arg,arg-type]
-        plain = plain._replace(dropout=dropout, weights=weights, lse=lse)
+            # reentrant checkpoints run forward in both modes, and must drop the same weights
+            trains = None
+        parts: Any = (*sizes, x.dtype, x.device, dropout, weights, lse, trains)
+        plain = cls(*parts)
         if _is_plain(inputs):
             return plain
         return plain._replace(
@@ -87,13 +93,11 @@ class Request(NamedTuple):
         return torch.promote_types(self.dtype, torch.float32)
 
 
-def _is_plain(inputs: Inputs) -> bool:
-    """True for softmax of products alone."""
-    if inputs.score is not None or inputs.normalize is not None:
+def _is_plain(call: Inputs) -> bool:
+    """True for softmax of products alone: every option is None."""
+    if call.score_bias is not None or call.edge_attr is not None:
         return False
-    if inputs.score_bias is not None or inputs.edge_attr is not None:
-        return False
-    return inputs.softcap is None
+    return call.score is call.normalize is call.softcap is None
 
 
 def _caps_bias(inputs: Inputs) -> bool:
