@@ -237,6 +237,33 @@ def test_bfloat16_of_all_pairs_is_left_to_amx(amx, chosen, monkeypatch):
     assert choose.choose(WINDOW, request) == "tiles"
 
 
+def test_the_choice_is_that_of_the_passes_that_come(monkeypatch):
+    """Edges take less time forward here, and dense with its backward; dropout has one choice, as a
+    checkpoint runs forward in both modes.
+    """
+    rates = {
+        **RATES,
+        "dense": {**RATES["dense"], "training_factor": 1.1},
+        "edges": {**RATES["edges"], "edge": 1e-4, "training_factor": 100.0},
+        "tiles": {**RATES["tiles"], "call_ms": 9.0},
+    }
+    monkeypatch.setattr(base, "measured_rates", lambda device: rates)
+    graph, x = graphs.sliding_window(512, 65, causal=True), torch.randn(512, 4, 64)
+
+    def chosen(**options):
+        graph._memo.pop("chosen backends", None)
+        ga.attention(x, x, x, graph, **options)
+        (name,) = graph._memo["chosen backends"].values()
+        assert ga.explain(graph, heads=4, **options).chosen == name
+        return name
+
+    with torch.no_grad():
+        alone, dropped = chosen(), chosen(dropout_p=0.5)
+    assert (alone, chosen()) == ("edges", "dense")
+    assert chosen(dropout_p=0.5) == dropped
+    assert "without a backward pass: edges\n" in str(ga.explain(graph, heads=4))
+
+
 def test_a_width_below_the_least_costs_as_much():
     for backend, kind in (("dense", "masked"), ("tiles", "unfused"), ("edges", "edge")):
         least = choose.BACKENDS[backend].least_width[kind]
