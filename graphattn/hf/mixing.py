@@ -1,5 +1,6 @@
 """Modules that mix tokens without attention: found by a probe, and restarted at each sequence."""
 
+import re
 from collections import Counter, defaultdict
 from functools import partial
 from typing import Any, cast
@@ -17,6 +18,7 @@ from .ticket import Ticket
 from .tokens.frame import Frame, SequencePiece, all_tokens
 
 _PROBED = 9  # tokens of the probe
+_OF_A_ROW = re.compile(r"seq_?len|max_length|seq_idx")  # arguments that split it
 _FOUND: dict[frozenset[type], frozenset[type]] = {}  # mixing classes, by all classes of a model
 
 
@@ -191,8 +193,10 @@ def restart(patch: Any, method: Any, *args: Any, **options: Any) -> Any:
             "in a row after tokens in a cache or virtual ones, around attention, or in a model "
             "that does not run on tokens alone; give each sequence a row of its own"
         )
+    # sequences are rows of their own, without padding
+    options = {name: x for name, x in options.items() if not _OF_A_ROW.search(name)}
     if "attention_mask" in options:
-        options["attention_mask"] = None  # sequences have no padding
+        options["attention_mask"] = None
     groups = _of_one_length(split, first.device)
     results = []
     for row, place in groups:

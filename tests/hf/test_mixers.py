@@ -125,6 +125,21 @@ def test_packed_documents_are_as_alone(name, checkpointed):
         torch.testing.assert_close(gradient, other, rtol=0, atol=1e-5 + 1e-5 * scale)
 
 
+def test_lengths_of_sequences_beside_the_positions_change_nothing():
+    """As ``DataCollatorWithFlattening`` passes them."""
+    tokens, positions = row()
+    ends = torch.tensor([0, *DOCUMENTS]).cumsum(0).int()
+    lengths = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": 5, "max_length_k": 5}
+    index = torch.arange(len(DOCUMENTS)).repeat_interleave(torch.tensor(DOCUMENTS))[None].int()
+    for name in ALL:
+        model = hybrid(name)
+        ga.patch(model, window())
+        given = {"input_ids": tokens[:1], "position_ids": positions[:1]}
+        with torch.no_grad():
+            plain = model(**given).logits
+            assert torch.equal(model(**given, **lengths, seq_idx=index).logits, plain), name
+
+
 def test_two_calls_are_followed_by_one_backward_pass():
     name = "Lfm2ShortConv"
     tokens, positions = row()
