@@ -17,8 +17,15 @@ from ..edges import Edges
 from ..graph import AttentionGraph
 from ..listed import listed
 
+_MOST_UNPLANNED = 1 << 26  # 1 GiB of edges, of which a backend may refuse to make a list
 #: The edges that queries (B, T, H, D) and keys (B, S, H_kv, D) choose.
 Choose = Callable[[Tensor, Tensor], AttentionGraph]
+
+
+class EdgesOfCall(AttentionGraph):
+    """Edges that one call runs on: the search for another backend's plan takes longer than it saves."""
+
+    _only_backends = ("edges", "message_passing")
 
 
 def as_one_head(choose: Choose, inputs: Inputs) -> tuple[AttentionGraph, Inputs]:
@@ -32,6 +39,8 @@ def as_one_head(choose: Choose, inputs: Inputs) -> tuple[AttentionGraph, Inputs]
         by = (copy // (heads // kv_heads) - copy) * S
         edges = with_sources_moved(edges, by, len(query) * kv_heads * S)
     query, key, value = (x.transpose(1, 2).reshape(-1, 1, x.shape[-1]) for x in (query, key, value))
+    if edges.device.type == "cpu" and edges.num_edges <= _MOST_UNPLANNED:
+        edges = EdgesOfCall(edges.edges, edges.name, edges.device)
     return edges, replace(inputs, query=query, key=key, value=value)
 
 

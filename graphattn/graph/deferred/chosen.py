@@ -221,6 +221,7 @@ class Chosen(GraphLike, Operand):
 
         def make() -> AttentionGraph:
             graph: AttentionGraph = filled(part, OfSize(*self.size))
+            graph.edges.stored()  # every call joins them
             has_all_rows = (graph.num_targets, graph.num_sources) == self.size
             if has_all_rows and self.rows is not None:
                 graph = graph.subgraph(targets=self.rows)
@@ -232,10 +233,13 @@ class Chosen(GraphLike, Operand):
         fixed = self._fixed(part, content)
         if content.copies == 1 or not isinstance(fixed, AttentionGraph):
             return fixed
-        return self.remembered(
-            (id(part), content.device, content.copies),
-            lambda: disjoint_union([fixed] * content.copies),
-        )
+
+        def make() -> AttentionGraph:
+            graph = disjoint_union([fixed] * content.copies)
+            graph.edges.stored()
+            return graph
+
+        return self.remembered((id(part), content.device, content.copies), make)
 
     def __repr__(self) -> str:
         sides = f"{self.num_sources} sources -> {self.num_targets} targets"

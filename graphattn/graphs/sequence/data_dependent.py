@@ -154,10 +154,10 @@ def _of_content(
     else:
         scores = function(score, "score", "query, key")(query, key)
         _check_scores(scores, (B, H, *size))
-        scores = scores.detach().flatten(0, 1)
-    scores = scores.nan_to_num(torch.inf, torch.inf, -torch.inf)
+        scores = scores.detach().flatten(0, 1).nan_to_num(torch.inf, torch.inf, -torch.inf)
     if readable is not None:
-        scores = scores.masked_fill(~_mask_of(readable, size, query.device), -torch.inf)
+        is_hidden = ~_mask_of(readable, size, query.device)
+        scores = scores.masked_fill_(is_hidden, -torch.inf)  # nobody else holds them
     graph = _chosen(scores, min(k, size[1]), B * H // max(1, len(scores)))
     if groups is not None:
         graph = graph @ groups
@@ -166,13 +166,16 @@ def _of_content(
 
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
-    """Products of queries (B, T, H, D) and keys (B, S, H_kv, D): (B * H, T, S)."""
+    """Products of queries (B, T, H, D) and keys (B, S, H_kv, D): (B * H, T, S), infinite for NaN."""
     dtype = torch.promote_types(query.dtype, torch.float32)
     of_query = query.movedim(2, 1).to(dtype)
     of_key = key.movedim(2, 1).to(dtype)
     of_key = of_key.repeat_interleave(query.shape[2] // max(1, of_key.shape[1]), 1)
     with without_autocast(of_query.device.type):
-        return (of_query @ of_key.mT).flatten(0, 1)
+        products = (of_query @ of_key.mT).flatten(0, 1)
+    if not bool(products.sum().isfinite()):  # a pass that writes nothing
+        products.nan_to_num_(torch.inf, torch.inf, -torch.inf)
+    return products
 
 
 def _check_scores(scores: object, shape: tuple[int, int, int, int]) -> None:
