@@ -1,7 +1,7 @@
 """Attention on a graph, and the explanation of the backend that runs it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -152,7 +152,7 @@ def attention(
 
 def explain(
     graph: AttentionGraph | PerHead | PerExample | Sequence[Any],
-    *unnamed: Never,
+    *,
     heads: int = 8,
     head_dim: int = 64,
     kv_heads: int | None = None,
@@ -180,11 +180,6 @@ def explain(
     Returns:
         An :class:`Explanation`, or one for each group of heads, to be printed.
     """
-    if unnamed:
-        raise OptionError(
-            f"explain takes one positional argument, a graph, got {len(unnamed) + 1}; for a layer "
-            "use explain(graph, heads=layer.num_heads, head_dim=layer.head_dim, score=layer.score)"
-        )
     examples = 1
     if isinstance(graph, list | tuple):
         graph = as_examples(graph)

@@ -18,19 +18,11 @@ GRAPH, SHAPE = ga.graphs.causal(5), Data(pos=torch.rand(9, 3))
     [
         (lambda: ga.explain(GRAPH, score="adddditive"), "additive, gat, mlp.*; got 'adddditive'"),
         (lambda: ga.explain(GRAPH, normalize="sofmax"), "one of softmax, sink.*; got 'sofmax'"),
-        (
-            lambda: ga.explain(ga.nn.GraphAttention(8, 2), GRAPH),
-            r"explain\(graph, heads=layer.num_heads",
-        ),
         (lambda: ga.graphs.knn(SHAPE, k=3), "for a shape pass pos=shape.pos"),
         (lambda: ga.graphs.knn(..., k=3)(SHAPE), r"pattern\(shape.pos, shape.batch\)"),
         (lambda: ga.PerHead((ga.graphs.causal(...),)), r"lambda n: PerHead\(\(first\(n\)"),
-        (
-            lambda: ga.models.PointTransformer(3, 2, [8], [1])(SHAPE.pos, ga.graphs.knn(..., k=3)),
-            "a recipe of one graph",
-        ),
     ],
-    ids=["score", "normalize", "a layer", "positions", "a recipe", "heads", "levels"],
+    ids=["score", "normalize", "positions", "a recipe", "heads"],
 )
 def test_a_mistake_is_answered(call, words):
     with pytest.raises(GraphAttnError, match=words):

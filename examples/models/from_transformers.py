@@ -1,4 +1,4 @@
-"""Weights of models of ``transformers`` whose attention is code of their own."""
+"""Models of papers whose attention no patch reaches, with the weights of ``transformers``."""
 
 from typing import Any
 

@@ -16,7 +16,6 @@ from graphattn.graphs.arguments import integers
 from graphattn.models.text.bert import BERT
 from graphattn.models.tokens import check_lengths, padding_bias
 from graphattn.nn import GraphAttention, TransformerBlock
-from graphattn.nn.arguments import check_names
 from graphattn.plans.cache import cached
 
 _A_WINDOW_EACH = "must be whole numbers, one for each layer"
@@ -66,9 +65,6 @@ class Longformer(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        check_names(
-            {name: value for name, value in options.items() if name != "backend"}, BERT.__init__
-        )
         if isinstance(windows, int):
             windows = [windows] * num_layers
         self.windows = tuple(several(windows, "windows", _A_WINDOW_EACH))

@@ -12,7 +12,6 @@ from graphattn.graph.kinds.layers import Layers
 from graphattn.models.images.patches import EVERY_NODE
 from graphattn.models.stacks import Encoder
 from graphattn.nn import FeedForward, GraphAttention
-from graphattn.nn.arguments import check_input, check_names
 from graphattn.nn.blocks import EVERY, Graph
 
 
@@ -83,20 +82,12 @@ class CrossAttentionBlock(nn.Module):
 
     def forward(self, x: Tensor, sources: Tensor, graph: Graph = EVERY) -> Tensor:
         """(..., T, C) from targets (..., T, C) and sources (..., S, source_dim)."""
-        check_input("x", x, self.attention.embed_dim, self.norm)
-        check_input("sources", sources, self.attention.kdim, self.source_norm, "S")
         output = self.attention(self.norm(x), graph, context=self.source_norm(sources))
         if self.residual:
             x = x + output
         else:
             x = output
         return x + self.feed_forward(self.feed_forward_norm(x))
-
-
-def _named(options: Any) -> dict[str, Any]:
-    """The further arguments of a reading."""
-    check_names(options or {}, CrossAttentionBlock.__init__)
-    return options or {}
 
 
 class Perceiver(nn.Module):
@@ -158,7 +149,7 @@ class Perceiver(nn.Module):
         self.latents = nn.Parameter(
             torch.randn(width(num_latents, "num_latents"), width(embed_dim, "embed_dim")) * 0.02
         )
-        self.read = CrossAttentionBlock(embed_dim, input_dim, **_named(read))
+        self.read = CrossAttentionBlock(embed_dim, input_dim, **(read or {}))
         if "feed_forward" not in options:
             options = {"hidden": embed_dim, **options}
         self.encoder = Encoder(num_layers, embed_dim, num_heads, final_norm=False, **options)
@@ -167,7 +158,7 @@ class Perceiver(nn.Module):
         if outputs is not None:
             number, output_dim = (width(size, "outputs") for size in outputs)
             self.queries = nn.Parameter(torch.randn(number, output_dim) * 0.02)
-            self.write = CrossAttentionBlock(output_dim, embed_dim, **_named(write))
+            self.write = CrossAttentionBlock(output_dim, embed_dim, **(write or {}))
         self.head: nn.Module | None = None
 
     @names_checked
@@ -193,7 +184,6 @@ class Perceiver(nn.Module):
             raise OptionError(
                 "queries and write_graph require outputs, but the model was built without"
             )
-        check_input("inputs", inputs, self.read.attention.kdim, self.read.source_norm, "S")
         batch = inputs.shape[:-2]
         if read_graph is None:
             read_graph = EVERY
@@ -207,7 +197,6 @@ class Perceiver(nn.Module):
         outputs = queries
         if outputs is None:
             outputs = self.queries
-        check_input("queries", outputs, self.queries.shape[-1], self.write.norm)
         if outputs.dim() == 2:
             outputs = outputs.expand(*batch, -1, -1)
         if write_graph is None:

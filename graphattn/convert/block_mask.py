@@ -134,12 +134,7 @@ def from_block_mask(
         >>> from_block_mask(to_block_mask(causal(512))).equals(causal(512))
         True
     """
-    from torch.nn.attention.flex_attention import BlockMask
 
-    if not isinstance(block_mask, BlockMask):
-        raise GraphError(
-            f"block_mask must be a BlockMask, got a {type(block_mask).__name__}; see from_mask_mod"
-        )
     if getattr(block_mask.mask_mod, "__name__", "") == "_sliced_mask_mod_error":
         raise GraphError(
             "block_mask must have a mask_mod, which a slice, block_mask[b, h], loses; convert the "

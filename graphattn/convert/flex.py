@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
 from ..graph import AttentionGraph, PerHead
 from ..graph.like import need_fixed
 from ..graph.pair_test import pair_test
@@ -60,11 +59,6 @@ def from_mask_mod(
         >>> from_mask_mod(lambda b, h, q_idx, kv_idx: q_idx - kv_idx <= h, 3, H=2)
         PerHead(mask_mod[h=0], mask_mod[h=1]: 3 nodes)
     """
-    if not callable(mask_mod):
-        raise GraphError(
-            "mask_mod must be callable as mask_mod(b, h, q_idx, kv_idx), got a "
-            f"{type(mask_mod).__name__}"
-        )
     T = whole(num_targets, "num_targets")
     if num_sources is None:
         S = T

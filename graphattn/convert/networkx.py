@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..arguments import check_flags, one_of, several, shown
+from ..arguments import check_flags, one_of
 from ..errors import GraphError
 from ..graph import AttentionGraph, need_graph
 from ..graph.edge_index import from_edge_index
@@ -52,10 +52,7 @@ def from_networkx(
         >>> nodes, graph.edge_index.tolist()
         (['a', 'b', 'c'], [[0, 1], [1, 2]])
     """
-    import networkx as nx
 
-    if not isinstance(G, nx.Graph):
-        raise GraphError(f"G must be a networkx graph, got a {type(G).__name__}")
     one_of(arrows, "arrows", ("flow", "attends"), GraphError)
     check_flags(return_nodes=return_nodes)
     nodes = list(G.nodes)
@@ -87,18 +84,8 @@ def from_networkx(
     return graph
 
 
-def _labels(labels: Iterable[Hashable], side: str) -> list[Hashable]:
-    result = several(labels, side, "must be a list of labels", GraphError)
-    bad = next((label for label in result if not isinstance(label, Hashable)), None)
-    if bad is not None:
-        raise GraphError(
-            f"{side} must be labels that networkx can hold (hashable), got {shown(bad)}"
-        )
-    return result
-
-
 def _known(labels: Iterable[Hashable], G: "nx.Graph", side: str) -> list[Hashable]:
-    labels = _labels(labels, side)
+    labels = list(labels)
     unknown = next((label for label in labels if label not in G), None)
     if unknown is not None:
         raise GraphError(f"{side} must be nodes of G, got {unknown!r}")
@@ -169,7 +156,7 @@ def to_networkx(
     if graph.is_square:
         labels: list[Any] = list(range(graph.num_nodes))
         if nodes is not None:
-            labels = _labels(nodes, "nodes")
+            labels = list(nodes)
         if not len(labels) == len(set(labels)) == graph.num_nodes:
             raise GraphError(
                 f"nodes must be {graph.num_nodes} distinct labels, got {len(labels)} "

@@ -1,6 +1,5 @@
 """A function of (target, source) as a graph that stores no edges."""
 
-import inspect
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -60,12 +59,6 @@ def from_rule(
         █ █ ·
         █ █ █
     """
-    if not callable(function):
-        raise GraphError(
-            "function must be callable as function(target, source), got a "
-            f"{type(function).__name__}"
-        )
-    _check_arguments(function)
     device = checked_device(device, numbers=True)
     T = whole(num_targets, "num_targets", 0, GraphError)
     S = T
@@ -76,26 +69,6 @@ def from_rule(
     if not name:
         name = name_of(function, "rule")
     return AttentionGraph(edges, name, device)
-
-
-def _check_arguments(function: PairRule) -> None:
-    """Refuse a function that does not take a target and a source."""
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # of a builtin
-        return
-    try:
-        signature.bind(None, None)
-    except TypeError as error:
-        hint = ""
-        if len(signature.parameters) == 4:
-            hint = (
-                "; a mask_mod(b, h, q_idx, kv_idx) of FlexAttention goes to "
-                "graphattn.convert.from_mask_mod(function, num_targets, num_sources)"
-            )
-        raise GraphError(
-            f"function must take (target, source), got {signature}: {error}{hint}"
-        ) from None
 
 
 def name_of(function: Callable[..., Any], default: str) -> str:

@@ -37,15 +37,6 @@ def from_scipy(
     """
     import scipy.sparse
 
-    if not scipy.sparse.issparse(matrix):
-        raise GraphError(
-            f"matrix must be a scipy sparse matrix, got a {type(matrix).__name__}; a dense mask "
-            "goes to from_mask"
-        )
-    if len(matrix.shape) != 2:
-        raise GraphError(
-            f"matrix must have shape (T, S), targets x sources, got {tuple(matrix.shape)}"
-        )
     entries = scipy.sparse.coo_array(matrix)
     _check_entries(entries)
     copies = torch.from_numpy(entries.data.astype(np.int64))

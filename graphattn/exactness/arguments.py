@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
-from ..arguments import check_flags, function, several, shown, width
+from ..arguments import check_flags, several, shown, width
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerExample, PerHead
 from ..graph.deferred.chosen import Chosen
@@ -15,7 +14,6 @@ from ..graph.kinds.per_example import as_examples
 from ..graph.like import GraphLike
 from ..nn import GraphAttention
 from ..twins.pieces import EXHAUSTIVE
-from .bounds import EXPLAINED
 from .layer import LayerSubject
 from .measure import Progress
 from .operator import GraphSubject, function_subject, side_by_side
@@ -67,8 +65,7 @@ def verification(
     check_flags(gradients=gradients)
     if progress is None:
         progress = _silent
-    function(progress, "progress", "step")
-    dtypes = _dtypes(dtypes)
+    dtypes = tuple(dtypes)
     judged = _subject(subject, graph, seed, options, dtypes)
     names = _backends(backends, judged)
     if at_most is not None and at_most < 1:
@@ -88,16 +85,6 @@ def verification(
 
 def _silent(step: str) -> None:
     """Progress that is not shown."""
-
-
-def _dtypes(dtypes: Any) -> tuple[torch.dtype, ...]:
-    dtypes = tuple(several(dtypes, "dtypes", "must be a list of dtypes"))
-    for dtype in dtypes:
-        if not isinstance(dtype, torch.dtype) or dtype not in EXPLAINED:
-            raise OptionError(
-                f"dtypes must be among {', '.join(map(str, EXPLAINED))}, got {shown(dtype)}"
-            )
-    return dtypes
 
 
 def _backends(backends: Any, subject: Subject) -> tuple[str, ...]:
@@ -134,7 +121,6 @@ def _subject(
         return _on_chosen(subject, graph, seed, options, dtypes)
     if isinstance(subject, PerHead | PerExample):
         subject, graph = side_by_side(subject)
-    _check_subject(subject)
     _check_graph(subject, graph)
     sizes = _sizes(subject, options)
     if isinstance(subject, GraphAttention):
@@ -146,25 +132,7 @@ def _subject(
             "subject must be an AttentionGraph, a GraphAttention or a function "
             f"f(query, key, value), got {type(subject).__name__}"
         )
-    hint = ""
-    if isinstance(subject, nn.Module):
-        hint = "; of a model verify the layers, verify(layer, graph)"
-    function(subject, "subject", "query, key, value", hint=hint)
     return function_subject(subject, graph, dtypes, {"seed": seed, **sizes})
-
-
-def _check_subject(subject: Any) -> None:
-    """Refuse a layer of torch, and a class."""
-    if isinstance(subject, nn.MultiheadAttention):
-        raise OptionError(
-            "an nn.MultiheadAttention takes no graph; verify the layer with its weights: "
-            "graphattn.nn.GraphAttention.from_torch(mha)"
-        )
-    if isinstance(subject, type):
-        raise OptionError(
-            f"subject must be a layer or a function, got the class {subject.__name__}; make an "
-            "instance"
-        )
 
 
 def _check_graph(subject: Any, graph: Any) -> None:

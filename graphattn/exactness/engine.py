@@ -81,7 +81,7 @@ def verify(
 def verify(
     subject: AttentionGraph | PerHead | GraphAttention | Callable[..., Any],
     graph: Any = None,
-    *unnamed: Any,
+    *,
     dtypes: Sequence[torch.dtype] = DTYPES,
     backends: Sequence[str] | None = None,
     at_most: int | None = 256,
@@ -182,11 +182,6 @@ def verify(
         >>> report.causes[0].input
         'pos[:, 2]'
     """
-    if unnamed:
-        raise OptionError(
-            "after the subject and the graph every argument is passed by name, such as "
-            f"pos=...; got {len(unnamed)} without a name"
-        )
     if symmetry is not None:
         from .symmetry.engine import verify_symmetry  # only where it is asked for
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..backends import BACKENDS
 from ..backends.request import Request
 from ..backends.rows import of_rows
-from ..errors import BackendError, GraphError
+from ..errors import BackendError
 from ..graph import AttentionGraph, PerExample, PerHead
 from ..graph.deferred.chosen import Chosen
 from ..graph.like import GraphLike
@@ -69,10 +69,6 @@ class LayerSubject:
         self.layer = deepcopy(layer).eval().requires_grad_(False)
         self.seed = seed
         self.device = layer.q_proj.weight.device
-        if not graph.is_rule and graph.device != self.device:
-            raise GraphError(
-                f"the layer is on {self.device} and the graph on {graph.device}; use graph.to(...)"
-            )
         graph = graph.to(self.device)
         self.layout = graph
         self.graph = graph.union().to(self.device)

@@ -136,9 +136,7 @@ def names_checked(function: Callable[P, R]) -> Callable[P, R]:
         graphattn.errors.ArgumentNameError: attend takes no argument 'is_causal': causality is a graph: \
 graphattn.graphs.causal(num_nodes), or causal(...) of any size. It takes query, graph
     """
-    parameters = tuple(
-        name for name in inspect.signature(function).parameters if name not in ("self", "unnamed")
-    )
+    parameters = tuple(name for name in inspect.signature(function).parameters if name != "self")
     names = frozenset(parameters)
 
     @wraps(function)

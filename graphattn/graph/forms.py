@@ -337,8 +337,6 @@ def checked_answer(function: PairTest, target: Tensor, source: Tensor) -> Tensor
         ) from error
     if isinstance(inside, bool):
         inside = torch.tensor(inside, device=target.device)
-    if not isinstance(inside, Tensor):
-        raise GraphError(f"the rule must return a bool tensor, got {type(inside).__name__}")
     if inside.dtype != torch.bool:
         raise GraphError(f"the rule must return a bool tensor, got {inside.dtype}")
     try:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..arguments import device as checked_device
 from ..arguments import integers, pair, several, short_name, table, whole
-from ..errors import GraphError, GraphIndexError, ShapeError, singular
+from ..errors import GraphError, GraphIndexError, singular
 from . import algebra
 from . import runs as _runs
 from .advice import no_graph, of_other_size
@@ -231,10 +231,6 @@ class AttentionGraph(GraphLike, Operand):
         """
         target = self._index(target, self.num_targets, "target")
         source = self._index(source, self.num_sources, "source")
-        if target.device != source.device:
-            raise ShapeError(
-                f"target is on {target.device} and source on {source.device}; move one of them"
-            )
         return self.edges.contains(target, source)
 
     @staticmethod
@@ -339,8 +335,6 @@ class AttentionGraph(GraphLike, Operand):
             GraphError: If ``other`` is not a graph; the message says how to make one. If the graphs
                 are rules of too many intervals of sources to walk over in minutes.
         """
-        if not isinstance(other, AttentionGraph):
-            raise no_graph(other, "equals compares two AttentionGraphs")
         if (self.num_targets, self.num_sources) != (other.num_targets, other.num_sources):
             return False
         if self.edges is other.edges:
@@ -807,11 +801,6 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     for graph in graphs:
         if not isinstance(graph, AttentionGraph):
             raise no_graph(graph, "disjoint_union joins AttentionGraphs")
-    devices = {graph.device for graph in graphs if not graph.is_rule}
-    if len(devices) > 1:
-        raise GraphError(
-            f"disjoint_union of graphs on {sorted(map(str, devices))}; use .to(device)"
-        )
     target_starts = [0, *accumulate(graph.num_targets for graph in graphs)]
     source_starts = [0, *accumulate(graph.num_sources for graph in graphs)]
     T = whole(target_starts[-1], "the number of targets of all parts", 0, GraphError)

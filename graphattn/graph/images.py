@@ -128,21 +128,11 @@ def checked_cell(
         with suppress(TypeError, ValueError):  # which the next line reports
             cell = np.array(cell, np.float64)  # a list, an array, an ASE Cell
     vectors = table(cell, "cell", expected.removeprefix("must be "), error)
-    kind = str(vectors.dtype).removeprefix("torch.")
-    if vectors.dtype == torch.bool or vectors.is_complex():
-        raise error(f"cell {expected}, of real numbers, got {kind}")
     if not vectors.is_floating_point():
         vectors = vectors.to(torch.float64)
     shape = tuple(vectors.shape)
     if vectors.dim() not in (2, 3) or shape[-1] == 0 or shape[-2] != shape[-1]:
-        hint = ""
-        if shape in ((3,), (2,)):
-            hint = "; of a box with these sides it is torch.diag(sides)"
-        elif vectors.dim() == 2 and shape[1] and shape[0] % shape[1] == 0:
-            hint = (
-                f"; of a Batch whose shapes had (d, d) it is cell.view(-1, {shape[1]}, {shape[1]})"
-            )
-        raise error(f"cell {expected}, got {shape}{hint}")
+        raise error(f"cell {expected}, got {shape}")
     if axes not in (None, shape[-1]):
         raise error(
             f"cell must have as many axes as the positions, got {shape} for {axes}; add the axes "
@@ -200,11 +190,6 @@ def images_of_edges(
             f"offsets must have shape ({target.numel()}, {axes}), a row for each edge, got "
             f"{tuple(steps.shape)}"
         )
-    for name, value, x in (("offsets", offsets, steps), ("cell", cell, cells)):
-        if isinstance(value, Tensor) and x.device != target.device:
-            raise GraphError(
-                f"{name} is on {x.device} and edge_index on {target.device}; move one of them"
-            )
     steps = steps.to(target.device, copy=True)
     cells = cells.to(target.device, copy=True)
     if cells.dim() == 2:

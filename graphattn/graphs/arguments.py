@@ -1,7 +1,6 @@
 """Helpers of builders: checks of whole numbers, and names of graphs that show their call."""
 
 import inspect
-import math
 from functools import partial
 
 from torch import Tensor
@@ -24,18 +23,15 @@ flag = partial(arguments.flag, error=GraphError)
 one_of = partial(arguments.one_of, error=GraphError)
 probability = partial(arguments.probability, error=GraphError)
 number = partial(arguments.number, error=GraphError)
-stored = partial(arguments.stored, error=GraphError)
+tensor = partial(arguments.tensor, error=GraphError)
 
 
 def integers(values: object, argument: str) -> Tensor:
     """``values`` as int64 (n,); the device stays."""
-    tensor = arguments.integers(values, argument, "(n,)", GraphError)
-    if tensor.dim() != 1:
-        hint = ""
-        if tensor.dim() == 2:
-            hint = "; for several sequences use disjoint_union of their graphs"
-        raise GraphError(f"{argument} must have shape (n,), got {tuple(tensor.shape)}{hint}")
-    return tensor
+    result = arguments.integers(values, argument, "(n,)", GraphError)
+    if result.dim() != 1:
+        raise GraphError(f"{argument} must have shape (n,), got {tuple(result.shape)}")
+    return result
 
 
 def call(builder: str, *arguments: object, **keywords: object) -> str:
@@ -100,10 +96,6 @@ def axes(size: object) -> tuple[int, ...]:
     if not lengths:
         raise GraphError("size must name at least one axis, such as (height, width), got ()")
     lengths = tuple(whole(length, "size") for length in lengths)
-    if math.prod(lengths) >= 2**63:
-        raise GraphError(
-            f"size must have fewer than 2**63 nodes, got {' x '.join(map(str, lengths))}"
-        )
     return lengths
 
 

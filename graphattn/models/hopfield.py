@@ -87,8 +87,6 @@ class Hopfield(nn.Module):
         Raises:
             ShapeError: If patterns are not (P, N).
         """
-        if patterns.dim() != 2 or not len(patterns):
-            raise ShapeError(f"patterns must be (P, N) with P >= 1, got {shown(patterns)}")
         if graph is None:
             graph = full(patterns.shape[1]).without_self_loops()
         need_graph(graph, "Hopfield")

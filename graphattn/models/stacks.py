@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, function, probability, several, width
+from ..arguments import check_flags, probability, several, width
 from ..errors import GraphError, OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.kinds.layers import Layers, layers_of
@@ -68,8 +68,6 @@ class _Stack(nn.Module):
     @classmethod
     def _from_torch(cls, module: Any, kind: type[nn.Module]) -> Any:
         refuse_other(module, kind)
-        if not len(module.layers):
-            raise OptionError(f"the nn.{kind.__name__} has no layers")
         first = module.layers[0].self_attn
         stack = cls(1, first.embed_dim, first.num_heads, final_norm=False)
         stack.layers = nn.ModuleList(TransformerBlock.from_torch(layer) for layer in module.layers)
@@ -194,8 +192,6 @@ def _biased(
     """
     if not callable(score_bias) and lengths is None:
         return graph, score_bias
-    if callable(score_bias):
-        function(score_bias, "score_bias", "graph")
     graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), len(past))
     if callable(score_bias) and past.stop:
         nodes = positions_of(graph, past, x[..., 0])

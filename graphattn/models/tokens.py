@@ -58,10 +58,6 @@ def check_tokens(name: str, tokens: Any, size: int) -> None:
 def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
     """Biases (..., E, 1) that remove the edges from sources beyond the lengths (...)."""
     edges: AttentionGraph = graph._of_whole
-    if not isinstance(lengths, Tensor) or lengths.dtype == torch.bool:
-        raise ShapeError(
-            f"lengths must be a tensor of whole numbers, one for each example, got {shown(lengths)}"
-        )
     padding = edges.source.to(x.device) >= graph._at_edges(lengths.to(x.device))
     return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
 

@@ -1,18 +1,16 @@
 """Input validation for GraphAttention."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from difflib import get_close_matches
-from inspect import Parameter, signature
+from inspect import signature
 from numbers import Real
 from typing import Any, Never, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from ..arguments import check_flags, one_of, positive, probability, shown
 from ..backends.choose import BACKENDS
-from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
+from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.advice import advice, of_other_size
 from ..graph.edge_index import from_edge_index
@@ -29,25 +27,6 @@ def made_with(make: Callable[..., T], **sizes: Any) -> T:
     """``make`` called with the sizes that it accepts."""
     takes = signature(make).parameters
     return make(**{name: size for name, size in sizes.items() if name in takes})
-
-
-def check_names(options: Mapping[str, Any], *makers: Callable[..., Any]) -> None:
-    """Refuse options that none of the constructors accepts; the error lists the valid ones."""
-    parameters = [
-        p
-        for make in makers
-        for p in signature(make).parameters.values()
-        if p.kind != Parameter.VAR_KEYWORD
-    ]
-    names = {p.name for p in parameters} - {"self"}
-    for name in options:
-        if name not in names:
-            near = "".join(
-                f"; did you mean {close!r}" for close in get_close_matches(name, names, 1)
-            )
-            raise OptionError(
-                f"there is no option {name!r}{near}; pass one of {', '.join(sorted(names))}"
-            )
 
 
 def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
@@ -86,75 +65,6 @@ def norm_of_heads(norm: Any, width: int) -> nn.Module | None:
     return nn.RMSNorm(width, positive(norm, "qk_norm"))
 
 
-def refuse_unnamed(unnamed: tuple[Any, ...]) -> None:
-    """Refuse positional arguments after the graph: PyG's third is ``edge_attr``, others expect
-    ``context``.
-    """
-    if unnamed:
-        if isinstance(unnamed[0], Tensor):
-            got = f"a tensor {tuple(unnamed[0].shape)}"
-        else:
-            got = repr(unnamed[0])
-        raise OptionError(
-            "after x and graph every argument is passed by name: layer(x, graph, edge_attr=...) "
-            "for features of edges "
-            "(the third argument of PyG's layers), layer(x, graph, context=...) for other "
-            f"sources; got {got} without "
-            "a name"
-        )
-
-
-def check_kind(layer: nn.Module, name: str, features: Tensor) -> None:
-    """Refuse features on another device than the projection that reads them, or of a dtype that
-    autocast cannot cast.
-
-    Parameters on meta pass, since a hook may load them later (offloading).
-    """
-    weight = getattr(layer, "weight", None)
-    if not isinstance(weight, Tensor):
-        weight = next(layer.parameters(), None)  # None if a quantised layer replaced it
-    if weight is None or (features.dtype == weight.dtype and features.device == weight.device):
-        return
-    if features.device != weight.device and weight.device.type != "meta":
-        raise ShapeError(
-            f"{name} is on {features.device} and the layer's parameters on {weight.device}; move "
-            "one of them"
-        )
-    if features.dtype == weight.dtype:
-        return
-    joined = all(
-        dtype.is_floating_point and dtype != torch.float64
-        for dtype in (features.dtype, weight.dtype)
-    )
-    if joined and torch.is_autocast_enabled(features.device.type):
-        return
-    if features.is_floating_point():
-        other = f", or convert the layer with layer.to({features.dtype})"
-    else:
-        other = ""
-    raise ShapeError(
-        f"{name} is {features.dtype}, and the layer's parameters are {weight.dtype}; pass "
-        f"{name}.to({weight.dtype}){other}"
-    )
-
-
-def check_input(
-    name: str, features: Any, width: int, reader: nn.Module, nodes: str | None = "N"
-) -> None:
-    """Refuse anything but features (..., nodes, width) of the dtype and device of the first
-    parameters that read them.
-
-    ``nodes=None`` is for modules that read each node separately, (..., width). A norm in float32
-    also reads halves.
-    """
-    check_features(name, features, nodes, width)
-    if not (
-        isinstance(reader, nn.LayerNorm | nn.RMSNorm)
-        and features.dtype in (torch.float16, torch.bfloat16)
-    ):
-        check_kind(reader, name, features)
-
-
 def graph_of(graph: Any, x: Tensor, sources: Any) -> Any:
     """The graph from :class:`Sources` to the targets ``x``; a pattern or an ``edge_index`` is sized
     to them.
@@ -162,7 +72,11 @@ def graph_of(graph: Any, x: Tensor, sources: Any) -> Any:
     cached = sources.cached
     key = sources.key
     if not isinstance(graph, GraphLike):
-        graph = _graph_of(graph, x.shape[-2], key.shape[-2] + cached)
+        examples = as_examples(graph)
+        if isinstance(examples, GraphLike):
+            graph = examples
+        else:
+            graph = _listed(graph, x.shape[-2], key.shape[-2] + cached)
     if graph.is_open:
         dropped = sources.past - cached
         graph = graph._at_rows(x.unsqueeze(-2), key.unsqueeze(-2), cached, dropped)
@@ -215,79 +129,31 @@ def _refuse_step(graph: Any, sources: Any) -> Never:
     )
 
 
-def _graph_of(value: Any, num_targets: int, num_sources: int) -> GraphLike:
-    """The graph of a list of graphs, or of an ``edge_index``."""
-    examples = as_examples(value)
-    if isinstance(examples, GraphLike):
-        return examples
-    return _listed(value, num_targets, num_sources)
-
-
 def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGraph:
-    if edge_index is None:
-        raise GraphError(
-            "graph is missing: pass layer(x, graph), an AttentionGraph or an edge_index (2, E); "
-            "for a PyG Data "
-            "layer(data.x, data.edge_index)"
-        )
+    """The graph of an ``edge_index``."""
     way = advice(edge_index)
     if way is None and not (
         isinstance(edge_index, list | tuple) or hasattr(edge_index, "__array__")
     ):
         way = "a builder makes one, such as graphattn.graphs.full(num_nodes)"
     if way is not None:
-        got = f"a {type(edge_index).__name__}"
         raise GraphError(
-            f"graph must be an AttentionGraph or an edge_index (2, E), got {got}; {way}"
+            "graph must be an AttentionGraph or an edge_index (2, E), got a "
+            f"{type(edge_index).__name__}; {way}"
         )
-    sizes = f"{num_sources} sources and {num_targets} targets"
-    if hasattr(edge_index, "sparse_size"):
-        sparse_size = edge_index.sparse_size()
-    else:
-        sparse_size = (None, None)
-    if any(
-        stated not in (None, actual)
-        for stated, actual in zip(sparse_size, (num_sources, num_targets), strict=True)
-    ):
-        raise GraphError(
-            f"graph is an EdgeIndex of sparse_size {sparse_size}, but the features have {sizes}"
-        )
-    try:
-        return from_edge_index(edge_index, num_sources=num_sources, num_targets=num_targets)
-    except GraphIndexError as error:
-        raise GraphIndexError(f"{error} The features given to the layer have {sizes}.") from None
+    return from_edge_index(edge_index, num_sources=num_sources, num_targets=num_targets)
 
 
-def check_features(name: str, features: Any, nodes: str | None, width: int) -> None:
-    """Refuse anything but a dense tensor (..., nodes, width), or (..., width) for no ``nodes``."""
-    dense = (
-        isinstance(features, Tensor) and features.layout == torch.strided and not features.is_nested
-    )
-    if dense and features.dim() > (nodes is not None) and features.shape[-1] == width:
+def check_features(name: str, features: Tensor, nodes: str | None, width: int) -> None:
+    """Refuse anything but (..., nodes, width), or (..., width) for no ``nodes``."""
+    is_tensor = isinstance(features, Tensor)
+    if is_tensor and features.dim() > (nodes is not None) and features.shape[-1] == width:
         return
-    _refuse_features(name, features, nodes, width, dense)
-
-
-def _refuse_features(name: str, features: Any, nodes: str | None, width: int, dense: bool) -> Never:
-    """The ShapeError for what is no dense tensor (..., nodes, width)."""
     shape = f"(..., {nodes}, {width})"
     if nodes is None:
         shape = f"(..., {width})"
-    if isinstance(features, Tensor) and not dense:
-        layout = str(features.layout)
-        way = f"pass {name}.to_dense()"
-        if features.is_nested:
-            layout = "a nested one"
-            way = "for graphs of several sizes use disjoint_union, and concatenate their nodes"
-        raise ShapeError(f"{name} must be a strided tensor {shape}, got {layout}; {way}")
-    got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-    if hasattr(features, "edge_index"):
-        hint = "; pass data.x, and data.edge_index as the graph"
-    elif (name, nodes) == ("x", "T") and dense and features.shape[-1:] in ((2,), (3,)):
-        hint = f"; coordinates go in as positions=, with edge_dim={features.shape[-1]}"
-    else:
-        hint = ""
-    raise ShapeError(f"{name} must have shape {shape}, got {got}{hint}")
+    got = tuple(features.shape) if is_tensor else shown(features)
+    raise ShapeError(f"{name} must have shape {shape}, got {got}")
 
 
 def pair_of(name: str, pair: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:

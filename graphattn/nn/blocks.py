@@ -12,7 +12,7 @@ from ..graph import AttentionGraph, Chosen, Pattern, PerExample, PerHead
 from ..graph.foreign_names import names_checked
 from ..graphs import cross
 from . import loaders
-from .arguments import check_input, check_names
+from .arguments import check_features
 from .cache import AllOrNone, KeyValueCache
 from .feed_forward import Activation, DropPath, FeedForward
 from .graph_attention import GraphAttention
@@ -86,7 +86,6 @@ class TransformerBlock(nn.Module):
         """Arguments as in the docstring of the class."""
         super().__init__()
         check_flags(cross=cross, norm_first=norm_first, branch_norm=branch_norm)
-        check_names(options, TransformerBlock.__init__, GraphAttention.__init__)
         self.embed_dim = embed_dim
         self.norm_first = norm_first
 
@@ -138,13 +137,8 @@ class TransformerBlock(nn.Module):
         return norm(added)
 
     def check(self, x: Any) -> None:
-        """Refuse anything but features (..., N, C) of the block's dtype and device."""
-        check_input(
-            "x",
-            x,
-            self.embed_dim,
-            self.attention_norm if self.norm_first else self.attention.q_proj,
-        )
+        """Refuse anything but features (..., N, C)."""
+        check_features("x", x, "N", self.embed_dim)
 
     @names_checked
     def forward(
@@ -190,9 +184,6 @@ class TransformerBlock(nn.Module):
                 raise OptionError("memory_graph and memory_bias require cross=True")
         elif memory is None:
             raise OptionError("the block was built with cross=True: pass memory")
-        elif not isinstance(memory, KeyValueCache | tuple | list):
-            reader = self.cross_attention
-            check_input("memory", memory, reader.kdim, reader.k_proj, "M")
         with AllOrNone(cache):
             x = self._added(
                 x,

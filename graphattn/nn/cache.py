@@ -6,7 +6,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, outside, shown, whole
+from ..arguments import outside, shown, whole
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
 
@@ -115,25 +115,10 @@ class KeyValueCache:
 
         Raises:
             OptionError: If the cache belongs to another layer.
-            ShapeError: If the new ones differ in batch, heads, width, dtype or device.
         """
-        for name, new in (("key", key), ("value", value)):
-            floats(new, name, "(..., T, H_kv, D)", 3)
         if self.key is None or self.value is None:
             return key, value
         self._check_owner(layer)
-        for name, old, new in (("key", self.key, key), ("value", self.value, value)):
-            if _but_tokens(old) != _but_tokens(new):
-                raise ShapeError(
-                    f"the cache holds a {name} of shape {tuple(old.shape)}, and cannot grow by "
-                    f"{tuple(new.shape)}; use one cache for each layer and batch"
-                )
-            if old.dtype != new.dtype or old.device != new.device:
-                raise ShapeError(
-                    f"the cache holds a {name} of {old.dtype} on {old.device}, and cannot grow by "
-                    f"{new.dtype} on {new.device}; start a new cache after converting or moving a "
-                    "layer, or switching autocast"
-                )
         # autograd and compilers need constant storage
         if torch.is_grad_enabled() or not can_read_values(key):
             return torch.cat((self.key, key), -3), torch.cat((self.value, value), -3)
@@ -189,8 +174,6 @@ class KeyValueCache:
             ShapeError: If ``batch`` is not such a tensor, or the cache has no batch.
             PositionIndexError: If an index is not in ``[0, B)``.
         """
-        if batch.dim() != 1 or batch.dtype == torch.bool:
-            raise ShapeError(f"batch must be int64 (B',), the examples to keep; got {shown(batch)}")
         if self.key is None or self.value is None:
             return
         if self.key.dim() < 4:
@@ -215,15 +198,6 @@ class KeyValueCache:
 def _but_tokens(x: Tensor) -> tuple[torch.Size, torch.Size]:
     """Batch, heads and width."""
     return x.shape[:-3], x.shape[-2:]
-
-
-def check_cache(cache: Any) -> None:
-    """Refuse anything but a cache."""
-    if not isinstance(cache, KeyValueCache | None):
-        raise OptionError(
-            "cache must be a KeyValueCache(), made once for each layer and sequence; got "
-            f"{shown(cache)}"
-        )
 
 
 def tokens_held(caches: Any, num_layers: int) -> int:
@@ -255,8 +229,6 @@ class AllOrNone:
     """A context for calls of several parts: if one fails, no cache changes."""
 
     def __init__(self, *caches: KeyValueCache | None) -> None:
-        for cache in caches:
-            check_cache(cache)
         self.before = [
             (cache, cache.key, cache.value, cache._layer) for cache in caches if cache is not None
         ]

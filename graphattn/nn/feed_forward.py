@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import check_flags, floats, probability, refuse_class, width
+from ..arguments import check_flags, floats, probability, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.edge_index import from_edge_index
-from .arguments import check_input
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -64,7 +63,6 @@ class FeedForward(nn.Module):
                 "or a function; got "
                 f"{activation!r}"
             )
-        refuse_class(activation, "activation")
         check_flags(bias=bias)
         self.embed_dim = width(embed_dim, "embed_dim")
         self.activation = activation
@@ -77,7 +75,6 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., C) to (..., C)."""
-        check_input("x", x, self.embed_dim, self.up, None)
         activate = plain_activation(self.activation)
         if self.gate is None:
             inner = activate(self.up(x))
@@ -140,7 +137,6 @@ class MixtureOfExperts(nn.Module):
         """Weights (N, top_k) of the experts chosen for each token, and the experts (N, top_k), best
         first.
         """
-        check_input("x", x, self.embed_dim, self.router)
         dtype = torch.promote_types(x.dtype, torch.float32)
         score = self.router(x)
         best = torch.topk(score, self.top_k, dim=-1)
@@ -161,7 +157,6 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., C) to (..., C)."""
-        check_input("x", x, self.embed_dim, self.router, None)
         flat = x.reshape(-1, x.shape[-1])
         alpha, expert = self._chosen(flat)
         outputs = flat.new_zeros(expert.numel(), x.shape[-1])  # outputs of every edge

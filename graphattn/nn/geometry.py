@@ -65,15 +65,11 @@ def relative_positions(
 def _shifts(graph: GraphLike, images: Images, cell: Tensor | None, vectors: Tensor) -> Tensor:
     """Lattice vectors added to the source of each edge, (E, d), as ``vectors`` (..., E, d)."""
     axes = images.cells.shape[-1]
-    if vectors.shape[-1] != axes:
-        raise ShapeError(f"pos must have {axes} axes, as the graph's cell, got {vectors.shape[-1]}")
     if cell is None:
         if graph._is_constant:
             return of_edges(graph.union(), _shift, device=vectors.device).to(vectors.dtype)
         return images.shifts().to(vectors)
     cells = checked_cell(cell, axes, ShapeError)
-    if cells.device != vectors.device:
-        raise ShapeError(f"cell is on {cells.device} and pos on {vectors.device}; move one of them")
     if cells.dim() == 2:
         cells = cells.expand_as(images.cells)
     if len(cells) != len(images.cells):
@@ -164,11 +160,6 @@ def edge_geometry(
                 f"features={tuple(features)} need normals, and queries_normals exactly with queries"
             )
         ends = _ends(graph, normals, queries_normals, "normals", "queries_normals")
-        for name, x in (("pos", pos), ("normals", normals)):
-            if x.shape[-1] != 3:
-                raise ShapeError(
-                    f"{name} must have 3 axes for features of normals, got {tuple(x.shape)}"
-                )
     if ends:
         d, *ends = (_by_axis(x) for x in (d, *ends))
     distance = length_of(d)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import Any, Never
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,12 +29,10 @@ from . import loaders
 from .arguments import (
     BIASED,
     Pair,
-    check_kind,
     check_options,
     graph_of,
     names_of_biased,
     norm_of_heads,
-    refuse_unnamed,
 )
 from .cache import KeyValueCache
 from .convolution import from_conv
@@ -373,7 +371,7 @@ class GraphAttention(EdgeAttention):
         self,
         x: Tensor | Pair,
         graph: AnyGraph | Pattern | Sequence[Any] | Tensor | None = None,
-        *unnamed: Never,
+        *,
         context: Tensor | Pair | KeyValueCache | None = None,
         edge_attr: Tensor | None = None,
         score_bias: Tensor | None = None,
@@ -410,15 +408,12 @@ class GraphAttention(EdgeAttention):
             (..., T, C), or that and the weights.
 
         Raises:
-            ShapeError: If a tensor does not fit the layer or the graph, or has another dtype or
-                device than the parameters.
-            OptionError: If an argument is not named, edge features come without ``edge_dim`` or the
+            ShapeError: If a tensor does not fit the layer or the graph.
+            OptionError: If edge features come without ``edge_dim`` or the
                 reverse, or a cache belongs to another layer.
             GraphError: If ``graph`` is missing or of another type, or an ``edge_index`` that
                 repeats an edge.
         """
-        if unnamed:
-            refuse_unnamed(unnamed)
         if return_weights is not False:
             check_flags(return_weights=return_weights)
         is_pair = isinstance(x, tuple | list)
@@ -667,22 +662,11 @@ class GraphAttention(EdgeAttention):
             raise OptionError(
                 f"the layer was built with edge_dim={self.edge_dim}: pass edge_attr {shape}"
             )
-        if not isinstance(edge_attr, Tensor):
-            raise ShapeError(f"edge_attr must be a tensor {shape}; got {type(edge_attr).__name__}")
         if size[1] == 1 and edge_attr.shape == size[:1]:  # a weight of each edge
             edge_attr = edge_attr.unsqueeze(-1)
         if tuple(edge_attr.shape[-2:]) != size:
             raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
-        check_kind(self._feature_reader(), "edge_attr", edge_attr)
         return edge_attr
-
-    def _feature_reader(self) -> nn.Module:
-        """The module whose dtype and device edge features must have."""
-        if self.delta is not None:
-            return self.delta
-        if self.edge_proj is not None:
-            return self.edge_proj
-        return self.q_proj
 
     def _biased(self) -> bool | tuple[str, ...]:
         """The names of projections with a bias; True for all, False for none."""
@@ -735,7 +719,6 @@ def _name_of_norm(norm: nn.Module | None) -> Any:
 
 def _in_heads(linear: Any, name: str, x: Tensor, heads: int, width: int) -> Tensor:
     """A projection (..., N, heads, width) of features."""
-    check_kind(linear, name, x)
     return torch.unflatten(linear(x), -1, (heads, width))
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import floats, function, width
-from ..errors import OptionError, ShapeError
+from ..arguments import one_of, width
 from ..graph import AttentionGraph, PerExample
 from ..graph.limits import refuse_over
 from ..graph.modes import not_followed, without_autocast
@@ -79,26 +78,17 @@ class FeatureScore(Score):
     def __init__(self, feature_map: str | Callable[[Tensor], Tensor] = "elu") -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        if isinstance(feature_map, str) and feature_map in FEATURE_MAPS:
-            feature_map = FEATURE_MAPS[feature_map].function
-        if not callable(feature_map):
-            raise OptionError(
-                f"feature_map must be one of {', '.join(FEATURE_MAPS)} or a function of (..., D), "
-                f"got {feature_map!r}"
-            )
-        self.feature_map = function(feature_map, "feature_map", "x")
-        self.head_dim = getattr(feature_map, "head_dim", None)  # that of PositiveFeatures
+        self.feature_map: Any = feature_map
+        if isinstance(feature_map, str):
+            name = one_of(feature_map, "feature_map", FEATURE_MAPS)
+            self.feature_map = FEATURE_MAPS[name].function
+        self.head_dim = getattr(self.feature_map, "head_dim", None)  # that of PositiveFeatures
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         query, key = self.as_dot(query, key)
         return (query * key).sum(-1)
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        for name, x in (("query", query), ("key", key)):
-            if floats(x, name, "(..., D)", 1).shape[-1] != query.shape[-1]:
-                raise ShapeError(
-                    f"key must have the query's width {query.shape[-1]}, got {x.shape[-1]}"
-                )
         return self.feature_map(query), self.feature_map(key)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
@@ -170,8 +160,6 @@ class PositiveFeatures(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., m)."""
-        if floats(x, "x", f"(..., {self.head_dim})", 1).shape[-1] != self.head_dim:
-            raise ShapeError(f"x must have shape (..., {self.head_dim}), got {tuple(x.shape)}")
         x = x * x.shape[-1] ** -0.25
         with without_autocast(x.device.type):  # an exponential magnifies what rounding changes
             logarithm = x @ self.projection.to(x.dtype).t() - x.square().sum(-1, keepdim=True) / 2

@@ -252,11 +252,6 @@ def _graph_attention_network(
 
 def _points(make: Callable[..., Any], conv: Any) -> Any:
     """Vector attention: every channel is a head."""
-    for name in ("pos_nn", "attn_nn"):
-        if not isinstance(getattr(conv, name), nn.Module | None):
-            raise OptionError(
-                f"conv.{name} must be a module, got a {type(getattr(conv, name)).__name__}"
-            )
     channels = conv.out_channels
     pos = conv.pos_nn
     sizes = [

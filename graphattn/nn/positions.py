@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from ..arguments import floats, one_of, outside, positive, width
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
-from .arguments import check_kind
 
 
 class LearnedPosition(nn.Module):
@@ -45,7 +44,6 @@ class LearnedPosition(nn.Module):
                 parameters.
         """
         _check_features(x, self.weight.shape[1])
-        check_kind(self, "x", x)
         last = self.weight.shape[0]
         if positions is None:
             if x.shape[-2] > last:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import OptionError, ShapeError
 from .arguments import Pair, check_features, pair_of
-from .cache import KeyValueCache, check_cache
+from .cache import KeyValueCache
 from .casts import cast_once
 from .positions import pair_of_positions
 
@@ -149,7 +149,6 @@ def read(layer: Any, x: Any, context: Any, cache: Any) -> tuple[Tensor, Sources]
         _refuse_width(layer, x.shape[-1])
     if cache is None:
         return x, Sources(x, x, "x")
-    check_cache(cache)
     return x, Cached(x, cache)
 
 
@@ -162,7 +161,6 @@ def _of_pair(layer: Any, pair: Any, context: Any, cache: Any) -> tuple[Tensor, S
 
 
 def _others(layer: Any, x: Tensor, context: Any, cache: Any, name: str) -> Sources:
-    check_cache(cache)
     if cache is not None:
         raise OptionError(
             "a cache holds the keys of earlier nodes of x, and excludes context and x as a pair"

@@ -258,10 +258,6 @@ def test_a_mask_mod_that_depends_on_batch_or_head_is_refused(mask_mod, words):
             "treat each pair independently",
         ),
         (lambda q, kv: q > kv, "the rule failed"),
-        (
-            torch.eye(3),
-            r"mask_mod must be callable as mask_mod\(b, h, q_idx, kv_idx\), got a Tensor",
-        ),
     ],
 )
 def test_what_is_no_mask_mod(mask_mod, words):
@@ -319,10 +315,6 @@ def test_block_masks_that_differ_from_batch_to_batch_are_graphs_of_examples():
     assert from_block_mask(same).equals(graphs.causal(8))
     with pytest.raises(GraphError, match="B must be 2, as in block_mask, got 3"):
         from_block_mask(same, B=3)
-    with pytest.raises(
-        GraphError, match="block_mask must be a BlockMask, got a Tensor; see from_mask_mod"
-    ):
-        from_block_mask(torch.ones(3, 3))
 
 
 def test_refusals_of_block_masks():

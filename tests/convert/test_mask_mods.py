@@ -370,7 +370,7 @@ def test_one_pair_of_one_head_is_enough_to_be_another_graph():
     assert heads.graphs[0] is heads.graphs[2]
 
 
-@pytest.mark.parametrize("bad", [0, -1, 2.0, "2", True, torch.ones(2)])
+@pytest.mark.parametrize("bad", [0, -1, 2.0, "2", torch.ones(2)])
 def test_batches_and_heads_are_whole_numbers(bad):
     for word in ("B", "H"):
         with pytest.raises(GraphError, match=f"^{word} must be "):

@@ -166,10 +166,6 @@ def test_the_graph_does_not_follow_the_mask():
         (torch.tensor(True), r"got \(\)"),
         ([[True, False], [True]], "mask must be a tensor"),
         (None, "mask must be a tensor"),
-        (
-            torch.eye(3).to_sparse(),
-            r"mask must be a strided tensor, got torch.sparse_coo; pass mask.to_dense\(\)",
-        ),
     ],
 )
 def test_wrong_shapes(kind, mask, words):

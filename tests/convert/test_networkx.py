@@ -176,7 +176,6 @@ def test_edges_that_do_not_lead_from_sources_to_targets_are_not_dropped():
 
 SQUARE = TABLE["causal"][0]
 REFUSALS = [
-    (lambda: from_networkx([(0, 1)]), "G must be a networkx graph, got a list"),
     (lambda: from_networkx(USERS, arrows="back"), 'arrows must be "flow" or "attends"'),
     (lambda: to_networkx(SQUARE, arrows=None), 'arrows must be "flow"'),
     (lambda: from_networkx(USERS, sources=["u1"]), "sources and targets must be given together"),

@@ -54,10 +54,6 @@ NOT_BOOLEAN = [
         lambda t, s: (t - s).float(),
         r"must return a bool tensor, got torch.float32. For example \(t=6, s=0\) gives",
     ),
-    (
-        lambda t, s: None,
-        r"must return a bool tensor, got NoneType. For example \(t=6, s=0\) gives None",
-    ),
     (lambda t, s: t.sum() > s.sum(), "treat each pair independently"),
     (lambda t, s: (t >= s)[0], r"must return the shape|treat each pair independently"),
     (
@@ -69,8 +65,6 @@ NOT_BOOLEAN = [
         r"the rule failed .*write & \| ~ and torch.where, not and/or/not/if",
     ),
     (lambda t, s: 0 <= s <= t, "the rule failed"),
-    (lambda t: t > 0, r"function must take \(target, source\), got \(t\)"),
-    (lambda b, h, q, k: q >= k, r"got \(b, h, q, k\).* goes to graphattn.convert.from_mask_mod"),
 ]
 
 
@@ -123,10 +117,6 @@ def test_a_rule_that_looks_at_other_pairs_is_shown_one(function, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            (torch.eye(3), 3),
-            r"function must be callable as function\(target, source\), got a Tensor",
-        ),
         ((lambda t, s: t > s, -1), "num_targets must be a whole number >= 0, got -1"),
         ((lambda t, s: t > s, 3, 2.5), "num_sources must be a whole number >= 0, got 2.5"),
         ((lambda t, s: t > s, "3"), "num_targets must be a whole number"),

@@ -4,7 +4,6 @@ import networkx as nx
 import numpy as np
 import pytest
 import scipy.sparse
-import torch
 from convert_graphs import REPEATED, TABLE, counts_of
 from torch_geometric.utils import to_scipy_sparse_matrix
 
@@ -102,12 +101,6 @@ def entries(data, dtype=None):
             r"got 0.5 at \[2, 4\] \(2 such entries\).*\(matrix != 0\).*score_bias",
         ),
         (entries([1, 1, 1], dtype=complex), "must hold bool or whole numbers >= 1, got complex128"),
-        (np.eye(3), "must be a scipy sparse matrix, got a ndarray; a dense mask goes to from_mask"),
-        (torch.eye(3).to_sparse(), "must be a scipy sparse matrix, got a Tensor"),
-        (
-            scipy.sparse.coo_array(np.ones(5)),
-            r"must have shape \(T, S\), targets x sources, got \(5,\)",
-        ),
     ],
 )
 def test_what_is_no_count_of_edges(matrix, words):

@@ -5,11 +5,10 @@ threads.
 import pytest
 import torch
 from graph_table import GRAPHS
-from torch import nn
 from torch.nn import functional as F
 
 import graphattn as ga
-from graphattn.errors import GraphError, OptionError
+from graphattn.errors import GraphError
 from graphattn.exactness import layer, operator, verify
 from graphattn.nn import GraphAttention
 
@@ -89,12 +88,6 @@ def test_another_layout_is_not_blamed_for_an_edge_outside_the_sample():
 @pytest.mark.parametrize(
     ("error", "words", "call"),
     [
-        (
-            OptionError,
-            "GraphAttention.from_torch",
-            lambda: verify(nn.MultiheadAttention(6, 2), CAUSAL),
-        ),
-        (OptionError, "got the class GraphAttention", lambda: verify(GraphAttention, CAUSAL)),
         (GraphError, r"graphattn.from_mask\(mask\)", lambda: verify(grouped, CAUSAL.mask())),
         (GraphError, r"graphattn.from_edge_index", lambda: verify(grouped, CAUSAL.edge_index)),
     ],

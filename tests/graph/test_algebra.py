@@ -505,22 +505,10 @@ REFUSALS = [
         lambda: A - torch.ones(7, 5).bool(),
         r"- joins .* got Tensor; a bool mask .* with graphattn.from_mask\(mask\)",
     ),
-    (
-        lambda: A.equals(torch.ones(7, 5).bool()),
-        r"equals compares two .* graphattn.from_mask\(mask\)",
-    ),
-    (
-        lambda: A.equals(torch.ones(7, 5).bool().numpy()),
-        r"got ndarray; .* graphattn.from_mask\(mask\)",
-    ),
     (lambda: A & torch.ones(7, 5).long(), r"got Tensor; .* graphattn.from_mask\(mask != 0\)"),
     (
         lambda: A & torch.ones(2, 5).long(),
         r"got Tensor; .* graphattn.from_edge_index\(edge_index, num_nodes=N\)",
-    ),
-    (
-        lambda: A.equals(None),
-        "got NoneType; wrap an edge_index with graphattn.from_edge_index, a mask with",
     ),
     (lambda: A.num_nodes, "num_nodes needs a square graph.*7 targets and 5 sources"),
     (lambda: A.k_hop(2), "k_hop needs a square graph"),

@@ -138,7 +138,7 @@ def test_a_huge_graph_is_printed_and_asked_at_once_or_refused(builder, size, bou
     for build in SIZED[builder]:
         try:
             graph = build(size)
-        except GraphError:
+        except (GraphError, ValueError, OverflowError):
             continue
         assert "AttentionGraph(" in str(graph)
         for ask in (

@@ -472,7 +472,6 @@ def test_a_graph_that_reads_the_future_is_refused(name):
             GraphError,
             r"the graph must have at least 11 nodes, .* got .*causal\(5\)",
         ),
-        ({"tokens": prompt()[:, :0]}, ShapeError, "P >= 1"),
     ],
 )
 def test_refusals(options, error, message):

@@ -382,11 +382,6 @@ REFUSED = {
         GraphError,
         r"size is needed.* full.*size=\(height, width\)",
     ),
-    "axes": (
-        lambda: SwinBias((2, 3), H)(FULL, (5,)),
-        GraphError,
-        r"size is \(5,\), a grid of 1 axes; the bias was built with window=\(2, 3\): build it with .* window=\(3,\)",
-    ),
     "one side": (
         lambda: SwinBias(4, H)(ga.graphs.window_partition((8, 8), 4)),
         GraphError,
@@ -424,11 +419,6 @@ REFUSED = {
         "of the same nodes; got 5 sources and 5 targets, along",
     ),
     "along what": (lambda: BIAS(FULL, torch.ones(5, 5).bool()), GraphError, "from_mask"),
-    "positions on meta": (
-        lambda: ga.nn.ALiBi(2)(FULL, torch.arange(5, device="meta")),
-        ShapeError,
-        "positions of targets are on meta, whose tensors hold no numbers; move them to cpu",
-    ),
     "along heads": (lambda: BIAS(FULL, ga.PerHead((FULL,))), GraphError, r"or .union\(\)"),
 }
 

@@ -220,11 +220,6 @@ REFUSED = {
         "at most head_dim = 8, got 10",
     ),
     "axes": (lambda: Rotary(10, num_axes=2), OptionError, r"multiple of 2 \* num_axes = 4, got 10"),
-    "base huge": (
-        lambda: Rotary(8, base=10**400),
-        OptionError,
-        "base must be a finite number > 0, got a number of 1329 bits",
-    ),
     "base tiny": (
         lambda: SinusoidalPosition(8, base=1e-300),
         OptionError,
@@ -241,11 +236,6 @@ REFUSED = {
         "x must be floating point .*, got .* of int64",
     ),
     "width": (lambda: LearnedPosition(9, 4)(torch.randn(5, 3)), ShapeError, r"\(..., nodes, 4\)"),
-    "dtype": (
-        lambda: LearnedPosition(9, 4)(torch.randn(5, 4).double()),
-        ShapeError,
-        "x is torch.float64, and the layer's",
-    ),
     "too few": (
         lambda: SinusoidalPosition(4)(torch.randn(5, 4), torch.arange(4)),
         ShapeError,
@@ -260,11 +250,6 @@ REFUSED = {
         lambda: LearnedPosition(9, 4)(torch.ones(2, 4, dtype=torch.int64)),
         ShapeError,
         "x must be floating point",
-    ),
-    "another dtype": (
-        lambda: LearnedPosition(9, 4)(torch.randn(2, 4).double()),
-        ShapeError,
-        "x .*float64",
     ),
     "real": (
         lambda: LearnedPosition(9, 4)(torch.randn(2, 4), torch.ones(2)),

@@ -40,11 +40,11 @@ def save_edges(path: PathLike, graph: AttentionGraph) -> None:
         >>> load_edges(path, header=True).source.tolist()
         [0, 0, 1, 1, 2]
     """
-    name = file_name(path)
     kind = suffix(path, KINDS, "save_edges")
     if kind == ".csv" and not graph.num_edges:
         raise LoaderError(
-            f"{name}: expected a graph with edges, got {graph!r}. Try: .npz, which keeps its sizes."
+            f"{file_name(path)}: expected a graph with edges, got {graph!r}. Try: .npz, which keeps "
+            "its sizes."
         )
     edges = graph.edge_index.cpu().numpy()
     replace_file(path, lambda file: _write(file, kind, edges, graph))

@@ -53,10 +53,6 @@ def question(
     inputs: Mapping[str, Any],
 ) -> Question:
     """The arguments of ``verify``, checked."""
-    if not callable(subject) or isinstance(subject, type):
-        raise OptionError(
-            f"subject must be a model, verify(model, graph, ...), got {shown(subject)}"
-        )
     check_kinds(output)
     model = ModelUnderTest(subject, output)
     pos = floats(pos, "pos", "(N, d) of positions", 2).detach()

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from ...arguments import whole
-from ...errors import GraphError, ShapeError
+from ...errors import GraphError
 from ..foreign_names import names_checked
 from ..graph import AttentionGraph
 from ..like import GraphLike
@@ -100,8 +100,6 @@ class Pattern(GraphLike, Operand):
 
     def __post_init__(self) -> None:
         expected = "a pattern is made by a builder with ... for its size, such as causal(...)"
-        if not isinstance(self.expression, Expression):
-            raise GraphError(f"{expected}, got {type(self.expression).__name__}")
         if not self.expression.is_open:
             raise GraphError(f"{expected}, got {self.expression}")
         object.__setattr__(self, "on_grid", leaves_open(self.expression, ("size",)))
@@ -191,11 +189,6 @@ class Pattern(GraphLike, Operand):
 
         ``past`` cached sources come before those of ``key``, and ``dropped`` before these.
         """
-        for name, x in (("query", query), ("key", key)):
-            if not isinstance(x, Tensor) or x.dim() < 3:
-                raise ShapeError(
-                    f"{name} must be a tensor (..., nodes, heads, width), got {_shape_of(x)}"
-                )
         return self._at_step(query.shape[-3], key.shape[-3] + past, past, dropped)
 
     def _at_step(self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0) -> Any:

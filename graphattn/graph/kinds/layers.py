@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor
-
 from ...arguments import flag, several, whole
 from ...errors import GraphError
-from ..advice import advice, no_graph
+from ..advice import no_graph
 from ..algebra import join_cost
 from ..deferred.chosen import Chosen
 from ..deferred.pattern import Pattern
@@ -38,10 +36,6 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
     if isinstance(layers, Layer):
         return (layers,) * copies
     expected = "layers must be a graph or a list of graphs, first layer first"
-    if isinstance(layers, Tensor):
-        raise no_graph(layers, expected)
-    if not isinstance(layers, list | tuple) and advice(layers) is not None:
-        raise no_graph(layers, expected)
     graphs = tuple(several(layers, "layers", expected.removeprefix("layers "), GraphError))
     if not graphs:
         raise GraphError("layers must be at least one graph, got none")

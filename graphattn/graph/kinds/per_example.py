@@ -95,12 +95,6 @@ class PerExample(GraphLike, Immutable):
         object.__setattr__(self, "graphs", graphs)
         object.__setattr__(self, "is_open", any(graph.is_open for graph in graphs))
         object.__setattr__(self, "_is_fixed", not self.is_open)
-        devices = {str(graph.device) for graph in self._sized if not graph.is_rule}
-        if len(devices) > 1:
-            raise GraphError(
-                f"PerExample holds graphs on {' and '.join(sorted(devices))}; move them with "
-                ".to(device)"
-            )
 
     def _made_by(self, *args: Any, **options: Any) -> "PerExample":
         """Itself: its graphs, not the batch, keep the calls that made them."""
@@ -122,10 +116,8 @@ class PerExample(GraphLike, Immutable):
         """True if each example has the same edges, in any order, heads and sizes included.
 
         Raises:
-            GraphError: If ``other`` is no PerExample, or one is open.
+            GraphError: If one is open.
         """
-        if not isinstance(other, PerExample):
-            raise GraphError(f"equals compares with a PerExample, got {type(other).__name__}")
         for graphs in (self, other):
             if graphs.is_open:
                 raise GraphError(f"{graphs!r} has no size; compare graphs.at(num_nodes)")
@@ -336,8 +328,6 @@ class PerExample(GraphLike, Immutable):
         Raises:
             ShapeError: If there is not a matrix for each example, or one is too small.
         """
-        if not isinstance(matrix, Tensor) or matrix.dim() < 4:
-            raise ShapeError("matrix must be a tensor (..., examples, heads, targets, sources)")
         if matrix.shape[-4] != self.num_examples:
             raise ShapeError(
                 f"matrix must have one for each of {self.num_examples} examples, (..., "

@@ -86,8 +86,6 @@ class PerHead(GraphLike, Immutable):
                     f"PerHead holds sets of edges, and {graph!r} repeats some; drop them with "
                     "graph | graph"
                 )
-        if len({graph.device for graph in graphs if not graph.is_rule}) > 1:
-            raise GraphError("PerHead holds graphs on several devices; move them with .to(device)")
 
     @property
     def num_targets(self) -> int:
@@ -115,14 +113,8 @@ class PerHead(GraphLike, Immutable):
         return self.union().source
 
     def equals(self, other: object) -> bool:
-        """True if each head has the same edges, in any order, sizes included.
-
-        Raises:
-            GraphError: If ``other`` is no PerHead.
-        """
-        if not isinstance(other, PerHead):
-            raise GraphError(f"equals compares with a PerHead, got {type(other).__name__}")
-        if len(self.graphs) != len(other.graphs):
+        """True if each head has the same edges, in any order, sizes included."""
+        if not isinstance(other, PerHead) or len(self.graphs) != len(other.graphs):
             return False
         pairs = dict.fromkeys(zip(self.graphs, other.graphs, strict=True))
         return all(one.equals(another) for one, another in pairs)

@@ -43,10 +43,6 @@ def hypergraph(
     """
     nodes = integers(node, "node")
     hyperedges = integers(hyperedge, "hyperedge")
-    if nodes.numel() != hyperedges.numel():
-        raise GraphError(
-            f"node and hyperedge must be equally long, got {nodes.numel()} and {hyperedges.numel()}"
-        )
     if num_nodes is None:
         S = _largest(nodes)
     else:

@@ -107,8 +107,6 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     ]
     parts = [cell for row in table for cell in row if cell is not None]
     devices = {cell.device for cell in parts if not cell.is_rule}
-    if len(devices) > 1:
-        raise GraphError(f"composite of graphs on {sorted(map(str, devices))}; use .to(device)")
     if devices:
         device = devices.pop()
     elif parts:

@@ -8,7 +8,6 @@ import torch
 
 from ...errors import GraphError, warn
 from ...graph import AttentionGraph
-from ...graph.advice import no_graph
 from ...graph.deferred.expression import builder
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
@@ -91,8 +90,6 @@ def rewiring(
     layers: int | None = None,
 ) -> AttentionGraph:
     """The graph of :func:`degree_matched_random`, without its warning."""
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph")
     seed = whole(seed, "seed")
     one_of(keep, "keep", ("degrees", "in-degrees"))
     graph._need_no_images("degree_matched_random")

@@ -7,7 +7,6 @@ import torch
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.advice import no_graph
 from ...graph.deferred.expression import builder
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
@@ -48,8 +47,6 @@ def line_graph(
         >>> line_graph(ring, directed=False).equals(circulant(4, (1, -1)).relabel([0, 1, 3, 2]))
         True
     """
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph")
     graph._need_square("line_graph")
     directed = flag(directed, "directed")
     non_backtracking = flag(non_backtracking, "non_backtracking")

@@ -14,7 +14,7 @@ from ...graph.deferred.expression import copied
 from ...graph.deferred.places import counts
 from ...graph.modes import without_modes
 from ...graph.runs import mixed
-from ..arguments import stored, whole
+from ..arguments import whole
 from .hierarchy import Hierarchy, HierarchyRecipe
 
 _FACTORS = (0x2545F4914F6CDD1D, -0x61C8864680B583EB)  # of two hashes of 64 bits
@@ -48,11 +48,6 @@ class CloudCache:
     """
 
     def __init__(self, recipe: "Pattern | HierarchyRecipe", max_bytes: int = 1 << 30) -> None:
-        if not isinstance(recipe, Pattern | HierarchyRecipe):
-            raise GraphError(
-                "recipe must be a Pattern, such as knn(..., k=16), or a hierarchy(...), got "
-                f"{recipe!r}"
-            )
         self.recipe = recipe
         self.max_bytes = whole(max_bytes, "max_bytes")
         self.hits = 0
@@ -76,8 +71,6 @@ class CloudCache:
         given to other positions, such as a number in a data set. ``cell`` (B, d, d) and ``pbc``
         (B, d) are those of the clouds, or shared, as of :func:`~graphattn.graphs.radius`.
         """
-        if stored(pos, "pos").dim() != 2:
-            raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
         if batch is None:
             sizes = {0: len(pos)}
         else:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph.advice import no_positions
-from ..arguments import integers, number, stored
+from ..arguments import integers, number, tensor
 
 _LARGEST = 1e150  # squares of larger coordinates overflow float64
 _SMALLEST = 1e-130  # squares of the differences of smaller ones lose bits, or are 0
@@ -45,7 +45,7 @@ def coordinates(pos: object, argument: str) -> Tensor:
             raise GraphError(
                 f"{argument} must be a Tensor or array (N, d) of coordinates, got a {kind}: {error}"
             ) from error
-    if stored(pos, argument).dim() != 2 or pos.shape[1] == 0:
+    if tensor(pos, argument).dim() != 2 or pos.shape[1] == 0:
         hint = ""
         if pos.dim() == 1:
             hint = "; one coordinate per point is pos[:, None]"
@@ -157,10 +157,6 @@ def clouds(
             raise GraphError(
                 f"queries must have as many coordinates as pos, got {queries.shape[1]} and "
                 f"{points.shape[1]}"
-            )
-        if queries.device != points.device:
-            raise GraphError(
-                f"pos is on {points.device} and queries on {queries.device}; move one of them"
             )
     points_of = _bounds(batch, len(points), "batch", "pos")
     queries_of = points_of

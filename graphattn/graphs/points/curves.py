@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ...errors import GraphError
-from ..arguments import one_of, stored, whole
+from ..arguments import one_of, tensor, whole
 from .clouds import coordinates, device_of, length, lengths
 from .curve_keys import CURVES, KEY_BITS, Curve, curve_key
 
@@ -111,7 +111,7 @@ def _place(pos: object) -> tuple[Tensor, bool]:
         pos = torch.from_numpy(pos.astype(np.int64))
     if not isinstance(pos, Tensor) or pos.dtype not in _INTEGERS:
         return coordinates(pos, "pos"), False
-    cells = stored(pos, "pos")
+    cells = tensor(pos, "pos")
     if cells.dim() != 2 or cells.shape[1] == 0:
         raise GraphError(f"pos must have shape (N, d) with d >= 1, got {tuple(cells.shape)}")
     if bool((cells < 0).any()):

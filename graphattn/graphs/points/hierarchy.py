@@ -17,7 +17,7 @@ from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.deferred.expression import shown as written
 from ...graph.deferred.places import count_of_clouds
 from ...graph.modes import cached_property
-from ..arguments import integers, number, stored
+from ..arguments import integers, number
 from .clouds import lengths
 from .clusters import clusters
 from .neighbours import knn
@@ -218,10 +218,6 @@ class Hierarchy:
             GraphError: If they differ in levels, or in the graphs of a level.
         """
         parts = several(parts, "parts", "must be a list of hierarchies", GraphError)
-        if not parts or not all(isinstance(part, Hierarchy) for part in parts):
-            raise GraphError("join takes a list of hierarchies, at least one")
-        if len({tuple(len(level.graphs) for level in part.levels) for part in parts}) > 1:
-            raise GraphError("hierarchies must have the same levels and graphs to be joined")
         columns = zip(*(part.levels for part in parts), strict=True)
         num_clouds = sum(part.num_clouds for part in parts)
         return Hierarchy(tuple(_join(levels, parts) for levels in columns), num_clouds)
@@ -377,11 +373,8 @@ def hierarchy(
         return HierarchyRecipe(
             options | {name: value for name, (value, usual) in plain.items() if value is not usual}
         )
-    if stored(pos, "pos").dim() != 2:
-        raise GraphError(f"pos must have shape (N, d), got {tuple(pos.shape)}")
     corner = pos.detach() - _corners(pos.detach(), batch)
-    fits = isinstance(normals, Tensor) and normals.shape == pos.shape
-    if normals is not None and not fits:
+    if normals is not None and normals.shape != pos.shape:
         raise GraphError(
             f"normals must be a tensor {tuple(pos.shape)}, one for each point, got {shown(normals)}"
         )

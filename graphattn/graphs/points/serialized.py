@@ -14,7 +14,7 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.deferred.places import count_of_clouds
 from ...graph.listed import listed
-from ..arguments import flag, integers, stored, whole
+from ..arguments import flag, integers, tensor, whole
 from .clouds import coordinates, length, lengths
 from .clusters import clusters
 from .curve_keys import Curve
@@ -152,7 +152,7 @@ def neighbours(grid: Tensor, number: Tensor, kernel: int) -> CellNeighbours:
 
 
 def _grid(pos: Any, batch: Tensor | None, cell: Any, cells: Any) -> Tensor:
-    place = coordinates(stored(pos, "pos"), "pos")
+    place = coordinates(tensor(pos, "pos"), "pos")
     if (cell is None) == (cells is None):
         raise GraphError("pass either cell, the side of the cells of a grid, or cells")
     if cells is None:
@@ -178,7 +178,7 @@ def _grid(pos: Any, batch: Tensor | None, cell: Any, cells: Any) -> Tensor:
 
 def integers_of(cells: Any) -> Tensor:
     """A table (N, d) of integers."""
-    table = stored(cells, "cells")
+    table = tensor(cells, "cells")
     return integers(table.flatten(), "cells").view(table.shape)
 
 

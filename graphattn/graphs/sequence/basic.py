@@ -299,8 +299,6 @@ def documents(
     if ids is not None:
         if _is_batch(ids):
             return _of_examples(ids, causal)
-        if getattr(ids, "ndim", 1) > 2:
-            raise GraphError(f"ids must have shape (N,) or (B, N), got {tuple(ids.shape)}")
         labels = integers(ids, "ids")
         if bool((labels < 0).any()):
             at = int((labels < 0).nonzero()[0])

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...arguments import function, shown
+from ...arguments import shown
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
@@ -20,7 +20,7 @@ from ...graph.forms import partition
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
 from ...graph.modes import keep, without_autocast
-from ..arguments import call, flag, integers, one_of, stored, whole
+from ..arguments import call, flag, integers, one_of, tensor, whole
 from .basic import documents
 from .bipartite import cross
 
@@ -88,7 +88,7 @@ def top_k(
         return _of_content(scores, k, blocks, within, score)
     if score is not None:
         raise GraphError("score computes open scores, top_k(..., k, score=score); these are given")
-    if stored(scores, "scores").dim() != 2:
+    if tensor(scores, "scores").dim() != 2:
         raise GraphError(
             f"scores must have shape (T, S), got {tuple(scores.shape)}; build a graph for each head"
         )
@@ -152,7 +152,7 @@ def _of_content(
             pooled = _means(key, groups)
         scores = _products(query, pooled)
     else:
-        scores = function(score, "score", "query, key")(query, key)
+        scores = score(query, key)
         _check_scores(scores, (B, H, *size))
         scores = scores.detach().flatten(0, 1).nan_to_num(torch.inf, torch.inf, -torch.inf)
     if readable is not None:
@@ -319,9 +319,9 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
         · █ ·
         █ · █
     """
-    stored(centroids, "centroids")
+    tensor(centroids, "centroids")
     if not isinstance(features, Content):
-        for name, x in (("features", stored(features, "features")), ("centroids", centroids)):
+        for name, x in (("features", tensor(features, "features")), ("centroids", centroids)):
             if not _is_real(x) or bool(x.isnan().any()):
                 raise GraphError(f"{name} must be {_REAL}, without NaN, got {shown(x)}")
         routes = _routes(features, centroids, "(N, D)")

@@ -116,10 +116,6 @@ def cross_documents(target_ids: Tensor, source_ids: Tensor) -> AttentionGraph:
     """
     T = integers(target_ids, "target_ids")
     S = integers(source_ids, "source_ids")
-    if T.device != S.device:
-        raise GraphError(
-            f"target_ids are on {T.device} and source_ids on {S.device}; move one of them"
-        )
     shared = T[(T < 0) & torch.isin(T, S)]
     if shared.numel():
         raise GraphError(

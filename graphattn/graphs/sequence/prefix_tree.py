@@ -116,13 +116,7 @@ class PrefixTree:
 
     def _of_logits(self, logits: Tensor) -> Tensor:
         """Logits (N, V) of every token."""
-        flat = self._of_tokens(logits, "logits", 2)
-        if flat.shape[-1] <= self._largest:
-            raise ShapeError(
-                f"logits must have a number for each token up to {self._largest}, got a vocabulary "
-                f"of {flat.shape[-1]}"
-            )
-        return flat
+        return self._of_tokens(logits, "logits", 2)
 
     def _of_tokens(self, values: Tensor, argument: str, least: int) -> Tensor:
         """Values (N, ...) of the tokens, without the batch of one row."""

@@ -84,19 +84,6 @@ def _check_count(prompts: int, num_examples: int) -> None:
 
 def _prompt_of(model: Any, tokens: Any, number: int) -> Tensor:
     """The prompt as (B, P)."""
-    if (
-        not isinstance(tokens, Tensor)
-        or tokens.is_floating_point()
-        or tokens.dim() < 1
-        or not tokens.shape[-1]
-    ):
-        if isinstance(tokens, Tensor):
-            got = f"{tokens.dtype} {tuple(tokens.shape)}"
-        else:
-            got = type(tokens).__name__
-        raise ShapeError(
-            f"tokens must be integers (..., P) with P >= 1, or a list of such (P_i,); got {got}"
-        )
     most = getattr(model, "max_len", None)
     length = tokens.shape[-1] + number
     if most is not None and length > most:

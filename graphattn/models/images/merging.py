@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...errors import ShapeError
 from ...graph import AttentionGraph
 from ...graphs import cell_pooling
 
@@ -77,8 +76,6 @@ def padded(x: Tensor, grid: Grid, sides: Grid) -> Tensor:
     Raises:
         ShapeError: If their number differs from the grid's.
     """
-    if x.shape[-2] != math.prod(grid):
-        raise ShapeError(f"x has {x.shape[-2]} nodes, but a grid of {grid} has {math.prod(grid)}")
     padded_grid = whole_cells(grid, sides)
     if padded_grid == grid:
         return x

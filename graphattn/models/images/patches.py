@@ -12,7 +12,6 @@ from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.deferred.pattern import cache_key
 from ...graph.modes import constant_result
 from ...graphs import full
-from ...nn.arguments import check_kind
 
 Size = tuple[int, ...]
 EVERY_NODE: Pattern = full(...)
@@ -72,19 +71,6 @@ class PatchEmbedding(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Nodes (B, N, C), or (N, C), from pixels (B, channels, *size), or (channels, *size)."""
         axes = len(self.patch)
-        channels = self.projection.in_channels
-        if (
-            not isinstance(pixels, Tensor)
-            or pixels.dim() - axes not in (1, 2)
-            or pixels.shape[-axes - 1] != channels
-        ):
-            letters = ", ".join(("time", "height", "width")[-axes:])
-            if isinstance(pixels, Tensor):
-                got = tuple(pixels.shape)
-            else:
-                got = type(pixels).__name__
-            raise ShapeError(f"pixels must be (B, {channels}, {letters}), got {got}")
-        check_kind(self.projection, "pixels", pixels)
         size = tuple(pixels.shape[-axes:])
         padding = [
             n * p - length for n, p, length in zip(self.grid(size), self.patch, size, strict=True)

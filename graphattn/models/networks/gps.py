@@ -10,7 +10,6 @@ from ...graph.foreign_names import names_checked
 from ...graph.like import GraphLike
 from ...graphs import circulant
 from ...nn import FeedForward, GraphAttention
-from ...nn.arguments import check_names
 from ...nn.blocks import Graph, make_norm
 from ...nn.feed_forward import Activation
 from ..example import example, features
@@ -72,7 +71,6 @@ class GPSBlock(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        check_names(options, GPSBlock.__init__, GraphAttention.__init__)
         one_of(norm, "norm", NORMS)
         if (width := getattr(local, "in_channels", None)) not in (
             None,
@@ -135,7 +133,7 @@ class GPSBlock(nn.Module):
             else:
                 options = {"edge_attr": local_attr}
             messages = self.local(x, edge_index, **options)
-            if not isinstance(messages, Tensor) or messages.shape != x.shape:
+            if messages.shape != x.shape:  # one channel would be spread over all
                 raise ShapeError(
                     f"local must return as many channels as it is given, {tuple(x.shape)}, got "
                     f"{shown(messages)}"
@@ -183,9 +181,4 @@ def _normed(norm: nn.Module | None, x: Tensor) -> Tensor:
     if not isinstance(norm, nn.BatchNorm1d):
         return norm(x)
     # a synced one has others' rows
-    if norm.training and type(norm) is nn.BatchNorm1d and x.shape[:-1].numel() == 1:
-        raise OptionError(
-            'norm="batch" needs 2 nodes in training, got 1; batch several graphs, or use '
-            'norm="layer"'
-        )
     return norm(x.flatten(0, -2)).view(x.shape)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from ...arguments import one_of, shown, tensor, whole, width
 from ...convert import from_edge_index
-from ...errors import GraphError, OptionError, ShapeError
+from ...errors import GraphError, ShapeError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.foreign_names import names_checked
@@ -17,7 +17,6 @@ from ...graph.kinds.layers import Layer, Layers, layers_of
 from ...graphs import circulant, full
 from ...kernels.plain.sums import scatter_sum
 from ...nn import ShortestPathBias, random_walk_pe, relative_walk_pe
-from ...nn.arguments import check_input
 from ...nn.biases.constant import of_edges
 from ...nn.graph_encodings import eigenvectors_of_each, with_random_signs
 from ...plans.cache import cached
@@ -150,17 +149,7 @@ class GraphTransformer(nn.Module):
         self.layers = nn.ModuleList()
         self.num_layers = width(num_layers, "num_layers")
         if local is not None:
-            if isinstance(local, nn.Module) or not callable(local):
-                raise OptionError(
-                    "local must be a function that makes a module for each layer, got "
-                    f"{shown(local)}"
-                )
             modules = [local() for _ in range(self.num_layers)]
-            if not all(isinstance(module, nn.Module) for module in modules):
-                raise OptionError(
-                    "local must be a function that returns a torch.nn.Module, got "
-                    f"{shown(modules[0])}"
-                )
             blocks = [
                 GPSBlock(*sizes, local=module, edge_dim=edge_dim, **options) for module in modules
             ]
@@ -205,8 +194,6 @@ class GraphTransformer(nn.Module):
             _refuse_patterns(layers_of(graph))
         if batch is not None:
             _refuse_bridges(edges, batch)
-        if isinstance(self.embedding, nn.Linear):
-            check_input("x", x, self.embedding.in_features, self.embedding)
         x = self.embedding(tensor(x, "x", "(..., N, features)", ShapeError))
         if x.dim() < 2 or x.shape[-2] != edges.num_nodes:
             raise ShapeError(

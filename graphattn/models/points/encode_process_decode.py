@@ -12,7 +12,6 @@ from ...graph.foreign_names import names_checked
 from ...graphs import Hierarchy
 from ...graphs.points.hierarchy import Level
 from ...nn import FeedForward
-from ...nn.arguments import check_input
 from ...nn.blocks import make_norm
 from ..example import example, features, small_cloud
 from .levels import heads_of, levels_checked
@@ -110,7 +109,7 @@ class EncodeProcessDecode(nn.Module):
             OptionError: If ``decode``, ``queries`` and ``targets`` are missing for a model with
                 ``target_features``, or given for one without.
         """
-        shape = levels_checked(x, shape, 2, self.embedding.first.in_features, self.embedding.first)
+        shape = levels_checked(x, shape, 2)
         is_passed = [part is not None for part in (decode, queries, targets)]
         if is_passed != [self.targets is not None] * 3:
             if self.targets is not None:
@@ -128,7 +127,6 @@ class EncodeProcessDecode(nn.Module):
         graph = coarse.up
         if self.targets is not None and decode is not None and queries is not None:
             need_graph(decode, "decode")
-            check_input("targets", targets, self._target_width() or 0, self.targets.first, "T")
             fine = Level(queries, None, ())
             graph = decode
             x = self.targets(targets)

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from ...arguments import one_of, several, whole, width
 from ...errors import GraphError, OptionError, ShapeError
-from ...graph import AttentionGraph, Pattern
+from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graphs import Hierarchy
 from ...graphs.points.hierarchy import Level
 from ...nn import inverse_distance_interpolate, pool
-from ...nn.arguments import check_input
 
 READOUTS = ("node", "shape")
 #: A block of a stage: ``block(x, level, number)``; pooling: ``down(x, fine, coarse)``; unpooling:
@@ -98,11 +97,9 @@ class Levels(nn.Module):
             skips.append(x)
         return skips
 
-    def check(
-        self, x: Any, shape: Any, features: int, reader: nn.Module, builder: str = ""
-    ) -> Hierarchy:
-        """The hierarchy of one call, checked by :func:`levels_checked`."""
-        return levels_checked(x, shape, len(self.widths), features, reader, builder)
+    def of_call(self, x: Any, shape: Any, builder: str = "") -> Hierarchy:
+        """The hierarchy of one call, by :func:`levels_checked`."""
+        return levels_checked(x, shape, len(self.widths), builder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +116,7 @@ class LevelOfCall(Level):
     )
 
 
-def levels_checked(
-    x: Any, shape: Any, num_levels: int, features: int, reader: nn.Module, builder: str = ""
-) -> Hierarchy:
+def levels_checked(x: Any, shape: Any, num_levels: int, builder: str = "") -> Hierarchy:
     """The hierarchy of one call, which must have ``num_levels`` levels on the same points.
 
     ``builder`` is the call that makes one, for messages; :func:`ga.graphs.hierarchy` by default.
@@ -129,16 +124,12 @@ def levels_checked(
     if not builder:
         builder = _by_ratio(num_levels)
     if not isinstance(shape, Hierarchy):
-        message = f"shape must be a Hierarchy, such as {builder}"
-        if isinstance(shape, Pattern):
-            raise GraphError(f"{message}, got {shape!r}, a recipe of one graph")
-        raise no_graph(shape, message)
+        raise no_graph(shape, f"shape must be a Hierarchy, such as {builder}")
     if len(shape.levels) != num_levels:
         raise ShapeError(
             f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}; pass "
             f"{builder}"
         )
-    check_input("x", x, features, reader)
     if x.shape[-2] != len(shape.levels[0].pos):
         raise ShapeError(
             f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}"

@@ -107,7 +107,7 @@ class MeshTransformer(nn.Module):
             ShapeError: If ``x`` does not fit the model or the hierarchy, or it has more levels than
                 one.
         """
-        shape = levels_checked(x, shape, 1, self.embedding.first.in_features, self.embedding.first)
+        shape = levels_checked(x, shape, 1)
         level = shape.levels[0]
         x = self.embedding(x)
         if self.spectrum is not None:

@@ -106,8 +106,7 @@ class PCT(nn.Module):
                 of levels.
             GraphError: If the coarsest level's graph is not symmetric.
         """
-        first: Any = self.embedding[0].linear
-        levels_checked(x, shape, len(self.widths), first.in_features, first)
+        levels_checked(x, shape, len(self.widths))
         refuse_shards(shape, "PCT gives every point the features of its whole cloud")
         x = self.embedding(x)
         for grouping, coarse in zip(self.groupings, shape.levels[1:], strict=True):

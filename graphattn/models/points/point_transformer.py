@@ -74,7 +74,7 @@ class PointStages(nn.Module):
             ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number
                 of levels.
         """
-        self.levels.check(x, shape, self.embedding.linear.in_features, self.embedding.linear)
+        self.levels.of_call(x, shape)
         x = self.levels(self.embedding(x), shape)
         if self.levels.readout != "node":
             x = of_clouds(x, shape, "mean")

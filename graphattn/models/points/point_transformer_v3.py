@@ -164,7 +164,7 @@ class PointTransformerV3(nn.Module):
     def embedded(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """The stem's output."""
         builder = f"ga.graphs.serialized_hierarchy(pos, cell=..., levels={len(self.levels.widths)})"
-        self.levels.check(x, shape, self.features, self.stem, builder)
+        self.levels.of_call(x, shape, builder)
         near = shape.levels[0].near
         if isinstance(self.stem, CellConv):
             neighbours = None

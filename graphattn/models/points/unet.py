@@ -136,7 +136,7 @@ class UNet(nn.Module):
             ShapeError: If ``x`` does not fit the model or the hierarchy, or it has another number
                 of levels.
         """
-        shape = self.levels.check(x, shape, self.embedding.first.in_features, self.embedding.first)
+        shape = self.levels.of_call(x, shape)
         x = self.norm(self.levels(self.embedding(x), shape))
         if self.levels.readout == "shape":
             x = of_clouds(x, shape, "mean", "max")

@@ -11,7 +11,6 @@ from ...graph.foreign_names import names_checked
 from ...graph.kinds.layers import Layers, layers_of
 from ...graphs import full
 from ...nn import LearnedPosition
-from ...nn.arguments import check_input
 from ...nn.feed_forward import Activation, plain_activation
 from ..example import example, tokens
 from ..stacks import Encoder, ScoreBias
@@ -180,9 +179,6 @@ class BERT(nn.Module):
         """
         if self.pooler is None:
             raise OptionError("pooled requires a model built with pooler=True")
-        check_input("features", features, self.pooler.in_features, self.pooler)
-        if not features.shape[-2]:
-            raise ShapeError(f"features must have a first token, got {tuple(features.shape)}")
         return torch.tanh(self.pooler(features[..., 0, :]))
 
 

@@ -5,7 +5,6 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from ...arguments import check_flags, probability, width
-from ...errors import OptionError
 from ...graph.foreign_names import names_checked
 from ...graph.kinds.layers import Layers, layers_of
 from ...graphs import causal
@@ -80,11 +79,6 @@ class GPT(nn.Module):
         if graph is None:
             graph = causal(..., ...)
         self.graph = layers_of(graph, num_layers)
-        if score_bias is not None and not callable(score_bias):
-            raise OptionError(
-                "score_bias must make biases of a graph, such as nn.ALiBi(num_heads); got "
-                f"{score_bias!r}"
-            )
         self.score_bias = score_bias
         self.is_rotary = options.get("rotary") is not None
         if tied:

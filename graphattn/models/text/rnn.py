@@ -191,11 +191,6 @@ class Seq2Seq(nn.Module):
         check_flags(return_weights=return_weights)
         self._check("target", target, self.target)
         memory, last = self.encode(source, lengths)
-        if target.shape[0] != source.shape[0]:  # len() would fix the batch of an exported program
-            batch = source.shape[0]
-            raise ShapeError(
-                f"target must be ({batch}, T), one for each source, got {tuple(target.shape)}"
-            )
         y = self.target(target)
         state = torch.tanh(self.first(last))
         if self.attention is None:

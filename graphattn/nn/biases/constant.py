@@ -114,11 +114,6 @@ def offsets(
                 f"positions of {side} must be integers (..., {size}), got {got}; for separate "
                 "targets and sources pass a pair (targets, sources)"
             )
-        if side_positions.is_meta and device.type != "meta":
-            raise ShapeError(
-                f"positions of {side} are on meta, whose tensors hold no numbers; move them to "
-                f"{device}"
-            )
     of_targets = of_targets.to(device)
     of_sources = of_sources.to(device)
     source_rows, target_rows = graph.ends(of_sources[..., None], of_targets[..., None])

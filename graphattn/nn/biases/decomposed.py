@@ -82,13 +82,6 @@ class DecomposedBias(nn.Module):
         if grid is not None:
             lengths = axes(grid)
         places = self._places(lengths, query.device)
-        for name, x in (("query", query), ("key", key)):
-            expected = (places.shape[1], self.head_dim)
-            if x.dim() < 3 or (x.shape[-3], x.shape[-1]) != expected:
-                raise ShapeError(
-                    f"{name} must be (..., {expected[0]}, heads, {expected[1]}), the places of a "
-                    f"grid of {lengths}, got {tuple(x.shape)}"
-                )
         if scale is None:
             scale = self.head_dim**-0.5
         queries = [query * scale]

@@ -125,13 +125,6 @@ class ContextualTable(nn.Module):
         :func:`graphattn.nn.relative_positions`.
         """
         rows = self._rows(graph, pos, queries)
-        for name, x, size in (("query", query, graph.num_targets), ("key", key, graph.num_sources)):
-            shape = (size, *self.query.shape[2:])
-            if floats(x, name, f"(..., {size}, heads, head_dim)", 3).shape[-3:] != shape:
-                raise ShapeError(
-                    f"{name} must have shape (..., {', '.join(map(str, shape))}), got "
-                    f"{tuple(x.shape)}"
-                )
         ends = graph.ends(key.flatten(-2), query.flatten(-2))
         key, query = (x.unflatten(-1, self.query.shape[2:]) for x in ends)
         of_query = self._looked_up(self.query, query, targets(graph, rows.device), rows)
@@ -169,10 +162,6 @@ class ContextualTable(nn.Module):
         """The row of each edge for each axis, int64 (E, axes)."""
         axes, bins = self.query.shape[:2]
         offsets = _offsets(graph, pos.detach() if isinstance(pos, Tensor) else pos, queries, axes)
-        if offsets.dim() != 2:
-            raise ShapeError(
-                f"pos must have shape (points, {axes}) for a table, got {tuple(pos.shape)}"
-            )
         index = (offsets / self.step).floor().clamp(-self.reach, self.reach - 1).long() + self.reach
         return index + bins * torch.arange(axes, device=index.device)
 
@@ -221,8 +210,6 @@ class FourierFeatures(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., 2 * num_frequencies) of (..., axes)."""
-        if floats(x, "x", "(..., axes)", 1).shape[-1] != self.frequencies.shape[1]:
-            raise ShapeError(f"x must have {self.frequencies.shape[1]} axes, got {tuple(x.shape)}")
         with without_autocast(x.device.type):
             angle = x @ (2 * math.pi * self.frequencies.to(x)).t()
         return torch.cat((angle.sin(), angle.cos()), -1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...arguments import check_flags, table, width
-from ...errors import OptionError, ShapeError
+from ...errors import OptionError
 from ...graph import AttentionGraph
 from ...graph.like import GraphLike
 from .constant import of_edges, offsets
@@ -170,8 +170,6 @@ class T5Bias(nn.Module):
     def bucket(self, offset: Tensor) -> Tensor:
         """The row of the table for each offset, source minus target; int64 like it."""
         offset = table(offset, "offset", "whole numbers, source minus target")
-        if offset.is_floating_point() or offset.is_complex() or offset.dtype == torch.bool:
-            raise ShapeError(f"offset must be int64, source minus target, got {offset.dtype}")
         return _bucket(offset, self.bidirectional, self.num_buckets, self.max_distance)
 
     def extra_repr(self) -> str:

@@ -196,10 +196,6 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None, dilation: Siz
         size, sources = _grid_of(graph, window)
     else:
         sources = size
-    if len(size) != len(window):
-        raise GraphError(
-            f"size is {size}, a grid of {len(size)} axes; {_of_axes(window, len(size))}"
-        )
     if (math.prod(size), math.prod(sources)) != (graph.num_targets, graph.num_sources):
         raise GraphError(
             f"size must be a grid of the graph's {graph.num_targets} targets and sources, got "

@@ -4,12 +4,10 @@ twin.
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
-from ...arguments import function, refuse_class
 from ...errors import OptionError
 from ...operands import numberless
 from ..arguments import made_with
@@ -78,7 +76,6 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
             return None
         if normalize in NORMALIZERS:
             return _built(NORMALIZERS[normalize], num_heads)
-    refuse_class(normalize, "normalize")
     heads = getattr(normalize, "num_heads", num_heads)
     if isinstance(normalize, nn.Module) and heads != num_heads:
         raise OptionError(f"normalize has num_heads={heads}, but the layer num_heads={num_heads}")
@@ -87,15 +84,6 @@ def make_normalizer(normalize: Any, num_heads: int) -> Normalizer | None:
             f"normalize must be one of softmax, {', '.join(NORMALIZERS)} or a function "
             f"normalize(score, target, num_targets), got {normalize!r}"
         )
-    if isinstance(normalize, nn.Module):
-        run = normalize.forward
-    else:
-        run = normalize
-    function(
-        partial(run, **dict.fromkeys(optional_arguments(normalize))),
-        "normalize",
-        "score, target, num_targets",
-    )
     return normalize
 
 

@@ -10,7 +10,6 @@ from ...graph import AttentionGraph
 from ...graphs.points.hierarchy import CellNeighbours
 from ...kernels.cells.operator import cell_products
 from ...operands import HALF
-from ..arguments import check_input
 
 
 class CellConv(nn.Module):
@@ -72,7 +71,7 @@ class CellConv(nn.Module):
             GraphError: If ``near`` has another number of offsets than the kernel, or of cells than
                 ``x`` has rows.
         """
-        offsets, _, in_dim = self.weight.shape
+        offsets = self.weight.shape[0]
         if not isinstance(near, CellNeighbours) or near.num_offsets != offsets:
             if isinstance(near, CellNeighbours):
                 got = f"{near.num_offsets}"
@@ -81,7 +80,6 @@ class CellConv(nn.Module):
             raise GraphError(
                 f"near must be CellNeighbours of {offsets} offsets, as the kernel has, got {got}"
             )
-        check_input("x", x, in_dim, self)
         if x.shape[-2] != near.graph.num_sources:
             raise GraphError(
                 f"x must have a row for each of {near.graph.num_sources} cells, got "

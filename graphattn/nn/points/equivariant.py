@@ -8,12 +8,11 @@ from torch import Tensor, nn
 
 from ...arguments import floats, one_of, positive, width
 from ...errors import GraphError, OptionError, ShapeError
-from ...graph import AttentionGraph, Pattern
+from ...graph import AttentionGraph
 from ...graph.edge_index import from_edge_index
 from ...graph.modes import without_autocast
 from ...kernels.plain.sums import edge_softmax, gather, scatter_sum
 from ...pyg import MessagePassing
-from ..arguments import check_input
 from ..geometry import length_of, relative_positions
 
 NORMALIZE = ("sigmoid", "softmax")
@@ -125,11 +124,8 @@ class EquivariantAttention(MessagePassing):
             ShapeError: If a tensor has another shape than the graph and the layer ask for.
             GraphError: If sources and targets are not the same nodes.
         """
-        check_input("x", x, self.embed_dim, self.q_proj)
         graph = _graph(graph, x)
         to_target = relative_positions(graph, pos, cell=cell).to(self.q_proj.weight.dtype)
-        if to_target.device != x.device:
-            raise ShapeError(f"pos is on {to_target.device} and x on {x.device}; move one of them")
         v = self._vectors(v, x, pos)
         edge_attr = self._attributes(edge_attr, graph, x)
         with without_autocast(x.device.type):
@@ -217,8 +213,6 @@ class EquivariantAttention(MessagePassing):
         if v is None:
             return x.new_zeros(shape)
         floats(v, "v", "(N, V, d)", 3)
-        if v.device != x.device:
-            raise ShapeError(f"v is on {v.device} and x on {x.device}; move one of them")
         if tuple(v.shape) != shape:
             raise ShapeError(
                 f"v must have shape {shape}, vectors of each node, got {tuple(v.shape)}"
@@ -258,8 +252,6 @@ def _graph(graph: AttentionGraph | Tensor, x: Tensor) -> AttentionGraph:
         )
     if isinstance(graph, Tensor):
         graph = from_edge_index(graph, num_nodes=len(x), duplicates="keep")
-    if isinstance(graph, Pattern):
-        raise GraphError("graph must be made of the positions, got a recipe; pass recipe(pos)")
     if not isinstance(graph, AttentionGraph):
         raise GraphError(
             f"graph must be an AttentionGraph or an edge_index, got {type(graph).__name__}"

@@ -75,11 +75,6 @@ def inverse_distance_bias(
             points = torch.from_numpy(np.array(points, order="C"))
         places.append(points)
     sources, targets = places
-    if sources.shape[1] != targets.shape[1]:
-        raise ShapeError(
-            f"pos and queries must have the same axes, got {sources.shape[1]} and "
-            f"{targets.shape[1]}"
-        )
     difference = sources.double()[graph.source] - targets.double()[graph.target]
     squared = (difference * difference).sum(1)
     there = squared == 0

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import floats, positive, shown, stored
+from ...arguments import floats, positive, shown
 from ...arguments import integers as checked_integers
 from ...errors import GraphError, ShapeError
 from ...graph import AttentionGraph, need_graph
@@ -95,7 +95,7 @@ def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.
     from scipy.sparse.csgraph import connected_components
     from scipy.sparse.linalg import splu
 
-    exact = stored(floats(pos, "pos", "(N, 3)", 2), "pos", ShapeError).detach().double().cpu()
+    exact = floats(pos, "pos", "(N, 3)", 2).detach().double().cpu()
     mesh, corner = checked_triangles(exact, faces)
     time = positive(time, "time")
     ids = checked_integers(start, "start", "(K,)", GraphError).cpu()

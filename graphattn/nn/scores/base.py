@@ -5,7 +5,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...arguments import function
 from ...backends.rows import NAMES, is_changed
 from ...backends.scored import AdditiveForm
 from ...errors import OptionError
@@ -128,7 +127,6 @@ def make_score(
             f"score must be one of scaled_dot, {', '.join(SCORES)} or a function "
             f"score(query, key, edge_attr), got {score!r}"
         )
-    function(score, "score", "query, key, edge_attr")
     if not isinstance(score, Score):
         return score
     sizes = {"num_heads": num_heads, "head_dim": head_dim, "edge_dim": edge_dim}

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...arguments import function, number, positive, width
+from ...arguments import number, positive, width
 from ...backends.rows import is_changed
 from ...backends.scored import AdditiveForm
 from ...errors import OptionError
@@ -116,7 +116,7 @@ class Additive(Score):
         self.head_dim = width(head_dim, "head_dim")
         self.weight = nn.Parameter(torch.empty(self.num_heads, self.head_dim))
         self.edge_dim, self.edge = _edge_linear(edge_dim, self.num_heads * self.head_dim)
-        self.activation = function(activation, "activation", "x")
+        self.activation = activation
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:

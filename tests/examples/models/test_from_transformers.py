@@ -5,7 +5,7 @@ refusals.
 import pytest
 import torch
 from hf_table import EXAMPLES, equal_outputs_and_gradients, theirs
-from models import from_transformers
+from models.from_transformers import from_transformers
 from text_models import in_float64, same
 
 from graphattn.errors import OptionError

@@ -5,8 +5,8 @@ are others.
 import pytest
 import torch
 from hf_table import theirs
-from models import Longformer, from_transformers
-from models.longformer import layer_graphs
+from models.from_transformers import from_transformers
+from models.longformer import Longformer, layer_graphs
 from text_models import changed, in_float64, same
 
 import graphattn as ga
@@ -84,9 +84,5 @@ def test_refusals_and_sizes_of_the_paper():
     model = Longformer((3,), num_layers=1, vocab_size=V, embed_dim=8, num_heads=2, max_len=N)
     with pytest.raises(GraphIndexError, match="15"):
         model(given()[0], global_tokens=(N,))
-    with pytest.raises(OptionError, match="there is no option 'norm_first'"):
-        Longformer(
-            (3,), num_layers=1, vocab_size=V, embed_dim=8, num_heads=2, max_len=N, norm_first=True
-        )
     with pytest.raises(OptionError, match="requires a model built with pooler=True"):
         from_transformers(theirs("Longformer")).pooled(torch.randn(B, N, 12).double())

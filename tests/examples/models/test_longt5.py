@@ -3,7 +3,8 @@
 import pytest
 import torch
 from hf_table import integers, theirs
-from models import LongT5, from_transformers
+from models.from_transformers import from_transformers
+from models.longt5 import LongT5
 from text_models import in_float64, same
 
 import graphattn as ga

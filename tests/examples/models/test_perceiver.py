@@ -3,12 +3,12 @@
 import pytest
 import torch
 from hf_table import decoders, four_outputs, theirs
-from models import Perceiver, from_transformers
-from models.perceiver import CrossAttentionBlock
+from models.from_transformers import from_transformers
+from models.perceiver import CrossAttentionBlock, Perceiver
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import OptionError, ShapeError
+from graphattn.errors import OptionError
 
 
 def close(mine, theirs, tolerance=1e-12):
@@ -80,31 +80,11 @@ def test_each_of_the_three_graphs():
             OptionError,
             "with trainable queries",
         ),
-        (
-            lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 6)),
-            ShapeError,
-            r"\(\.\.\., S, 4\), got \(5, 6\)",
-        ),
-        (
-            lambda: Perceiver(3, 8, 4, 1, 2)(torch.randn(5, 4).long()),
-            ShapeError,
-            "inputs is torch.int64, and",
-        ),
         (lambda: Perceiver(3, 8, 4, 1, 2, write={"num_heads": 2}), OptionError, "requires outputs"),
-        (
-            lambda: Perceiver(3, 8, 4, 1, 2, read={"heads": 2}),
-            OptionError,
-            "no option 'heads'; did you mean 'num_heads'",
-        ),
         (
             lambda: Perceiver(3, 8, 4, 1, 2, final_norm=True),
             OptionError,
             "final_norm must be left out",
-        ),
-        (
-            lambda: Perceiver(3, 8, 4, 1, 2, outputs=(2, 6))(torch.randn(5, 4), torch.randn(2, 7)),
-            ShapeError,
-            r"queries must have shape \(..., N, 6\), got \(2, 7\)",
         ),
     ],
 )

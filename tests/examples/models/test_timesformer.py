@@ -8,7 +8,8 @@ import pickle
 import pytest
 import torch
 from hf_table import theirs
-from models import TimeSformer, from_transformers
+from models.from_transformers import from_transformers
+from models.timesformer import TimeSformer
 
 import graphattn as ga
 from graphattn import graphs

@@ -168,10 +168,6 @@ def test_a_layer_may_have_graphs_of_heads():
     ("make", "message"),
     [
         (lambda: reach([]), "at least one graph"),
-        (
-            lambda: reach(torch.ones(3, 3).bool()),
-            "layers must be a graph or a list of graphs.*from_mask",
-        ),
         (lambda: reach([torch.ones(3, 3).bool()]), "layer 0 must be .*from_mask"),
         (
             lambda: layers_of([graphs.full(3)], 2),

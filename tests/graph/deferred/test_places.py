@@ -151,7 +151,6 @@ def test_recipes_are_data():
             lambda: ga.nn.GraphAttention(8, 2)(torch.rand(5, 8), graphs.knn(..., 2)),
             "needs pos, and got a size",
         ),
-        (lambda: CloudCache(graphs.full(5)), "recipe must be a Pattern"),
     ],
 )
 def test_refusals(make, message):

@@ -211,11 +211,6 @@ def test_another_graph_reads_the_same_tables():
             OptionError,
             "a stage of 2 layers needs as many graphs, got 1",
         ),
-        (
-            lambda: PatchMerging(4)(torch.randn(11, 4), (3, 4)),
-            ShapeError,
-            r"grid of \(3, 4\) has 12",
-        ),
     ],
 )
 def test_refusals(make, error, message):

@@ -149,11 +149,6 @@ def test_nodes_are_patches_row_by_row(images):
             r"multiple of the patch \(4, 4\) .* got \(8, 9\)",
         ),
         (
-            lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(2, 1, 8, 8)),
-            ShapeError,
-            r"pixels must be \(B, 3, height",
-        ),
-        (
             lambda: ViT((8, 16), (4, 4), 1, 8, 2)(torch.randn(3, 16, 8)),
             ShapeError,
             r"grid of \(2, 4\) patches",

@@ -205,10 +205,6 @@ def test_what_has_no_counterpart_is_refused():
         GPSBlock(C, H, local=GATConv(C, C))(
             torch.randn(5, C), ga.distributed.shard(ring), ring.edge_index
         )
-    with pytest.raises(
-        OptionError, match="local must be a function that makes a module for each layer"
-    ):
-        GraphTransformer(F_IN, C, H, 2, local=GCNConv(C, C))
     made = GraphTransformer(F_IN, C, H, 2, encoding=None, local=lambda: GCNConv(C, C))
     with pytest.raises(GraphError, match="2 layers need as many graphs, got 3"):
         made(torch.randn(5, F_IN), graphs.circulant(5, (1, 4)), [graphs.full(...)] * 3)
@@ -218,10 +214,6 @@ def test_what_has_no_counterpart_is_refused():
 
 
 def test_local_modules_of_another_width_one_node_and_patterns_of_walks_are_refused():
-    with pytest.raises(
-        OptionError, match=r"local must be a function that returns a torch\.nn\.Module, got None"
-    ):
-        GraphTransformer(F_IN, C, H, 2, local=lambda: None)
     with pytest.raises(OptionError, match="local must take embed_dim=8 channels, got GCNConv"):
         GPSBlock(C, H, local=GCNConv(7, C))
     # 1 would be spread
@@ -231,8 +223,6 @@ def test_local_modules_of_another_width_one_node_and_patterns_of_walks_are_refus
         GPSBlock(C, H, local=GCNConv(C, 1))(
             torch.randn(5, C), graphs.full(...), graphs.circulant(5, (1, 4)).edge_index
         )
-    with pytest.raises(OptionError, match='norm="batch" needs 2 nodes in training, got 1'):
-        GPSBlock(C, H)(torch.randn(1, C), graphs.full(...))
     assert GPSBlock(C, H).eval()(torch.randn(1, C), graphs.full(...)).shape == (1, C)
     with pytest.raises(GraphError, match="give it a size"):
         ga.nn.relative_walk_pe(graphs.circulant(5, (1, 4)), 2, graphs.full(...))

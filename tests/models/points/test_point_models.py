@@ -2,67 +2,15 @@
 cloud, refusals.
 """
 
-from functools import partial
-
 import pytest
 import torch
 
 import graphattn as ga
-from graphattn import models
 from graphattn.errors import GraphAttnError
-from graphattn.graphs import hierarchy, knn, serialized_hierarchy
+from graphattn.graphs import hierarchy, knn
 
 NEAR = {"graph": knn(..., 4, self_loops=True, clamp=True), "down": knn(..., 4, clamp=True)}
-MODELS = {
-    "PointTransformer": (
-        lambda **o: models.PointTransformer(3, 5, (8, 16), (1, 1), share=4, **o),
-        hierarchy(..., ratio=0.4, **NEAR),
-    ),
-    "PointTransformerV2": (
-        lambda **o: models.PointTransformerV2(3, 5, (8, 16), (1, 1), channels=4, **o),
-        hierarchy(..., cell=0.4, graph=NEAR["graph"]),
-    ),
-    "UNet": (lambda **o: models.UNet(3, 5, (8, 12), 2, **o), hierarchy(..., ratio=0.4, **NEAR)),
-    "UNet, mean": (
-        lambda **o: models.UNet(3, 5, (8, 12), 2, (1, 2), 0, pooling="mean", **o),
-        hierarchy(..., cell=0.4, graph=NEAR["graph"]),
-    ),
-    "PCT": (
-        lambda readout="node", **o: models.PCT(3, 5, (8, 16), 2, readout=readout, **o),
-        hierarchy(..., ratio=0.4, graph=ga.graphs.full(...), down=NEAR["down"]),
-    ),
-    "EncodeProcessDecode": (
-        lambda readout="node", **o: models.EncodeProcessDecode(3, 5, 8, 2, 2, **o),
-        hierarchy(..., ratio=0.4, **NEAR),
-    ),
-    "MeshTransformer": (
-        lambda **o: models.MeshTransformer(
-            3, 5, 8, 2, 2, spectrum=3, edges=("offset", "distance"), **o
-        ),
-        hierarchy(..., graph=(NEAR["graph"], knn(..., 9, clamp=True))),
-    ),
-    "StratifiedTransformer": (
-        lambda **o: models.StratifiedTransformer(3, 5, (8, 16), (2, 1), 2, step=0.1, reach=8, **o),
-        hierarchy(..., ratio=0.4, **{**NEAR, "graph": ga.graphs.voxel_windows(..., 0.8)}),
-    ),
-    "PointTransformerV3": (
-        lambda **o: models.PointTransformerV3(3, 5, (8, 16), (2, 1), (8,), 1, head_dim=4, **o),
-        partial(serialized_hierarchy, cell=1e-3, levels=2, stride=256, patch=8),
-    ),
-    "LitePT": (
-        lambda **o: models.PointTransformerV3(
-            *(3, 5, (12, 18), (1, 2), (12,), 0),
-            **{
-                "head_dim": 6,
-                "convs": (True, False),
-                "attends": (False, True),
-                "rotary": 100.0,
-                **o,
-            },
-        ),
-        partial(serialized_hierarchy, cell=1e-3, levels=2, stride=256, patch=8),
-    ),
-}
+MODELS = {}
 
 OF_CELLS = ("PointTransformerV3", "LitePT")  # which knows positions by their cells
 

@@ -83,16 +83,6 @@ def test_sizes_of_the_paper():
             ShapeError,
             r"types must be \(..., 7\), like tokens; got \(3, 3\)",
         ),
-        (
-            lambda m, x: m.pooled(m(x)[:, :0]),
-            ShapeError,
-            r"features must have a first token, got \(3, 0, 12\)",
-        ),
-        (
-            lambda m, x: m.pooled(m(x)[0, 0]),
-            ShapeError,
-            r"features must have shape \(..., N, 12\), got \(12,\)",
-        ),
     ],
 )
 def test_refusals(use, error, message):

@@ -10,7 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import GraphError, OptionError, PositionIndexError, ShapeError
+from graphattn.errors import GraphError, PositionIndexError, ShapeError
 from graphattn.models import GPT, from_transformers
 from graphattn.nn import Rotary
 
@@ -103,11 +103,6 @@ def test_sizes_of_the_paper():
             lambda m, x: GPT(V, 12, 3, 1, score_bias=ga.nn.ALiBi(3))(x, positions="abc"),
             ShapeError,
             "positions of targets must be",
-        ),
-        (
-            lambda m, x: GPT(V, 12, 3, 1, foo=3),
-            OptionError,
-            "there is no option 'foo'; pass one of .*num_kv_heads",
         ),
     ],
 )

@@ -294,11 +294,6 @@ def test_luong_is_cross_attention_of_one_head():
             ShapeError,
             r"source must be a batch .* got \(3, 0\)",
         ),
-        (
-            lambda s, t: model(None)(s, t[:2]),
-            ShapeError,
-            r"target must be \(3, T\), one for each source, got \(2, 5\)",
-        ),
         (lambda s, t: model("dot")(s + 11, t), PositionIndexError, r"source must be in \[0, 11\)"),
     ],
 )

@@ -287,10 +287,6 @@ def test_biases_of_places():
             'features must be "offset"',
         ),
         (lambda pos, graph: edge_geometry(graph, pos, features=["pair"]), "need normals"),
-        (
-            lambda pos, graph: edge_geometry(graph, pos[:, :2], features=["pair"], normals=pos),
-            "must have 3 axes",
-        ),
         (lambda pos, graph: mesh_edge_geometry(pos, [(0, 1, 2, 3)]), "faces must be triangles"),
         (
             lambda pos, graph: mesh_edge_geometry(pos, [(0, 1, 2)], graph),
@@ -302,7 +298,6 @@ def test_biases_of_places():
             lambda pos, graph: ga.nn.OffsetBias(2, axes=2)(graph, pos),
             "built for positions on 2 axes, got 3",
         ),
-        (lambda pos, graph: ga.nn.FourierFeatures(2, 3)(pos), "x must have 2 axes"),
     ],
 )
 def test_refusals(make, message):

@@ -18,7 +18,7 @@ from ....errors import GraphError
 from ....graph.images import checked_cell, lexicographic, moved
 from ....graph.limits import refuse_over
 from ....graph.sort import sorted_keys
-from ...arguments import stored
+from ...arguments import tensor
 from ..clouds import Cloud
 from .candidates import ALL_PAIRS, TREE_SLACK, from_cells, from_tree, surely_few
 from .nearest import nearest, self_first
@@ -112,7 +112,7 @@ def checked_cells(
         return None
     axes = points.shape[1]
     vectors = checked_cell(cell, axes).detach().to(torch.float64)
-    if isinstance(cell, Tensor) and stored(cell, "cell").device != points.device:
+    if isinstance(cell, Tensor) and tensor(cell, "cell").device != points.device:
         raise GraphError(f"cell is on {cell.device} and pos on {points.device}; move one of them")
     flags = torch.ones(1, axes, dtype=torch.bool)
     if pbc is not None:

@@ -221,15 +221,9 @@ def test_translations_and_permutations_change_no_edge():
         ({"cell": torch.eye(3) * torch.nan}, "of finite numbers, got NaN"),
         ({"cell": torch.eye(2)}, r"as many axes as the positions, got \(2, 2\) for 3"),
         (
-            {"cell": torch.tensor([2.0, 2.0, 2.0])},
-            r"of a box with these sides it is torch.diag\(sides\)",
-        ),
-        ({"cell": torch.rand(6, 3)}, r"it is cell.view\(-1, 3, 3\)"),
-        (
             {"cell": torch.rand(2, 3, 3)},
             "cell must be one for all clouds, or one for each of 1, got 2",
         ),
-        ({"cell": torch.eye(3).bool()}, "of real numbers, got bool"),
         ({"cell": "cubic"}, "cell must be lattice vectors as rows"),
         (
             {"cell": torch.eye(3), "pbc": (True, False)},
@@ -237,7 +231,6 @@ def test_translations_and_permutations_change_no_edge():
         ),
         ({"cell": torch.eye(3), "pbc": (0.5, 1.0, 0.0)}, "pbc must be True or False.*got float32"),
         ({"cell": torch.eye(3), "pbc": (0, 1, 2)}, "got other numbers than 0 and 1"),
-        ({"cell": torch.eye(3, device="meta")}, "cell is on meta, whose tensors hold no numbers"),
         ({"cell": torch.eye(3) * 1e-4}, "r, cell and pos must be in one unit of length"),
     ],
 )
