@@ -49,32 +49,16 @@ def from_scipy(
 
 
 def _check_entries(entries: Any) -> None:
+    """Refuse weights: an entry counts edges."""
     data = entries.data
-    if data.dtype == bool:
-        bad = ~data
-        entry = "a stored False"
-        remedy = "matrix.eliminate_zeros() if such an entry is not an edge"
-    elif data.dtype.kind not in "iuf":
-        raise GraphError(
-            f"matrix must hold bool or whole numbers >= 1, got {data.dtype}; pass (matrix != 0)"
-        )
-    else:
-        with np.errstate(invalid="ignore"):
-            bad = ~((data >= 1) & (data == np.floor(data)) & np.isfinite(data))
-        first = None
-        if bad.any():
-            first = data[bad][0]
-        entry = str(first)
-        remedy = "(matrix != 0) for the edges alone; weights belong to score_bias"
-        if first == 0:
-            entry = "a stored 0"
-            remedy = "matrix.eliminate_zeros() if it is not an edge, else matrix.data[:] = 1"
+    with np.errstate(invalid="ignore"):
+        bad = ~((data >= 1) & (data == np.floor(data)) & np.isfinite(data))
     if bad.any():
         at = int(np.argmax(bad))
         raise GraphError(
-            f"an entry of matrix counts edges and must be True or a whole number >= 1, got {entry} "
-            f"at [{entries.row[at]}, {entries.col[at]}] ({int(bad.sum())} such entries); "
-            f"pass {remedy}"
+            "an entry of matrix counts edges and must be True or a whole number >= 1, got "
+            f"{data[at]} at [{entries.row[at]}, {entries.col[at]}]; pass (matrix != 0) for the edges "
+            "alone, after matrix.eliminate_zeros() if a stored 0 is none"
         )
 
 

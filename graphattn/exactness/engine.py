@@ -33,7 +33,7 @@ from ..graph.modes import without_autocast
 from ..nn import GraphAttention
 from ..twins.pieces import EVERYTHING, Piece, all_pieces, sample
 from .arguments import Verification, verification
-from .invariants import check_invariants
+from .invariants import tested_invariants
 from .measure import Measures, Progress, measure
 from .operator import FORWARD_ONLY, CallableSubject, with_layout
 from .probe import threads
@@ -256,7 +256,7 @@ def _checks(request: Verification, part: Piece, rows: list[Row], num_threads: in
     """The invariants of every backend that ran; none where every call chooses other edges."""
     if request.subject.chosen is not None:
         return []
-    return check_invariants(
+    return tested_invariants(
         request.subject, part, rows, request.gradients, request.progress, num_threads
     )
 

@@ -34,7 +34,7 @@ class Invariant(NamedTuple):
     tried: Callable[[Probe], str] = lambda probe: ""
 
 
-def check_invariants(
+def tested_invariants(
     subject: Subject,
     piece: Piece,
     rows: Sequence[Row],

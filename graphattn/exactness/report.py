@@ -141,7 +141,7 @@ class Report(Printed):
             f"  compared with dense attention in float64 at {self._where}",
             "",
         ]
-        lines += [*self._table(), *self._check_lines(), *self._refusal_lines(), ""]
+        lines += [*self._table(), *self._lines_of_checks(), *self._refusal_lines(), ""]
         lines += [f"note: {note}" for note in self.notes]
         if self.diagnosis is not None:
             lines += ["diagnosis:", *(f"    {x}" for x in self.diagnosis.split("; "))]
@@ -189,7 +189,7 @@ class Report(Printed):
             )
         return lines
 
-    def _check_lines(self) -> list[str]:
+    def _lines_of_checks(self) -> list[str]:
         lines = []
         for claim in dict.fromkeys(check.claim for check in self.checks):
             checks = [check for check in self.checks if check.claim == claim]

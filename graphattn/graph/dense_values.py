@@ -13,8 +13,8 @@ def edge_values(graph: Any, matrix: Tensor) -> Tensor:
     """The numbers (..., E, H) of a matrix (..., H, T, S) at the edges; (E,) of (T, S)."""
     T = graph.num_targets
     S = graph.num_sources
-    if not isinstance(matrix, Tensor) or tuple(matrix.shape[-2:]) != (T, S):
-        raise ShapeError(f"matrix must be a tensor (..., {T}, {S}), got {_of(matrix)}")
+    if tuple(matrix.shape[-2:]) != (T, S):
+        raise ShapeError(f"matrix must be (..., {T}, {S}), got {tuple(matrix.shape)}")
     pairs = matrix.flatten(-2)
     if not graph._lists_all_pairs:
         pairs = pairs.index_select(-1, _places(graph, matrix.device))
@@ -43,20 +43,12 @@ def dense_values(graph: Any, values: Tensor, fill: float) -> Tensor:
 
 def check_values(values: Any, num_edges: int) -> None:
     """Refuse anything but numbers of edges, (E,) or (..., E, H)."""
-    sizes = tuple(values.shape[-2:]) if isinstance(values, Tensor) else ()
-    if sizes[:1] == (num_edges,):
-        return
-    raise ShapeError(
-        f"values must be a tensor ({num_edges},) or (..., {num_edges}, heads), got {_of(values)}"
-    )
+    if values.shape[-2:][:1] != (num_edges,):
+        raise ShapeError(
+            f"values must be ({num_edges},) or (..., {num_edges}, heads), got {tuple(values.shape)}"
+        )
 
 
 def _places(graph: Any, device: torch.device) -> Tensor:
     """The number of each edge among all pairs, int64 (E,), row by row."""
     return (graph.target * graph.num_sources + graph.source).to(device)
-
-
-def _of(x: object) -> str:
-    if isinstance(x, Tensor):
-        return str(tuple(x.shape))
-    return type(x).__name__

@@ -237,11 +237,8 @@ class AttentionGraph(GraphLike, Operand):
     def _index(index: Tensor | int, size: int, side: str) -> Tensor:
         index = integers(index, side, "of nodes", GraphError)
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
-            one = side.removesuffix("s")
             outside = index[(index < 0) | (index >= size)]
-            raise GraphIndexError(
-                f"{one} {int(outside[0])} is outside [0, {size}) ({size} {one.split(': ')[-1]}s)"
-            )
+            raise GraphIndexError(f"{side} {int(outside[0])} is outside [0, {size})")
         return index
 
     def mask(self) -> Tensor:
@@ -399,11 +396,6 @@ class AttentionGraph(GraphLike, Operand):
             raise GraphError(
                 f"{sign} needs the same nodes on both sides, got (targets, sources) {left} "
                 f"and {right}{advice}"
-            )
-        devices = {graph.device for graph in (self, other) if not graph.is_rule}
-        if len(devices) > 1:
-            raise GraphError(
-                f"{sign} of a graph on {self.device} and one on {other.device}; use .to(device)"
             )
 
     def _made_by(self, function: str, *args: Any, **options: Any) -> "AttentionGraph":

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..arguments import one_of
+from ..arguments import one_of, table
 from ..errors import GraphError, GraphIndexError
 from . import runs as _runs
 from .edges import Edges
@@ -230,17 +230,7 @@ def check_pairs(num_targets: int, num_sources: int) -> None:
 
 def _check_layout(edge_index: object) -> Tensor:
     if not isinstance(edge_index, Tensor):
-        try:
-            edge_index = torch.as_tensor(edge_index)
-        except (TypeError, ValueError, RuntimeError) as error:
-            kind = type(edge_index).__name__
-            raise GraphError(
-                f"edge_index must be an integer tensor (2, E), got a {kind}: {error}"
-            ) from error
-    if edge_index.device.type == "meta":
-        raise GraphError(
-            "edge_index is on meta, whose tensors hold no numbers; build it on another device"
-        )
+        return _check_layout(table(edge_index, "edge_index", "integers (2, E)", GraphError))
     shape = tuple(edge_index.shape)
     # an empty list, or a table of no rows or of no columns
     if edge_index.numel() == 0 and (len(shape) != 2 or 2 in shape):
@@ -267,19 +257,13 @@ def _check_range(index: Tensor, size: int, row: int, other: int, others: Tensor)
     lowest, highest = torch.stack(index.aminmax()).tolist()
     if 0 <= lowest <= highest < size:
         return
-    bad = torch.nonzero((index < 0) | (index >= size)).flatten()
-    edge = int(bad[0])
-    worst = int(index[bad[0]])
+    edge = int(torch.nonzero((index < 0) | (index >= size))[0])
+    hint = f"Are there more {side}s than {size}? Indices count from 0."
     if 0 <= lowest <= highest < other and int(others.max()) < size:
         hint = "Rows swapped? Then use edge_index.flip(0)."
-    else:
-        hint = f"Are there more {side}s than {size}?"
-    if worst < 0:
-        hint = "Indices count from 0; negative ones are not wrapped."
     raise GraphIndexError(
-        f"edge {edge}: {side} {worst} is outside [0, {size}) ({size} {side}s); row {row} of "
-        f"edge_index holds the {side}s, and {bad.numel()} of {index.numel()} edges are outside. "
-        f"{hint}"
+        f"edge {edge}: {side} {int(index[edge])} is outside [0, {size}) ({size} {side}s); row {row} "
+        f"of edge_index holds the {side}s. {hint}"
     )
 
 

@@ -270,7 +270,7 @@ def _turned(state: Tensor, pull: Tensor, most: Tensor, degree: Tensor, of: torch
 
 
 def _check(state: Tensor, num_nodes: int) -> None:
-    if floats(state, "states", f"(..., {num_nodes})", 1).shape[-1] != num_nodes:
+    if state.shape[-1:] != (num_nodes,):
         raise ShapeError(f"states must be float (..., {num_nodes}), got {shown(state)}")
     if bool((state.abs() != 1).any()):
         raise ShapeError(

@@ -20,12 +20,7 @@ def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
     shape = tuple(source.shape[:-1])
     if isinstance(graph, GraphLike) and graph.positions is not None:
         longest = graph._of_whole.num_sources
-    wrong = (
-        not isinstance(lengths, Tensor)
-        or lengths.is_floating_point()
-        or lengths.dtype == torch.bool
-    )
-    if wrong or tuple(lengths.shape) != shape:
+    if tuple(lengths.shape) != shape:
         raise ShapeError(
             f"lengths must be a tensor of {shape} integers in [1, {longest}], got {shown(lengths)}"
         )
@@ -39,14 +34,6 @@ def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
 
 def check_tokens(name: str, tokens: Any, size: int) -> None:
     """Refuse anything but integers (..., N) within a table of ``size`` rows."""
-    if (
-        not isinstance(tokens, Tensor)
-        or tokens.dtype not in (torch.int32, torch.int64)
-        or tokens.dim() < 1
-    ):
-        raise ShapeError(
-            f"{name} must be an int64 or int32 tensor (..., nodes), got {shown(tokens)}"
-        )
     if can_read_values(tokens):
         bad = outside(tokens, size)
     else:

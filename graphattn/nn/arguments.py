@@ -99,16 +99,10 @@ def _refuse_sizes(graph: Any, x: Tensor, sources: Any, cached: int) -> Never:
             f"pass context=, the sources' features (..., {S}, {key.shape[-1]}), or x as a pair "
             "(sources, targets)"
         )
-    wrong = ("x", x, T, "targets")
-    if x.shape[-2] == T:
-        wrong = ("context", key, S, "sources")
-        if key.shape[-2] == S:
-            wrong = ("context", sources.value, S, "sources")
-    name, features, size, side = wrong
     raise ShapeError(
-        f"{name} has {features.shape[-2]} nodes (shape {tuple(features.shape)}), but the graph has "
-        f"{size} {side}; features are (..., nodes, width), and x as a pair is (sources, targets)"
-        f"{of_other_size(graph, features.shape[-2])}"
+        f"x has {x.shape[-2]} nodes and the sources {key.shape[-2]}, but the graph has {T} targets "
+        f"and {S} sources; features are (..., nodes, width), and x as a pair is (sources, targets)"
+        f"{of_other_size(graph, x.shape[-2])}"
     )
 
 

@@ -280,11 +280,6 @@ def _ends(
                 f"{name} must have {size} rows, as the graph has nodes there, got "
                 f"{tuple(x.shape)}{hint}"
             )
-    if sides[0].shape[-1] != sides[1].shape[-1] or sides[0].device != sides[1].device:
-        got = ", ".join(f"{tuple(x.shape)} on {x.device}" for x in sides)
-        raise ShapeError(
-            f"{names[0]} and {names[1]} must have the same axes on one device, got {got}"
-        )
     device = sides[0].device
     source_rows, target_rows = graph.ends(*sides)
     at_sources = rows_of(source_rows, sources(graph, device))

@@ -210,10 +210,6 @@ class Rotary(nn.Module):
 
 def check_rotary(rotary: Any, head_dim: int) -> None:
     """Refuse anything but a rotation of heads of this width."""
-    if not isinstance(rotary, Rotary | None):
-        raise OptionError(
-            f"rotary must be a Rotary such as Rotary(head_dim={head_dim}), or None; got {rotary!r}"
-        )
     if rotary is not None and rotary.head_dim != head_dim:
         raise OptionError(
             f"rotary has head_dim={rotary.head_dim}, and the layer head_dim={head_dim}"

@@ -154,10 +154,8 @@ def _check_batch(batch: Any, num_nodes: int) -> None:
     if batch is None:
         return
     expected = f"batch must be ({num_nodes},) integers, the number of each point's structure"
-    if not isinstance(batch, Tensor) or batch.shape != (num_nodes,):
+    if batch.shape != (num_nodes,):
         raise ShapeError(f"{expected}, got {shown(batch)}")
-    if batch.dtype not in (torch.int32, torch.int64):
-        raise ShapeError(f"{expected}, got {batch.dtype}; pass batch.long()")
     if int(batch.min()) < 0:
         raise ShapeError(f"{expected} from 0, got {int(batch.min())}")
 

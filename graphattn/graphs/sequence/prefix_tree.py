@@ -210,7 +210,6 @@ def prefix_tree(
     device = rows[0].device
     prompt = rows[0][:0]
     if prompt_ids is not None:
-        _check_one_prompt(prompt_ids)
         prompt = _tokens(prompt_ids, "prompt_ids")
         if prompt.numel():
             device = prompt.device
@@ -325,16 +324,6 @@ def _tree(
         tokens[labels],
         parents[labels],
     )
-
-
-def _check_one_prompt(prompt_ids: object) -> None:
-    shape = getattr(prompt_ids, "shape", None)
-    if shape is None or len(shape) != 2:
-        return
-    hint = "give prompts that differ as parts of sequences, with labels of -100"
-    if shape[0] == 1:
-        hint = "pass prompt_ids[0]"
-    raise GraphError(f"prompt_ids must be one prompt (P,), got {tuple(shape)}; {hint}")
 
 
 def _tokens(values: object, argument: str) -> Tensor:

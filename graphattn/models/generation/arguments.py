@@ -15,21 +15,7 @@ STRATEGIES = {
 _RANGES = {"length_penalty": (-100, 100), "temperature": (1e-30, 1e30), "top_p": (1e-30, 1.0)}
 
 
-def check_model(model: Any) -> None:
-    """Refuse a model that cannot generate."""
-    missing = [name for name in ("graph", "begin") if not hasattr(model, name)]
-    if missing:
-        if hasattr(model, "reading"):
-            way = "pass model.reading(source)"
-        else:
-            way = "pass a GPT, for example"
-        raise OptionError(
-            "model must have model(tokens, graphs, caches=...), model.graph and model.begin(batch, "
-            f"length), got a {type(model).__name__} without {' and '.join(missing)}; {way}"
-        )
-
-
-def check_options(strategy: str, options: dict[str, Any]) -> dict[str, Any]:
+def options_of(strategy: str, options: dict[str, Any]) -> dict[str, Any]:
     """The given options of a strategy, each checked for its range."""
     one_of(strategy, "strategy", STRATEGIES)
     options = {name: value for name, value in options.items() if value is not None}

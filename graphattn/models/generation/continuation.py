@@ -20,7 +20,6 @@ from ...graph.runs import row_lengths
 from ...graphs import cross
 from ...nn import KeyValueCache
 from ...plans.whole import all_runs
-from .arguments import check_model
 
 _LISTED = 1 << 20  # limit of the pairs of targets and sources that are tested one by one
 
@@ -68,7 +67,6 @@ class Continuation:
     def __init__(
         self, model: Any, graph: Layers | None, prompt: int, length: int, batch: int = 1
     ) -> None:
-        check_model(model)
         self.model = model
         self.length = length
         self.written = 0

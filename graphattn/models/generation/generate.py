@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ...arguments import whole, width
 from ...graph.foreign_names import names_checked
 from ...graph.kinds.layers import Layers
-from .arguments import check_model, check_options, prompts_of
+from .arguments import options_of, prompts_of
 from .continuation import Continuation, graphs_of_sequences
 from .strategies import Sampling, beam_search, likeliest, one_by_one
 
@@ -95,9 +95,8 @@ def generate(
         Traceback (most recent call last):
         graphattn.errors.GraphError: a token would depend ...
     """
-    check_model(model)
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "generator": generator}
-    options = check_options(
+    options = options_of(
         strategy, {"num_beams": num_beams, "length_penalty": length_penalty, **drawn}
     )
     number = width(max_new_tokens, "max_new_tokens")

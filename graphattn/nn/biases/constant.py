@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from ...arguments import shown
 from ...errors import ShapeError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
@@ -106,12 +107,9 @@ def offsets(
     sides = (("targets", of_targets, graph.num_targets), ("sources", of_sources, graph.num_sources))
     for side, side_positions, size in sides:
         if not _are_integers(side_positions, size):
-            if isinstance(side_positions, Tensor):
-                got = f"{tuple(side_positions.shape)} {side_positions.dtype}"
-            else:
-                got = type(side_positions).__name__
             raise ShapeError(
-                f"positions of {side} must be integers (..., {size}), got {got}; for separate "
+                f"positions of {side} must be integers (..., {size}), got "
+                f"{shown(side_positions)}; for separate "
                 "targets and sources pass a pair (targets, sources)"
             )
     of_targets = of_targets.to(device)

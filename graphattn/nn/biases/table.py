@@ -67,7 +67,7 @@ class EdgeTypeBias(nn.Module):
             PositionIndexError: If the table has no row for a value.
         """
         need_graph(graph)
-        if not isinstance(values, Tensor) or tuple(values.shape[-1:]) != (graph.num_edges,):
+        if tuple(values.shape[-1:]) != (graph.num_edges,):
             raise ShapeError(
                 f"values must be int64 (..., {graph.num_edges}), one for each edge; got "
                 f"{shown(values)}"

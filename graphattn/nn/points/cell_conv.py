@@ -72,13 +72,10 @@ class CellConv(nn.Module):
                 ``x`` has rows.
         """
         offsets = self.weight.shape[0]
-        if not isinstance(near, CellNeighbours) or near.num_offsets != offsets:
-            if isinstance(near, CellNeighbours):
-                got = f"{near.num_offsets}"
-            else:
-                got = type(near).__name__
+        if near.num_offsets != offsets:
             raise GraphError(
-                f"near must be CellNeighbours of {offsets} offsets, as the kernel has, got {got}"
+                f"near must be CellNeighbours of {offsets} offsets, as the kernel has, got "
+                f"{near.num_offsets}"
             )
         if x.shape[-2] != near.graph.num_sources:
             raise GraphError(
