@@ -195,11 +195,7 @@ def by_pair(function: PairRule, target: Tensor, source: Tensor) -> Tensor:
         dims = (_AXIS[of_target[depth]], _AXIS[of_source[depth]])
         function = torch.vmap(function, dims, chunk_size=rows)
     if shape and torch._C._dispatch_tls_is_dispatch_key_excluded(_TORCH_FUNC):
-        return _in_a_thread(lambda: function(target, source))
+        # ask() in another thread, where torch.func is not active, as graphs need it
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: function(target, source)).result()
     return function(target, source)
-
-
-def _in_a_thread(ask: Callable[[], Tensor]) -> Tensor:
-    """``ask()`` in another thread, where torch.func is not active, as graphs need it."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(ask).result()

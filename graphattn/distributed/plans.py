@@ -155,7 +155,13 @@ class Report(Printed):
     @property
     def balance(self) -> float:
         """Edges of the process with most, over the mean: 1.0 is even."""
-        return _over_mean(self.edges)
+        if self.edges.numel():
+            mean = float(self.edges.double().mean())
+        else:
+            mean = 0.0
+        if mean:
+            return int(self.edges.max()) / mean
+        return 1.0
 
     @property
     def interior(self) -> float:
@@ -254,16 +260,6 @@ def _against_queries(counts: Counts) -> str:
     if counts.asked is None:
         return "a sample of processes lacks the queries of the others"
     return ""
-
-
-def _over_mean(x: Tensor) -> float:
-    if x.numel():
-        mean = float(x.double().mean())
-    else:
-        mean = 0.0
-    if mean:
-        return int(x.max()) / mean
-    return 1.0
 
 
 def _span(x: Tensor) -> str:

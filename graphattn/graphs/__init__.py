@@ -12,16 +12,12 @@ __all__ += ["BUILDERS"]
 
 def __getattr__(name: str) -> Any:
     if name == "BUILDERS":
-        globals()[name] = _all_builders()
+        # every builder of a family by name, in the order of the catalogue
+        functions = {name: _load(name) for name in __all__ if name != "BUILDERS"}
+        globals()[name] = {
+            name: function
+            for name, function in functions.items()
+            if name in _builders() and function.__module__.split(".")[2] in _FAMILIES
+        }
         return globals()[name]
     return _load(name)
-
-
-def _all_builders() -> dict[str, Any]:
-    """Every builder of a family by name, in the order of the catalogue."""
-    functions = {name: _load(name) for name in __all__ if name != "BUILDERS"}
-    return {
-        name: function
-        for name, function in functions.items()
-        if name in _builders() and function.__module__.split(".")[2] in _FAMILIES
-    }

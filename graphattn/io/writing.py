@@ -48,7 +48,13 @@ def replace_file(
         finally:
             if os.path.lexists(beside):
                 os.unlink(beside)
-        _sync(os.path.dirname(name))
+        # sync the new name to disk, if folders can be synced
+        if os.name == "posix":
+            handle = os.open(os.path.dirname(name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
     except (OSError, ValueError) as failure:
         if isinstance(failure, GraphAttnError):
             raise
@@ -89,13 +95,3 @@ def save_picture(path: PathLike, figure: Any, **options: Any) -> None:
     options["metadata"] = undated
     with _ONE_AT_A_TIME, rc_context({"pdf.fonttype": 42, "svg.hashsalt": "graphattn"}):
         replace_file(path, lambda file: figure.savefig(file, format=kind, **options), OptionError)
-
-
-def _sync(folder: str) -> None:
-    """Sync the new name to disk, if folders can be synced."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

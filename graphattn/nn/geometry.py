@@ -161,7 +161,9 @@ def edge_geometry(
             )
         ends = _ends(graph, normals, queries_normals, "normals", "queries_normals")
     if ends:
-        d, *ends = (_by_axis(x) for x in (d, *ends))
+        # the same vectors, each axis contiguous in memory: what is computed of them is
+        # vectorised
+        d, *ends = (x.movedim(-1, 0).contiguous().movedim(0, -1) for x in (d, *ends))
     distance = length_of(d)
     formulas: dict[str, Callable[[], Tensor]] = {
         "offset": lambda: d,
@@ -300,11 +302,6 @@ def sums_of(x: Tensor, index: Tensor, size: int) -> Tensor:
     if not can_read_values(x):
         return x.new_zeros(*x.shape[:-2], size, x.shape[-1]).index_add(-2, index, x)
     return scatter_sum(x, index, size, -2)
-
-
-def _by_axis(x: Tensor) -> Tensor:
-    """The same vectors, each axis contiguous in memory: what is computed of them is vectorised."""
-    return x.movedim(-1, 0).contiguous().movedim(0, -1)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

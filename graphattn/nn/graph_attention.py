@@ -460,7 +460,10 @@ class GraphAttention(EdgeAttention):
         """The graph, queries (..., T, H, D), and keys and values (..., S, H_kv, D), rotated."""
         of_targets = of_sources = None
         if self.rotary is not None or positions is not None:
-            of_targets, of_sources = self._positions(graph, x, sources, positions)
+            # positions of targets and of sources, for a layer that rotates them
+            if self.rotary is None:
+                raise OptionError("positions were given, but the layer was built without rotary")
+            of_targets, of_sources = sources.positions(graph, positions, x.shape[-2])
         if torch._C._is_any_autocast_enabled() and graph._is_constant:
             x = sources.cast_with(x, self)
         query = partial(self._query, x, of_targets)
@@ -485,7 +488,9 @@ class GraphAttention(EdgeAttention):
             edge_attr = self._checked_features(edge_attr, graph)
             if score_bias is not None:
                 bias = check_bias(graph.of_edges(score_bias), query, graph)
-                edge_attr = _of_kept_edges(edge_attr, bias)
+                # edge features (..., E, F), 0 where a bias of -inf (..., E, H) removes an edge
+                # from all heads
+                edge_attr = edge_attr.masked_fill((bias == -torch.inf).all(-1, keepdim=True), 0.0)
             edge_attr, weight, value, last = self._encoded(edge_attr, value)
         score = None
         scale = self.scale
@@ -605,14 +610,6 @@ class GraphAttention(EdgeAttention):
             key = self.rotary(key, positions)
         return key, value
 
-    def _positions(
-        self, graph: Any, x: Tensor, sources: Sources, positions: Tensor | Pair | None
-    ) -> tuple[Any, Any]:
-        """Positions of targets and of sources, for a layer that rotates them."""
-        if self.rotary is None:
-            raise OptionError("positions were given, but the layer was built without rotary")
-        return sources.positions(graph, positions, x.shape[-2])
-
     def _scored(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None
     ) -> tuple[Tensor, Tensor, float | None, ScoreFunction | None]:
@@ -726,14 +723,6 @@ def _is_plain(projection: nn.Module) -> bool:
     """True for a Linear without a bias whose weight is all that a call of it does."""
     is_linear = type(projection) is nn.Linear and projection.bias is None
     return is_linear and not is_changed(projection)
-
-
-def _of_kept_edges(edge_attr: Tensor, bias: Tensor) -> Tensor:
-    """Edge features (..., E, F), 0 where a bias of -inf (..., E, H) removes an edge from all heads.
-
-    Their encoders multiply them by gradients of 0, and a NaN would reach the parameters.
-    """
-    return edge_attr.masked_fill((bias == -torch.inf).all(-1, keepdim=True), 0.0)
 
 
 def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: AnyGraph) -> Outputs:

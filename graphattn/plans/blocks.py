@@ -276,7 +276,12 @@ def _cost(edges: Edges, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, i
     # a block of twins is a full tile, as wide as its first row
     columns = torch.where(twins[head] >= 0, degree[head], 0).double()
     for block, sample in _sampled(rows, twins[head] < 0):
-        target, owner = _members(cut, sample)
+        # the targets of some blocks, ascending, and the index of the block of each among them
+        in_sample = torch.isin(cut.block, sample)
+        target, owner = (
+            cut.target[in_sample],
+            torch.unique_consecutive(cut.block[in_sample], return_inverse=True)[1],
+        )
         width = _widths(edges, target, owner).double()
         columns[block] = float((width * rows[sample]).sum() / rows[sample].sum())
     return int((columns * rows).sum()), int(columns.sum()), float(work(rows, columns).sum())
@@ -304,14 +309,6 @@ def _sampled(rows: Tensor, selected: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
             afford = int(ROWS_BUDGET / max(1.0, float(rows[block].double().mean())))
             count = min(SAMPLE, block.numel(), max(1, afford))
             yield block, block[torch.linspace(0, block.numel() - 1, count).long()]
-
-
-def _members(cut: Cut, sample: Tensor) -> tuple[Tensor, Tensor]:
-    """The targets of some blocks, ascending, and the index of the block of each among them."""
-    in_sample = torch.isin(cut.block, sample)
-    return cut.target[in_sample], torch.unique_consecutive(
-        cut.block[in_sample], return_inverse=True
-    )[1]
 
 
 def twin_groups(edges: Edges, num_targets: int) -> Tensor:

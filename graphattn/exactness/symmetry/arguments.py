@@ -68,8 +68,12 @@ def question(
     periodic = _periodic(pbc, pos.shape[1], cell)
     _check_batch(inputs.get("batch"), len(pos))
     edges, build = _edges(graph, pos, cell, inputs)
-    if symmetry == "all" and cell is None:
-        _need_no_cell(edges)
+    is_periodic = edges is not None and edges.images is not None
+    if symmetry == "all" and cell is None and is_periodic:  # "cells" would be left out silently
+        raise OptionError(
+            'symmetry="all" of a periodic graph includes cells, which need cell and pbc; pass '
+            "cell=cell, as to radius or knn, or name the other symmetries"
+        )
     if "cells" in symmetries:
         _check_one_cell(cell, inputs, periodic)
     of = {name: _of(name, x, len(pos), edges) for name, x in inputs.items()}
@@ -126,15 +130,6 @@ def _periodic(pbc: Any, axes: int, cell: Any) -> tuple[int, ...]:
     if flags.dtype != torch.bool or flags.numel() != axes:
         raise OptionError(f"pbc must be True or False for each of {axes} axes, got {shown(pbc)}")
     return tuple(torch.nonzero(flags).flatten().tolist())
-
-
-def _need_no_cell(edges: AttentionGraph | None) -> None:
-    """Refuse "all" of a periodic graph without its cell: "cells" would be left out silently."""
-    if edges is not None and edges.images is not None:
-        raise OptionError(
-            'symmetry="all" of a periodic graph includes cells, which need cell and pbc; pass '
-            "cell=cell, as to radius or knn, or name the other symmetries"
-        )
 
 
 def _check_one_cell(cell: Any, inputs: Mapping[str, Any], periodic: tuple[int, ...]) -> None:

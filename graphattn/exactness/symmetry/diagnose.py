@@ -160,7 +160,9 @@ class _Case:
         rebuilt = move.moved(structure).settled().graph
         assert carried is not None
         assert rebuilt is not None
-        changed = _changed(carried, rebuilt)
+        # number of edges of the one graph that the other has not
+        rows = [_rows(graph) for graph in (carried, rebuilt)]
+        changed = len(rows[0] - rows[1])
         difference = f"{changed} of {carried.num_edges} edges are others on the moved points"
         if self._holds(self.trials.nudged):
             return [
@@ -350,12 +352,6 @@ def _fits(kind: str, shape: torch.Size, structure: Structure) -> bool:
     if kind in OF_NODES and shape[:1] != (structure.num_nodes,):
         return False
     return kind not in TURNING or shape[-1:] == (structure.axes,)
-
-
-def _changed(carried: object, rebuilt: object) -> int:
-    """Number of edges of the one graph that the other has not."""
-    rows = [_rows(graph) for graph in (carried, rebuilt)]
-    return len(rows[0] - rows[1])
 
 
 def _rows(graph: object) -> set[tuple[int, ...]]:

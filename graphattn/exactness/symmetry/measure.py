@@ -43,15 +43,12 @@ class Trials:
             rounding = FAR * torch.finfo(structure.pos.dtype).eps * structure.distance
             tolerance = max(BOUNDS[self.dtype], rounding)
         self.bound = tolerance
-        self.nudged = self._nudged()
-        self.near = model.run(self.nudged)
-        self.sizes = {name: self._size(name) for name in self.base}
-
-    def _nudged(self) -> Structure:
-        """The structure with its points moved a little, each at random."""
+        # the structure with its points moved a little, each at random
         pos = self.structure.pos
         step = NUDGE * self.structure.spread * self._noise(pos)
-        return replace(self.structure, pos=pos + step).settled()
+        self.nudged = replace(self.structure, pos=pos + step).settled()
+        self.near = model.run(self.nudged)
+        self.sizes = {name: self._size(name) for name in self.base}
 
     def _size(self, name: str) -> float:
         """The largest number of an output, or of its change where symmetry makes it vanish."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ...arguments import flag, several, whole
+from ...arguments import flag, whole
 from ...errors import GraphError
 from ..advice import no_graph
 from ..algebra import join_cost
@@ -36,7 +36,9 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
     if isinstance(layers, Layer):
         return (layers,) * copies
     expected = "layers must be a graph or a list of graphs, first layer first"
-    graphs = tuple(several(layers, "layers", expected.removeprefix("layers "), GraphError))
+    if not isinstance(layers, list | tuple):
+        raise no_graph(layers, expected)
+    graphs = tuple(layers)
     if not graphs:
         raise GraphError("layers must be at least one graph, got none")
     for number, layer in enumerate(graphs):

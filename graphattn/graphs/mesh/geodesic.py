@@ -1,7 +1,6 @@
 """Geodesic balls: distances along the edges of a mesh."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -97,7 +96,12 @@ def _balls(
 
     if not len(pos):
         return
-    step = _lengths(pos, ends)
+    # the lengths of mesh edges as a symmetric matrix (N, N) that stores zeros explicitly
+    from scipy.sparse import csr_array
+
+    length = np.sqrt(((pos[ends[:, 0]] - pos[ends[:, 1]]) ** 2).sum(1))
+    row, column = np.concatenate((ends, ends[:, ::-1])).T
+    step = csr_array((np.concatenate((length, length)), (row, column)), shape=(len(pos), len(pos)))
     tree = cKDTree(pos, leafsize=_LEAF)
     for start in range(0, len(pos), _LEAF):
         chunk = np.sort(tree.indices[start : start + _LEAF])  # vertices that lie together
@@ -115,12 +119,3 @@ def _balls(
             distances = dijkstra(matrix, indices=indices[first : first + rows], limit=reach)
             target, source = np.nonzero(distances <= reach)
             yield chunk[first : first + rows][target], inside[source]
-
-
-def _lengths(pos: np.ndarray, ends: np.ndarray) -> Any:
-    """The lengths of mesh edges as a symmetric matrix (N, N) that stores zeros explicitly."""
-    from scipy.sparse import csr_array
-
-    length = np.sqrt(((pos[ends[:, 0]] - pos[ends[:, 1]]) ** 2).sum(1))
-    row, column = np.concatenate((ends, ends[:, ::-1])).T
-    return csr_array((np.concatenate((length, length)), (row, column)), shape=(len(pos), len(pos)))

@@ -299,7 +299,10 @@ class Array:
         if self.dtype == torch.bool:
             x = x.unsigned(BYTE)
         elif self.dtype == torch.bfloat16:
-            x = _bfloat16(x)
+            # float32 as the bits of the nearest bfloat16; a NaN stays one, whatever its bits
+            bits = x.bits(LANE)
+            rounded = bits + ((bits >> 16) & 1) + 0x7FFF
+            x = ((x != x).where(0x7FC00000, rounded) >> 16).resized(ir.IntType(16))
         elif x.is_float:
             x = x.to(_STORED[self.dtype])
         else:
@@ -317,13 +320,6 @@ class Array:
         start = Array(self.code, self._at(i), torch.bool)
         for offset in range(0, bytes_ahead, LINE):
             self.code.prefetch(start.after_bytes(offset).address)
-
-
-def _bfloat16(x: Value) -> Value:
-    """Float32 as the bits of the nearest bfloat16; a NaN stays one, whatever its bits."""
-    bits = x.bits(LANE)
-    rounded = bits + ((bits >> 16) & 1) + 0x7FFF
-    return ((x != x).where(0x7FC00000, rounded) >> 16).resized(ir.IntType(16))
 
 
 class Code:

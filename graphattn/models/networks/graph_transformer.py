@@ -191,9 +191,18 @@ class GraphTransformer(nn.Module):
             raise no_graph(edges, "edges must be an AttentionGraph")
         sizes = _sizes(batch, edges.num_nodes)
         if batch is not None and graph is not None:
-            _refuse_patterns(layers_of(graph))
+            for layer in layers_of(graph):
+                if layer.is_open:
+                    raise GraphError(
+                        f"{layer!r} would join the graphs of a batch; for all pairs of each pass "
+                        "graphs.documents(batch, causal=False)"
+                    )
         if batch is not None:
-            _refuse_bridges(edges, batch)
+            source, target = edges.edge_index.to(batch.device)
+            if bool((batch[source] != batch[target]).any()):
+                raise GraphError(
+                    f"edges must not join graphs of batch, got {edges!r}; pass a disjoint union"
+                )
         x = self.embedding(tensor(x, "x", "(..., N, features)", ShapeError))
         if x.dim() < 2 or x.shape[-2] != edges.num_nodes:
             raise ShapeError(
@@ -207,7 +216,12 @@ class GraphTransformer(nn.Module):
         if self.readout != "node" and batch is None:
             x = x.sum(-2, keepdim=True)
         elif self.readout != "node":
-            x = scatter_sum(x, _owner(sizes, x), len(sizes), x.dim() - 2)
+            x = scatter_sum(
+                x,
+                torch.repeat_interleave(torch.tensor(sizes, device=x.device)),
+                len(sizes),
+                x.dim() - 2,
+            )
         if self.readout == "mean":
             x = x / torch.tensor(sizes, device=x.device).clamp(min=1).unsqueeze(-1)
         return self.head(x)
@@ -323,24 +337,3 @@ def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:
             f"{num_nodes}; got {int(batch[0])} to {int(batch[-1])}"
         )
     return tuple(torch.bincount(batch).tolist())
-
-
-def _owner(sizes: tuple[int, ...], like: Tensor) -> Tensor:
-    return torch.repeat_interleave(torch.tensor(sizes, device=like.device))
-
-
-def _refuse_bridges(edges: AttentionGraph, batch: Tensor) -> None:
-    source, target = edges.edge_index.to(batch.device)
-    if bool((batch[source] != batch[target]).any()):
-        raise GraphError(
-            f"edges must not join graphs of batch, got {edges!r}; pass a disjoint union"
-        )
-
-
-def _refuse_patterns(layers: tuple[Layer, ...]) -> None:
-    for layer in layers:
-        if layer.is_open:
-            raise GraphError(
-                f"{layer!r} would join the graphs of a batch; for all pairs of each pass "
-                "graphs.documents(batch, causal=False)"
-            )

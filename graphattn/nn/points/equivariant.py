@@ -131,7 +131,9 @@ class EquivariantAttention(MessagePassing):
         with without_autocast(x.device.type):
             length = length_of(to_target)
             direction = -to_target / length.masked_fill(length == 0, 1.0)
-            radial = self._radial(length)
+            # gaussians (E, R) of the distance (E, 1)
+            step = self.cutoff / max(1, len(self.centres) - 1)
+            radial = torch.exp(-(((length - self.centres) / step) ** 2))
         output = self.propagate(
             graph.edge_index.to(x.device),
             query=self.q_proj(x),
@@ -197,11 +199,6 @@ class EquivariantAttention(MessagePassing):
 
     def _index_select(self, src: Tensor, index: Tensor) -> Tensor:
         return gather(src, index, 0)
-
-    def _radial(self, length: Tensor) -> Tensor:
-        """Gaussians (E, R) of the distance (E, 1)."""
-        step = self.cutoff / max(1, len(self.centres) - 1)
-        return torch.exp(-(((length - self.centres) / step) ** 2))
 
     def _envelope(self, length: Tensor) -> Tensor:
         """A factor (E, 1) that is 1 at distance 0, and 0 with its slope from the cutoff on."""
