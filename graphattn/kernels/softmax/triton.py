@@ -41,6 +41,22 @@ def _dropout_factor(SEED, b, edge, h, threshold, factor):
 
 
 @triton.jit
+def _heads(batch, H: tl.constexpr, BH: tl.constexpr):
+    """A program's part of the batch and its heads, and which of these there are."""
+    blocks = tl.cdiv(H, BH)
+    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
+    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
+    return b, h, h < H
+
+
+@triton.jit
+def _row(NODE, START, STOP, work):
+    """The node of a row of edges, its first edge and their number."""
+    start = tl.load(START + work).to(tl.int64)
+    return tl.load(NODE + work).to(tl.int64), start, (tl.load(STOP + work) - start).to(tl.int32)
+
+
+@triton.jit
 def _rows(X, at, head, mask, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Rows of nodes (BE, BH, BLOCK) from ``at`` (BE,) and ``head`` (BH,) on, 0 elsewhere."""
     d = tl.arange(0, BLOCK)
@@ -121,16 +137,11 @@ def forward(
     in ALPHA or by place in KEPT, until the row's last edge is known. Edge features ATTR join the
     scores with ATTR_Q, and the sums with ATTR_OUT, whose rows times WEIGHT are added to OUT.
     """
-    blocks = tl.cdiv(H, BH)
-    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
-    on = h < H
+    b, h, on = _heads(batch, H, BH)
     e = tl.arange(0, BE)
     first = tl.program_id(0).to(tl.int64) * each
     for work in range(first, tl.minimum(first + each, rows)):
-        t = tl.load(NODE + work).to(tl.int64)
-        start = tl.load(START + work).to(tl.int64)
-        count = (tl.load(STOP + work) - start).to(tl.int32)
+        t, start, count = _row(NODE, START, STOP, work)
         peak = tl.full((BH,), -float("inf"), WIDE)
         total = tl.zeros((BH,), WIDE)
         if Q is not None:
@@ -265,10 +276,7 @@ def hub_weights(
 ):  # fmt: skip
     """Scores of a piece become weights, given its hub's peak and total (B, hubs, H)."""
     work = tl.program_id(0).to(tl.int64)
-    blocks = tl.cdiv(H, BH)
-    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
-    on = h < H
+    b, h, on = _heads(batch, H, BH)
     start = tl.load(START + work).to(tl.int64)
     count = (tl.load(STOP + work) - start).to(tl.int32)
     at = (b * hubs + tl.load(OWNER + work).to(tl.int64)) * H + h
@@ -292,10 +300,7 @@ def merge(
     one. With ATTR_OUT (B, N, H, F), its row times WEIGHT is added.
     """
     hub = tl.program_id(0).to(tl.int64)
-    blocks = tl.cdiv(H, BH)
-    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
-    on = h < H
+    b, h, on = _heads(batch, H, BH)
     e = tl.arange(0, BE)
     node = tl.load(NODE + hub).to(tl.int64)
     start = tl.load(FIRST + hub).to(tl.int64)

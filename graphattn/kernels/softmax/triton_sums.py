@@ -7,7 +7,18 @@
 import triton
 import triton.language as tl
 
-from .triton import _bias, _dropout_factor, _expanded, _features, _node, _rows, _store_node, _tanh
+from .triton import (
+    _bias,
+    _dropout_factor,
+    _expanded,
+    _features,
+    _heads,
+    _node,
+    _row,
+    _rows,
+    _store_node,
+    _tanh,
+)
 
 
 @triton.jit(do_not_specialize=["E", "batch", "rows", "each"])
@@ -17,16 +28,11 @@ def edge_products(
     BE: tl.constexpr, BH: tl.constexpr, BD: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """``<x[b, t, h], y[b, s, h // GROUP]>`` of every edge."""
-    blocks = tl.cdiv(H, BH)
-    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
-    on = h < H
+    b, h, on = _heads(batch, H, BH)
     e = tl.arange(0, BE)
     first = tl.program_id(0).to(tl.int64) * each
     for work in range(first, tl.minimum(first + each, rows)):
-        node = tl.load(NODE + work).to(tl.int64)
-        start = tl.load(START + work).to(tl.int64)
-        count = (tl.load(STOP + work) - start).to(tl.int32)
+        node, start, count = _row(NODE, START, STOP, work)
         x = _node(X, (b * x_b + node * x_n) * ALIGN, h * x_h * ALIGN, on, D, BD, WIDE)
         for i in range(0, count, BE):
             live = i + e < count
@@ -54,16 +60,11 @@ def edge_sums(
     If ``SUMMED`` the sum over a group's heads as well, ``WEIGHT[b, edge, h'] * x[b, index, h']``
     with ``h = h' // GROUP``. Edges that are REMOVED (1 or B, E, heads) pass not even a NaN.
     """
-    blocks = tl.cdiv(H, BH)
-    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
-    on = h < H
+    b, h, on = _heads(batch, H, BH)
     e = tl.arange(0, BE)
     first = tl.program_id(0).to(tl.int64) * each
     for work in range(first, tl.minimum(first + each, rows)):
-        node = tl.load(NODE + work).to(tl.int64)
-        start = tl.load(START + work).to(tl.int64)
-        count = (tl.load(STOP + work) - start).to(tl.int32)
+        node, start, count = _row(NODE, START, STOP, work)
         acc = tl.zeros((BH, BD), WIDE)
         heads: tl.constexpr = H * GROUP if SUMMED else H
         for member in range(0, GROUP if SUMMED else 1):
@@ -115,16 +116,11 @@ def backward(
     there if edge features join scores, and sums; G_ATTR_Q times PROJECTION is added to GQ. REMOVED
     (B, E, H) by place marks edges that pass nothing, so that not even a NaN comes of them.
     """
-    blocks = tl.cdiv(H, BH)
-    b = (tl.program_id(1) // blocks + batch).to(tl.int64)
-    h = tl.program_id(1) % blocks * BH + tl.arange(0, BH).to(tl.int64)
-    on = h < H
+    b, h, on = _heads(batch, H, BH)
     e = tl.arange(0, BE)
     first = tl.program_id(0).to(tl.int64) * each
     for work in range(first, tl.minimum(first + each, rows)):
-        t = tl.load(NODE + work).to(tl.int64)
-        start = tl.load(START + work).to(tl.int64)
-        count = (tl.load(STOP + work) - start).to(tl.int32)
+        t, start, count = _row(NODE, START, STOP, work)
         delta = tl.zeros((BH,), WIDE)
         row = (b * T + t) * H + h
         if V is not None:
@@ -250,7 +246,7 @@ def backward(
                             g_attr_q += tl.sum(masked[:, :, None] * features, 0)
                         if GAO is not None:
                             g_attr += tl.sum(p[:, :, None] * gao[None, :, :], 1)
-                        at = (tl.program_id(1) % blocks * attr_batches + b) * E + edge
+                        at = (tl.program_id(1) % tl.cdiv(H, BH) * attr_batches + b) * E + edge
                         tl.store(
                             G_ATTR + at[:, None] * F + f[None, :],
                             g_attr,
