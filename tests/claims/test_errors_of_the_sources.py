@@ -50,7 +50,7 @@ def test_source_b_passes_the_attention_matrix_of_the_encoder_it_is_its_output_ve
     matrix = (
         model.encoder.layers[0].attention(source, graphs.full(6), return_weights=True)[1].dense()[0]
     )
-    with pytest.raises(ShapeError, match=r"memory must have shape \(\.\.\., M, 8\)"):
+    with pytest.raises(ShapeError, match=r"context must have shape \(\.\.\., S, 8\)"):
         model.decoder(target, graphs.causal(4), matrix)
 
 

@@ -105,7 +105,7 @@ def test_flops_of_a_sparse_graph_are_those_of_its_edges():
         "projections 0 FLOP, feed-forwards 0 FLOP"
     )
     assert window.to_dict()["total"] == window.attention + window.projections + window.feed_forward
-    for name, value in (("embed_dim", 0), ("num_heads", True), ("hidden", -1), ("head_dim", 2.0)):
+    for name, value in (("embed_dim", 0), ("hidden", -1), ("head_dim", 2.0)):
         with pytest.raises(GraphError, match=name):
             analysis.flops(graph, **{name: value})
     for sizes in ({"embed_dim": 4}, {"embed_dim": 20}, {"num_kv_heads": 3}):

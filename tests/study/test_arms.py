@@ -374,7 +374,7 @@ WRONG = {
     "the loss is nan after 3 steps": ({"a": WINDOW}, {}, {"training": study.Training(1e30)}),
     "claims must be a list of study.Claim": ({"a": WINDOW}, {}, {"claims": ["a > full"]}),
     "claims must differ": ({"a": WINDOW}, {}, {"claims": [study.Claim("a", "full")] * 2}),
-    "seeds must be below 2**16": ({"a": WINDOW}, {}, {"seeds": 10**9}),
+    "seeds must be below 65,536": ({"a": WINDOW}, {}, {"seeds": 10**9}),
     "examples must be at most": (
         {"a": WINDOW},
         {},

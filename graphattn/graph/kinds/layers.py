@@ -5,7 +5,7 @@ from typing import Any
 
 from ...arguments import flag, whole
 from ...errors import GraphError
-from ..advice import no_graph
+from ..advice import advice, no_graph
 from ..algebra import join_cost
 from ..deferred.chosen import Chosen
 from ..deferred.pattern import Pattern
@@ -36,7 +36,8 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
     if isinstance(layers, Layer):
         return (layers,) * copies
     expected = "layers must be a graph or a list of graphs, first layer first"
-    if not isinstance(layers, list | tuple):
+    is_list = isinstance(layers, list | tuple)
+    if not is_list and (not isinstance(layers, Iterable) or advice(layers) is not None):
         raise no_graph(layers, expected)
     graphs = tuple(layers)
     if not graphs:
