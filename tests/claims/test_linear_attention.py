@@ -154,7 +154,7 @@ def test_it_stands_in_a_block():
 
 def test_refusals():
     with pytest.raises(
-        OptionError, match="feature_map must be "elu", "relu", "softmax" or "identity""
+        OptionError, match='feature_map must be "elu", "relu", "softmax" or "identity"'
     ):
         FeatureScore("gelu")
     with pytest.raises(OptionError, match="num_features must be a whole number >= 1, got 0"):

@@ -233,35 +233,29 @@ def _annealed(
 
     ``goals`` are pairs by layer; an attempt may read half of the words that are ``left`` before it.
     """
-    from .reach_loops import anneal, reach_of, total_of  # numba takes half a second
+    from .reach_loops import Cooling, Ends, anneal, reach_of, total_of  # numba takes half a second
 
     N = graph.num_nodes
     alone = target[target == source]
     ptr, sources = _rows(target, source, N)
     reader_ptr, readers = _rows(source, target, N)
     row = np.repeat(np.arange(N), np.diff(ptr))
+    edges = Ends(ptr, sources, reader_ptr, readers, row)
     total = goals[0]
     steps = [(layer, heat) for layer in range(2, len(goals) + 1) for heat in _HEATS]
     for layer, heat in steps:  # a layer that is near enough takes no swap
         if heat == _HEATS[0] and _is_far(total, goals[layer - 2]):
             break
-        total, words_read = anneal(
-            ptr,
-            sources,
-            reader_ptr,
-            readers,
-            row,
-            layer,
-            goals[layer - 1],
-            int(_NEAR * goals[layer - 1]),
-            _TRIES * len(row),
-            1 + left // 2,
-            heat,
-            _CLOSE,
-            graph.is_symmetric,
-            graph.is_causal,
-            random,
+        cooling = Cooling(
+            layers=layer,
+            goal=goals[layer - 1],
+            tolerance=int(_NEAR * goals[layer - 1]),
+            tries=_TRIES * len(row),
+            most_words=1 + left // 2,
+            heat=heat,
+            closing=_CLOSE,
         )
+        total, words_read = anneal(edges, cooling, graph.is_symmetric, graph.is_causal, random)
         left -= words_read
     total = total_of(reach_of(ptr, sources, len(goals)))
     return total, left, np.concatenate((row, alone)), np.concatenate((sources, alone))

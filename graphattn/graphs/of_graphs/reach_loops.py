@@ -1,5 +1,7 @@
 """Compiled loops of swaps that keep what nodes depend on: reach as rows of bits."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ...compiled import compiled
@@ -117,33 +119,49 @@ def _mark(t: int, marked: np.ndarray, due: np.ndarray, num_due: int) -> int:
     return num_due + 1
 
 
+class Ends(NamedTuple):
+    """A graph without self-loops, by target and by source, int64.
+
+    ``ptr``, ``source`` and ``reader_ptr``, ``reader`` are its rows; ``target`` is that of each entry
+    of ``source``.
+    """
+
+    ptr: np.ndarray
+    source: np.ndarray
+    reader_ptr: np.ndarray
+    reader: np.ndarray
+    target: np.ndarray
+
+
+class Cooling(NamedTuple):
+    """How long swaps go on, and what they are to reach.
+
+    It ends within ``tolerance`` of ``goal`` pairs of nodes that depend on each other through
+    ``layers``. It cools from ``heat`` with the ``tries`` made, or with the words of bits read of the
+    ``most_words`` that may be, whichever are sooner over: then it ends. ``closing`` is the share of
+    swaps that may close a triangle.
+    """
+
+    layers: int
+    goal: int
+    tolerance: int
+    tries: int
+    most_words: int
+    heat: float
+    closing: float
+
+
 @compiled
 def anneal(
-    ptr: np.ndarray,
-    source: np.ndarray,
-    reader_ptr: np.ndarray,
-    reader: np.ndarray,
-    target: np.ndarray,
-    layers: int,
-    goal: int,
-    tolerance: int,
-    tries: int,
-    most_words: int,
-    heat: float,
-    closing: float,
-    symmetric: bool,
-    causal: bool,
-    random: np.random.Generator,
+    edges: Ends, cooling: Cooling, symmetric: bool, causal: bool, random: np.random.Generator
 ) -> tuple[int, int]:
-    """Swap to ``goal`` pairs that depend on each other; the numbers of pairs and of words read.
+    """Swap edges, in place; the numbers of pairs that depend on each other, and of words read.
 
-    It ends within ``tolerance`` of the goal. A swap that comes nearer is taken, another with a
-    probability that falls with its distance and with time (simulated annealing). ``ptr``,
-    ``source`` and ``reader_ptr``, ``reader`` are the graph without self-loops by target and by
-    source, and are changed in place; ``target`` is that of each entry of ``source``. It cools with
-    the ``tries`` made, or with the words of bits read of the ``most_words`` that may be, whichever
-    are sooner over: then it ends.
+    A swap that comes nearer is taken, another with a probability that falls with its distance and
+    with time (simulated annealing).
     """
+    ptr, source, reader_ptr, reader, target = edges
+    layers, goal, tolerance, tries, most_words, heat, closing = cooling
     nodes = len(ptr) - 1
     reach = reach_of(ptr, source, layers)
     words = reach.shape[2]

@@ -499,24 +499,16 @@ def attend(*arguments: Any, tracked: bool) -> tuple[Tensor, ...]:
     return _forward_where_it_is(*arguments)
 
 
-def plain(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    attr: Tensor | None,
-    attr_weight: Tensor | None,
-    ptr: Tensor,
-    index: Tensor,
-    edge: Tensor,
-    order: Tensor,
-    scale: float,
-    softcap: float,
-    dropout_p: float,
-    edge_to: str,
-    seed: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The same in plain operations, edge by edge: slow, differentiable any number of times."""
+def plain(*operands: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The same in plain operations, edge by edge: slow, differentiable any number of times.
+
+    ``operands`` are those of :class:`SoftmaxCall` without the edges by source.
+    """
+    by_source = (None, None, None, None)
+    call = SoftmaxCall._make((*operands[:10], *by_source, *operands[10:]))
+    query, key, value, bias, attr, attr_weight = call[:6]
+    scale, softcap, dropout_p, edge_to, seed = call[14:]
+    ptr, index, edge, order = call[6:10]
     T, H = query.shape[1:3]
     source = index.long()
     edge = edge.long()
