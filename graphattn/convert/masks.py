@@ -230,12 +230,6 @@ def _kind(values: Tensor) -> str:
 
 def _masks(mask: Any, argument: str) -> Tensor:
     """The mask of one graph, or of examples, or of examples and heads, as a tensor."""
-    if isinstance(mask, list | tuple) and any(isinstance(x, Tensor) for x in mask):
-        raise GraphError(
-            f"{argument} must be one tensor, got a {type(mask).__name__} of tensors; pass "
-            "torch.stack(masks), (B, T, S), or of several sizes "
-            "PerExample([from_mask(mask) for mask in masks])"
-        )
     values = table(mask, argument, "a tensor (T, S)", GraphError)
     if values.dim() > 2 and math.prod(values.shape[:-2]) == 1:
         values = values.reshape(values.shape[-2:])

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import integers, table
+from ..arguments import integers, outside, table
 from ..errors import GraphAttnError, GraphError
 
 
@@ -197,8 +197,7 @@ def images_of_edges(
     if cell_of_edge is None or len(cells) == 1:
         return Images(steps, cells)
     numbers = integers(cell_of_edge, "batch", "the cell of each target", GraphError)
-    outside = (numbers < 0) | (numbers >= len(cells))
-    if numbers.shape != target.shape or bool(outside.any()):
-        bad = numbers[outside].tolist()[:1] or [tuple(numbers.shape)]
-        raise GraphError(f"batch must be in [0, {len(cells)}), the number of cells, got {bad[0]}")
+    bad = outside(numbers, len(cells))
+    if bad:
+        raise GraphError(f"batch must be in [0, {len(cells)}), the number of cells, got {bad}")
     return Images(steps, cells, numbers.to(target.device))

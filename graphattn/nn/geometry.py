@@ -266,7 +266,6 @@ def _ends(
 ) -> tuple[Tensor, Tensor]:
     """The rows of the two ends of each edge, (..., E, d)."""
     need_edges(graph)
-    shared = of_targets is None
     if of_targets is None:
         of_targets = of_sources
         target = source
@@ -275,12 +274,8 @@ def _ends(
     for name, x, size in zip(names, sides, (graph.num_sources, graph.num_targets), strict=True):
         floats(x, name, "(..., points, axes)", 2)
         if x.shape[-2] != size:
-            hint = ""
-            if shared and graph.num_sources != size:
-                hint = "; queries are the targets' own"
             raise ShapeError(
-                f"{name} must have {size} rows, as the graph has nodes there, got "
-                f"{tuple(x.shape)}{hint}"
+                f"{name} must have {size} rows, as the graph has nodes there, got {tuple(x.shape)}"
             )
     device = sides[0].device
     source_rows, target_rows = graph.ends(*sides)

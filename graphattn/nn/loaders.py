@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import shown
 from ..errors import OptionError
 from .root_weight import OutputBias, RootWeight
 from .scores import Additive, GATScore, Subtraction
@@ -42,15 +43,9 @@ def refuse_other(module: Any, *kinds: type[nn.Module]) -> None:
     """
     if type(module) not in kinds or "forward" in vars(module):
         names = " or ".join(f"nn.{kind.__name__}" for kind in kinds)
-        if isinstance(module, kinds):
-            reason = ", whose forward is its own"
-        else:
-            reason = ""
-        if isinstance(module, type):
-            got = f"the class {module.__name__}"
-        else:
-            got = type(module).__name__
-        raise OptionError(f"expected an {names}, got {got}{reason}")
+        raise OptionError(
+            f"expected an {names}, and none that computes something else, got {shown(module)}"
+        )
 
 
 def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
@@ -158,12 +153,10 @@ def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
         PointTransformerConv: _points,
     }
     if type(conv) not in loaders:
-        if isinstance(conv, tuple(loaders)):
-            reason = ", which may compute something else"
-        else:
-            reason = ""
         names = ", ".join(kind.__name__ for kind in loaders)
-        raise OptionError(f"expected a {names}, got {type(conv).__name__}{reason}")
+        raise OptionError(
+            f"expected a {names}, and none that computes something else, got {type(conv).__name__}"
+        )
     if conv.flow != "source_to_target" or conv.aggr not in ("add", "sum"):
         raise OptionError(
             f'expected flow="source_to_target" and aggr="add", got {conv.flow!r} and '

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, one_of, outside, positive, width
+from ..arguments import one_of, outside, positive, width
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
 
@@ -173,7 +173,7 @@ def check_positions(
 
 
 def _check_features(x: Tensor, dim: int) -> None:
-    if floats(x, "x", f"(..., nodes, {dim})", 2).shape[-1] != dim:
+    if x.shape[-1] != dim:
         raise ShapeError(f"x must have shape (..., nodes, {dim}), got {tuple(x.shape)}")
 
 

@@ -1,11 +1,11 @@
 """Input validation for ``verify(symmetry=...)``: the structure and the model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...arguments import floats, positive, several, shown, whole
 from ...errors import GraphError, OptionError, ShapeError
@@ -81,8 +81,6 @@ def question(
     inputs = {name: _detached(x) for name, x in inputs.items()}
     turning = _vectors(vectors, inputs, pos.shape[1])
     structure = Structure(pos, cell, edges, inputs, of, turning, build).with_coordinates()
-    model.check(structure)
-    _check_dtype(subject, pos)
     if tolerance is not None:
         tolerance = positive(tolerance, "tolerance")
     return Question(model, structure, symmetries, periodic, tolerance, whole(seed, "seed"))
@@ -252,16 +250,3 @@ def _vectors(vectors: Any, inputs: Mapping[str, Any], axes: int) -> frozenset[st
                 f"{shown(x)}"
             )
     return frozenset(names)
-
-
-def _check_dtype(subject: Any, pos: Tensor) -> None:
-    """Refuse parameters of another dtype than the positions."""
-    parameters: Sequence[Tensor] = ()
-    if isinstance(subject, nn.Module):
-        parameters = [x for x in subject.parameters() if x.is_floating_point()]
-    for x in parameters:
-        if x.dtype != pos.dtype:
-            raise ShapeError(
-                f"pos must have the dtype of the model, {x.dtype}, got {pos.dtype}; verify "
-                "model.double() on pos.double(), where a break is larger than rounding"
-            )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import shown
+from ...arguments import one_of, shown
 from ...errors import OptionError, ShapeError
 from .moves import KINDS, OF_NODES, TURNING
 from .structure import Structure
@@ -46,24 +46,6 @@ class ModelUnderTest:
     def takes(self, name: str) -> bool:
         """True if its signature has this name."""
         return name in self.signature.parameters
-
-    def check(self, structure: Structure) -> None:
-        """Refuse inputs that it does not take, and missing ones."""
-        arguments = self._named(structure)
-        words = ", ".join(self.signature.parameters) or "nothing"
-        for name in structure.inputs:
-            if not self.takes(name) and not self.takes_any:
-                raise OptionError(
-                    f"{name} must be an argument of the model, which takes {words}; wrap it: "
-                    f"lambda pos, {name}: model(...)"
-                )
-        for name, parameter in self.signature.parameters.items():
-            is_named = parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-            if is_named and parameter.default is parameter.empty and name not in arguments:
-                remedy = f"pass {name}=, or wrap it: lambda pos: model(...)"
-                if name in ("graph", "edge_index"):
-                    remedy = "pass the graph after the model"
-                raise OptionError(f"the model needs {name}, got none; {remedy}")
 
     def _named(self, structure: Structure) -> dict[str, Any]:
         """All that a model may name."""
@@ -170,7 +152,7 @@ def check_kinds(output: Any) -> None:
     """Refuse kinds of outputs that are none."""
     kinds = named(output).values()
     for kind in kinds:
-        if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
-            raise OptionError(f"output must be one of {', '.join(KINDS)}, got {shown(kind)}")
+        if kind is not None:
+            one_of(kind, "output", KINDS)
     if all(kind is None for kind in kinds):
         raise OptionError("output must name the kind of at least one output, got none")

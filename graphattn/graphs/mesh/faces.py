@@ -158,12 +158,9 @@ def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
         device = corners.device
         sizes = torch.full((corners.shape[0],), corners.shape[1], dtype=torch.int64)
     if bool((sizes < 3).any()):
-        hint = ""
-        if isinstance(faces, Tensor) and faces.shape[0] == 3:
-            hint = "; pass faces.t()"
         raise GraphError(
-            f"a face has at least 3 vertices, got {int(sizes.min())} in face "
-            f"{int(sizes.argmin())}{hint}"
+            f"a face has at least 3 vertices, got {int(sizes.min())} in face {int(sizes.argmin())}; "
+            "faces (3, F) are faces.t()"
         )
     return integers(flat, "faces", "of vertices", GraphError).cpu(), sizes, device
 

@@ -46,11 +46,9 @@ def coordinates(pos: object, argument: str) -> Tensor:
                 f"{argument} must be a Tensor or array (N, d) of coordinates, got a {kind}: {error}"
             ) from error
     if tensor(pos, argument).dim() != 2 or pos.shape[1] == 0:
-        hint = ""
-        if pos.dim() == 1:
-            hint = "; one coordinate per point is pos[:, None]"
         raise GraphError(
-            f"{argument} must have shape (N, d) with d >= 1, got {tuple(pos.shape)}{hint}"
+            f"{argument} must have shape (N, d) with d >= 1, got {tuple(pos.shape)}; one coordinate "
+            "per point is pos[:, None]"
         )
     if not pos.is_floating_point():
         kind = str(pos.dtype).removeprefix("torch.")
@@ -120,12 +118,10 @@ def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple
         )
     if numbers.numel() == 0:
         return {}
-    step = torch.nonzero(numbers[1:] < numbers[:-1]).flatten()
-    if step.numel():
-        row = int(step[0]) + 1
+    if bool((numbers.diff() < 0).any()):
         raise GraphError(
-            f"{argument} must be sorted, got {int(numbers[row])} after {int(numbers[row - 1])} in "
-            f"row {row}; sort the points first: order = torch.argsort({argument}, stable=True)"
+            f"{argument} must be sorted; sort the points first: order = torch.argsort({argument}, "
+            "stable=True)"
         )
     if int(numbers[0]) < 0:
         raise GraphError(f"{argument} must be >= 0, got {int(numbers[0])} in row 0")

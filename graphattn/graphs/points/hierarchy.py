@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...arguments import device as checked_device
-from ...arguments import several, shown
+from ...arguments import outside, several, shown
 from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.deferred.expression import shown as written
@@ -193,9 +193,8 @@ class Hierarchy:
                 finite.
         """
         num_points = len(self.levels[0].pos)
-        if not isinstance(signals, Tensor) or signals.shape[:-1] != (num_points,):
-            expected = f"({num_points}, m), a row for each of the finest points"
-            raise GraphError(f"signals must be a tensor {expected}, got {shown(signals)}")
+        if signals.shape[:-1] != (num_points,):
+            raise GraphError(f"signals must be ({num_points}, m), got {shown(signals)}")
         if not torch.isfinite(signals).all():
             raise GraphError("signals must be finite, got NaN or infinity")
         finest, *coarser = self.levels
@@ -444,10 +443,10 @@ def _subsampled(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -
         indices = farthest_points(fine.pos, ratio=step, start="outermost", batch=fine.batch)
     else:
         indices = integers(step, "points").to(fine.pos.device)
-        if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < len(fine.pos):
+        bad = outside(indices, len(fine.pos))
+        if bad:
             raise GraphError(
-                f"points must be in [0, {len(fine.pos)}), the finer level's; got "
-                f"{indices.tolist()[:8]}"
+                f"points must be in [0, {len(fine.pos)}), the finer level's; got {bad}"
             )
     pos = fine.pos[indices]
     batch = fine.batch

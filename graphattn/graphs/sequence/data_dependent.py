@@ -178,19 +178,17 @@ def _products(query: Tensor, key: Tensor) -> Tensor:
     return products
 
 
-def _check_scores(scores: object, shape: tuple[int, int, int, int]) -> None:
+def _check_scores(scores: Tensor, shape: tuple[int, int, int, int]) -> None:
     """Refuse scores that are no real tensor (B, h, T, C), where ``h`` divides the H of ``shape``."""
     B, H, T, C = shape
-    if isinstance(scores, Tensor) and _is_real(scores):
-        h = 1
-        if scores.dim() == 4:
-            h = max(1, scores.shape[1])
-        if scores.shape == (B, h, T, C) and H % h == 0:
-            return
-    raise GraphError(
-        f"score must return {_REAL}, ({B}, h, {T}, {C}), where h divides {H} heads, "
-        f"got {shown(scores)}"
-    )
+    h = 1
+    if scores.dim() == 4:
+        h = max(1, scores.shape[1])
+    if scores.shape != (B, h, T, C) or H % h or not _is_real(scores):
+        raise GraphError(
+            f"score must return {_REAL}, ({B}, h, {T}, {C}), where h divides {H} heads, "
+            f"got {shown(scores)}"
+        )
 
 
 def _is_real(x: Tensor) -> bool:

@@ -126,12 +126,10 @@ class StratifiedTransformer(PointStages):
         if self.signals and isinstance(shape, Hierarchy):
             got = shape.levels[0].signals
             if got is None or got.shape[1] != self.signals:
-                if got is None:
-                    has = "none"
-                else:
-                    has = f"(N, {got.shape[1]})"
-                fix = f"shape.with_signals(x) of x (N, {self.signals})"
-                raise GraphError(f"shape must have {self.signals} signals, got {has}; pass {fix}")
+                raise GraphError(
+                    f"shape must have {self.signals} signals; pass shape.with_signals(x) of x "
+                    f"(N, {self.signals})"
+                )
         return super().forward(x, shape)
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ...arguments import check_flags, floats, positive, width
+from ...arguments import check_flags, positive, width
 from ...errors import OptionError, ShapeError
 from ...graph.like import GraphLike
 from ...graph.modes import without_autocast
@@ -144,7 +144,7 @@ class ContextualTable(nn.Module):
             )
         rows = self._rows(graph, pos, queries)
         table = self.value.flatten(0, 1)
-        if floats(alpha, "alpha", "(..., E, H)", 2).shape[-2:] != (len(rows), table.shape[1]):
+        if alpha.shape[-2:] != (len(rows), table.shape[1]):
             raise ShapeError(
                 f"alpha must have shape (..., {len(rows)}, {table.shape[1]}), got "
                 f"{tuple(alpha.shape)}"

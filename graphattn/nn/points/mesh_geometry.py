@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import floats, positive, shown
+from ...arguments import floats, outside, positive, shown
 from ...arguments import integers as checked_integers
 from ...errors import GraphError, ShapeError
 from ...graph import AttentionGraph, need_graph
@@ -99,7 +99,7 @@ def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.
     mesh, corner = checked_triangles(exact, faces)
     time = positive(time, "time")
     ids = checked_integers(start, "start", "(K,)", GraphError).cpu()
-    if ids.dim() != 1 or not ids.numel() or not 0 <= int(ids.min()) <= int(ids.max()) < len(pos):
+    if not ids.numel() or outside(ids, len(pos)):
         raise GraphError(f"start must name at least one of {len(pos)} vertices, got {shown(start)}")
     # of the angle opposite to the edge j -> j + 1
     vertex = mesh.vertex.view(-1, 3)

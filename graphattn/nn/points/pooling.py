@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import floats, one_of
+from ...arguments import one_of
 from ...errors import ShapeError
 from ...functional import attention
 from ...graph import AttentionGraph, need_graph
@@ -101,7 +101,7 @@ def inverse_distance_interpolate(
 def _check(x: Tensor, graph: AttentionGraph | EdgeTensors, subject: str) -> None:
     if not isinstance(graph, EdgeTensors):
         need_graph(graph, subject)
-    if floats(x, "x", "(..., S, C)", 2).shape[-2] != graph.num_sources:
+    if x.shape[-2] != graph.num_sources:
         raise ShapeError(
             f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}"
         )
