@@ -198,7 +198,18 @@ def verify(
     with _undisturbed(request, part) as num_threads:
         pieces = _pieces(request, part)
         measures = _measures(request, pieces)
-        checks = _checks(request, part, measures.rows, num_threads)
+        # the invariants of every backend that ran; none where every call chooses other edges
+        if request.subject.chosen is not None:
+            checks = []
+        else:
+            checks = tested_invariants(
+                request.subject,
+                part,
+                measures.rows,
+                request.gradients,
+                request.progress,
+                num_threads,
+            )
         diagnosis = _diagnosis(request, pieces, measures.rows)
     return _report(request, measures, checks, diagnosis)
 
@@ -250,15 +261,6 @@ def _measures(request: Verification, pieces: list[Piece]) -> Measures:
 
 def _half_of_memory(device: torch.device) -> int:
     return free_bytes(device) // 2
-
-
-def _checks(request: Verification, part: Piece, rows: list[Row], num_threads: int) -> list[Check]:
-    """The invariants of every backend that ran; none where every call chooses other edges."""
-    if request.subject.chosen is not None:
-        return []
-    return tested_invariants(
-        request.subject, part, rows, request.gradients, request.progress, num_threads
-    )
 
 
 def _diagnosis(request: Verification, pieces: list[Piece], rows: list[Row]) -> str | None:

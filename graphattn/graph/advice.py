@@ -135,13 +135,12 @@ def no_graph(value: Any, argument: str) -> GraphError:
     """The error for anything but an :class:`AttentionGraph`, with the way to make one of it."""
     remedy = advice(value)
     if remedy is None:
-        remedy = _of_integers(value)
+        if not isinstance(value, Tensor | np.ndarray) or value.ndim != 2:
+            remedy = _EITHER
+        elif value.shape[0] == 2:
+            remedy = "wrap an edge_index with graphattn.from_edge_index(edge_index, num_nodes=N)"
+        else:
+            remedy = (
+                "a mask of numbers: wrap it with graphattn.from_mask(mask != 0), if 0 means no edge"
+            )
     return GraphError(f"{argument}, got {type(value).__name__}; {remedy}")
-
-
-def _of_integers(value: Any) -> str:
-    if not isinstance(value, Tensor | np.ndarray) or value.ndim != 2:
-        return _EITHER
-    if value.shape[0] == 2:
-        return "wrap an edge_index with graphattn.from_edge_index(edge_index, num_nodes=N)"
-    return "a mask of numbers: wrap it with graphattn.from_mask(mask != 0), if 0 means no edge"

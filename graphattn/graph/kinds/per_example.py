@@ -582,7 +582,9 @@ def as_examples(graph: Any) -> Any:
     The last list that begins with a graph is kept with that graph, so that a list that is passed
     again, such as to each layer of a model, is planned once.
     """
-    if not isinstance(graph, list | tuple) or not _holds_graphs(graph):
+    if not isinstance(graph, list | tuple) or not any(
+        isinstance(value, GraphLike) for value in graph
+    ):
         return graph
     memo = getattr(graph[0], "_memo", {})
     last = memo.get("examples")
@@ -590,7 +592,3 @@ def as_examples(graph: Any) -> Any:
         last = PerExample(tuple(graph))
         memo["examples"] = last
     return last
-
-
-def _holds_graphs(values: list[Any] | tuple[Any, ...]) -> bool:
-    return any(isinstance(value, GraphLike) for value in values)

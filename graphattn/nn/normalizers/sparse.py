@@ -28,12 +28,17 @@ def hard(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
         dim = score.dim() - 2
         shape = (*score.shape[:-2], num_targets, score.shape[-1])
         owner = target.unsqueeze(-1).expand_as(score)
-        peak = score.new_full(shape, -torch.inf).scatter_reduce(dim, owner, score, "amax")
-        best = (score == peak.gather(dim, owner)) & (score != -torch.inf)
+        lowest = score.new_full(shape, -torch.inf)
+        peak = lowest.scatter_reduce(dim, owner, score, "amax")
+        is_peak = score == peak.gather(dim, owner)
+        best = is_peak & (score != -torch.inf)
         rank = torch.where(best, place.unsqueeze(-1), target.numel())
-        first = rank.new_full(shape, target.numel()).scatter_reduce(dim, owner, rank, "amin")
-        chosen = ((rank == first.gather(dim, owner)) & best).to(score.dtype)
-        return chosen.masked_fill(peak.isnan().gather(dim, owner), torch.nan)
+        last = rank.new_full(shape, target.numel())
+        first = last.scatter_reduce(dim, owner, rank, "amin")
+        is_first = rank == first.gather(dim, owner)
+        chosen = (is_first & best).to(score.dtype)
+        is_nan = peak.isnan().gather(dim, owner)
+        return chosen.masked_fill(is_nan, torch.nan)
 
 
 def _dense_sparsemax(score: Tensor, mask: Tensor) -> Tensor:
@@ -44,15 +49,14 @@ def _dense_sparsemax(score: Tensor, mask: Tensor) -> Tensor:
     """
     if score.shape[-1] == 0:
         return score
-    peak = (
-        score.detach().masked_fill(~mask, -torch.inf).amax(-1, keepdim=True).nan_to_num(neginf=0.0)
-    )
+    inside = score.detach().masked_fill(~mask, -torch.inf)
+    peak = inside.amax(-1, keepdim=True).nan_to_num(neginf=0.0)
     score = (score - peak).masked_fill(~mask, 0.0)
     support = mask
     while True:
-        tau = ((score * support).sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True).clamp(
-            min=1
-        )
+        total = (score * support).sum(-1, keepdim=True)
+        size = support.sum(-1, keepdim=True).clamp(min=1)
+        tau = (total - 1) / size
         smaller = support & (score > tau)
         if torch.equal(smaller, support):
             return (score - tau) * support
@@ -73,8 +77,10 @@ def sparsemax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
         support = _support(score, target, num_targets)
     support_scores = torch.where(support, score, 0.0)
     size = scatter_sum(support.to(score.dtype), target, num_targets, -2).clamp(min=1.0)
-    tau = (scatter_sum(support_scores, target, num_targets, -2) - 1.0) / size
-    return torch.where(support, score - gather(tau, target, -2), 0.0).clamp(min=0.0)
+    total = scatter_sum(support_scores, target, num_targets, -2)
+    tau = (total - 1.0) / size
+    excess = score - gather(tau, target, -2)
+    return torch.where(support, excess, 0.0).clamp(min=0.0)
 
 
 def _support(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
@@ -82,18 +88,24 @@ def _support(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     z = score.transpose(-2, -1)  # (..., H, E)
     largest = torch.argsort(z, dim=-1, descending=True, stable=True)
     # by target, then by score
-    order = largest.gather(-1, torch.argsort(target[largest], dim=-1, stable=True))
+    by_target = torch.argsort(target[largest], dim=-1, stable=True)
+    order = largest.gather(-1, by_target)
     degree = torch.bincount(target, minlength=num_targets)
-    start = (degree.cumsum(0) - degree)[target[order]]
-    rank = torch.arange(target.numel(), device=target.device) - start + 1
+    first_of_target = degree.cumsum(0) - degree
+    start = first_of_target[target[order]]
+    place = torch.arange(target.numel(), device=target.device)
+    rank = place - start + 1
     z = z.gather(-1, order).double()
     z = z - _first(z, start)  # from each target's peak down, so that sums over all edges stay small
     # below the peak by 1 or more: never in the support
     z = z.nan_to_num(neginf=-2.0).clamp(min=-2.0)
     total = z.cumsum(-1)
-    before = torch.where(start > 0, total.gather(-1, (start - 1).clamp(min=0)), 0.0)
-    inside = (1 + rank * z > total - before) & (z > -2.0)
-    return torch.zeros_like(inside).scatter(-1, order, inside).transpose(-2, -1)
+    previous = total.gather(-1, (start - 1).clamp(min=0))
+    before = torch.where(start > 0, previous, 0.0)
+    is_large = 1 + rank * z > total - before
+    inside = is_large & (z > -2.0)
+    chosen = torch.zeros_like(inside).scatter(-1, order, inside)
+    return chosen.transpose(-2, -1)
 
 
 def _first(z: Tensor, start: Tensor) -> Tensor:

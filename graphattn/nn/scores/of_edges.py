@@ -209,9 +209,11 @@ class GATScore(Score):
         of_source = (key * self.of_source).sum(-1)
         total = of_target.unsqueeze(-2) + of_source.unsqueeze(-3)  # (..., T, S, H)
         if self.edge is not None and edge_attr is not None:
-            edges = (edge_attr @ self.edge.weight.T).unflatten(-1, self.of_edge.shape)
+            features = edge_attr @ self.edge.weight.T
+            edges = features.unflatten(-1, self.of_edge.shape)
             total = total + (edges * self.of_edge).sum(-1)
-        return torch.where(total < 0, self.slope * total, total).movedim(-1, -3)
+        leaky = torch.where(total < 0, self.slope * total, total)
+        return leaky.movedim(-1, -3)
 
 
 class MLPScore(Score):
@@ -243,9 +245,12 @@ class MLPScore(Score):
         parts = [query, key]
         if self.edge_dim:
             edge_attr = _present(edge_attr, self.edge_dim)
-            features = edge_attr.unsqueeze(-2).expand(*edge_attr.shape[:-1], query.shape[-2], -1)
-            parts.append(features.expand(*query.shape[:-1], -1).to(query.dtype))
-        return self.out(torch.relu(self.hidden(torch.cat(parts, -1)))).squeeze(-1)
+            features = edge_attr.unsqueeze(-2)
+            features = features.expand(*edge_attr.shape[:-1], query.shape[-2], -1)
+            features = features.expand(*query.shape[:-1], -1)
+            parts.append(features.to(query.dtype))
+        hidden = self.hidden(torch.cat(parts, -1))
+        return self.out(torch.relu(hidden)).squeeze(-1)
 
     def as_additive(
         self, query: Tensor, key: Tensor, edge_attr: Tensor | None, last: nn.Linear | None = None
@@ -274,7 +279,8 @@ class MLPScore(Score):
         before = of_query.unsqueeze(-3) + of_key.unsqueeze(-4)
         if self.edge_dim is not None and edge_attr is not None:
             # (..., T, S, H, hidden width)
-            before = before + (edge_attr @ weight[:, 2 * D :].T).unsqueeze(-2)
+            of_edge = edge_attr @ weight[:, 2 * D :].T
+            before = before + of_edge.unsqueeze(-2)
         activated = (before + self.hidden.bias).clamp(min=0)
         product = torch.einsum("...tshd,d->...hts", activated, self.out.weight.squeeze(0))
         return product + self.out.bias
@@ -305,11 +311,15 @@ class Gaussian(Score):
 
     def forward(self, query: Tensor, key: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         factor = -0.5 * torch.exp(-2 * self.log_sigma)
-        return (query - key).square().sum(-1) * factor.to(query.dtype)
+        distance = (query - key).square().sum(-1)
+        return distance * factor.to(query.dtype)
 
     def dense(self, query: Tensor, key: Tensor, edge_attr: Tensor | None) -> Tensor:
-        distance = (query.unsqueeze(-3) - key.unsqueeze(-4)).square().sum(-1)  # (..., T, S, H)
-        return (-distance / (2 * self.log_sigma.exp().square())).movedim(-1, -3)
+        difference = query.unsqueeze(-3) - key.unsqueeze(-4)
+        distance = difference.square().sum(-1)  # (..., T, S, H)
+        variance = self.log_sigma.exp().square()
+        score = -distance / (2 * variance)
+        return score.movedim(-1, -3)
 
     @classmethod
     def for_layer(cls, num_heads: int, head_dim: int, edge_dim: int | None) -> "Gaussian":
