@@ -237,8 +237,11 @@ class AttentionGraph(GraphLike, Operand):
     def _index(index: Tensor | int, size: int, side: str) -> Tensor:
         index = integers(index, side, "of nodes", GraphError)
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
+            one = side.removesuffix("s")
             outside = index[(index < 0) | (index >= size)]
-            raise GraphIndexError(f"{side} {int(outside[0])} is outside [0, {size})")
+            raise GraphIndexError(
+                f"{one} {int(outside[0])} is outside [0, {size}) ({size} {one.split(': ')[-1]}s)"
+            )
         return index
 
     def mask(self) -> Tensor:

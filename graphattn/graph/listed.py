@@ -258,7 +258,7 @@ def _check_range(index: Tensor, size: int, row: int, other: int, others: Tensor)
     if 0 <= lowest <= highest < size:
         return
     edge = int(torch.nonzero((index < 0) | (index >= size))[0])
-    hint = f"Are there more {side}s than {size}? Indices count from 0."
+    hint = f"Are there more {side}s than {size}? Or negative ones, which are not wrapped?"
     if 0 <= lowest <= highest < other and int(others.max()) < size:
         hint = "Rows swapped? Then use edge_index.flip(0)."
     raise GraphIndexError(

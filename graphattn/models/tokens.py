@@ -20,7 +20,7 @@ def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
     shape = tuple(source.shape[:-1])
     if isinstance(graph, GraphLike) and graph.positions is not None:
         longest = graph._of_whole.num_sources
-    if tuple(lengths.shape) != shape:
+    if tuple(lengths.shape) != shape or lengths.dtype == torch.bool:
         raise ShapeError(
             f"lengths must be a tensor of {shape} integers in [1, {longest}], got {shown(lengths)}"
         )

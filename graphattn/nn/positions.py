@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import one_of, outside, positive, width
+from ..arguments import floats, one_of, outside, positive, width
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
 
@@ -146,10 +146,8 @@ def pair_of_positions(positions: Any) -> tuple[Any, Any]:
     """Positions of targets and of sources, from a pair, or one tensor or ``None`` for both."""
     if not isinstance(positions, tuple | list):
         return positions, positions
-    if len(positions) != 2:
-        raise ShapeError(
-            f"positions must be a tensor or a pair (of targets, of sources), got {len(positions)}"
-        )
+    if len(positions) != 2 or not all(isinstance(side, Tensor) for side in positions):
+        raise ShapeError("positions must be a tensor or a pair of tensors (of targets, of sources)")
     return positions[0], positions[1]
 
 
@@ -173,7 +171,7 @@ def check_positions(
 
 
 def _check_features(x: Tensor, dim: int) -> None:
-    if x.shape[-1] != dim:
+    if floats(x, "x", f"(..., nodes, {dim})", 2).shape[-1] != dim:
         raise ShapeError(f"x must have shape (..., nodes, {dim}), got {tuple(x.shape)}")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import positive, real, width
+from ..arguments import floats, positive, real, width
 from ..errors import OptionError, ShapeError
 from ..graphs.arguments import axes
 from .positions import (
@@ -162,7 +162,7 @@ class Rotary(nn.Module):
             ShapeError: If a tensor has another shape or device, or several axes have no positions;
                 or if positions are not real numbers (on the CPU: if one is NaN or infinite).
         """
-        if x.shape[-1] != self.head_dim:
+        if floats(x, "x", f"(..., nodes, heads, {self.head_dim})", 3).shape[-1] != self.head_dim:
             raise ShapeError(
                 f"x must have shape (..., nodes, heads, {self.head_dim}), got {tuple(x.shape)}"
             )

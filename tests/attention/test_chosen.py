@@ -265,9 +265,7 @@ def test_no_nodes_and_no_examples_have_an_output_of_their_shape(graph, shape):
 SCORES = torch.zeros(B, H, T, T)
 
 
-@pytest.mark.parametrize(
-    "wrong", [None, SCORES.bool(), SCORES.numpy(), SCORES.to(torch.float8_e4m3fn)]
-)
+@pytest.mark.parametrize("wrong", [SCORES.bool(), SCORES.to(torch.float8_e4m3fn)])
 def test_scores_that_are_no_real_numbers_are_refused(wrong):
     x = torch.randn(B, T, H, D)
     with pytest.raises(

@@ -578,7 +578,7 @@ def test_a_bias_of_other_shapes_is_refused_with_those_of_examples() -> None:
 
 
 def test_masks_and_batches_that_are_not_of_examples_are_refused() -> None:
-    with pytest.raises(ga.GraphError, match=r"got a list of tensors; pass torch.stack\(masks\)"):
+    with pytest.raises(ga.GraphError, match=r"mask must be a tensor \(T, S\), got a list: only"):
         ga.from_mask([MASK, MASK])
     batch = Batch(edge_index=EDGES, batch=torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ga.GraphError, match=r"must be a Batch of Batch.from_data_list"):

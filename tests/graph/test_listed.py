@@ -28,8 +28,8 @@ def build(edge_index, **kwargs):
     [
         (9, 2, r"source 9 is outside \[0, 5\) \(5 sources\)"),
         (1, T, r"target 7 is outside \[0, 7\) \(7 targets\)"),
-        (-1, 2, "source -1 .* negative ones are not wrapped"),
-        (2, -1, "target -1 .* negative ones are not wrapped"),
+        (-1, 2, "source -1 .* negative ones, which are not wrapped"),
+        (2, -1, "target -1 .* negative ones, which are not wrapped"),
     ],
 )
 def test_an_index_out_of_range_is_named_and_none_wraps(source, target, words):

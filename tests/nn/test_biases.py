@@ -355,13 +355,21 @@ REFUSED = {
         ShapeError,
         r"positions of targets must be integers \(..., 5\)",
     ),
-    "real": (lambda: T5Bias(H)(FULL, torch.ones(5)), ShapeError, r"got \(5,\) torch.float32"),
+    "real": (
+        lambda: T5Bias(H)(FULL, torch.ones(5)),
+        ShapeError,
+        r"positions of targets must be integers \(\.\.\., 5\),",
+    ),
     "complex": (
         lambda: ALiBi(H)(FULL, torch.ones(5) * 1j),
         ShapeError,
-        r"got \(5,\) torch.complex64",
+        r"positions of targets must be integers \(\.\.\., 5\),",
     ),
-    "bool": (lambda: ALiBi(H)(FULL, torch.ones(5).bool()), ShapeError, r"got \(5,\) torch.bool"),
+    "bool": (
+        lambda: ALiBi(H)(FULL, torch.ones(5).bool()),
+        ShapeError,
+        r"positions of targets must be integers \(\.\.\., 5\),",
+    ),
     "pair": (
         lambda: T5Bias(H)(ga.graphs.cross(2, 5), torch.arange(2)),
         ShapeError,

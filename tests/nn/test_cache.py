@@ -208,7 +208,7 @@ def test_a_context_that_is_held():
         copy.deepcopy(layer)(new, graph, context=held)
     with pytest.raises(ShapeError, match="context must have shape"):
         layer.hold(X[..., :7])
-    with pytest.raises(ShapeError, match="graph has 4 sources"):
+    with pytest.raises(ShapeError, match="x has 2 nodes and the sources 5, but the graph"):
         layer(new, graphs.cross(2, 4), context=held)
     decoder = ga.models.Decoder(2, 8, 2).double()
     with pytest.raises(OptionError, match="caches must be a list of 2"):

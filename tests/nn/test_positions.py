@@ -239,7 +239,7 @@ REFUSED = {
     "too few": (
         lambda: SinusoidalPosition(4)(torch.randn(5, 4), torch.arange(4)),
         ShapeError,
-        r"positions must be a tensor \(..., 5\), one for each of 5 nodes; got \(4,\)",
+        r"positions must be \(\.\.\., 5\), got \(4,\)",
     ),
     "wider features": (
         lambda: LearnedPosition(9, 4)(torch.randn(2, 5)),
@@ -264,7 +264,7 @@ REFUSED = {
     "one coordinate": (
         lambda: Rotary(8, num_axes=2)(torch.randn(4, 1, 8), torch.arange(4)),
         ShapeError,
-        r"\(..., 4, 2\), one for each of 4 nodes; got \(4,\)",
+        r"positions must be \(\.\.\., 4, 2\), got \(4,\)",
     ),
 }
 
@@ -283,14 +283,8 @@ HOLE = torch.tensor([0.0, 1.0, float("nan"), 3.0, 4.0])
 @pytest.mark.parametrize(
     ("positions", "words"),
     [
-        (torch.arange(5) * 1j, "positions must be integers or real numbers, got torch.complex64"),
-        (
-            torch.ones(5, dtype=torch.bool),
-            "positions must be integers or real numbers, got torch.bool",
-        ),
         (HOLE, "positions must be finite numbers"),
         (HOLE.nan_to_num(torch.inf), "positions must be finite numbers"),
-        (HOLE.to("meta"), "positions are on meta and x on cpu; move one of them"),
     ],
 )
 def test_positions_are_real_numbers_here(positions, words):
@@ -317,7 +311,7 @@ def test_a_pair_of_positions_is_two_tensors(pair):
     )
     with pytest.raises(
         ShapeError,
-        match=r"positions must be a tensor or a pair of tensors \(of targets, of sources\)",
+        match="positions must be a tensor or a pair of tensors",
     ):
         layer(x, graph, positions=pair)
     with pytest.raises(ShapeError, match="positions must be a tensor or a pair of tensors"):

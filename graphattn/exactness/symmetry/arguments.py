@@ -81,6 +81,7 @@ def question(
     inputs = {name: _detached(x) for name, x in inputs.items()}
     turning = _vectors(vectors, inputs, pos.shape[1])
     structure = Structure(pos, cell, edges, inputs, of, turning, build).with_coordinates()
+    model.check(structure)
     if tolerance is not None:
         tolerance = positive(tolerance, "tolerance")
     return Question(model, structure, symmetries, periodic, tolerance, whole(seed, "seed"))

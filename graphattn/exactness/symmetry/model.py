@@ -47,6 +47,16 @@ class ModelUnderTest:
         """True if its signature has this name."""
         return name in self.signature.parameters
 
+    def check(self, structure: Structure) -> None:
+        """Refuse inputs that it does not take, which would be left out."""
+        for name in structure.inputs:
+            if not self.takes(name) and not self.takes_any:
+                raise OptionError(
+                    f"{name} must be an argument of the model, which takes "
+                    f"{', '.join(self.signature.parameters) or 'nothing'}; wrap it: "
+                    f"lambda pos, {name}: model(...)"
+                )
+
     def _named(self, structure: Structure) -> dict[str, Any]:
         """All that a model may name."""
         arguments: dict[str, Any] = {**structure.inputs, "pos": structure.pos}

@@ -212,9 +212,9 @@ def test_a_row_needs_a_token():
 
 def test_a_batch_of_one_prompt_is_refused_with_its_row():
     prompt = torch.tensor([[5, 6]])
-    with pytest.raises(GraphError, match=r"got \(1, 2\); pass prompt_ids\[0\]"):
+    with pytest.raises(GraphError, match=r"prompt_ids must have shape \(n,\), got \(1, 2\)"):
         prefix_tree([[7]], prompt_ids=prompt)
-    with pytest.raises(GraphError, match=r"must be one prompt \(P,\), got \(2, 2\); give prompts"):
+    with pytest.raises(GraphError, match=r"prompt_ids must have shape \(n,\), got \(2, 2\)"):
         prefix_tree([[7]], prompt_ids=prompt.expand(2, 2))
 
 

@@ -141,7 +141,9 @@ def test_signals_are_those_of_kept_points_and_means_of_cells_and_no_others_will_
     torch.testing.assert_close(cells.levels[1].signals, share / share.sum(1, keepdim=True) @ colour)
     both = ga.graphs.Hierarchy.join([cells, cells])
     assert torch.equal(both.levels[1].signals, cells.levels[1].signals.repeat(2, 1))
-    with pytest.raises(ga.errors.GraphError, match=r"signals must be a tensor \(20, m\)"):
+    with pytest.raises(
+        ga.errors.GraphError, match=r"signals must be \(20, m\), got a Tensor \(5, 2\) of"
+    ):
         cells.with_signals(colour[:5])
     with pytest.raises(ga.errors.GraphError, match="signals must be finite"):
         cells.with_signals(colour / 0)

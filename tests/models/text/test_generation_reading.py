@@ -8,7 +8,7 @@ from text_models import same, shaken
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import GraphError, OptionError, ShapeError
+from graphattn.errors import GraphError, ShapeError
 from graphattn.models import T5, Decoder, from_transformers, generate
 from graphattn.models.generation import Continuation
 from graphattn.nn import KeyValueCache, Rotary
@@ -172,12 +172,6 @@ def test_greedy_and_beams_of_transformers():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda m: (m,), OptionError, r"got a T5 without graph and begin; pass model.reading\("),
-        (
-            lambda m: (torch.nn.Linear(2, 2),),
-            OptionError,
-            "got a Linear without graph and begin; pass a GPT",
-        ),
         (lambda m: (m.reading(SOURCE[:2]),), ShapeError, "got 3 prompts and 2 sources"),
         (
             lambda m: (m.reading(SOURCE), graphs.full(...)),

@@ -280,7 +280,7 @@ def test_biases_of_places():
         (lambda pos, graph: relative_positions(graph, pos[:5]), "pos must have 23 rows"),
         (
             lambda pos, graph: relative_positions(graphs.cross(5, 23), pos),
-            "queries are the targets' own",
+            "pos must have 5 rows, as the graph has nodes",
         ),
         (
             lambda pos, graph: edge_geometry(graph, pos, features=["pear"]),
@@ -320,5 +320,7 @@ def test_a_pair_of_positions_has_the_order_of_the_pair_x(rotary):
     swapped = layer((sources, targets), graph, positions=(of_targets, of_sources))
     assert not torch.allclose(swapped, expected)
     for wrong in ((of_sources,), (of_sources, of_targets, of_targets), ()):
-        with pytest.raises(ga.errors.ShapeError, match="positions must be a tensor or a pair of"):
+        with pytest.raises(
+            ga.errors.ShapeError, match="positions must be a tensor or a pair of tensors"
+        ):
             layer((sources, targets), graph, positions=wrong)
