@@ -24,13 +24,28 @@ def check_device(
         OptionError: If it is neither a CPU nor an available CUDA device.
     """
     try:
-        parsed = torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise OptionError(f"device is {device!r}: {reason}; {otherwise}") from error
+        parsed = torch.device(device)
+    except RuntimeError:
+        parsed = torch.device("meta")
     if parsed.type not in ("cpu", "cuda"):
         raise OptionError(f"device must be cpu, cuda, cuda:1 or the like, got {device!r}")
-    return str(torch.device(device))
+    if parsed.type == "cpu":
+        return str(parsed)
+    count = 0
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+    index = parsed.index
+    if index is None:
+        index = 0
+    if index >= count:
+        number = str(count)
+        if count == 0:
+            number = "no"
+        raise OptionError(
+            f"device is {device!r}, but torch {torch.__version__} finds {number} CUDA devices; "
+            f"{otherwise}"
+        )
+    return str(parsed)
 
 
 def ran_out_of_memory(error: Exception) -> bool:

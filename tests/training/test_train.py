@@ -80,7 +80,6 @@ def test_options_that_cannot_be_are_refused_before_anything_is_written(classes, 
     wrong(classes, tmp_path, "no such option", momentum=0.9)
     wrong(classes, tmp_path, "epochs must be a whole number >= 1", epochs=0)
     wrong(classes, tmp_path, "lr must be a finite number > 0, got nan", lr=float("nan"))
-    wrong(classes, tmp_path, "points must be below", points=1 << 64)
     wrong(classes, tmp_path, "device must be an available device", device="cuda:99")
     wrong(classes, tmp_path, "sample must be 0 for all points, or at least 2", sample=1)
     wrong(classes, tmp_path, "features must name at least one", features=())

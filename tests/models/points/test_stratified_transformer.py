@@ -148,6 +148,6 @@ def test_signals_are_those_of_kept_points_and_means_of_cells_and_no_others_will_
     with pytest.raises(ga.errors.GraphError, match="signals must be finite"):
         cells.with_signals(colour / 0)
     model = models.StratifiedTransformer(3, 5, (8, 8), 1, 2, signals=3)
-    for shape, got in ((cells, r"\(N, 2\)"), (hierarchy(pos, cell=0.5), "none")):
-        with pytest.raises(ga.errors.GraphError, match=f"shape must have 3 signals, got {got}"):
+    for shape in (cells, hierarchy(pos, cell=0.5)):
+        with pytest.raises(ga.errors.GraphError, match="shape must have 3 signals; pass"):
             model(pos, shape)
