@@ -6,6 +6,7 @@ from inspect import signature
 from numbers import Real
 from typing import Any, Never, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from ..arguments import check_flags, one_of, positive, probability, shown
@@ -125,6 +126,8 @@ def _refuse_step(graph: Any, sources: Any) -> Never:
 
 def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGraph:
     """The graph of an ``edge_index``."""
+    if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
+        return _of_sparse(edge_index, num_targets, num_sources)
     way = advice(edge_index)
     if way is None and not (
         isinstance(edge_index, list | tuple) or hasattr(edge_index, "__array__")
@@ -136,6 +139,23 @@ def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGra
             f"{type(edge_index).__name__}; {way}"
         )
     return from_edge_index(edge_index, num_sources=num_sources, num_targets=num_targets)
+
+
+def _of_sparse(adj_t: Tensor, num_targets: int, num_sources: int) -> AttentionGraph:
+    """The graph of PyG's transposed adjacency: a sparse tensor with a row for each target."""
+    if adj_t.shape != (num_targets, num_sources):
+        raise GraphError(
+            f"graph is a sparse tensor {tuple(adj_t.shape)}, which as PyG's adj_t has a row for "
+            f"each of {num_targets} targets and a column for each of {num_sources} sources"
+        )
+    entries = adj_t.to_sparse_coo().coalesce()
+    if bool((entries.values() != 1).any()):
+        raise GraphError(
+            "graph is a sparse tensor with values other than 1: pass "
+            "adj_t.to_sparse_coo().coalesce().indices().flip(0) as edge_index, and the values as "
+            "edge_attr to a layer with edge_dim=1"
+        )
+    return from_edge_index(entries.indices().flip(0), num_sources, num_targets)
 
 
 def check_features(name: str, features: Tensor, nodes: str | None, width: int) -> None:

@@ -387,7 +387,8 @@ class GraphAttention(EdgeAttention):
             graph: T targets and S sources; :class:`graphattn.PerHead`, a
                 :class:`graphattn.graphs.Pattern`, or :class:`graphattn.nn.EdgeTensors`; a
                 :class:`graphattn.PerExample` or a list, a graph for each example of x (..., B, T,
-                C); or an ``edge_index`` (2, E), checked at every call.
+                C); or an ``edge_index`` (2, E), or PyG's sparse ``adj_t`` (T, S), checked at every
+                call.
             context: The sources' features (..., S, kdim), the targets' own by default; or a pair of
                 them, one for keys (..., S, kdim) and one for values (..., S, vdim); or a result of
                 :meth:`hold`.

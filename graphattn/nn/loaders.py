@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..arguments import shown
 from ..errors import OptionError
+from .normalizers import SinkSoftmax
 from .root_weight import OutputBias, RootWeight
 from .scores import Additive, GATScore, Subtraction
 
@@ -52,14 +53,12 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
     """A ``make``, :class:`GraphAttention`, with the weights of an ``nn.MultiheadAttention``.
 
     Raises:
-        OptionError: If the module adds a bias or a zero to the keys: these are additional sources,
-            which belong in the graph.
+        OptionError: If the module adds a learned key and value, a source that belongs in the graph.
     """
     refuse_other(mha, nn.MultiheadAttention)
-    if mha.bias_k is not None or mha.add_zero_attn:
+    if mha.bias_k is not None:
         raise OptionError(
-            "add_bias_kv and add_zero_attn add a source that no graph lists; add a node to the "
-            "graph instead"
+            "add_bias_kv adds a source that no graph lists; add a node to the graph instead"
         )
     layer = make(
         mha.embed_dim,
@@ -69,6 +68,8 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
         bias=mha.in_proj_bias is not None,
         dropout=mha.dropout,
     )
+    if mha.add_zero_attn:  # a source of score 0 and value 0
+        layer.normalize = SinkSoftmax(mha.num_heads).requires_grad_(False).to(mha.out_proj.weight)
     packed = mha.in_proj_weight
     bias = mha.in_proj_bias
     weights: Any = (

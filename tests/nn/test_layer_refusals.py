@@ -7,6 +7,7 @@ import scipy.sparse
 import torch
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.nn import TransformerConv
 
 import graphattn as ga
 from graphattn.arguments import probability
@@ -151,8 +152,6 @@ DIALECTS = {
     "Data": (Data(edge_index=torch.tensor([[0], [1]]), num_nodes=3), r"got a Data; pass graphattn.from_pyg\(data\)"),
     "Batch": (Batch.from_data_list([Data(num_nodes=3)]), r"got a DataBatch; pass graphattn.from_pyg\(data\)"),
     "HeteroData": (HeteroData(), r"got a HeteroData; pass graphattn.from_pyg"),
-    "sparse": (ADJACENCY.float().to_sparse(), r"indices\(\).flip\(0\) as edge_index if it has a row per target"),
-    "csr": (ADJACENCY.float().to_sparse_csr(), r"indices\(\).flip\(0\) as edge_index if it has a row per target"),
     "mask": (ADJACENCY, r"a bool mask \(T, S\), True where there is an edge: wrap it with graphattn.from_mask\(mask\)"),
     "array": (ADJACENCY.numpy(), r"wrap it with graphattn.from_mask\(mask\)"),
     "float edges": (torch.tensor([[0.0, 1.0], [1.0, 2.0]]), r"pass edge_index.long\(\) if it is an edge_index"),
@@ -186,10 +185,17 @@ def test_a_torch_sparse_tensor_is_told_its_way():
 
 
 @pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
-def test_the_advice_for_a_sparse_adjacency_holds(layout):
-    adj = getattr(ADJACENCY.float(), layout)()
-    edge_index = adj.to_sparse_coo().coalesce().indices().flip(0)
-    assert ga.from_edge_index(edge_index, num_nodes=3).equals(ga.from_mask(ADJACENCY))
+def test_a_sparse_tensor_is_read_as_pygs_transposed_adjacency(layout):
+    layer, x = G(12, 3), torch.randn(3, 12)
+    adj_t = getattr(ADJACENCY.float(), layout)()
+    assert torch.equal(layer(x, adj_t), layer(x, ga.from_mask(ADJACENCY)))
+    conv = TransformerConv(12, 4, heads=3, root_weight=False)
+    mine = ga.nn.GraphAttention.from_pyg(conv)
+    torch.testing.assert_close(mine(x, adj_t), conv(x, adj_t.to_sparse_coo().coalesce()))
+    with pytest.raises(GraphError, match=r"sparse tensor \(3, 3\), which as PyG's adj_t has a row"):
+        layer((x, x[:2]), adj_t)
+    with pytest.raises(GraphError, match=r"values other than 1: pass .* as edge_attr"):
+        layer(x, 2 * adj_t)
 
 
 def test_positions_of_other_axes_than_edge_dim_are_named():
