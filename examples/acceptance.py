@@ -33,7 +33,7 @@ import graphattn as ga
 from graphattn.bench.machine import machine
 from graphattn.io.writing import save_page
 from graphattn.statistics.paired import difference
-from graphattn.study.runs.records import Records, held
+from graphattn.study.records import Records, held
 from graphattn.training.evaluate import evaluated
 from graphattn.training.reading.scenes import prepared
 from graphattn.training.run import Run

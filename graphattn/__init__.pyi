@@ -5,8 +5,10 @@ from . import convert as convert
 from . import distributed as distributed
 from . import graphs as graphs
 from . import hf as hf
+from . import laws as laws
 from . import models as models
 from . import nn as nn
+from . import nulls as nulls
 from . import shapes as shapes
 from . import study as study
 from . import training as training

@@ -5,7 +5,19 @@ from difflib import get_close_matches
 from importlib import import_module
 
 #: Rooms in which a name is looked for, each beside what it has of other libraries.
-_ROOMS = ("graphs", "nn", "models", "analysis", "convert", "shapes", "viz", "study", "distributed")
+_ROOMS = (
+    "graphs",
+    "nn",
+    "models",
+    "analysis",
+    "convert",
+    "shapes",
+    "viz",
+    "study",
+    "distributed",
+    "nulls",
+    "laws",
+)
 #: Names of torch and PyG.
 _FOREIGN = {
     "MultiheadAttention": "nn.GraphAttention(embed_dim, num_heads), and of weights "

@@ -41,6 +41,8 @@ ROOMS = [
     "distributed",
     "nn",
     "analysis",
+    "nulls",
+    "laws",
     "models",
     "exactness",
     "shapes",
@@ -304,8 +306,10 @@ def test_importing_a_room_does_not_hide_the_function_of_its_name():
         "distributed",
         "graphs",
         "hf",
+        "laws",
         "models",
         "nn",
+        "nulls",
         "shapes",
         "study",
         "training",
@@ -332,7 +336,7 @@ def test_every_example_ends_in_an_assert():
 
 def test_every_file_is_written_beside_and_renamed():
     """Rates are, by themselves; ``raw`` is a buffer; a worker's file is its own."""
-    own = {"io/writing.py", "backends/rates.py", "study/runs/pool.py"}
+    own = {"io/writing.py", "backends/rates.py", "study/pool.py"}
     writes = re.compile(
         r"\.write_text\(|\.write_bytes\(|\.savefig\((?!raw)|torch\.save\(|open\([^)]*[\"'][wxa]b?[\"']"
     )

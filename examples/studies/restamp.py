@@ -20,11 +20,12 @@ from typing import Any
 
 from graphattn.io.writing import replace_file
 from graphattn.study import trials
-from graphattn.study.files import load
-from graphattn.study.pages.report import report
-from graphattn.study.runs.records import TRIALS, Records, as_json, plain, read_plan, write_plan
-from graphattn.study.runs.worker import run_trial
-from graphattn.study.syntax import syntax_of
+from graphattn.study.laws import copies
+from graphattn.study.network import syntax_of
+from graphattn.study.page import report
+from graphattn.study.pool import run_trial
+from graphattn.study.records import TRIALS, Records, as_json, plain, read_plan, write_plan
+from graphattn.study.run import load
 from graphattn.versions import version_of
 
 ROOM = "graphattn/study"
@@ -114,6 +115,8 @@ def restamp(folder: Path, old: list[str | None], again: int) -> int:
     write_chain(folder, lines)
     for trial in plan["trials"]:
         trial["key"] = key_of[trial["key"]]
+    for name, comparison in study.by_name().items():  # what a plan of before lacks
+        plan["comparisons"][name] |= copies(comparison)
     write_plan(folder, {**plan, "end": Records(folder).end})
     before_report = set(folder.iterdir())
     report(folder, study.summary, study.figure)
@@ -125,7 +128,7 @@ def restamp(folder: Path, old: list[str | None], again: int) -> int:
 
 def write_chain(folder: Path, lines: list[dict[str, Any]]) -> None:
     """Write records with new hashes."""
-    from graphattn.study.runs.records import _HASH, _hash
+    from graphattn.study.records import _HASH, _hash
 
     last = ""
     texts = []

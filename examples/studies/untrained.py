@@ -13,8 +13,7 @@ from typing import Any
 from graphattn.bench.machine import machine
 from graphattn.errors import OptionError
 from graphattn.io.writing import save_page, save_picture
-from graphattn.study.page import Page, Section, Table
-from graphattn.study.pages.markdown import render
+from graphattn.study.page import Table
 
 
 @dataclass(frozen=True)
@@ -86,14 +85,14 @@ class Findings:
     def __str__(self) -> str:
         opening = [self.about, f"{self._counts}."]
         head = ["question", "predicted", "within", "measured", "holds", "source"]
-        sections = []
+        blocks = [f"# {self.title}", *opening]
         for heading, findings in self.parts.items():
             rows = [
                 [f.question, _told(f.predicted), _within(f), _told(f.measured), _state(f), f.source]
                 for f in findings
             ]
-            sections.append(Section(heading, [Table(head, rows)]))
-        return render(Page(self.title, opening, sections))
+            blocks += [f"## {heading}", str(Table(head, rows))]
+        return "\n\n".join(blocks)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

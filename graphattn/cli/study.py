@@ -9,7 +9,7 @@ import typer
 
 from ..errors import OptionError
 from .options import Debug, Json, number
-from .output import console, document, one_line, rendered, say, step, table, warnings_in_lines
+from .output import console, document, one_line, say, warnings_in_lines
 
 _BASELINE: dict[bool | None, list[str]] = {
     None: [],
@@ -58,19 +58,16 @@ def study(
             "small tables.",
         ),
     ] = None,
-    error_rates: Annotated[
-        bool,
-        typer.Option(
-            "--error-rates", help="Simulated error rates of verdicts, coverage and power; minutes."
-        ),
-    ] = False,
     list_: Annotated[
         bool, typer.Option("--list", help="List the study files of a folder.")
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Compute a folder's report again from its trials."),
+        typer.Option("--check", help="Render a folder's report again, and compare it whole."),
     ] = False,
+    again: Annotated[
+        int, number("With --check: trials, drawn at random, that are trained again.", 0)
+    ] = 0,
     full: Annotated[
         bool, typer.Option("--full", help="Print the whole report, not verdicts and scores alone.")
     ] = False,
@@ -80,16 +77,17 @@ def study(
     """Settle by experiment what a connectivity buys.
 
     Predictions are written first, then every arm and its controls are trained, then the report:
-    report.md and .html, .json, .csv and .tex (a table), figure.pdf and .svg, column.pdf and .svg
-    (as wide as a column), unless the study draws its own. With --pilot two seeds are run first,
+    one page, report.md and .html, with figure.pdf and .svg; report.csv (a line for each trial),
+    .tex (tables) and .json. With --pilot two seeds are run first,
     that the study does not count: it finds a budget at which arms fit, up to 8 times the study's,
     warns of arms at chance or at their best, and says how many seeds a difference of a given size
     takes. Interrupted by anything, the same command goes on. It
     ends with an error, and the report is there, if shuffled labels were learned or arms did not
-    start alike. Verdicts and scores are printed, with --full all of report.md. With --check every
-    number of a folder's report is computed again from its trials, and nothing is written; it ends
-    with status 1 if one differs, and says which. A summary that the study makes itself is
-    computed by its file, where the report says that it stands, or by the FILE.py that is given.
+    start alike. Verdicts and scores are printed, with --full all of report.md. With --check a
+    folder's report is rendered again from its trials and compared whole, and nothing is written;
+    it ends with status 1 if a line differs, and says which; --again 3 trains three trials again.
+    A page with a summary of the study's own needs its file: where the report says that it stands,
+    or the FILE.py that is given.
 
     \b
       graphattn study --list examples/studies
@@ -99,13 +97,8 @@ def study(
       graphattn study moved/study.py --check --out digits
     """
     from ..study import report
-    from ..study.files import run_file, studies_in, study_file
+    from ..study.run import run_file, studies_in, study_file
 
-    if error_rates:
-        if file is not None:
-            raise OptionError("--error-rates simulates studies; leave the file out")
-        _print_error_rates(seeds, json)
-        return
     if list_:
         files = studies_in(file or ".")
         if not files:
@@ -118,7 +111,7 @@ def study(
             _print_files(files)
         return
     if check:
-        _check(file, out, json)
+        _check(file, out, json, again)
     if file == "report":
         if folder is None:
             raise OptionError(
@@ -185,12 +178,12 @@ def _print_files(files: dict[str, str]) -> None:
             say("\n".join(lines))
 
 
-def _check(path: str | None, out: str | None, json: bool) -> None:
+def _check(path: str | None, out: str | None, json: bool, again: int) -> None:
     """Print the differences of a report, and end: with status 1 if there are some.
 
     ``path`` is its folder; or the study file, and its folder is ``out``.
     """
-    from ..study.pages.recount import recount
+    from ..study.check import check
 
     folder = path
     file = None
@@ -203,44 +196,12 @@ def _check(path: str | None, out: str | None, json: bool) -> None:
             "graphattn study FILE.py --check --out DIR"
         )
     with warnings_in_lines():
-        result = recount(folder, file)
+        result = check(folder, file, again)
     if json:
         document(result.to_dict())
     else:
         say("\n".join(map(one_line, str(result).splitlines())))
     raise typer.Exit(int(not result.ok))
-
-
-def _print_error_rates(seeds: int | None, json: bool) -> None:
-    """Print tables of simulated studies, or their numbers."""
-    from ..study.judging import error_rates, error_rates_of_steps
-
-    counts: tuple[int, ...] = error_rates.SEEDS
-    if seeds is not None:
-        counts = (seeds,)
-    with step("simulating studies, some minutes"):
-        of_scores = error_rates.simulated(counts)
-        of_steps = error_rates_of_steps.simulated(counts)
-    if json:
-        scores = [vars(rate) for rate in of_scores]
-        steps = [vars(rate) for rate in of_steps]
-        document({"command": "study --error-rates", "rates": scores, "steps": steps})
-        return
-    _print_rates(of_scores, error_rates)
-    say("")
-    _print_rates(of_steps, error_rates_of_steps)
-
-
-def _print_rates(rates: list[Any], kind: Any) -> None:
-    """Print the simulated studies, a narrow table of each case, and the meaning of its columns."""
-    from ..study.judging.error_rates import cells
-
-    say(kind.ABOUT)
-    for case in dict.fromkeys(rate.name for rate in rates):
-        say(f"\n{case}")
-        rendered(table([kind.HEAD, *(cells(rate) for rate in rates if rate.name == case)]))
-    note = kind.NOTE.format(studies=kind.STUDIES)
-    say("\n" + "\n".join(wrap(note, console().width)))
 
 
 def _print(result: Any, json: bool, full: bool) -> None:

@@ -20,14 +20,12 @@ and says nothing.
 """
 EXACT, _DRAWN = 16, 99_999
 """Seeds up to which every pattern of signs is tried; patterns drawn with more."""
-STRATUM = 10
-"""Runs of an arm from which on a bootstrap is given."""
 _STEEP, _FAINT = 1e3, 1e-6
 SHARES, DIFFERENCES = (0.0, 1.0), (-1.0, 1.0)
 """Bounds of accuracies, and of their differences."""
 
 
-MEAN, MEDIAN, IQM, TYPICAL = "mean", "median", "interquartile mean", "typical runs"
+MEAN, MEDIAN, TYPICAL = "mean", "median", "typical runs"
 """Estimands: what an interval is of."""
 
 
@@ -52,7 +50,7 @@ class Interval:
         low: Lower end; NaN of too few seeds.
         high: Upper end.
         seeds: Seeds that it is of.
-        of: "mean"; "median" or "interquartile mean" of runs that fall into two groups; "typical
+        of: "mean"; "median" of runs that fall into two groups; "typical
             runs", the mean difference of pairs of runs that did not collapse.
     """
 
@@ -122,59 +120,6 @@ def median_interval(values: Sequence[float]) -> Interval:
         low = math.nan
         high = math.nan
     return Interval(float(np.median(values)), low, high, len(values), MEDIAN)
-
-
-def iqm(values: Any, axis: int = -1) -> Any:
-    """The interquartile mean: of the middle half of the values.
-
-    Example:
-        >>> round(float(iqm([0.98, 0.13, 0.99, 0.98, 0.97, 0.99])), 3)
-        0.98
-    """
-    from scipy.stats import trim_mean
-
-    return trim_mean(values, 0.25, axis=axis)
-
-
-def iqm_interval(
-    values: Sequence[float], other: Sequence[float] | None = None, draws: int = 9_999
-) -> Interval:
-    """Interquartile mean with a 95 % bootstrap interval; of two arms, the difference of theirs.
-
-    Each arm is a stratum: its runs are drawn from its own runs. Of fewer than 10 runs no interval
-    is given: of 6 it covers 89 % of one arm that collapses in one run of ten.
-
-    Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
-    Precipice".
-    """
-    from scipy.stats import bootstrap
-
-    samples = [np.asarray(values, dtype=float)]
-    value = float(iqm(values))
-    if other is not None:
-        samples.append(np.asarray(other, dtype=float))
-        value -= float(iqm(other))
-    seeds = min(map(len, samples))
-    low = math.nan
-    high = math.nan
-    if seeds >= STRATUM:
-        ends = bootstrap(
-            samples,
-            _difference_of_iqm,
-            n_resamples=draws,
-            method="percentile",
-            vectorized=True,
-            rng=np.random.default_rng(0),
-        ).confidence_interval
-        low = float(ends.low)
-        high = float(ends.high)
-    return Interval(value, low, high, seeds, IQM)
-
-
-def _difference_of_iqm(*samples: Any, axis: int = -1) -> Any:
-    """Interquartile mean of one sample, less that of another if there is one."""
-    first, *others = (iqm(sample, axis) for sample in samples)
-    return first - sum(others)
 
 
 def effect_size(differences: Sequence[float]) -> Interval | None:

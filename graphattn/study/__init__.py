@@ -2,17 +2,17 @@
 
 from ..lazy import public_names as _public_names
 from ..statistics.intervals import seeds_needed as seeds_needed
+from .claims import Claim as Claim
 from .comparison import Budget as Budget
 from .comparison import Comparison as Comparison
 from .comparison import Training as Training
 from .data import Data as Data
 from .data import Sample as Sample
-from .judging.claims import Claim as Claim
+from .network import CustomModel as CustomModel
 from .network import Model as Model
-from .own import CustomModel as CustomModel
-from .pages.report import Report as Report
-from .pages.report import report as report
+from .page import Report as Report
+from .page import report as report
 from .plan import Study as Study
-from .runs.running import run as run
+from .run import run as run
 
 __getattr__, __dir__, __all__ = _public_names(__name__)

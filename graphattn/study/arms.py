@@ -1,4 +1,4 @@
-"""Arms: what a study compares, made into graphs before anything is trained."""
+"""Graphs of arms, and the controls that keep a study honest, made by themselves."""
 
 import hashlib
 from collections.abc import Callable
@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import nulls
+from ..analysis.kept import compared
 from ..arguments import shown
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Chosen, Pattern
@@ -44,6 +46,10 @@ class Graphs:
                 results[graph] = function(graph)
         layers = tuple(results[graph] for graph in self.layers)
         return replace(self, layers=layers, each=tuple(results[graph] for graph in self.each))
+
+    def everything(self, is_causal: bool) -> "Graphs":
+        """All pairs; where later nodes may not be read, all earlier ones."""
+        return self.map(lambda graph: nulls.everything(graph, is_causal))
 
     @property
     def first(self) -> Any:
@@ -170,3 +176,79 @@ def _check_fit(name: str, graph: AttentionGraph | Chosen, nodes: int) -> None:
             f"arm {name!r} has {sizes}, the data {nodes:,} nodes; a pattern, causal(...), takes "
             "any size"
         )
+
+
+CONTROLS = ("self", "full", "rewired", "permuted", "shuffled")
+"""Controls by default."""
+ALL_CONTROLS = (*CONTROLS[:3], "in-degrees", "reach-matched", *CONTROLS[3:])
+REWIRED = ("rewired", "in-degrees", "reach-matched")
+"""Controls of other edges, ``draws`` of them for each seed."""
+DRAWN = (*REWIRED, "permuted")
+"""Controls that are drawn, several for each seed."""
+_STATED = ("in-degrees", "out-degrees", "symmetry", "reach")
+
+
+def is_structured(graphs: Graphs, is_causal: bool) -> bool:
+    """True if a rewiring of an arm's graph is another graph.
+
+    Not of all pairs, of nodes by themselves, or of edges that are chosen.
+    """
+    if graphs.chooses:
+        return False
+    distinct = dict.fromkeys((*graphs.layers, *graphs.each))
+    return any(_between(graph, is_causal) for graph in distinct)
+
+
+def _between(graph: AttentionGraph, is_causal: bool) -> bool:
+    """True if a graph has more edges than its self-loops, and fewer than all."""
+    n = graph.num_targets
+    all_pairs = n * n
+    if is_causal:
+        all_pairs = n * (n + 1) // 2
+    return graph._num_loops() < graph.num_edges < all_pairs
+
+
+def reach_matched(graphs: Graphs, seed: int, layers: int) -> Graphs:
+    """The rewiring whose nodes also depend on as many nodes in ``layers`` layers, within 5 %.
+
+    A sample's own graph of which none is found stays as it is.
+
+    Raises:
+        GraphError: If none is found of a graph that all samples share.
+    """
+
+    def matched(graph: AttentionGraph) -> AttentionGraph:
+        try:
+            return nulls.rewired(graph, seed, layers)
+        except GraphError:
+            if graphs.each:
+                return graph
+            raise
+
+    return graphs.map(matched)
+
+
+def _pairs(graphs: Graphs, results: Graphs) -> list[tuple[AttentionGraph, AttentionGraph]]:
+    before = graphs.layers + graphs.each
+    return list(zip(before, results.layers + results.each, strict=True))
+
+
+def invariants(
+    before: AttentionGraph, after: AttentionGraph, is_permuted: bool, layers: int
+) -> list[str]:
+    """Properties of a graph that a control keeps, in words."""
+    if is_permuted:
+        return ["all but the places of nodes"]
+    properties = compared(before, after, layers)
+    return [name for name in _STATED if name in properties and properties[name].kept]
+
+
+def is_other(graphs: Graphs, results: Graphs) -> bool:
+    """True if some graph of a control has other edges, in whatever order, than its arm's."""
+    return not all(before.equals(after) for before, after in _pairs(graphs, results))
+
+
+def unchanged(graphs: Graphs, results: Graphs) -> int:
+    """The number of samples' own graphs that a rewiring leaves as they are."""
+    pairs = zip(graphs.each, results.each, strict=True)
+    return sum(before.equals(after) for before, after in pairs)

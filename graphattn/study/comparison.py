@@ -2,37 +2,29 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
-from ..arguments import number as checked_number
-from ..arguments import one_of, positive, real, several, shown, text, whole
+from .. import nulls
+from ..arguments import one_of, positive, shown, whole
 from ..errors import GraphError, OptionError
-from .answerable import check_data
-from .arms import Graphs, graphs_of
-from .controls import (
+from .arms import (
     ALL_CONTROLS,
     CONTROLS,
     DRAWN,
     REWIRED,
-    alone,
-    everything,
+    Graphs,
+    graphs_of,
     is_other,
     is_structured,
-    permuted,
     reach_matched,
-    rewired,
-    same_in_degrees,
 )
-from .data import Data
-from .metrics import CONTROL, METRICS
-from .network import POSITIONS, READOUTS, Model
-from .own import CustomModel, network_of
-from .runs.records import as_json
+from .data import CONTROL, METRICS, Data, check_data
+from .network import POSITIONS, READOUTS, CustomModel, Model, network_of
+from .records import as_json
 
 EQUAL = ("steps", "operations", "time")
 #: Names of controls of an arm.
@@ -85,20 +77,12 @@ class Training:
         one_of(self.schedule, "schedule", ("one-cycle", "constant"))
         for name in ("batch", "warmup"):
             whole(getattr(self, name), name, 1)
-        for rate in self.rates:
-            positive(rate, "rate")
+        for rate in (*self.rates, self.clip):
+            positive(rate, "rate and clip")
         if not self.rates or len(set(self.rates)) != len(self.rates):
             raise OptionError(
                 f"rate must be a learning rate, or several that differ; got {self.rate!r}"
             )
-        positive(self.clip, "clip")
-        checked_number(
-            self.weight_decay, "weight_decay", "a finite number >= 0", lambda x: 0 <= x < math.inf
-        )
-        if self.table_rate is not None:
-            positive(self.table_rate, "table_rate")
-        if self.stop is not None:
-            real(self.stop, "stop")
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -192,20 +176,15 @@ class Comparison:
     permutations: int = 3
 
     def __post_init__(self) -> None:
-        self._check_parts()
-        self._check_readout()
+        for name in (self.name, *self.arms):
+            check_name(name, "names")
         self._read_settings()
-        self._read_metric()
-        self._check_model()
-        if isinstance(self.model, CustomModel):
+        self._check_readout()
+        is_own = isinstance(self.model, CustomModel)
+        if is_own:
             self.positions = (OWN_POSITIONS,)
-        check_data(
-            self.data,
-            self.readout,
-            self.token,
-            None if isinstance(self.model, CustomModel) else torch.float32,
-        )
-        self._check_budgets()
+        floats = None if is_own else torch.float32
+        check_data(self.data, self.readout, self.token, floats)
         with torch.random.fork_rng(devices=[]):
             # refuses what cannot be built
             network_of(self.model, self.data, self.readout, self.positions[0])
@@ -228,37 +207,6 @@ class Comparison:
         self.missing: dict[str, str] = {}
         self._add_controls()
 
-    def _check_parts(self) -> None:
-        """Refuse data, arms, names and training of other types."""
-        if not isinstance(self.data, Data):
-            raise OptionError(
-                f"data must be study.Data(inputs, targets, test=...), got {shown(self.data)}"
-            )
-        if not isinstance(self.arms, dict) or not self.arms:
-            raise OptionError(
-                "arms must be a dict of graphs, recipes or functions of a sample, got "
-                f"{self.arms!r}"
-            )
-        for name in (self.name, *self.arms):
-            argument = "name"
-            if name in self.arms:
-                argument = "names of arms"
-            check_name(name, argument)
-        if not isinstance(self.training, Training):
-            raise OptionError(f"training must be study.Training(...), got {shown(self.training)}")
-
-    def _check_readout(self) -> None:
-        """Refuse a readout that does not answer what the targets ask."""
-        one_of(self.readout, "readout", READOUTS)
-        answering = "sample"
-        if self.readout in ("node", "edge"):
-            answering = self.readout
-        if self.data.of != answering:
-            raise OptionError(
-                f"readout {self.readout!r} does not fit targets of each {self.data.of}: "
-                f"{self.data.targets.shape}"
-            )
-
     def _read_settings(self) -> None:
         """Make tuples of positions, controls and budgets, and check the numbers beside them."""
         if isinstance(self.model, CustomModel) and self.positions == OWN_POSITIONS:
@@ -267,29 +215,48 @@ class Comparison:
         self.controls = _words(self.controls, "controls", ALL_CONTROLS)
         if isinstance(self.budgets, Budget):
             self.budgets = (self.budgets,)
-        else:
-            self.budgets = tuple(self.budgets)
-        if not self.positions:
-            raise OptionError(
-                f"positions must be one or several of {', '.join(POSITIONS)}, got none"
-            )
+        self.budgets = tuple(self.budgets)
+        if not self.positions or not self.budgets or not self.arms:
+            raise OptionError("arms, positions and budgets must be one or several, got none")
+        if len(set(self.budgets)) != len(self.budgets):
+            raise OptionError(f"budgets must differ, got {self.budgets}")
         whole(self.token, "token", 0, below=max(1, self.data.num_nodes))
-        if {*REWIRED} & {*self.controls} and whole(self.draws, "draws") < 3:
+        if {*REWIRED} & {*self.controls} and self.draws < 3:
             raise OptionError(
                 f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}"
             )
         whole(self.permutations, "permutations", 1)
+        least = min(len(self.data.split(0, budget.examples)[0]) for budget in self.budgets)
+        if len(self.training.rates) > 1 and least == 1:
+            raise OptionError(
+                "budgets must have 2 examples or more where several rates are tried: one is for "
+                "validation"
+            )
 
-    def _read_metric(self) -> None:
-        """Check the metric; by default it is that of the kind of targets."""
+    def _check_readout(self) -> None:
+        """Refuse a readout, a metric, a model or positions that do not fit the data."""
+        one_of(self.readout, "readout", READOUTS)
+        answering = self.readout if self.readout in ("node", "edge") else "sample"
+        if self.data.of != answering:
+            raise OptionError(
+                f"readout {self.readout!r} does not fit targets of each {self.data.of}: "
+                f"{self.data.targets.shape}"
+            )
         kind = self.data.kind
-        if not self.metric:
-            self.metric = CONTROL[kind]
-        one_of(
-            self.metric,
-            "metric",
-            tuple(name for name, metric in METRICS.items() if kind in metric.kinds),
-        )
+        self.metric = self.metric or CONTROL[kind]
+        fitting = tuple(name for name, metric in METRICS.items() if kind in metric.kinds)
+        one_of(self.metric, "metric", fitting)
+        if isinstance(self.model, CustomModel):
+            if self.readout == "edge":
+                raise OptionError("readout 'edge' requires study.Model, which joins both ends")
+            if self.positions != ("none",):
+                raise OptionError(
+                    "positions must be 'none' with study.CustomModel, which is given places; got "
+                    f"{self.positions}"
+                )
+        for name, argument in (("distance", "pos"), ("pairs", "pairs")):
+            if name in self.positions and getattr(self.data, argument) is None:
+                raise OptionError(f"positions {name!r} have nothing to go by: give data.{argument}")
 
     def __getstate__(self) -> dict[str, Any]:
         """The state of a trial with its graphs, as pickle cannot save functions of arms."""
@@ -299,37 +266,6 @@ class Comparison:
             if name not in ("arms", "graphs", "kinds")
         }
 
-    def _check_model(self) -> None:
-        if not isinstance(self.model, Model | CustomModel):
-            raise OptionError(
-                "model must be study.Model(...), or study.CustomModel(make, layers=L) for a module "
-                f"of your own; got {shown(self.model)}"
-            )
-        if isinstance(self.model, CustomModel) and self.readout == "edge":
-            raise OptionError("readout 'edge' requires study.Model, which joins both ends")
-        if isinstance(self.model, CustomModel) and self.positions != ("none",):
-            raise OptionError(
-                "positions must be 'none' with study.CustomModel, which is given places; got "
-                f"{self.positions}"
-            )
-        for name, argument in (("distance", "pos"), ("pairs", "pairs")):
-            if name in self.positions and getattr(self.data, argument) is None:
-                raise OptionError(f"positions {name!r} have nothing to go by: give data.{argument}")
-
-    def _check_budgets(self) -> None:
-        if not self.budgets or not all(isinstance(budget, Budget) for budget in self.budgets):
-            raise OptionError(
-                f"budgets must be study.Budget(...), one or several, got {shown(self.budgets)}"
-            )
-        if len(set(self.budgets)) != len(self.budgets):
-            raise OptionError(f"budgets must differ, got {self.budgets}")
-        least = min(len(self.data.split(0, budget.examples)[0]) for budget in self.budgets)
-        if len(self.training.rates) > 1 and least == 1:
-            raise OptionError(
-                "budgets must have 2 examples or more where several rates are tried: one is for "
-                "validation"
-            )
-
     def _add_controls(self) -> None:
         """Add the standard controls; ``permuted`` would let a causal arm read later nodes."""
         first_graphs = next(iter(self.graphs.values()))
@@ -337,9 +273,9 @@ class Comparison:
         structured = [name for name, graphs in self.graphs.items() if is_structured(graphs, causal)]
         first = next(iter(self.graphs))
         if "self" in self.controls:
-            self._add("self", "self", "self", alone(first_graphs))
+            self._add("self", "self", "self", first_graphs.map(nulls.alone))
         if "full" in self.controls:
-            self._add("full", "full", "full", everything(first_graphs, causal))
+            self._add("full", "full", "full", first_graphs.everything(causal))
         for name in structured:
             if "permuted" in self.controls and not causal:
                 self._add_permuted(name)
@@ -351,7 +287,7 @@ class Comparison:
     def _add_permuted(self, name: str) -> None:
         """Permutations that are drawn for each seed, or one for all seeds."""
         if self.permutations == 1:
-            self._add(f"permuted {name}", "permuted", name, permuted(self.graphs[name]))
+            self._add(f"permuted {name}", "permuted", name, self.graphs[name].map(nulls.permuted))
         else:
             self._name(f"permuted {name}", "permuted", name)
 
@@ -451,13 +387,15 @@ class Comparison:
         if few:
             graphs = graphs.few()
         if kind == "permuted":
-            return permuted(graphs, self.permutations * seed + draw)
+            number = self.permutations * seed + draw
+            return graphs.map(lambda graph: nulls.permuted(graph, number))
         number = self.draws * seed + draw
         if kind == "in-degrees":
-            return same_in_degrees(graphs, number, self.data.causal)
+            is_causal = self.data.causal
+            return graphs.map(lambda graph: nulls.same_in_degrees(graph, number, is_causal))
         if kind == "reach-matched":
             return reach_matched(graphs, number, self.model.layers)
-        return rewired(graphs, number)
+        return graphs.map(lambda graph: nulls.rewired(graph, number))
 
     def read_by(self, name: str) -> str:
         """The name of the graphs that an arm or a control reads."""
@@ -498,25 +436,21 @@ class Comparison:
         return short_hash(values)
 
 
-def check_name(name: Any, argument: str) -> None:
+def check_name(name: str, argument: str) -> None:
     """Refuse what cannot stand in a table, in a figure and in JSON.
 
     Raises:
         OptionError: If it is no line of text.
     """
-    blank = text(name, argument).strip() == ""
-    if blank or not name.isprintable():
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise OptionError(
-            f"{argument} must be a line of text that can be printed, got {shown(name)}"
+            f"{argument} must be lines of text that can be printed, got {shown(name)}"
         )
 
 
 def _words(value: Any, argument: str, choices: Sequence[str]) -> tuple[str, ...]:
     """One or several of the choices, each once."""
-    if isinstance(value, str):
-        words = [value]
-    else:
-        words = several(value, argument, "must be a list of words")
+    words = [value] if isinstance(value, str) else list(value)
     result = tuple(one_of(word, argument, choices) for word in words)
     if len(set(result)) != len(result):
         raise OptionError(f"{argument} must differ, got {', '.join(result)}")

@@ -1,15 +1,100 @@
-"""Data of a study: tensors of samples, and what of them is held out."""
+"""Data of a study: tensors of samples, what of them is held out, and the scores of answers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..arguments import flag, integers, outside, shown, stored, whole
-from ..errors import OptionError, ShapeError
+from ..arguments import integers, outside, shown
+from ..errors import OptionError, ShapeError, need_extra
 from ..graph import AttentionGraph
-from .metrics import CLASSES, LABELS, VALUES
+
+CLASSES, LABELS, VALUES = "classes", "labels", "values"
+"""Kinds of targets: one class of several, any of several labels, numbers."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score.
+
+    Args:
+        words: On an axis.
+        kinds: Targets that have it.
+        sign: 1 if more is better, else -1.
+        is_share: True if it is from 0 to 1.
+    """
+
+    words: str
+    kinds: tuple[str, ...]
+    sign: float = 1.0
+    is_share: bool = False
+
+
+METRICS = {
+    "accuracy": Metric("accuracy", (CLASSES, LABELS), is_share=True),
+    "bits": Metric("bits per answer (lower is better)", (CLASSES, LABELS), -1.0),
+    "macro_f1": Metric("macro F1", (CLASSES, LABELS), is_share=True),
+    "ap": Metric("average precision, the mean of labels", (LABELS,), is_share=True),
+    "mae": Metric("mean absolute error (lower is better)", (VALUES,), -1.0),
+    "r2": Metric("R2", (VALUES,)),
+}
+CONTROL = {CLASSES: "accuracy", LABELS: "accuracy", VALUES: "r2"}
+"""Scores of shuffled labels, of which chance is known."""
+FITS = ("r2", "ap", "accuracy")
+"""Scores that say whether a run fitted or solved; the first that a record has."""
+FIT_METRIC = {VALUES: "r2", LABELS: "ap", CLASSES: "accuracy"}
+"""The same by kind of targets."""
+
+
+def macro_f1(guesses: Tensor, targets: Tensor) -> float:
+    """F1 of classes (M,), or of labels, bool (M, K): the mean over classes that occur."""
+    metrics = _sklearn()
+    return float(
+        metrics.f1_score(targets.numpy(), guesses.numpy(), average="macro", zero_division=0)
+    )
+
+
+def of_labels(logits: Tensor, targets: Tensor) -> dict[str, float]:
+    """Accuracy, AP and macro F1 of labels; AP is of labels that occur, NaN if a logit is."""
+    metrics = _sklearn()
+    right = float(((logits > 0) == targets).double().mean())
+    occurring = targets.any(0)
+    precision = float("nan")
+    if bool(logits.isfinite().all()) and bool(occurring.any()):
+        precision = float(
+            metrics.average_precision_score(
+                targets[:, occurring].numpy(), logits[:, occurring].numpy(), average="macro"
+            )
+        )
+    return {"accuracy": right, "ap": precision, "macro_f1": macro_f1(logits > 0, targets)}
+
+
+def of_values(values: Tensor, targets: Tensor, unit: Tensor) -> dict[str, float]:
+    """MAE in the units of the targets, and R2, of standardised values (M, K): means over K.
+
+    Args:
+        values: Predictions.
+        targets: Targets.
+        unit: (K,), what a deviation is.
+    """
+    if not bool(values.isfinite().all()):
+        return {"mae": float("nan"), "r2": float("nan")}
+    metrics = _sklearn()
+    given = (targets.double().numpy(), values.double().numpy())
+    errors = metrics.mean_absolute_error(*given, multioutput="raw_values")
+    mae = float((torch.as_tensor(errors) * unit.double()).mean())
+    return {"mae": mae, "r2": float(metrics.r2_score(*given))}
+
+
+def _sklearn() -> Any:
+    try:
+        from sklearn import metrics
+    except ImportError as error:
+        raise need_extra("scikit-learn", "study") from error
+    return metrics
+
 
 NOT_ASKED = -100
 """A target that is no question: neither trained on nor counted."""
@@ -56,57 +141,55 @@ class Data:
     groups: dict[str, Tensor] | None = None
 
     def __post_init__(self) -> None:
-        inputs = stored(self.inputs, "inputs", ShapeError)
+        inputs = self.inputs
         if inputs.dim() != (3 if inputs.is_floating_point() else 2):
             raise ShapeError(
                 "inputs must be tokens, int64 (M, N), or features, float (M, N, F); got "
                 f"{shown(inputs)}"
             )
+        if not inputs.is_floating_point():
+            self._read_integers("inputs", inputs.shape, 1 << 20)
+        if self.targets.dtype != torch.bool and not self.targets.is_floating_point():
+            self._read_integers("targets", self.targets.shape, None)
+        M, N = inputs.shape[:2]
+        self._read_integers("sizes", (M,), N + 1)
+        self._read_integers("pairs", (M, N, N), 1 << 20)
+        if self.asked_edges is not None:
+            self._read_integers("asked_edges", (M, self.asked_edges.shape[1], 2), N)
         self._check_targets()
-        self._set(
-            "inputs",
-            inputs
-            if inputs.is_floating_point()
-            else integers(inputs, "inputs", "(M, N)", ShapeError),
-        )
-        if not inputs.is_floating_point() and outside(self.inputs, 1 << 20):
-            raise ShapeError(
-                f"inputs must be tokens 0, 1, ..., got {outside(self.inputs, 1 << 20)}"
-            )
-        flag(self.causal, "causal")
         self._check_test()
-        self._check_places()
+        if self.pos is not None and (self.pos.dim() != 3 or self.pos.shape[:2] != (M, N)):
+            raise ShapeError(f"pos must be {(M, N, 'd')}, as the inputs; got {shown(self.pos)}")
+        if self.needs is not None and (self.needs.num_targets, self.needs.num_sources) != (N, N):
+            raise ShapeError(
+                f"needs must be a graph of {N} nodes, as the samples have; got {self.needs!r}"
+            )
 
-    def _set(self, name: str, value: Any) -> None:
+    def _read_integers(self, name: str, shape: Sequence[int], below: int | None) -> None:
+        """Make an argument int64, and refuse other shapes and, with ``below``, other numbers."""
+        value = getattr(self, name)
+        if value is None:
+            return
+        value = integers(value, name, f"{tuple(shape)}", ShapeError)
+        if value.shape != shape or (below is not None and outside(value, below)):
+            raise ShapeError(
+                f"{name} must be {tuple(shape)} of 0 to {(below or 1) - 1}, got {shown(value)}"
+            )
         object.__setattr__(self, name, value)
 
     def _check_targets(self) -> None:
-        targets = stored(self.targets, "targets", ShapeError)
+        """Refuse targets of neither samples, nodes nor asked edges."""
+        targets = self.targets
+        places = [self.inputs.shape[:1], self.inputs.shape[:2]]
         if self.asked_edges is not None:
-            M = len(self)
-            edges = integers(self.asked_edges, "asked_edges", f"({M}, E, 2)", ShapeError)
-            self._set("asked_edges", edges)
-            wrong = edges.dim() != 3 or len(edges) != M or edges.shape[-1:] != (2,)
-            if wrong or outside(edges, self.num_nodes):
-                raise ShapeError(
-                    f"asked_edges must be ({M}, E, 2) of nodes 0 to {self.num_nodes - 1}, got "
-                    f"{shown(edges)}"
-                )
-            places = [edges.shape[:2]]
-        else:
-            places = [self.inputs.shape[:1], self.inputs.shape[:2]]
-        if targets.is_floating_point() or targets.dtype == torch.bool:
-            shapes = [(*place, "K") for place in places]
-            fits = targets.shape[:-1] in places and targets.shape[-1:] != (0,)
-        else:
-            targets = integers(targets, "targets", "(M,) or (M, N)", ShapeError)
-            shapes = [tuple(place) for place in places]
-            fits = targets.shape in places
-        if not fits:
-            raise ShapeError(
-                f"targets must be {' or '.join(map(str, shapes))}, got {shown(targets)}"
-            )
-        self._set("targets", targets)
+            places = [self.asked_edges.shape[:2]]
+        shape = targets.shape
+        if self.kind != CLASSES:
+            shape = targets.shape[:-1]
+        if shape not in places:
+            expected = " or ".join(str(tuple(place)) for place in places)
+            more = ", and an axis of numbers or labels" * (self.kind != CLASSES)
+            raise ShapeError(f"targets must be {expected}{more}; got {shown(targets)}")
         asked = targets[self.asked]
         if asked.numel() == 0 or (self.kind == CLASSES and int(asked.min()) < 0):
             raise ShapeError(
@@ -115,62 +198,28 @@ class Data:
             )
 
     def _check_test(self) -> None:
-        if isinstance(self.test, Tensor):
-            if self.test.dtype != torch.bool or self.test.shape != (len(self),):
-                raise ShapeError(f"test must be bool ({len(self)},), got {shown(self.test)}")
-            held = int(self.test.sum())
-        else:
-            held = whole(self.test, "test", 1)
-        if not 0 < held < len(self):
+        """Refuse splits that overlap, or leave nothing."""
+        M = len(self)
+        masks = {"test": self.test, "validation": self.validation, **(self.groups or {})}
+        for name, mask in masks.items():
+            if isinstance(mask, Tensor) and (mask.dtype != torch.bool or mask.shape != (M,)):
+                raise ShapeError(f"{name} must be bool ({M},), got {shown(mask)}")
+        held = int(self.test.sum()) if isinstance(self.test, Tensor) else self.test
+        if not 0 < held < M:
             raise OptionError(
-                f"test must hold out at least 1 of {len(self)} samples, and leave one; got {held}"
+                f"test must hold out at least 1 of {M} samples, and leave one; got {held}"
             )
         if self.validation is None and self.groups is None:
             return
         if not isinstance(self.test, Tensor):
             raise OptionError("validation and groups need a fixed test: bool, one for each sample")
         if self.validation is not None:
-            self._check_mask("validation", self.validation)
             free = ~(self.validation | self.test)
             if bool((self.validation & self.test).any()) or not bool(free.any()):
                 raise OptionError("validation must be apart from test, and leave training samples")
         for name, group in (self.groups or {}).items():
-            self._check_mask(f"group {name!r}", group)
             if bool((group & ~self.test).any()) or not bool(group.any()):
                 raise OptionError(f"group {name!r} must be a part of test, and not empty")
-
-    def _check_mask(self, name: str, mask: Tensor) -> None:
-        if stored(mask, name, ShapeError).dtype != torch.bool or mask.shape != (len(self),):
-            raise ShapeError(f"{name} must be bool ({len(self)},), got {shown(mask)}")
-
-    def _check_places(self) -> None:
-        if (
-            self.pos is not None
-            and stored(self.pos, "pos", ShapeError).shape[:2] != self.inputs.shape[:2]
-        ):
-            raise ShapeError(
-                f"pos must be {(*self.inputs.shape[:2], 'd')}, as the inputs; got {shown(self.pos)}"
-            )
-        if self.sizes is not None:
-            self._set("sizes", integers(self.sizes, "sizes", f"({len(self)},)", ShapeError))
-            if self.sizes.shape != (len(self),) or outside(self.sizes - 1, self.num_nodes):
-                raise ShapeError(
-                    f"sizes must be ({len(self)},) of 1 to {self.num_nodes}, got "
-                    f"{shown(self.sizes)}"
-                )
-        M = len(self)
-        N = self.num_nodes
-        if self.pairs is not None:
-            self._set("pairs", integers(self.pairs, "pairs", f"({M}, {N}, {N})", ShapeError))
-            if self.pairs.shape != (M, N, N) or outside(self.pairs, 1 << 20):
-                raise ShapeError(
-                    f"pairs must be classes 0, 1, ..., of shape {(M, N, N)}; got "
-                    f"{shown(self.pairs)}"
-                )
-        if self.needs is not None and (self.needs.num_targets, self.needs.num_sources) != (N, N):
-            raise ShapeError(
-                f"needs must be a graph of {N} nodes, as the samples have; got {self.needs!r}"
-            )
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -306,3 +355,54 @@ def samples(data: Data) -> list[Sample]:
         pairs = [p[:n, :n] for p, n in zip(data.pairs, sizes, strict=True)]
     given = zip(data.inputs, sizes, pos, pairs, strict=True)
     return [Sample(x[:n], p, i, of_pairs) for i, (x, n, p, of_pairs) in enumerate(given)]
+
+
+def check_data(data: Data, readout: str, token: int, floats: torch.dtype | None) -> None:
+    """Refuse data of which no trial could answer.
+
+    Args:
+        data: What passed the checks of its own.
+        readout: "mean", "token", "node" or "edge".
+        token: Which node, of "token".
+        floats: What features must be; None where the model is the user's, and may take others.
+    Raises:
+        ShapeError: If a number is not finite, a sample asks nothing, or padding is asked or read
+            out.
+    """
+    for name in ("inputs", "targets", "pos"):
+        value: Tensor | None = getattr(data, name)
+        if value is None or not value.is_floating_point():
+            continue
+        if name == "targets":  # NaN is not asked
+            value = value.nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
+        if not bool(value.isfinite().all()):
+            bad = int((~value.isfinite()).flatten(1).any(1).nonzero()[0])
+            raise ShapeError(
+                f"{name} must be finite, sample {bad} is not; leave such samples out, or fill them "
+                "in"
+            )
+    if data.inputs.is_floating_point() and data.inputs.dtype != (floats or data.inputs.dtype):
+        raise ShapeError(
+            f"inputs must be float32, as the model's parameters are, got {shown(data.inputs)}; "
+            ".float()"
+        )
+    is_asked = data.asked
+    if data.of_nodes and data.sizes is not None:
+        padding = torch.arange(data.num_nodes) >= data.sizes.unsqueeze(-1)
+        if bool((is_asked & padding).any()):
+            bad = int((is_asked & padding).any(1).nonzero()[0])
+            raise ShapeError(
+                f"targets of padding must be -100, sample {bad} asks nodes beyond its "
+                f"{int(data.sizes[bad])}, which have no logits"
+            )
+    has_question = is_asked.view(len(data), -1).any(1)
+    if not bool(has_question.all()):
+        bad = int((~has_question).nonzero()[0])
+        raise ShapeError(
+            f"targets must ask something of every sample, sample {bad} has -100 alone; leave it out"
+        )
+    if data.sizes is not None and readout == "token" and token >= int(data.sizes.min()):
+        raise ShapeError(
+            f"token {token} is padding in samples of {int(data.sizes.min())} nodes; give one that "
+            "all have"
+        )

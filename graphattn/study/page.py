@@ -1,6 +1,47 @@
-"""A page of a report as data: sections of text, tables and figures, which renderers write down."""
+"""The report of a study: one page with one figure, in Markdown, HTML and LaTeX, and its numbers."""
 
+import html
+import json
+import re
+import warnings
+from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+
+from ..errors import OptionError
+from ..io.tables import comma_separated
+from ..io.writing import save_page, save_picture
+from ..printed import Printed, counted
+from ..statistics.collapse import RULE, unseen
+from ..statistics.intervals import TYPICAL, Interval
+from . import pilot
+from .arms import DRAWN
+from .claims import SCORE, STEPS
+from .judge import CLASSES, UNKNOWN, VERDICTS
+from .laws import interval_of
+from .records import FIXED, PILOT, PILOT_SEEDS, TRIALS, Records, plain, read_plan
+from .table import AT_CHANCE, GROUP, SATURATED, SIGMAS, ArmRow, Results, pairs_of
+
+MOST_WORDS = 1_200
+"""Words of a page: of many arms the first are shown, and all are in the table of arms."""
+_ROWS = (48, 24, 12, 6, 3)
+_FEW = 24  # rows that a terminal shows
+_LIMITS = "*What cannot be said.*"  # begins a paragraph of a study's text that stands at the top
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 72rem; margin: 2rem auto;
+  padding: 0 1.2rem }
+p, li { max-width: 46rem; overflow-wrap: break-word }
+div { overflow-x: auto }
+table { border-collapse: collapse; font-size: .85rem; border-top: 2px solid; border-bottom: 2px solid }
+td, th { padding: .2rem .9rem .2rem 0; text-align: left; vertical-align: top; min-width: 2.5rem }
+th { border-bottom: 1px solid }
+img { width: 100%; display: block; margin: 1.2rem 0 }
+"""
+_READER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
 @dataclass(frozen=True)
@@ -15,49 +56,589 @@ class Table:
     head: list[str]
     rows: list[list[str]]
 
-
-@dataclass(frozen=True)
-class Figure:
-    """The figure of the study, which is a file beside the page.
-
-    Args:
-        caption: What it shows.
-    """
-
-    caption: str
+    def __str__(self) -> str:
+        lines = [f"| {' | '.join(self.head)} |", f"|{'---|' * len(self.head)}"]
+        return "\n".join([*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in self.rows)])
 
 
-Block = str | Table | Figure
+Block = str | Table
 """What follows one another on a page; a text is Markdown: paragraphs, or a list."""
 
 
-@dataclass(frozen=True)
-class Section:
-    """Blocks under a heading."""
-
-    title: str
-    blocks: list[Block]
+def _cell(text: str) -> str:
+    """A cell on one line, in which bars and brackets are themselves."""
+    return " ".join(str(text).splitlines()).replace("|", "&#124;").replace("<", "&lt;")
 
 
-@dataclass(frozen=True)
-class Page:
-    """A page.
+def verbatim(text: Any) -> str:
+    """A name, or a user's text, as it is: nothing in it is Markdown, a link or HTML."""
+    for wild, instead in ((r"&(?=#?\w+;)", "&amp;"), ("<", "&lt;"), (r"\|", "&#124;")):
+        text = re.sub(wild, instead, str(text))
+    return re.sub(r"[\\`*\[\]~$]|#(?!\w+;)|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)
+
+
+def from_docstring(text: str | None) -> str:
+    """The text behind the first line of a docstring, with its mathematics as Markdown has it."""
+    _, _, rest = (text or "").strip().partition("\n")
+    return re.sub(r":math:`([^`]*)`", r"$\1$", rest.strip()).replace("``", "`")
+
+
+def as_html(markdown: str, title: str, figure: Path) -> str:
+    """A page of Markdown as HTML that needs nothing beside it: the figure stands in the page."""
+    body = _READER.render(re.sub(r"(?<!\\)\$([^$`\n]+)\$", r"*\1*", markdown))
+    body = body.replace("<table>", "<div><table>").replace("</table>", "</table></div>")
+    image = ""
+    if figure.exists():
+        data = b64encode(figure.read_bytes()).decode()
+        image = f'<img alt="Scores of every arm" src="data:image/svg+xml;base64,{data}">'
+    body = re.sub('<img src="figure.svg"[^>]*>', lambda _: image, body)
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style>"
+    )
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}</body></html>\n'
+
+
+def words_of(text: str) -> int:
+    """Words of a page."""
+    return sum(any(map(str.isalnum, word)) for word in text.split())
+
+
+def _number(value: float | None, form: str = ".3f") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _interval(interval: Interval | None) -> str:
+    return "-" if interval is None else str(interval)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report(Printed, Results):
+    """A study on disk: its numbers, and the page that they are.
 
     Args:
-        title: Plain text, such as the name that a user gave a study.
-        opening: Blocks before the first heading.
-        sections: In order.
-        kind: What stands before the title in the heading: "Study".
+        folder: Where it is.
+        plan: What was written before training.
+        records: Of all trials, by key.
+        summary: Of the study.
+        figure: Of the study.
     """
 
-    title: str
-    opening: list[Block]
-    sections: list[Section]
-    kind: str = ""
+    @property
+    def cautions(self) -> list[str]:
+        """Faults of a study: lines changed or lost, equal arms alike by law, nothing learned."""
+        texts = self.by_hand
+        texts += [
+            f"{verdict.claim}: {remark}, so that they could hardly differ"
+            for verdict in self.verdicts
+            for remark in verdict.remarks
+            if remark in (SATURATED, AT_CHANCE)
+        ]
+        for name, about in self.plan["comparisons"].items():
+            rows = [r for r in self.rows if r.comparison == name and r.scores]
+            rows = [row for row in rows if row.may_leave_chance]
+            if rows and all(row.at_chance for row in rows):
+                far = f"is more than {SIGMAS:g} standard errors above chance, {about['chance']:.3f}"
+                if not rows[0].is_share:
+                    far = "takes fewer bits than a guess by the shares of classes"
+                texts.append(f"{name}: no arm {far}; their differences say little")
+        if self.is_pilot:
+            texts += pilot.cautions(self)
+        return texts
 
     @property
-    def heading(self) -> str:
-        """The title, and before it what the page is about."""
-        if self.kind:
-            return f"{self.kind}: {self.title}"
-        return self.title
+    def by_hand(self) -> list[str]:
+        """Lines of trials that were changed, lost, taken out or forged."""
+        texts = self.records.cautions(self.plan.get("end", {}))
+        if self.forged:
+            scores = counted(self.forged, "accuracy", "accuracies")
+            texts.append(f"{TRIALS} was changed by hand: {scores} of no whole number of answers")
+        return texts
+
+    @property
+    def limits(self) -> list[str]:
+        """What cannot be said, whatever the verdicts: a line each."""
+        lines = []
+        words = {verdict.verdict for verdict in self.verdicts}
+        undecided = [v.claim for v in self.verdicts if v.verdict not in ("kept", "broken")]
+        if undecided:
+            lines.append(f"Nothing of {counted(len(undecided), 'claim')}: {'; '.join(undecided)}.")
+        elif not words:
+            lines.append("Which arm is better: no order of arms was claimed.")
+        if self.looked_at:
+            seeds = ", ".join(map(str, sorted(self.looked_at)))
+            lines.append(
+                f"Anything by seed {seeds}, looked at before the claims were made: claims are of "
+                "the others."
+            )
+        unknown = {row.arm for row in self.rows if row.fit.mostly(UNKNOWN) and row.runs}
+        if unknown:
+            lines.append(
+                f"Whether {', '.join(sorted(unknown))} fitted: of runs of before that was recorded, "
+                "verdicts hold of this budget alone."
+            )
+        abouts = self.plan["comparisons"]
+        copied = [name for name, about in abouts.items() if about.get("copies")]
+        if copied:
+            about = abouts[copied[0]]
+            lines.append(
+                f"How {'; '.join(copied)} generalise: {about['copies']:,} of {about['held']:,} "
+                f"held-out samples are copies of training samples ({about['distinct']:,} of "
+                f"{about['samples']:,} are distinct)."
+            )
+        if all(isinstance(about["training"]["rate"], float) for about in abouts.values()):
+            lines.append("How arms compare at their best rates: one rate was tried.")
+        if all(about.get("test") == FIXED for about in self.plan["comparisons"].values()):
+            lines.append("How other test sets would come out: intervals are over seeds.")
+        if self.verdicts and any(claim.of == SCORE for claim in self.registered):
+            seeds = self.plan["seeds"]
+            lines.append(
+                f"Anything of means where runs collapse: of {seeds} runs none of which did, up to "
+                f"{unseen(seeds):.0%} may."
+            )
+        return lines
+
+    def in_full(self) -> str:
+        for most in _ROWS:
+            page = self._page(most)
+            if words_of(page) <= MOST_WORDS:
+                return page
+        paragraphs = len(self.plan.get("about", "").split("\n\n"))
+        while words_of(page) > MOST_WORDS and paragraphs:
+            paragraphs -= 1
+            page = self._page(most, paragraphs)
+        return page
+
+    def _page(self, most: int, paragraphs_shown: int | None = None) -> str:
+        """The page in Markdown, with so many rows of its tables and paragraphs of its text."""
+        blocks: list[Block] = [f"# Study: {verbatim(self.plan['study'])}"]
+        blocks += [f"**Warning:** {verbatim(text)}." for text in self.cautions]
+        counts = self.counts
+        missing = counts["planned"] - counts["done"] - counts["failed"]
+        if missing:
+            blocks.append(
+                f"**Incomplete:** {missing} trials have not run; the same command goes on."
+            )
+        if self.plan.get("quick"):
+            blocks.append("**Quick:** smaller than what follows says.")
+        paragraphs = self.plan.get("about", "").split("\n\n")
+        own_limits = [text for text in paragraphs if text.startswith(_LIMITS)]
+        blocks += ["## What cannot be said"]
+        blocks += [text.removeprefix(_LIMITS).strip() for text in own_limits]
+        blocks.append("\n".join(f"* {verbatim(line)}" for line in self.limits))
+        if self.is_pilot:
+            blocks += pilot_blocks(self)
+        elif self.registered:
+            blocks += ["## Claims", *self._claim_blocks()]
+        if any(row.scores for row in self.rows):
+            blocks.append("![Scores of every arm](figure.svg)")
+        if self.summary is not None:
+            blocks += self.summary(self)
+        blocks += ["## Scores", *self._score_blocks(most)]
+        told = [text for text in paragraphs if text not in own_limits]
+        blocks += ["## The study", *told[:paragraphs_shown]]
+        if len(told) > len(told[:paragraphs_shown]):
+            blocks.append("The rest of this text is in plan.json.")
+        blocks += ["\n".join(self._recipe()), "## Checks", "\n".join(self._checks(most))]
+        blocks += ["## Made by", self._made_by()]
+        return "\n\n".join(str(block) for block in blocks if str(block))
+
+    def _claim_blocks(self) -> list[Block]:
+        rows = []
+        for claim, verdict in zip(self.registered, self.verdicts, strict=True):
+            difference = _interval(verdict.difference)
+            rows.append(
+                [
+                    verbatim(verdict.claim),
+                    verbatim(claim.because) or "-",
+                    difference,
+                    _number(verdict.p, ".3g"),
+                    verbatim(verdict.words),
+                ]
+            )
+        used = {verdict.verdict for verdict in self.verdicts}
+        notes = [f"*{word}*: {meaning}." for word, meaning in VERDICTS.items() if word in used]
+        notes.append("p is corrected by Holm for all claims.")
+        if any(v.difference and v.difference.of == TYPICAL for v in self.verdicts):
+            notes.append(RULE)
+        head = ["claim", "because", "difference [95 %]", "p", "verdict"]
+        return [Table(head, rows), " ".join(notes)]
+
+    def _score_blocks(self, most: int) -> list[Block]:
+        """What was predicted of arms and beside it what was measured, and plain methods."""
+        lines = [self._score_line(row) for row in self.rows]
+        varying = {
+            name: len({line[name] for line in lines}) > 1
+            for name in ("positions", "examples", "steps", "metric")
+        }
+        for name, trivial in (("reaches", "100.0%"), ("ceiling", "-")):
+            varying[name] = {line[name] for line in lines} != {trivial}
+        groups = {row.comparison: row.about.get("groups", []) for row in self.rows}
+        names = [name for of_one in groups.values() for name in of_one]
+        used = [name for name in lines[0] if varying.get(name, True)]
+        head = [*used, *map(verbatim, dict.fromkeys(names))]
+        rows = []
+        for row, line in zip(self.rows[:most], lines, strict=False):
+            parts = [
+                _interval(self.of_group(row, name).interval)
+                if name in groups[row.comparison] and row.kind != "shuffled"
+                else "-"
+                for name in dict.fromkeys(names)
+            ]
+            rows.append([*(line[name] for name in used), *parts])
+        blocks: list[Block] = [Table(head, rows)]
+        plain_lines = [f"* {verbatim(line)}" for line in self._plain_methods()[:most]]
+        if plain_lines:
+            blocks.append("\n".join(plain_lines))
+        more = len(self.rows) - most
+        note = "All of it, with covariates and probes, is `report.arms`; every trial report.csv."
+        if more > 0:
+            note = f"And {counted(more, 'row')} more. {note}"
+        shown = " ".join(row[used.index("runs")] for row in rows)
+        rules = [f"*{word}*: {rule}." for word, rule in CLASSES.items() if word in shown]
+        return [*blocks, " ".join([note, *rules])]
+
+    def _score_line(self, row: ArmRow) -> dict[str, str]:
+        """The cells of a row, by column."""
+        prediction = row.prediction
+        other = self.all_pairs(row)
+        pairs = None
+        if other is not None:
+            pairs = pairs_of(row, other)
+        ceiling = _number(row.ceiling)
+        if row.holds is False:
+            ceiling += " **above its ceiling**"
+        if prediction["bag"] and row.positions == "none":
+            ceiling += ", a bag of nodes"
+        equal = row.about["budgets"][row.budget]["equal"]
+        runs = row.fit.word if row.kind != "shuffled" else ""
+        counts = ((row.capped, "at the step limit"), (row.failed, "failed"))
+        runs = ", ".join([runs, *(f"{count} {state}" for count, state in counts if count)])
+        return {
+            "arm": self._name(row.comparison, row.arm),
+            "positions": row.positions,
+            "examples": f"{row.examples:,}" if row.examples else "all",
+            "steps": f"{row.steps:,}" + f" (equal {equal})" * (equal != "steps"),
+            "reaches": f"{prediction['reached']:.1%}",
+            "ceiling": ceiling,
+            "metric": row.metric,
+            f"{self.rows[0].metric} [95 %]": _interval(row.interval),
+            "better than all pairs by": _interval(pairs.difference if pairs else None),
+            "runs": runs.removeprefix(", "),
+        }
+
+    def _name(self, comparison: str, arm: str) -> str:
+        """The name of an arm, behind that of its comparison where there are several."""
+        if len(self.plan["comparisons"]) == 1:
+            return verbatim(arm)
+        return verbatim(f"{comparison}: {arm}")
+
+    def _plain_methods(self) -> list[str]:
+        """Scores of plain methods: the study's own, and those on the same splits."""
+        lines = []
+        for name, about in self.plan["comparisons"].items():
+            for method, score in about["baselines"].items():
+                lines.append(f"{name}, {method}, the study's own: {about['metric']} {score:.3f}")
+            for method, by_seed in about.get("plain", {}).items():
+                of_seeds = interval_of(about["metric"], by_seed)
+                lines.append(f"{name}, {method}, same splits: {about['metric']} {of_seeds}")
+        return lines
+
+    def _recipe(self) -> list[str]:
+        """Registrations, warnings, data, model and training, the latter once for all alike."""
+        counts = self.counts
+        lines = [
+            f"* trials: {trials_text(counts)}; seeds: {self.plan['seeds']}, paired",
+            *(f"* {registration(entry)}" for entry in self.plan["registered"]),
+        ]
+        before = None if self.is_pilot else read_plan(self.folder / PILOT)
+        if before is not None:
+            at = before["registered"][0]["at"]
+            lines.append(f"* a pilot of {PILOT_SEEDS} other seeds, {at}, is in {PILOT}/")
+        of_comparisons = [
+            (
+                f"{about['samples']:,} samples of {about['nodes']:,} nodes at most, "
+                f"{about['held']:,} of them held out; readout: {about['readout']}",
+                f"model: {_values(about['model'])}; positions: {', '.join(about['positions'])}",
+                f"training: {_values(about['training'])}; "
+                f"{'; '.join(map(_budget, about['budgets']))}",
+            )
+            for about in self.plan["comparisons"].values()
+        ]
+        for of_each in zip(*of_comparisons, strict=True):
+            others = len(set(of_each)) - 1
+            lines.append(f"* {of_each[0]}" + f" (and {others} others, in plan.json)" * bool(others))
+        return lines
+
+    def _checks(self, most: int) -> list[str]:
+        """Asserts on every comparison, drawn controls, shuffled labels, equal starts, failures."""
+        lines = []
+        for name, about in self.plan["comparisons"].items():
+            lines += [f"* {verbatim(text)}" for text in about["warnings"]]
+            for check, value in about["checks"].items():
+                result = "yes" if value is True else f"{value:.1e}"
+                lines.append(f"* {self._name(name, check)}: {result}")
+        if len(lines) > most:
+            lines = [*lines[:most], f"* and {len(lines) - most} more like these"]
+        drawn = {row.arm: row for row in self.rows if row.kind in DRAWN}
+        for row in list(drawn.values())[:most]:
+            of_arm = row.about["arms"][row.prediction["of"]]
+            keeps = ", ".join(row.prediction.get("keeps") or ["-"])
+            same = row.prediction.get("unchanged")
+            if same:
+                keeps += f", all edges of {same:,} of {row.about['samples']:,} graphs"
+            lines.append(
+                f"* {self._name(row.comparison, row.arm)} keeps {keeps}; a node depends on "
+                f"{row.prediction['depends_on_mean']:.1f} (the arm's: "
+                f"{of_arm['depends_on_mean']:.1f})"
+            )
+        for row in self.rows:
+            if row.kind == "shuffled" and row.scores:
+                outcome = "at chance" if row.holds else "**above chance**"
+                lines.append(
+                    f"* {self._name(row.comparison, row.arm)}, positions {row.positions}: "
+                    f"{outcome}, {row.interval} (chance {row.prediction['ceiling']:.3f}, sd of a "
+                    f"seed {row.deviation:.3f})"
+                )
+        alike = "yes"
+        if self.unlike:
+            alike = f"**no**, {verbatim(self.unlike[0])}"
+        lines.append(f"* all arms of a seed started alike, with as many parameters: {alike}")
+        return lines + [f"* failed: {verbatim(text)}" for text in self.failures]
+
+    def _made_by(self) -> str:
+        machine = self.plan["machine"]
+        versions = ", ".join(f"{name} {of}" for name, of in machine["versions"].items() if of)
+        where = f"{verbatim(machine['processor'])}, {machine['cores']} cores, {machine['date']}"
+        chain = (
+            f"{TRIALS} has {counted(len(self.records.chain), 'line')}, the last of hash "
+            f"{self.records.last or '-'}"
+        )
+        made = f"{where}; {self.cpu_hours:.2f} CPU hours; {versions}; {chain}."
+        command = self.plan["command"]
+        if not command:
+            return made
+        fence = "`" * (1 + max(map(len, re.findall("`+", command)), default=0))
+        space = " " * (len(fence) > 1)
+        return f"{fence}{space}{command}{space}{fence}\n\n{made}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as plain values, of 9 digits."""
+        numbers = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}
+        rows = []
+        for row, line in zip(self.rows, self.arm_lines(), strict=True):
+            groups = {name: self.of_group(row, name).scores for name in row.about.get("groups", [])}
+            rows.append(
+                {**line, "scores": row.scores, "classes": row.fit.classes, "groups": groups}
+            )
+        numbers |= {
+            "counts": self.counts,
+            "cautions": self.cautions,
+            "limits": self.limits,
+            "cpu_hours": self.cpu_hours,
+            "rows": rows,
+            "verdicts": [verdict.to_dict() for verdict in self.verdicts],
+        }
+        result: dict[str, Any] = _rounded(plain(json.dumps(numbers)))
+        return result
+
+    def verdict_lines(self) -> list[str]:
+        """Each claim with its difference and p, and what became of it."""
+        lines = []
+        for claim, verdict in zip(self.registered, self.verdicts, strict=True):
+            line = verdict.claim
+            if verdict.difference is not None:
+                by = f"; {claim.worse} takes" if claim.of == STEPS else ", by"
+                line += f"{by} {verdict.difference}"
+                if verdict.p is not None:
+                    line += f", p {verdict.p:.3g}"
+            lines.append(f"{line}: {verdict.words}")
+        return lines
+
+    def brief(self) -> list[str]:
+        """Counts of trials, verdicts, and the score of every arm, a line each."""
+        trials = trials_text(self.counts)
+        lines = [f"{self.plan['study']}: trials: {trials}; seeds: {self.plan['seeds']}"]
+        if self.is_pilot:
+            lines += "\n\n".join(map(str, pilot_blocks(self))).splitlines()
+        else:
+            lines += self.verdict_lines()
+        varying = [name for name in GROUP if len({getattr(r, name) for r in self.rows}) > 1]
+        shown = set[str]()
+        for row in self.rows[:_FEW]:
+            words = [
+                f"{getattr(row, name) or 'all'} {name}"
+                if name in ("examples", "steps")
+                else str(getattr(row, name))
+                for name in varying
+                if name != "budget"
+            ]
+            line = f"{', '.join(words)}: {row.metric} {row.interval}"
+            if row.kind != "shuffled" and row.scores:
+                line += f"; {row.fit.word}"
+                shown |= {*row.fit.classes}
+            lines.append(line)
+        lines += self._plain_methods()
+        if len(self.rows) > _FEW:
+            lines.append(f"and {len(self.rows) - _FEW} more rows")
+        return lines + [f"{word}: {rule}" for word, rule in CLASSES.items() if word in shown]
+
+    def few_lines(self) -> list[str]:
+        """The first verdicts and scores, and where the rest is."""
+        return [*self.brief()[:9], f"... in {self.folder / 'report.md'}, by print"]
+
+    def latex(self) -> str:
+        """A table of every arm at every budget, and one of the claims; needs ``booktabs``.
+
+        A number is first in every line: LaTeX would read a name in brackets as an option.
+        """
+        columns = [name for name in GROUP if self.arms[name].nunique(dropna=False) > 1]
+        columns = ["seeds", *dict.fromkeys(["arm", *columns])]
+        columns += [f"score{end}" for end in ("", "_low", "_high")]
+        columns += [f"better_than_all_pairs{end}" for end in ("", "_low", "_high")] + ["hedges_g"]
+        frames = {"arms": self.arms[columns]}
+        if self.registered and not self.is_pilot:
+            columns = ["seeds", "claim", "difference", "difference_low", "difference_high"]
+            frames["claims"] = self.claims[[*columns, "hedges_g", "p", "verdict"]]
+        texts = ["% \\usepackage{booktabs}"]
+        for name, frame in frames.items():
+            head = {column: column.replace("_", " ") for column in frame.columns}
+            texts.append(
+                frame.rename(columns=head).to_latex(
+                    index=False, escape=True, float_format="%.3f", na_rep="--", label=f"tab:{name}"
+                )
+            )
+        return "\n".join(texts)
+
+    def texts(self) -> dict[str, str]:
+        """The files of the report without its figure, by name."""
+        markdown = f"{self}\n"
+        trials = self.trials.astype(object).where(self.trials.notna(), None)
+        rows = trials.itertuples(index=False)
+        return {
+            "report.md": markdown,
+            "report.json": json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n",
+            "report.csv": comma_separated([list(trials.columns), *rows]),
+            "report.tex": self.latex(),
+            "report.html": as_html(markdown, self.plan["study"], self.folder / "figure.svg"),
+        }
+
+    def save(self) -> None:
+        """Write all files of the report into the folder.
+
+        The page (``report.md``, ``report.html``), the numbers (``report.json``; ``report.csv`` with
+        a line for each trial and part of the test), tables for LaTeX (``report.tex``) and the
+        figure (``figure.pdf``, ``figure.svg``).
+        """
+        from .figure import draw  # it needs matplotlib
+
+        if any(row.scores for row in self.rows):
+            drawn = draw(self)
+            for ending in ("pdf", "svg"):
+                save_picture(self.folder / f"figure.{ending}", drawn)
+        for name, text in self.texts().items():
+            save_page(self.folder / name, text)
+
+
+def _rounded(value: Any) -> Any:
+    """Plain values with floats of 9 digits: the last ones differ between libraries."""
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    return value
+
+
+def trials_text(counts: dict[str, int]) -> str:
+    """Numbers of trials: planned, done, of these at the step limit, and failed."""
+    limit = f" ({counts['capped']} at the step limit)" * bool(counts["capped"])
+    return f"{counts['planned']} planned, {counts['done']} done{limit}, {counts['failed']} failed"
+
+
+def registration(entry: dict[str, Any]) -> str:
+    """A registration of claims in words."""
+    words = counted(len(entry["claims"]), "claim")
+    if entry.get("withdrawn"):
+        words += f", {len(entry['withdrawn'])} withdrawn after looking"
+    seeds = f", {counted(entry['seeds'], 'seed')}" if "seeds" in entry else ""
+    return (
+        f"registered {entry['at']}, with {entry['trials_on_disk']} trials on disk: {words}{seeds}"
+    )
+
+
+def _values(arguments: dict[str, Any]) -> str:
+    """Arguments that are given, by name."""
+    return ", ".join(
+        f"{name} {verbatim(value) if isinstance(value, str) else value}"
+        for name, value in arguments.items()
+        if value is not None
+    )
+
+
+def _budget(budget: dict[str, Any]) -> str:
+    examples = f"{budget['examples']:,}" if budget["examples"] else "all"
+    text = f"{examples} examples, {budget['steps']:,} batches"
+    return text + f", equal {budget['equal']}" * (budget["equal"] != "steps")
+
+
+def pilot_blocks(results: Results) -> list[Block]:
+    """Blocks on a pilot: the budget at which each arm fits, and seeds for differences."""
+    claims = counted(max(1, len(results.registered)), "claim")
+    text = (
+        f"**Pilot:** {PILOT_SEEDS} seeds that the study will not have; no claim is judged. Seeds "
+        f"for a difference beyond the margin to be found with probability .8, at .05 for {claims} "
+        "together, by the deviation of paired differences that was seen, and by the upper end of "
+        "its 80 % interval:"
+    )
+    head = ["comparison", "arm", "positions", "fits at", "runs"]
+    fits: list[Block] = [
+        "The least budget at which an arm fits; one that does not is trained with up to 8 times "
+        "the batches:",
+        Table(head, pilot.budgets(results)),
+    ]
+    rows = pilot.power(results)
+    if not rows:
+        return [*fits, f"{text} nothing varies between the two seeds, or nothing is compared."]
+    head = ["comparison", "difference", "deviation", "seeds", "at most", "seeds", "CPU hours"]
+    return [*fits, text, Table(head, rows)]
+
+
+def read(
+    folder: Any,
+    summary: Callable[[Report], list[Block]] | None = None,
+    figure: Callable[[Report], Any] | None = None,
+) -> Report:
+    """Read a study from its folder; no file is written.
+
+    Raises:
+        OptionError: If there is no study.
+    """
+    plan = read_plan(Path(folder))
+    if plan is None:
+        raise OptionError(
+            f"{folder} holds no study; graphattn study FILE.py --out {folder} makes one"
+        )
+    return Report(Path(folder), plan, Records(Path(folder)), summary, figure)
+
+
+def report(
+    folder: Any,
+    summary: Callable[[Report], list[Block]] | None = None,
+    figure: Callable[[Report], Any] | None = None,
+) -> Report:
+    """Read a study from its folder, write its page, numbers and figure there, and return it.
+
+    Files that were made with a summary or a figure of the study's own are not overwritten without
+    them.
+
+    Raises:
+        OptionError: If there is no study.
+    """
+    result = read(folder, summary, figure)
+    if summary or figure or not result.plan.get("own_page"):
+        result.save()
+    for text in result.cautions:
+        warnings.warn(text, stacklevel=2)
+    return result

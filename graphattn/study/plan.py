@@ -6,19 +6,23 @@ from typing import Any
 
 from torch import Tensor
 
-from ..arguments import real, several, shown
 from ..bench.machine import machine
 from ..errors import OptionError
-from .checks import check
+from .asserts import check
+from .claims import BITS_CURVE, SCORE_CURVE, STEPS, Claim, registered
 from .comparison import Comparison, Trial, check_name
-from .forecasts.baseline import has_baseline, scores
-from .forecasts.predictions import guess_nats, predicted, reference, warnings_of, with_draws
-from .judging.claims import STEPS, Claim
-from .judging.fits import BITS_CURVE, SCORE_CURVE
-from .judging.registration import registered
-from .metrics import LABELS, VALUES
-from .page import Block
-from .runs.records import ANEW, FIXED, Records
+from .data import LABELS, VALUES
+from .laws import (
+    copies,
+    guess_nats,
+    has_baseline,
+    predicted,
+    reference,
+    scores,
+    warnings_of,
+    with_draws,
+)
+from .records import ANEW, FIXED, Records
 
 
 @dataclass(eq=False)
@@ -39,6 +43,8 @@ class Study:
         figure: The figure in place of the usual one, made from the :class:`Report`.
         on_trial: Called with the record of each trial, a dict, once it is on disk, in the process
             of the caller, for any tracker. An error in it is a warning, and the study goes on.
+        looked_at: Seeds whose scores were seen before the claims were made, as budgets were set by
+            them: they do not count in claims.
     """
 
     name: str
@@ -47,19 +53,22 @@ class Study:
     baselines: dict[str, dict[str, float]] = field(default_factory=dict)
     command: str = ""
     quick: bool = False
-    seeds: int = 5
+    seeds: int | range = 8
     about: str = ""
-    summary: Callable[[Any], list[Block]] | None = None
+    summary: Callable[[Any], list[Any]] | None = None
     figure: Callable[[Any], Any] | None = None
     on_trial: Callable[[dict[str, Any]], object] | None = None
+    looked_at: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name, "name")
-        _check_baselines(self.baselines, [comparison.name for comparison in self.comparisons])
-        self.claims = several(self.claims, "claims", "must be a list of study.Claim(...)")
-        for claim in self.claims:
-            if not isinstance(claim, Claim):
-                raise OptionError(f"claims must be a list of study.Claim(...), got {shown(claim)}")
+        names = [comparison.name for comparison in self.comparisons]
+        unknown = self.baselines.keys() - {*names}
+        if unknown:
+            raise OptionError(
+                'baselines must be {"comparison": {"method": score}}, got '
+                f"{', '.join(map(repr, unknown))}; comparisons are {', '.join(map(repr, names))}"
+            )
 
     def by_name(self) -> dict[str, Comparison]:
         """Comparisons by name."""
@@ -86,58 +95,35 @@ class Study:
         for claim in self.claims:
             if claim.comparison is None and len(by_name) > 1:
                 raise OptionError(f"claims must name a comparison, of {', '.join(by_name)}")
-            if claim.comparison not in (None, *by_name):
+            for name in (claim.comparison, claim.worse_comparison):
+                if name not in (None, *by_name):
+                    raise OptionError(
+                        f"claims: no comparison {name!r}; there are {', '.join(by_name)}"
+                    )
+            better = by_name[claim.comparison or self.comparisons[0].name]
+            worse = by_name[claim.worse_comparison or better.name]
+            if worse.metric != better.metric:
                 raise OptionError(
-                    f"claims: no comparison {claim.comparison!r}; there are {', '.join(by_name)}"
+                    f"claims compare scores of one metric, got {better.metric} and {worse.metric} "
+                    f"in {claim}"
                 )
-            comparison = by_name[claim.comparison or self.comparisons[0].name]
-            worse = comparison
-            if claim.worse_comparison is not None:
-                if claim.worse_comparison not in by_name:
-                    raise OptionError(
-                        f"claims: no comparison {claim.worse_comparison!r}; there are "
-                        f"{', '.join(by_name)}"
-                    )
-                worse = by_name[claim.worse_comparison]
-                if worse.metric != comparison.metric:
-                    raise OptionError(
-                        f"claims compare scores of one metric, got {comparison.metric} and "
-                        f"{worse.metric} in {claim}"
-                    )
-            _check_curve(claim, comparison)
+            _check_curve(claim, better)
             _check_curve(claim, worse)
-            groups = [*(comparison.data.groups or {}), *(worse.data.groups or {})]
-            examples = [budget.examples for budget in comparison.budgets]
+            groups = {*(better.data.groups or {})} & {*(worse.data.groups or {})}
+            examples = [budget.examples for budget in better.budgets]
             for name, value, choices in (
-                ("arm", claim.better, comparison.kinds),
+                ("arm", claim.better, better.kinds),
                 ("arm", claim.worse, worse.kinds),
-                ("positions", claim.positions, comparison.positions),
+                ("positions", claim.positions, better.positions),
                 ("worse_positions", claim.worse_positions, worse.positions),
-                ("group", claim.group, [name for name in groups if groups.count(name) > 1]),
+                ("group", claim.group, groups),
                 ("examples", claim.examples, examples),
-                ("budget", claim.budget, range(len(comparison.budgets))),
+                ("budget", claim.budget, range(len(better.budgets))),
             ):
                 if value not in (None, *choices):
                     raise OptionError(
                         f"claims: no {name} {value!r}, of {claim}; there are {list(choices)}"
                     )
-
-
-def _check_baselines(baselines: Any, comparisons: list[str]) -> None:
-    """Refuse baselines of no comparison, or that are no numbers by name."""
-    shape = 'baselines must be {"comparison": {"method": score}}'
-    if not isinstance(baselines, dict):
-        raise OptionError(f"{shape}, got {shown(baselines)}")
-    for name, scores_of in baselines.items():
-        if name not in comparisons:
-            raise OptionError(
-                f"{shape}, got {name!r}; comparisons are {', '.join(map(repr, comparisons))}"
-            )
-        if not isinstance(scores_of, dict):
-            raise OptionError(f"{shape}, got {shown(scores_of)} of {name!r}")
-        for method, score in scores_of.items():
-            check_name(method, "names of baselines")
-            real(score, f"score of baseline {method!r}")
 
 
 def _check_curve(claim: Claim, comparison: Comparison) -> None:
@@ -187,6 +173,7 @@ def planned(
         "own_page": study.summary is not None or study.figure is not None,
         "identity": identity,
         "seeds": len(seeds),
+        "looked_at": sorted({*seeds} & {*study.looked_at}),
         "first_seed": seeds.start,
         "registered": registered(
             study.claims,
@@ -238,6 +225,7 @@ def _about(
         "guess_nats": guess_nats(comparison.data),
         "samples": len(comparison.data),
         "held": len(comparison.data.split(0, None)[1]),
+        **copies(comparison),
         "test": _test_of(comparison),
         "nodes": comparison.data.num_nodes,
         "positions": comparison.positions,

@@ -152,29 +152,6 @@ COMMANDS = (
 )
 
 
-def test_error_rates_of_studies_are_a_table_and_a_document(shell, monkeypatch):
-    from graphattn.study.judging import error_rates, error_rates_of_steps
-
-    normal = error_rates.rates(error_rates.CASES[0], 7, 20)
-    steps = error_rates_of_steps.rates(error_rates_of_steps.CASES[1], 7, 10)
-    monkeypatch.setattr(error_rates, "simulated", lambda seeds: [normal] * len(seeds))
-    monkeypatch.setattr(error_rates_of_steps, "simulated", lambda seeds: [steps] * len(seeds))
-    lines = shell("study --error-rates --seeds 7").stdout.splitlines()
-    assert lines[0].startswith("How often verdicts on a claim are wrong")
-    at = lines.index("normal")
-    assert lines[at + 1].split()[:3] == ["seeds", "wrong", "t"]
-    assert lines[at + 2].split()[:2] == ["7", f"{normal.decided:.3f}"]
-    assert max(map(len, lines)) <= 80
-    assert not any("|" in line or "*" in line for line in lines)
-    assert any("a third of the worse arm never has it" in line for line in lines)
-    document = shell.json("study --error-rates")
-    assert document["rates"] == [vars(normal)] * 3
-    assert document["steps"] == [vars(steps)] * 3
-    monkeypatch.undo()
-    assert "seeds must be" in shell.error("study --error-rates --seeds 5")
-    assert "leave the file out" in shell.error("study mine.py --error-rates")
-
-
 def test_studies_are_listed_by_whole_paths_and_whole_sentences(shell, tmp_path):
     folder = tmp_path / ("a_long_name_of_a_folder_" * 4)
     folder.mkdir()

@@ -11,7 +11,7 @@ import torch
 from graphattn.errors import OptionError
 from graphattn.io import locks
 from graphattn.io.locks import locked
-from graphattn.study.runs.records import held
+from graphattn.study.records import held
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
 

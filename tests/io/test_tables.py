@@ -2,12 +2,10 @@
 
 import csv
 import io
-import itertools
 
 import pytest
 
 from graphattn.io.tables import comma_separated
-from graphattn.study.pages.export import _escaped, _table
 from graphattn.training.predict import _table as table_of_predictions
 from graphattn.training.running.loop import _write_log
 
@@ -36,17 +34,3 @@ def test_classes_that_are_formulas_are_no_cells_of_their_own_in_the_table_of_a_t
     head, row = csv.reader((tmp_path / "metrics.csv").open(newline=""))
     assert head == ["epoch", "loss", *(f"IoU of {name}" for name in HOSTILE)]
     assert row == ["1", "0.5"] + ["0.25"] * len(HOSTILE)
-
-
-@pytest.mark.parametrize("name", ["[cls] only", "*star", "a]\n[b", "x\n\ny"])
-def test_no_name_is_an_option_of_the_end_of_a_line_in_latex(name):
-    rows = [rf"{_escaped(cell)} & $1.0$ \\" for cell in ("window", name)]
-    lines = _table(["Arm", "Score"], rows, "lr", "c", "arms").splitlines()
-    after = [
-        second
-        for first, second in itertools.pairwise(lines)
-        if first.endswith((r"\\", r"\midrule"))
-    ]
-    assert len(after) == 4
-    assert not any(line.startswith(("[", "*")) for line in after)
-    assert "" not in lines

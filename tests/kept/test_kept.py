@@ -10,7 +10,7 @@ import pytest
 import shape_folders
 
 import graphattn as ga
-from graphattn.study.runs.records import Records, read_plan
+from graphattn.study.records import Records, read_plan
 
 HERE = Path(__file__).parent
 GRAPHS = runpy.run_path(str(HERE / "write.py"))["GRAPHS"]

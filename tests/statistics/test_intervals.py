@@ -17,16 +17,29 @@ from graphattn.statistics.intervals import (
     seeds_needed,
     sign_flip,
 )
-from graphattn.study.judging.claims import (
+from graphattn.study.claims import Claim
+from graphattn.study.judge import (
     NOT_DECIDED,
     OPPOSITE,
     SAME,
     VERDICTS,
-    Claim,
+    Evidence,
     Pairs,
     check_significance,
-    judged,
 )
+from graphattn.study.judge import judged as judged_by
+
+
+def judged(claims, differences, late=(), **options):
+    """Verdicts on claims by paired differences alone."""
+    return judged_by(
+        [
+            Evidence(claim, Pairs.of(list(pairs)), str(claim) in late)
+            for claim, pairs in zip(claims, differences, strict=True)
+        ],
+        **options,
+    )
+
 
 D = [0.31, -0.02, 0.17, 0.05, 0.11, 0.29, -0.07]
 

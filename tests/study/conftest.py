@@ -6,7 +6,7 @@ import pytest
 from tiny_study import tiny_run
 
 from graphattn import study
-from graphattn.study.pages import picture
+from graphattn.study import figure as picture
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def pictures():
 def no_pictures(request, monkeypatch):
     """Reports without figures, which take longer than such a study."""
     if "pictures" not in request.fixturenames:
-        monkeypatch.setattr(picture, "draw", lambda report, sheet: None)
+        monkeypatch.setattr(picture, "draw", lambda report: None)
         monkeypatch.setattr(
             sys.modules[study.Report.__module__], "save_picture", lambda *given: None
         )

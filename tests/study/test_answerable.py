@@ -17,17 +17,8 @@ NAN = torch.where(torch.arange(SAMPLES).view(-1, 1, 1) == 11, torch.nan, GREYS)
 WRONG = {
     "inputs must be finite, sample 11 is not": ({"inputs": NAN}, {}),
     "pos must be finite, sample 11 is not": ({"pos": NAN}, {}),
-    "inputs must be on the CPU and without a gradient": (
-        {"inputs": GREYS.clone().requires_grad_()},
-        {},
-    ),
     "inputs must be float32": ({"inputs": GREYS.double()}, {}),
-    "inputs must be of 1 node and 1 feature": ({"inputs": GREYS[..., :0]}, {}),
     "pos must be": ({"pos": GREYS[..., 0]}, {}),
-    "targets must be classes below 1,048,576, got 1,000,000,000": (
-        {"targets": TOKENS[:, 3] * 0 + 10**9},
-        {},
-    ),
     "targets must ask something of every sample, sample 11": ({"targets": PARTLY}, {}),
     "targets of padding must be -100, sample 0": (
         {"sizes": SHORT, "targets": TOKENS},

@@ -10,7 +10,7 @@ from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
 import graphattn as ga
 from graphattn import study
 from graphattn.statistics.intervals import interval
-from graphattn.study.examples import read_examples, with_test_set
+from graphattn.study.table import interval_with_test_set, read_examples, with_test_set
 
 WINDOW = {"window": ga.graphs.sliding_window(N, 3, causal=False)}
 
@@ -30,15 +30,14 @@ def test_trials_record_what_is_right_where_seeds_share_a_test_set(tmp_path):
         assert asked.tolist() == [1] * HELD
         assert right.mean() == record["accuracy"]
     row = found.row("window")
-    wider = found.with_test_set(row)
+    wider = interval_with_test_set(row)
     assert wider.low < row.interval.low <= row.interval.high < wider.high
-    text = str(found)
-    assert "| with the test set |" in text
-    assert "they leave the test set out" in text.lower()
+    assert found.arms["with_test_set_low"][0] == wider.low
+    assert "intervals are over seeds" in str(found)
     drawn = tiny_run(tmp_path / "b", WINDOW, **options)
     assert "examples_right" not in (tmp_path / "b" / "trials.jsonl").read_text("utf-8")
-    assert drawn.with_test_set(drawn.row("window")) is None
-    assert "they include the test set" in str(drawn).lower()
+    assert interval_with_test_set(drawn.row("window")) is None
+    assert "intervals are over seeds" not in str(drawn)
 
 
 def test_answers_of_nodes_are_counted_by_sample(tmp_path):

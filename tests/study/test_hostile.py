@@ -18,8 +18,8 @@ from tiny_study import tiny_run
 
 import graphattn as ga
 from graphattn.errors import GraphAttnError, LoaderError
-from graphattn.study import report, trial
-from graphattn.study.runs import pool, records
+from graphattn.study import pool, records, report
+from graphattn.study import train as trial
 
 ONE = {"controls": ("full",), "seeds": 1, "budgets": ga.study.Budget(None, 1)}
 
@@ -203,7 +203,7 @@ def test_a_plan_that_was_lost_is_made_again_around_the_trials_and_its_claims_are
     )
     for name in set(os.listdir(folder)) - {records.TRIALS}:
         (folder / name).unlink()
-    found = tiny_run(folder, claims=tiny.claims)
+    found = tiny_run(folder, claims=tiny.registered)
     assert found.counts == tiny.counts
     assert found.verdicts[0].remarks[1:] == ("late",)
     assert len(found.records.of_key) == len(tiny.records.of_key)

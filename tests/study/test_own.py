@@ -10,11 +10,11 @@ from torch import nn
 import graphattn as ga
 from graphattn import study
 from graphattn.errors import ControlError, GraphAttnError, OptionError, ShapeError
-from graphattn.study import checks
+from graphattn.study import asserts as checks
 from graphattn.study.comparison import Comparison
-from graphattn.study.fitting import Reading
-from graphattn.study.own import network_of
-from graphattn.study.pages.picture import draw
+from graphattn.study.figure import draw
+from graphattn.study.network import network_of
+from graphattn.study.train import Reading
 
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
 
@@ -155,12 +155,10 @@ class Pooled(Summing):
 
 WRONG = {
     "must return the logits of all nodes, (32, 7, 3)": {"make": Pooled},
-    "must return a torch.nn.Module, got None": {"make": lambda data: None},
-    "ReLU has none": {"make": lambda data: nn.ReLU()},
-    "LazyLinear is lazy": {"make": lambda data: nn.LazyLinear(3)},
+    "must return a torch.nn.Module with parameters to train, got None": {"make": lambda data: None},
+    "must return a torch.nn.Module with parameters to train, got": {"make": lambda data: nn.ReLU()},
     "make must be a function of the data": {"make": 3},
     "layers must be": {"layers": 0},
-    "model must be study.Model": {"model": Summing},
     "positions must be 'none' with study.CustomModel": {"positions": ("learned",)},
 }
 
@@ -215,7 +213,7 @@ def test_classes_of_pairs_are_a_table_that_reads_either_way():
         shared, Reading(other, about.graphs["window"])(network, torch.tensor([4, 9]))
     )
     assert checks.check(about)["window, positions pairs, permuted with its nodes"] <= 1e-9
-    with pytest.raises(ShapeError, match="pairs must be classes"):
+    with pytest.raises(ShapeError, match=r"pairs must be \(83, 7, 7\)"):
         tiny_data(pairs=torch.zeros(HELD, N, N, dtype=torch.int64))
 
 

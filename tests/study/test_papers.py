@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from graphattn.study.data import NOT_ASKED
-from graphattn.study.files import load
-from graphattn.study.forecasts.predictions import predicted
+from graphattn.study.laws import predicted
 from graphattn.study.network import Network
+from graphattn.study.run import load
 
 PAPERS = Path(__file__).parents[2] / "examples" / "studies" / "papers"
 csl, induction, length, mqar, ring_transfer, swin_shift = (

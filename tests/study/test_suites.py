@@ -15,7 +15,7 @@ import graphattn as ga
 from graphattn.cli.app import app
 from graphattn.errors import OptionError
 from graphattn.study import Comparison, Data, Model, Study
-from graphattn.study.files import load, run_file
+from graphattn.study.run import load, run_file
 
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 associative, digits, listops, lra_audit, over_squashing, recall, text, theory = (
@@ -151,7 +151,7 @@ def test_recall_predicts_its_law_in_every_cell():
     """
     assert len([cell for cell in recall.cells() if cell[0] <= 3]) >= 24
     plan = recall.study(quick=True)
-    from graphattn.study.forecasts.predictions import predicted
+    from graphattn.study.laws import predicted
 
     for comparison in plan.comparisons:
         L, d = (int(part[2:]) for part in comparison.name.split(", "))

@@ -11,7 +11,7 @@ import torch
 import graphattn as ga
 from graphattn.study.arms import graphs_of
 from graphattn.study.data import samples
-from graphattn.study.files import load, run_file
+from graphattn.study.run import load, run_file
 
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 atlas, listops, points = (

@@ -14,13 +14,13 @@ import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError, ShapeError
 from graphattn.study import Budget, Claim, Comparison, Data, Model, Study, Training
-from graphattn.study.checks import BOUND, check
+from graphattn.study.asserts import BOUND, check
 from graphattn.study.comparison import Trial
-from graphattn.study.metrics import of_labels, of_values
+from graphattn.study.data import of_labels, of_values
+from graphattn.study.figure import draw
 from graphattn.study.network import Network
-from graphattn.study.pages.picture import draw
-from graphattn.study.runs.running import execute
-from graphattn.study.trial import train
+from graphattn.study.run import execute
+from graphattn.study.train import train
 
 SAMPLES, F = 61, 3
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
@@ -222,13 +222,13 @@ def depths(tmp_path_factory):
 @pytest.mark.slow
 def test_parts_of_a_test_are_scored_apart_and_make_up_the_whole(depths):
     row = depths.row("window", "depth 1")
-    for seed, record in enumerate(depths.records_of(row)):
+    for seed, record in enumerate(row.records):
         assert record["seed"] == seed
         near, far = record["groups"]["near"], record["groups"]["far"]
         right = near["accuracy"] * near["answers"] + far["accuracy"] * far["answers"]
         assert near["answers"] + far["answers"] == record["answers"]
         assert right / record["answers"] == pytest.approx(record["accuracy"])
-    assert "## By group" in str(depths)
+    assert "| far |" in str(depths)
     figure = draw(depths)
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert ticks == ["near", "far"]
@@ -244,12 +244,12 @@ def test_claims_across_comparisons_pair_their_seeds(depths):
     means = [np.mean(list(row.scores.values())) for row in (deep, shallow)]
     assert across.value == pytest.approx(means[0] - means[1])
     far = [
-        [one["groups"]["far"]["accuracy"] for one in depths.records_of(row)]
+        [one["groups"]["far"]["accuracy"] for one in row.records]
         for row in (shallow, depths.row("full", "depth 1"), deep)
     ]
     assert apart.value == pytest.approx(np.mean(far[0]) - np.mean(far[1]))
     assert both.value == pytest.approx(np.mean(far[2]) - np.mean(far[0]))
-    assert str(depths.claims[0]) == "window > window (depth 2, against depth 1)"
+    assert str(depths.registered[0]) == "window > window (depth 2, against depth 1)"
 
 
 def test_claims_of_no_comparison_or_group_are_refused(depths):
@@ -264,7 +264,7 @@ def test_claims_of_no_comparison_or_group_are_refused(depths):
         every[0].name = "depth 1"
         with pytest.raises(OptionError, match=words):
             Study("depths", every, [claim]).check_claims()
-    with pytest.raises(OptionError, match="group is a part of the test"):
+    with pytest.raises(OptionError, match="takes no margin, equal or group"):
         Claim("a", "b", group="far", of="solving")
 
 

@@ -26,7 +26,7 @@ from graphattn.analysis import receptive_field
 from graphattn.convert import from_mask
 from graphattn.graph import AttentionGraph
 from graphattn.graphs import documents, global_tokens, sliding_window, sparse_fixed
-from graphattn.study.pages.markdown import from_docstring
+from graphattn.study.page import from_docstring
 
 REPOSITORY = "google-research/long-range-arena at cd31e5c"
 #: Layers and readout of every task's base configuration; Image and Pathfinder name their own for
@@ -236,7 +236,7 @@ def draw() -> Any:
     """The share of the input that reaches CLS or the first token, after the layers of the
     configuration.
     """
-    from graphattn.study.pages.picture import axes
+    from graphattn.study.figure import axes
     from graphattn.viz.style import FAINT, HIGHLIGHTS, INK, MARKERS, TEXT, empty_figure
 
     figure = empty_figure(None, 6.9, 2.6)

@@ -160,7 +160,7 @@ def summary(report: Report) -> list[Block]:
             if arm not in about["arms"]:
                 continue
             layers = stack(graphs, depth + 1)
-            fit = report.fit(report.row(arm, name))
+            fit = report.row(arm, name).fit
             rows.append(
                 [
                     name,
@@ -190,4 +190,5 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         for depth, arm in pairs
     ]
     every = list(comparisons(depths, steps, names))
-    return Study("over_squashing", every, possible(claims, every), seeds=seeds, summary=summary)
+    claims = possible(claims, every)
+    return Study("over_squashing", every, claims, seeds=seeds, summary=summary, looked_at=(0,))

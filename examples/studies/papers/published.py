@@ -33,7 +33,7 @@ def beside(report: Report, lines: list[Published]) -> list[Block]:
     rows = []
     for line in lines:
         row = report.row(**line.ours)
-        word = report.fit(row).word
+        word = row.fit.word
         measured = "not measured"
         if line.groups:
             parts = [report.of_group(row, group).interval for group in line.groups]

@@ -34,7 +34,7 @@ from graphattn.graphs import sliding_window
 from graphattn.study import Budget, Comparison, Data, Model, Report, Study, Training
 from graphattn.study.data import NOT_ASKED
 from graphattn.study.page import Block, Table
-from graphattn.study.pages.results import SIGMAS, ArmRow
+from graphattn.study.table import SIGMAS, ArmRow
 
 TOKENS, LENGTH, TRAINED, TESTED, STEPS, BATCH = 8, 32, 12_800, 256, 800, 16
 LEARNED = 0.95
@@ -161,7 +161,7 @@ def summary(report: Report) -> list[Block]:
 
 def figure(report: Report) -> Any:
     """Accuracy against distance over reach: a step at 1."""
-    from graphattn.study.pages.picture import axes
+    from graphattn.study.figure import axes
     from graphattn.viz.style import FAINT, GROUND, HIGHLIGHTS, INK, MARKERS, TEXT, empty_figure
 
     drawn = empty_figure(None, 6.9, 3.0)

@@ -26,7 +26,7 @@ from graphattn.analysis import connectivity, hops, receptive_field, spectral_gap
 from graphattn.functional import attention
 from graphattn.graph import AttentionGraph
 from graphattn.nn import PositiveFeatures
-from graphattn.study.pages.markdown import from_docstring
+from graphattn.study.page import from_docstring
 
 N, D, SEEDS, LAYERS, LATE, FLOOR = 32, 16, 5, 200, 12, 1e-12
 COLLAPSE = "Wu et al. 2024, arXiv 2405.18781; the slope: Levin and Peres 2017, section 12.1"
@@ -284,7 +284,7 @@ def study() -> Findings:
 
 def draw() -> Any:
     """Distance to the mean by layer, with the predicted slopes."""
-    from graphattn.study.pages.picture import axes
+    from graphattn.study.figure import axes
     from graphattn.viz.style import EDGE, FAINT, HIGHLIGHTS, INK, TEXT, empty_figure
 
     figure = empty_figure(None, 6.9, 3.0)

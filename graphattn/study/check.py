@@ -1,0 +1,200 @@
+"""A report computed again from its trials, and the places at which its files differ."""
+
+import json
+import math
+import re
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from ..errors import OptionError
+from ..printed import Printed, counted
+from .page import Report, read
+from .plan import Study
+from .pool import run_trial
+from .records import as_json, plain, read_plan
+from .run import file_of_command, load
+from .trials import trials_of
+
+_IMAGE = re.compile(r"data:image/svg\+xml;base64,[^\"]*")
+_ROUNDING = 0.1  # of the tolerance of a finding
+_TIMES = ("cpu_s",)
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A place in a file of a report at which something else was computed.
+
+    Args:
+        file: Its name, or the trial that was trained again.
+        where: The line, or the number.
+        stands: Text in the file.
+        computed: Text in its place.
+    """
+
+    file: str
+    where: str
+    stands: str
+    computed: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, {self.where}: {self.stands} stands there, computed: {self.computed}"
+
+
+@dataclass(frozen=True, repr=False)
+class Checked(Printed):
+    """A report beside what its trials give.
+
+    Args:
+        study: Name.
+        files: Files that were compared, whole but for pictures.
+        trained: Trials that were trained again.
+        differences: Places that differ, in the order of the files.
+    """
+
+    study: str
+    files: list[str]
+    trained: int
+    differences: list[Mismatch]
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing differs."""
+        return not self.differences
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    def in_full(self) -> str:
+        lines = [
+            f"{self.study}: {counted(len(self.differences), 'difference')} in "
+            f"{', '.join(self.files)}; {counted(self.trained, 'trial')} trained again"
+        ]
+        return "\n".join([*lines, *map(str, self.differences)])
+
+
+def check(folder: Any, file: Any = None, again: int = 0) -> Checked:
+    """Render a report again from the plan and the trials of its folder, and compare it whole.
+
+    A page with a summary of the study's own needs its study file: ``file``, or ``study.py`` in the
+    folder, or that of the recorded command; so do findings of a study that trains nothing, and
+    trials that are trained again. Pictures are not compared.
+
+    Args:
+        folder: Where the report is.
+        file: The study file.
+        again: Trials, drawn at random, that are trained again and must have the same numbers.
+    Raises:
+        OptionError: If there is no report, or no study file where it needs one.
+    """
+    folder = Path(folder)
+    if not (folder / "report.json").is_file():
+        raise OptionError(
+            f"--check must be given the folder of a study with a report, got {folder}; graphattn "
+            f"study report {folder} writes one"
+        )
+    plan = read_plan(folder)
+    source = file
+    if source is None and (folder / "study.py").is_file():
+        source = folder / "study.py"
+    if source is None and plan is not None:
+        source = file_of_command(plan["command"])
+    needs_file = plan is None or plan.get("own_page") or again
+    if needs_file and source is None:
+        raise OptionError(
+            f"{folder} needs its study file: graphattn study FILE.py --check --out {folder}"
+        )
+    study: Any = load(source).study() if needs_file else None
+    if plan is None:
+        if isinstance(study, Study):
+            raise OptionError(f"{folder} holds no plan.json; run the study again, which writes it")
+        return _of_findings(folder, study)
+    if study is not None and getattr(study, "name", None) != plan["study"]:
+        raise OptionError(f"{source} must be the file of {plan['study']}, the study of {folder}")
+    report = read(folder)
+    if study is not None:
+        report = read(folder, study.summary, study.figure)
+    texts = report.texts()
+    files = [name for name in texts if (folder / name).is_file()]
+    differences = []
+    for name in files:
+        differences += _differences(name, (folder / name).read_text("utf-8"), texts[name])
+    differences += [Mismatch("trials.jsonl", "warning", "-", text) for text in report.by_hand]
+    if again:
+        differences += _trained_again(report, study, again)
+    return Checked(plan["study"], files, again, differences)
+
+
+def _differences(name: str, stands: str, computed: str) -> list[Mismatch]:
+    """Lines of a file that are others."""
+    lines = [_IMAGE.sub("", text).splitlines() for text in (stands, computed)]
+    return [
+        Mismatch(name, f"line {number}", *_around_first(one, other))
+        for number, (one, other) in enumerate(zip_longest(*lines, fillvalue=""), 1)
+        if one != other
+    ]
+
+
+def _around_first(line: str, other: str) -> tuple[str, str]:
+    """Both lines from shortly before the first character that differs."""
+    pairs = enumerate(zip_longest(line, other))
+    start = max(0, next(i for i, (one, computed) in pairs if one != computed) - 20)
+    return repr(line[start : start + 80]), repr(other[start : start + 80])
+
+
+def _trained_again(report: Report, study: Any, again: int) -> list[Mismatch]:
+    """Numbers of trials, drawn anew each time, that come out otherwise."""
+    import random
+
+    differences = []
+    trials = []
+    for name, comparison in study.by_name().items():
+        comparison.costs = report.plan["comparisons"][name]["costs"]
+        first = report.plan.get("first_seed", 0)
+        trials += [(comparison, t) for t in trials_of(comparison, report.plan["seeds"], first)]
+    done = [(of, trial) for of, trial in trials if report.records.done(trial.key)]
+    for comparison, trial in random.sample(done, min(again, len(done))):
+        answer = run_trial(comparison, comparison.graphs_for(trial), trial)
+        answer = plain(json.dumps(answer, default=as_json))
+        record = report.records.of_key[trial.key]
+        differences += [
+            Mismatch(f"{trial.arm}, seed {trial.seed}", name, str(record[name]), str(value))
+            for name, value in answer.items()
+            if name in record and name not in _TIMES and record[name] != value
+        ]
+    return differences
+
+
+def _of_findings(folder: Path, findings: Any) -> Checked:
+    """Findings of a study that trains nothing, measured anew, with what rounding may change.
+
+    A measurement in floating point differs between processors, by how much follows from what is
+    measured: a share of the tolerance at which a finding is judged is rounding.
+    """
+    stored = json.loads((folder / "report.json").read_bytes())
+    parts = {}
+    for heading, part in findings.parts.items():
+        rows = stored.get("parts", {}).get(heading, [])
+        measured = [row.get("measured") for row in rows] + [None] * len(part)
+        parts[heading] = [
+            replace(one, measured=value) if _is_rounding(one, value) else one
+            for one, value in zip(part, measured, strict=False)
+        ]
+    findings = replace(findings, parts=parts)
+    page = (folder / "report.md").read_text("utf-8").partition("\n\n## Made by")[0]
+    differences = _differences("report.md", page, str(findings).rstrip())
+    computed = plain(json.dumps(findings.to_dict()))
+    told = {name: stored.get(name) for name in computed}
+    texts = [json.dumps(numbers, indent=1) for numbers in (told, computed)]
+    differences = _differences("report.json", *texts) + differences
+    return Checked(folder.name, ["report.json", "report.md"], 0, differences)
+
+
+def _is_rounding(finding: Any, measured: Any) -> bool:
+    if not (isinstance(measured, float) and isinstance(finding.measured, float)):
+        return False
+    return math.isclose(
+        measured, finding.measured, rel_tol=0, abs_tol=_ROUNDING * finding.tolerance
+    )

@@ -1,1 +1,0 @@
-"""What is known of a study before its trials: predictions, ceilings, plain methods."""

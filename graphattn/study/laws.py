@@ -1,0 +1,684 @@
+"""What is known of a study before its trials: reach, ceilings, covariates, plain methods."""
+
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from itertools import chain
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..analysis import facts, flops, receptive_field, universality
+from ..analysis.paths.walks import walk
+from ..errors import GraphError, OptionError, need_extra
+from ..graph import AttentionGraph
+from ..laws.ceilings import Answers, best_score, numbered
+from ..laws.colours import codes_of, means, mixed, refine, union
+from ..laws.reach import reached
+from ..statistics.intervals import SHARES, Interval, interval
+from .arms import DRAWN, REWIRED, Graphs, invariants, unchanged
+from .comparison import Comparison
+from .data import (
+    CLASSES,
+    FIT_METRIC,
+    LABELS,
+    METRICS,
+    NOT_ASKED,
+    VALUES,
+    Data,
+    macro_f1,
+    of_labels,
+    of_values,
+)
+from .network import CustomModel, Model, Network
+from .train import scaled
+from .trials import operations
+
+Layers = tuple[AttentionGraph, ...]
+_AT_ONCE = 1 << 21  # edges, in all samples, whose colours are refined together
+_VISITS = 1 << 25  # of edges, in all samples of a layer, that are refined
+_SAMPLES = 64  # of which homophily is counted, at least
+_PAIRS = 20_000_000  # of samples' edges, of which it is counted at most: a second
+
+
+def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
+    """Reach, ceiling and covariates of an arm.
+
+    Of rewirings those of seed 0; of samples' own graphs means of a few; of layers that differ the
+    mean of their edges, and degrees and the spectrum of the first; of a choice those of all edges
+    that may be chosen.
+    """
+    kind, of = comparison.kinds[name]
+    of_arm = comparison.graphs_of(name)
+    graphs = of_arm.possible()
+    samples = [_of_layers(comparison, layers) for layers in graphs.some()]
+    mean = {key: _mean([sample[key] for sample in samples]) for key in samples[0]}
+    if isinstance(comparison.model, CustomModel):
+        with suppress(OptionError):  # operators that cannot be counted
+            mean["operations"] = operations(comparison, graphs)
+    share, law = _reached(comparison, graphs)
+    ceiling: float | None = None
+    if kind == "shuffled":
+        ceiling = _by_place(comparison.data)
+        law = "labels of the training set are shuffled: chance"
+    elif law and comparison.metric == "accuracy":
+        ceiling = _ceiling(comparison, share)
+    bag = _is_bag(comparison, graphs)
+    colours: dict[str, dict[str, float]] = {"colours": {}}
+    if kind != "shuffled":
+        colours = ceilings(comparison, of_arm)
+    return {
+        "kind": kind,
+        "of": of,
+        **mean,
+        "keeps": _keeps(comparison, name, graphs),
+        "unchanged": _unchanged(comparison, name, graphs),
+        "reached": share,
+        "ceiling": ceiling,
+        "law": law,
+        "bag": bag,
+        **colours,
+    }
+
+
+def _keeps(comparison: Comparison, name: str, graphs: Graphs) -> list[str] | None:
+    """Properties that a drawn control has in common with its arm; None of other arms."""
+    kind, of = comparison.kinds[name]
+    if kind not in DRAWN:
+        return None
+    pairs = zip(comparison.graphs[of].some(), graphs.some(), strict=True)
+    layers = comparison.model.layers
+    properties = [
+        invariants(before[0], after[0], kind == "permuted", layers) for before, after in pairs
+    ]
+    return [word for word in properties[0] if all(word in words for words in properties)]
+
+
+def _unchanged(comparison: Comparison, name: str, graphs: Graphs) -> int | None:
+    """Samples whose graph the first drawing leaves as it is; None of other arms than rewirings."""
+    kind, of = comparison.kinds[name]
+    if kind not in REWIRED:
+        return None
+    return unchanged(comparison.graphs[of], graphs)
+
+
+def with_draws(
+    comparison: Comparison, name: str, prediction: dict[str, Any], seeds: Iterable[int]
+) -> dict[str, Any]:
+    """The predictions of an arm; of a drawn control that a law bounds, with those of each draw.
+
+    The reach and the ceiling of such a control are means over the draws of each seed.
+    """
+    kind, of = comparison.kinds[name]
+    is_drawn = kind in DRAWN and name not in comparison.graphs
+    if not is_drawn or prediction["ceiling"] is None:
+        return prediction
+    shares = []
+    for seed in seeds:
+        draws = [
+            comparison.drawn(kind, of, seed, draw, few=True)
+            for draw in range(comparison.draws_of(name))
+        ]
+        shares.append([_reached(comparison, graphs)[0] for graphs in draws])
+    reached = fmean(chain(*shares))
+    ceilings = [[_ceiling(comparison, share) for share in of_seed] for of_seed in shares]
+    return {
+        **prediction,
+        "reached": reached,
+        "ceiling": _ceiling(comparison, reached),
+        "ceilings": ceilings,
+    }
+
+
+def _ceiling(comparison: Comparison, share: float) -> float:
+    """The score of a model that guesses where it lacks what an answer needs."""
+    return share + (1 - share) * comparison.data.chance
+
+
+def _mean(values: list[Any]) -> Any:
+    if any(value is None for value in values):
+        return None
+    if isinstance(values[0], bool):
+        return all(values)
+    return round(sum(values) / len(values), 6)
+
+
+def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
+    """Numbers that are means over samples."""
+    graph = layers[0]
+    model = comparison.model
+    if len(layers) == model.layers:
+        stack = layers
+    else:
+        stack = layers * model.layers
+    field = receptive_field(list(stack), residual=True).sizes[-1].double()
+    graph_facts = facts(graph)
+    layers_needed = None
+    if len(set(stack)) == 1:
+        layers_needed = _layers_needed(comparison, graph)
+    least, most = graph_facts.conductance or (None, None)
+    return {
+        "nodes": graph.num_targets,
+        "edges": sum(layer.num_edges for layer in stack) / len(stack),
+        "degree_least": int(graph.in_degree.min()),
+        "degree_most": int(graph.in_degree.max()),
+        "depends_on_least": int(field.min()),
+        "depends_on_mean": float(field.mean()),
+        "depends_on_most": int(field.max()),
+        "layers_needed": layers_needed,
+        "spectral_gap": graph_facts.spectral_gap,
+        "conductance_least": least,
+        "conductance_most": most,
+        "mean_resistance": graph_facts.mean_resistance,
+        "roots": graph_facts.roots,
+        "strong_components": graph_facts.strong_components,
+        "universal": universality(list(dict.fromkeys(stack))).universal,
+        "homophily": _homophily(comparison, graph),
+        "operations": _operations(model, list(stack)),
+    }
+
+
+def _operations(model: Model | CustomModel, stack: list[AttentionGraph]) -> int | None:
+    if isinstance(model, CustomModel):
+        return None
+    return flops(stack, model.width, model.heads, hidden=model.hidden).total
+
+
+def _layers_needed(comparison: Comparison, graph: AttentionGraph) -> int | None:
+    """Layers until the readout depends on all that it ever will, if they are all of this graph."""
+    if comparison.readout == "token":
+        return int(walk(graph).backward(comparison.token).max())
+    try:
+        return facts(graph).hops
+    except GraphError:
+        return None
+
+
+def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
+    """The share of edges, except self-loops, whose ends have the same target, in all samples.
+
+    Of many samples or edges, in every second sample, or third, and so on. None where not every node
+    has a target.
+    """
+    data = comparison.data
+    most = max(_SAMPLES, _PAIRS // max(1, graph.num_edges))
+    targets = data.targets[:: math.ceil(len(data) / most)]
+    if not data.of_nodes or data.kind != CLASSES or graph.num_targets != comparison.data.num_nodes:
+        return None
+    source, target = graph.edge_index.cpu()
+    a = targets[:, source]
+    b = targets[:, target]
+    mask = (a != NOT_ASKED) & (b != NOT_ASKED) & (source != target)
+    if bool(mask.any()):
+        return float((a == b)[mask].double().mean())
+    return None
+
+
+def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
+    """The share of what answers need that the readout depends on, and the law of its ceiling.
+
+    Where needs are known, the share of answers that have all of theirs. Where nodes answer and no
+    needs are known, 1.
+    """
+    data = comparison.data
+    shares = []
+    law = ""
+    for layers in graphs.some():
+        stack = list(layers)
+        if len(stack) != comparison.model.layers:
+            stack = stack * comparison.model.layers
+        if data.needs is not None and comparison.readout != "mean":
+            law = "a zero Jacobian: an answer beyond the receptive field is a guess"
+            questions = (torch.arange(data.num_nodes) == comparison.token).long()
+            if data.of_nodes:
+                questions = data.asked.sum(0)
+            shares.append(reached(stack, data.needs, questions))
+        elif comparison.readout == "token":
+            field = receptive_field(stack, residual=True).graphs[-1]
+            shares.append(int(field.in_degree[comparison.token]) / field.num_sources)
+        else:
+            shares.append(1.0)
+    return fmean(shares), law
+
+
+def guess_nats(data: Data) -> float:
+    """Loss of a guess that knows the shares of the classes, and nothing of a sample.
+
+    Cross-entropy in nats, of labels its mean; of values the variance in their deviations, 1.
+    """
+    if data.kind == VALUES:
+        return 1.0
+    if data.kind == LABELS:
+        label_shares = data.targets[data.asked].double().mean(0)
+        return float(
+            (torch.special.entr(label_shares) + torch.special.entr(1 - label_shares)).mean()
+        )
+    shares = data.targets[data.targets != NOT_ASKED].bincount().double()
+    return float(-torch.special.xlogy(shares / shares.sum(), shares / shares.sum()).sum())
+
+
+def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, dict[str, float]]:
+    """The best score that a model along an arm's graphs can have, where it is not perfect.
+
+    Answers of one colour (:func:`graphattn.laws.colours`) are one, so that no model scores better
+    than the best function of colours: on what is held out, by the study's score ("colours"), and on
+    training examples, by the one that says whether a run fitted ("colours_in_training"). A test that
+    is drawn anew is taken from all samples, and the ceiling is that of all; of scores by which less
+    is better it is the least. Of many samples some are looked at, evenly chosen.
+
+    None of edges that are chosen, as a choice counts sources, nor of a user's module, which is given
+    places and may read them.
+
+    Returns:
+        Ceilings by positions, of both.
+    """
+    held: dict[str, float] = {}
+    trained: dict[str, float] = {}
+    if not isinstance(comparison.model, Model) or graphs.chooses:
+        return {"colours": held, "colours_in_training": trained}
+    data = comparison.data
+    test = data.test
+    if not isinstance(test, torch.Tensor):
+        test = torch.ones(len(data), dtype=torch.bool)
+    edges = max(graph.num_edges for graph in (graphs.layers or graphs.few().each))
+    most = max(1, _VISITS // max(1, edges))
+    for positions in comparison.positions:
+        colours = Colours(comparison, graphs, positions)
+        answers = _answers(colours, data, test, most)
+        _note(held, positions, comparison.metric, answers)
+        if comparison.metric == "bits":
+            continue  # no level is known from which a run fits
+        if isinstance(data.test, torch.Tensor):
+            part = ~test
+            if data.validation is not None:
+                part = part & ~data.validation
+            answers = _answers(colours, data, part, most)
+        _note(trained, positions, FIT_METRIC[data.kind], answers)
+    return {"colours": held, "colours_in_training": trained}
+
+
+def _note(best_scores: dict[str, float], positions: str, metric: str, answers: Answers) -> None:
+    """Add the best score unless it is that of a model that knows all answers."""
+    best = best_score(metric, answers)
+    if best != best_score(metric, answers.known()):
+        best_scores[positions] = best
+
+
+def _answers(colours: "Colours", data: Data, part: Tensor, most: int) -> Answers:
+    """Answers of some samples, evenly chosen if they are more than ``most``."""
+    samples = part.nonzero().squeeze(-1)
+    samples = samples[:: -(-len(samples) // most)]
+    is_asked = data.asked[samples].numpy()
+    targets = data.targets[samples].numpy()[is_asked]
+    return Answers(numbered(colours.of_answers(samples)[is_asked]), targets)
+
+
+class Colours:
+    """Colours of what the model of a comparison reads out along the graphs of an arm.
+
+    Places are colours where they are learned; the classes of edges are those of the model's tables
+    or rotations. A sample's colour is the distribution of its nodes' (readout "mean"), an edge's
+    that of both of its ends.
+    """
+
+    def __init__(self, comparison: Comparison, graphs: Graphs, positions: str) -> None:
+        self.comparison = comparison
+        self.positions = positions
+        self.graphs = graphs
+        edges = max(graph.num_edges for graph in (graphs.layers or graphs.few().each))
+        self.at_once = max(1, _AT_ONCE // max(1, edges))
+        self.pos = scaled(comparison.data)
+        model: Any = comparison.model
+        with torch.random.fork_rng(devices=[]):
+            self.network = Network(
+                model, comparison.data, comparison.readout, positions, comparison.token
+            )
+
+    def of_answers(self, samples: Tensor) -> np.ndarray:
+        """Colours (S,), or (S, N) of nodes and (S, E) of edges that are asked.
+
+        Samples whose answers are settled before the last layer keep the colours of before it: those
+        with a colour of which all answers are the same.
+        """
+        nodes = first_colours(self.comparison.data, samples, self.positions)
+        result = self._read_out(nodes, samples)
+        unsettled = torch.from_numpy(_unsettled(result, self.comparison.data, samples))
+        unsettled = unsettled.nonzero().squeeze(-1)
+        for part in unsettled.split(self.at_once):
+            if len(part):
+                of_nodes = self._refined(nodes[part.numpy()], samples[part])
+                result[part.numpy()] = self._read_out(of_nodes, samples[part])
+        return result
+
+    def _refined(self, nodes: np.ndarray, chosen: Tensor) -> np.ndarray:
+        """Colours (S, N) after the layers; 0 of padding."""
+        data = self.comparison.data
+        layers = self.graphs.layers
+        places = torch.arange(data.num_nodes)
+        pos, pairs = (None if x is None else x[chosen] for x in (self.pos, data.pairs))
+        mask = None
+        flat = nodes
+        if not layers:  # samples with graphs of their own, side by side in one
+            layers = (union([self.graphs.each[i] for i in chosen.tolist()]),)
+            mask = torch.from_numpy(_there(data, chosen))
+            places = places.expand(mask.shape)[mask]
+            flat = nodes[mask.numpy()][None]
+            if pos is not None:
+                pos = pos[mask]
+        if len(layers) == 1:
+            layers = layers * self.comparison.model.layers
+        flat = refine(flat, layers, lambda graph: self._classes(graph, places, pos, mask, pairs))
+        if mask is None:
+            return flat
+        result = np.zeros_like(nodes)
+        result[mask.numpy()] = flat[0]
+        return result
+
+    def _classes(self, graph: Any, places: Tensor, *where: Any) -> np.ndarray:
+        """Class of each edge, (E,) or (S, E), as the model's tables or rotations have it."""
+        back = (places[graph.target] - places[graph.source]).numpy()
+        if self.positions == "rotary":
+            return back
+        if self.positions == "alibi":
+            return np.abs(back)
+        if len(self.network.tables):
+            with torch.no_grad():
+                return self.network._values(graph, places, *where).numpy()
+        return np.zeros(len(graph.source), dtype=np.int64)
+
+    def _read_out(self, nodes: np.ndarray, samples: Tensor) -> np.ndarray:
+        """Colours of what is read out of nodes (S, N)."""
+        readout = self.comparison.readout
+        if readout == "mean":
+            return means(nodes, _there(self.comparison.data, samples))
+        if readout == "token":
+            return nodes[:, self.comparison.token].copy()
+        if readout == "node":
+            return nodes.copy()
+        edges: Any = self.comparison.data.asked_edges
+        ends = edges[samples].numpy()
+        target = np.take_along_axis(nodes, ends[..., 0], 1)
+        source = np.take_along_axis(nodes, ends[..., 1], 1)
+        return mixed(mixed(target) + source)
+
+
+def _there(data: Data, samples: Tensor) -> np.ndarray:
+    """True for nodes that are no padding, (S, N)."""
+    if data.sizes is None:
+        return np.ones((len(samples), data.num_nodes), dtype=bool)
+    return (torch.arange(data.num_nodes) < data.sizes[samples].unsqueeze(-1)).numpy()
+
+
+def first_colours(data: Data, samples: Tensor, positions: str = "none") -> np.ndarray:
+    """Colours of nodes (S, N) by their inputs, and places where they are learned; 0 of padding."""
+    inputs = data.inputs[samples].numpy()
+    codes = codes_of(inputs.reshape(inputs.shape[0] * inputs.shape[1], -1))
+    codes = codes.reshape(inputs.shape[:2])
+    if positions == "learned":
+        # a token has the hash of its number, too: token 1 at place 0 is not token 0 at place 1
+        codes = mixed(mixed(codes) + mixed(np.arange(data.num_nodes, dtype=np.uint64)))
+    return codes * _there(data, samples)
+
+
+def _unsettled(colours: np.ndarray, data: Data, samples: Tensor) -> np.ndarray:
+    """True for samples with a colour of which answers differ, (S,)."""
+    is_asked = data.asked[samples].numpy()
+    targets = codes_of(data.targets[samples].numpy()[is_asked])
+    colour = numbered(colours[is_asked])
+    least = np.full(len(is_asked.ravel()), np.iinfo(np.uint64).max, dtype=np.uint64)
+    most = np.zeros_like(least)
+    np.minimum.at(least, colour, targets)
+    np.maximum.at(most, colour, targets)
+    result = np.zeros(is_asked.shape, dtype=bool)
+    result[is_asked] = (least < most)[colour]
+    return result.reshape(len(samples), -1).max(1)
+
+
+def copies(comparison: Comparison) -> dict[str, int]:
+    """Held-out samples (of seed 0) that are copies of training samples, and distinct samples.
+
+    Samples are alike whose inputs, places, pairs, graphs and asked nodes are.
+    """
+    data = comparison.data
+    parts = [data.inputs, data.pos, data.pairs, data.asked_edges, data.sizes, data.asked]
+    rows = [
+        b"".join(part[i].contiguous().numpy().tobytes() for part in parts if part is not None)
+        for i in range(len(data))
+    ]
+    for graphs in comparison.graphs.values():
+        for i, graph in enumerate(graphs.each):
+            rows[i] += graph.edge_index.numpy().tobytes()
+    train, held = data.split(0, None)
+    seen = {rows[i] for i in train.tolist()}
+    return {
+        "copies": sum(rows[i] in seen for i in held.tolist()),
+        "distinct": len(set(rows)),
+    }
+
+
+def _by_place(data: Data) -> float:
+    """Chance; where nodes answer, of a guess by place: shuffled labels stay at their places."""
+    if data.of == "sample" or data.kind == VALUES:
+        return data.chance
+    if data.kind == LABELS:
+        shares = (data.targets & data.asked.unsqueeze(-1)).double().sum(0)
+        shares = shares / data.asked.sum(0).clamp(min=1).unsqueeze(-1)
+        best = torch.maximum(shares, 1 - shares).mean(-1)
+        return float((best * data.asked.sum(0)).sum() / data.asked.sum())
+    by_node = [column[column != NOT_ASKED].bincount(minlength=1) for column in data.targets.t()]
+    return float(sum(counts.max() for counts in by_node) / sum(counts.sum() for counts in by_node))
+
+
+def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:
+    """True if no order of the nodes can be learned without positions.
+
+    Every node reads all, or only itself, and the readout is their mean. A user's module is given
+    places, and may read them.
+    """
+    if comparison.readout != "mean" or isinstance(comparison.model, CustomModel):
+        return False
+    distinct = dict.fromkeys(graphs.layers + graphs.each)
+    return all(
+        g.num_edges == g.num_targets**2 or g.num_edges == g.num_targets == g._num_loops()
+        for g in distinct
+    )
+
+
+def reference(comparison: Comparison) -> str | None:
+    """The arm or control of all pairs, the baseline of the others; None without one."""
+    for name, (kind, _) in comparison.kinds.items():
+        if kind == "full":
+            return name
+    all_pairs = next(iter(comparison.graphs.values())).everything(comparison.data.causal).digest()
+    return next((name for name, edges in comparison.edges.items() if edges == all_pairs), None)
+
+
+def warnings_of(comparison: Comparison, plan: dict[str, dict[str, Any]]) -> list[str]:
+    """Controls that do not exist, and readouts that cannot depend on all that is asked.
+
+    The latter with the theorem; it may be the point.
+    """
+    L = comparison.model.layers
+    missing = [f"{comparison.name}, {name}: {why}" for name, why in comparison.missing.items()]
+    return missing + [
+        f"{comparison.name}, {name}: after {L} layer{'s' * (L > 1)} its readout depends on "
+        f"{arm['reached']:.1%} of what it may need; of the rest the Jacobian is zero, whatever is "
+        "trained"
+        for name, arm in plan.items()
+        if arm["kind"] == "arm" and arm["reached"] < 1
+    ]
+
+
+FOREST = "forest"
+LINEAR = {
+    CLASSES: "logistic regression",
+    LABELS: "logistic regression",
+    VALUES: "ridge regression",
+}
+"""Linear methods by kind of targets."""
+_LARGEST = 1_000_000  # numbers of a training set, by default
+_WIDEST = 4_096  # columns of tokens by place
+_TREES = 200
+_ITERATIONS = 1_000
+_PENALTIES = np.logspace(-3, 4, 15)  # of ridge regression, of which leaving one out takes the best
+
+
+def methods(data: Data) -> tuple[str, str]:
+    """Names of the methods for a kind of targets."""
+    return LINEAR[data.kind], FOREST
+
+
+def can_have_baseline(readout: str, metric: str) -> bool:
+    """True if plain methods can answer: a target of each sample, and a score other than bits.
+
+    A forest is certain of what it has not seen, which bits do not forgive.
+    """
+    return readout in ("mean", "token") and metric != "bits"
+
+
+def check_baseline(comparisons: Sequence[Comparison], baseline: bool | None) -> None:
+    """Refuse plain methods that are asked for where no comparison can have them.
+
+    Raises:
+        OptionError: If there is none with a target of each sample and a score other than bits.
+        MissingExtraError: If scikit-learn is not installed.
+    """
+    if not baseline:
+        return
+    if not any(can_have_baseline(of.readout, of.metric) for of in comparisons):
+        settings = ", ".join(f"{of.readout!r} and {of.metric} in {of.name}" for of in comparisons)
+        raise OptionError(
+            "baseline needs a comparison with a target of each sample and a metric other than "
+            f"bits, got readout {settings}; leave it out, and give scores of your own as "
+            "Study(baselines={comparison: {method: score}})"
+        )
+    if find_spec("sklearn") is None:
+        raise need_extra("scikit-learn", "study")
+
+
+def has_baseline(comparison: Comparison, baseline: bool | None) -> bool:
+    """True if plain methods are to run: where they can and are asked for, or on small tables."""
+    if baseline is False or not can_have_baseline(comparison.readout, comparison.metric):
+        return False
+    if baseline:
+        return True
+    data = comparison.data
+    numbers = data.inputs[0].numel() * len(data)
+    is_table = data.inputs.is_floating_point() and data.sizes is None
+    return is_table and numbers <= _LARGEST and find_spec("sklearn") is not None
+
+
+def scores(comparison: Comparison, seeds: range) -> dict[str, dict[str, float]]:
+    """The study's score by method and seed, trained on the examples of the last budget."""
+    data = comparison.data
+    features = features_of(data)
+    targets = data.targets.numpy()
+    by_method: dict[str, dict[str, float]] = {name: {} for name in methods(data)}
+    for seed in seeds:
+        split = data.split(seed, comparison.budgets[-1].examples)
+        train, test = (part.numpy() for part in split)
+        for name in by_method:
+            guesses = _guesses(name, seed, features[train], targets[train], features[test])
+            by_method[name][str(seed)] = _score(comparison.metric, guesses, data.targets[test])
+    return by_method
+
+
+def interval_of(metric: str, by_seed: dict[str, float]) -> Interval | None:
+    """The interval of a method's scores; a share's stays within 0 and 1."""
+    bounds = None
+    if METRICS[metric].is_share:
+        bounds = SHARES
+    return interval([*by_seed.values()], bounds)
+
+
+def features_of(data: Data) -> np.ndarray:
+    """A row of numbers for each sample: its features, or counts of its tokens and each place's.
+
+    Padding is 0, and no token; of many places and tokens, the counts of tokens alone.
+    """
+    inputs = data.inputs.numpy()
+    nodes = np.arange(inputs.shape[1])
+    mask = np.ones(inputs.shape[:2], dtype=bool)
+    if data.sizes is not None:
+        mask = nodes < data.sizes.numpy()[:, None]
+    if data.inputs.is_floating_point():
+        return np.where(mask[..., None], inputs, 0).reshape(len(inputs), -1)
+    tokens = int(inputs.max()) + 1
+    counts = np.zeros((len(inputs), tokens), dtype=np.float32)
+    sample, node = mask.nonzero()
+    np.add.at(counts, (sample, inputs[mask]), 1)
+    if tokens * inputs.shape[1] > _WIDEST:
+        return counts
+    places = np.zeros((*inputs.shape, tokens), dtype=np.float32)
+    places[sample, node, inputs[mask]] = 1
+    return np.concatenate((counts, places.reshape(len(inputs), -1)), axis=1)
+
+
+def _guesses(
+    name: str, seed: int, features: np.ndarray, targets: np.ndarray, test: np.ndarray
+) -> np.ndarray:
+    """Classes (M,) or numbers (M, K) of test samples; of labels probabilities less 1/2, (M, K)."""
+    if targets.ndim == 1 and len(np.unique(targets)) == 1:
+        return np.full(len(test), targets[0])
+    if targets.ndim == 1:
+        return _classifier(name, seed, features, targets).predict(test)
+    if targets.dtype != bool:
+        numbers = targets
+        if targets.shape[1] == 1:
+            numbers = targets[:, 0]
+        guesses: np.ndarray = _regression(name, seed).fit(features, numbers).predict(test)
+        return guesses.reshape(len(test), -1)
+    columns = []
+    for column in targets.T:
+        if column.all() or not column.any():
+            columns.append(np.full(len(test), column[0] - 0.5))
+        else:
+            method = _classifier(name, seed, features, column)
+            columns.append(method.predict_proba(test)[:, 1] - 0.5)
+    return np.stack(columns, axis=1)
+
+
+def _classifier(name: str, seed: int, features: np.ndarray, classes: np.ndarray) -> Any:
+    """A method that has been fitted."""
+    if name == FOREST:
+        from sklearn.ensemble import RandomForestClassifier
+
+        forest = RandomForestClassifier(_TREES, random_state=seed % (1 << 32))
+        return forest.fit(features, classes)
+    from sklearn.linear_model import LogisticRegression
+
+    return _scaled(LogisticRegression(max_iter=_ITERATIONS)).fit(features, classes)
+
+
+def _regression(name: str, seed: int) -> Any:
+    if name == FOREST:
+        from sklearn.ensemble import RandomForestRegressor
+
+        return RandomForestRegressor(_TREES, random_state=seed % (1 << 32))
+    from sklearn.linear_model import RidgeCV
+
+    return _scaled(RidgeCV(alphas=_PENALTIES, alpha_per_target=True))
+
+
+def _scaled(method: Any) -> Any:
+    """A method on features in their deviations."""
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), method)
+
+
+def _score(metric: str, guesses: np.ndarray, targets: Tensor) -> float:
+    """The score by which the arms are compared."""
+    predicted = torch.from_numpy(guesses)
+    if targets.is_floating_point():
+        return of_values(predicted, targets, torch.ones(targets.shape[1]))[metric]
+    if targets.dtype == torch.bool:
+        return of_labels(predicted, targets)[metric]
+    if metric == "macro_f1":
+        return macro_f1(predicted, targets)
+    return float((predicted == targets).double().mean())

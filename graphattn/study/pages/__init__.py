@@ -1,1 +1,0 @@
-"""Reports of studies: numbers, sections, figures, files."""

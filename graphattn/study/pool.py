@@ -1,0 +1,275 @@
+"""Trials as processes: as many as there are cores, each with one thread."""
+
+import contextlib
+import json
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import lru_cache
+from pathlib import Path
+from threading import Thread
+from typing import Any, TextIO
+
+from .comparison import Comparison, Trial
+from .records import writing
+
+_MOST_WORDS = 2_000  # characters kept of an error
+
+
+@lru_cache(maxsize=2)
+def _unpickled(path: str) -> Any:
+    return pickle.loads(Path(path).read_bytes())
+
+
+def run_trial(comparison: Any, graphs: Any, trial: Any) -> dict[str, Any]:
+    """The numbers of a trial, on one thread; a trial that fails is recorded as a result."""
+    import torch
+
+    from .train import train
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        return train(comparison, graphs, trial)
+    except Exception as error:
+        return failed(error)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def failed(error: Exception) -> dict[str, Any]:
+    """A record of what went wrong, and where."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    try:
+        text = str(error)[:_MOST_WORDS]
+    except Exception:
+        text = ""
+    if text:
+        words = f"{type(error).__name__}: {text}"
+    else:
+        words = type(error).__name__
+    return {"state": "failed", "error": f"{words} ({Path(where.filename).name}:{where.lineno})"}
+
+
+def serve() -> None:
+    """Answer tasks ``{"comparison": path, "trial": path}`` from stdin until it is closed.
+
+    It ends in the middle of a trial too, as no process remains to record the result.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    tasks = queue.SimpleQueue[str]()
+    Thread(target=_listen, args=(os.fdopen(os.dup(0)), tasks), daemon=True).start()
+    os.dup2(2, 1)  # what libraries print is no answer
+    from ..bench.machine import limit_memory
+
+    limit_memory("cpu")
+    while True:
+        task = json.loads(tasks.get())
+        try:
+            graphs, trial = pickle.loads(Path(task["trial"]).read_bytes())
+            answer = run_trial(_unpickled(task["comparison"]), graphs, trial)
+        except Exception as error:  # what the comparison is made of cannot be imported here
+            answer = failed(error)
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _listen(stdin: TextIO, tasks: "queue.SimpleQueue[str]") -> None:
+    for line in stdin:
+        tasks.put(line)
+    os._exit(1)
+
+
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+IDLE = 600.0  # seconds without processor time after which a process is taken for stopped or blocked
+_LOOK = 5.0  # seconds between two looks at the processes
+_ENDING = 10.0  # seconds until a process that closed its pipe has ended
+
+
+class Worker:
+    """A process, started on its first task, and again after it died or was killed."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        # processor seconds, and when they were last another number
+        self._progress: tuple[float, float] | None = None
+        self._fault = ""
+
+    def ask(self, task: dict[str, str]) -> dict[str, Any]:
+        """The answer to a task, or a failed trial if the process died or wrote something else."""
+        process = self.process = self.process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._fault = ""
+        self._progress = (-1.0, time.monotonic())
+        try:
+            process.stdin.write(json.dumps(task).encode() + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except OSError:
+            line = b""
+        self._progress = None
+        if line.endswith(b"\n"):  # else it was killed while it wrote
+            with contextlib.suppress(ValueError, RecursionError):
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    return answer
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0 if line else _ENDING)
+        status = process.poll()
+        self.end()
+        if status == -9:
+            memory = " (out of memory?)"
+        else:
+            memory = ""
+        if status is None:
+            ended = "its process gave no answer"
+        else:
+            ended = f"its process ended with status {status}{memory}"
+        return {"state": "failed", "error": self._fault or ended}
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}\nfrom graphattn.study.pool import serve"
+            "\nserve()"
+        )
+        if os.environ.get("GRAPHATTN_DEBUG", "0") not in ("", "0"):
+            quiet = None
+        else:
+            quiet = subprocess.DEVNULL
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=quiet,
+            env=os.environ | _ONE_THREAD,
+            # Ctrl-C is the parent's to answer; children of the process end with it
+            start_new_session=True,
+        )
+
+    def watch(self) -> None:
+        """Kill a process idle for ``IDLE`` seconds, or ended while children hold the pipe."""
+        process = self.process
+        progress = self._progress
+        if process is None or progress is None:
+            return
+        spent = _processor_seconds(process.pid)
+        now = time.monotonic()
+        if process.poll() is not None:
+            self._kill(process)
+        elif spent is None or spent != progress[0]:
+            self._progress = (spent or 0.0, now)
+        elif now - progress[1] > IDLE:
+            self._fault = f"its process computed nothing for {IDLE:g} seconds: stopped, or blocked"
+            self._kill(process)
+
+    def end(self) -> None:
+        """Kill the process and its children."""
+        process, self.process = self.process, None
+        if process is not None:
+            self._kill(process)
+            process.wait()
+
+    @staticmethod
+    def _kill(process: "subprocess.Popen[bytes]") -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.name == "posix":
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+
+
+def _processor_seconds(process: int) -> float | None:
+    """Processor time of a process; None where the system has no such file."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return float(fields[11]) + float(fields[12])
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def run_all(
+    comparisons: dict[str, Comparison],
+    trials: Sequence[Trial],
+    done: Callable[[Trial, dict[str, Any]], None],
+    processes: int,
+) -> None:
+    """Run trials, and report each as it ends, in this thread.
+
+    Comparisons are written once, to a folder that workers read; of trials only those at work are,
+    so that memory does not grow with their number.
+
+    Args:
+        comparisons: By name.
+        trials: In their order.
+        done: Called with each and its answer.
+        processes: How many; 0 is this process, one trial after the other.
+    """
+    if processes == 0:
+        for trial in trials:
+            done(
+                trial,
+                run_trial(
+                    comparisons[trial.comparison],
+                    comparisons[trial.comparison].graphs_for(trial),
+                    trial,
+                ),
+            )
+        return
+    workers = [Worker() for _ in range(min(processes, len(trials)))]
+    free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+    for worker in workers:
+        free.put(worker)
+    with contextlib.ExitStack() as stack:
+        with writing(Path(tempfile.gettempdir())):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="graphattn-study-"))
+        at = {name: Path(folder, f"{number}.pkl") for number, name in enumerate(comparisons)}
+        for name in {trial.comparison for trial in trials}:
+            with writing(Path(folder)):
+                at[name].write_bytes(pickle.dumps(comparisons[name]))
+
+        def run_one(number: int, trial: Trial) -> tuple[Trial, dict[str, Any]]:
+            worker = free.get()
+            path = Path(folder, f"trial-{number}.pkl")
+            try:
+                content = pickle.dumps((comparisons[trial.comparison].graphs_for(trial), trial))
+                with writing(Path(folder)):
+                    path.write_bytes(content)
+                return trial, worker.ask(
+                    {"comparison": str(at[trial.comparison]), "trial": str(path)}
+                )
+            finally:
+                path.unlink(missing_ok=True)
+                free.put(worker)
+
+        waiting = list(enumerate(trials))[::-1]
+        running = set[Future[Any]]()
+        executor = ThreadPoolExecutor(max(1, len(workers)))
+        try:
+            while waiting or running:
+                while waiting and len(running) < len(workers):
+                    running.add(executor.submit(run_one, *waiting.pop()))
+                ended, running = wait(running, timeout=_LOOK, return_when=FIRST_COMPLETED)
+                for worker in workers:
+                    worker.watch()
+                for future in ended:
+                    done(*future.result())
+        finally:
+            for worker in workers:
+                worker.end()
+            executor.shutdown(wait=True, cancel_futures=True)

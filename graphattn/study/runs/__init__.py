@@ -1,1 +1,0 @@
-"""The course of a study: its trials as processes, and what they leave on disk."""

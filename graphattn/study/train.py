@@ -1,0 +1,475 @@
+"""One trial: a model trained with every rate, the best of them tested and looked into."""
+
+import base64
+import math
+import time
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..analysis.recording import record_weights
+from .arms import Graphs
+from .comparison import Comparison, Trial
+from .data import CLASSES, LABELS, METRICS, NOT_ASKED, VALUES, Data, macro_f1, of_labels, of_values
+from .network import CustomNetwork, Network, network_of, union
+
+_MEMORY = 0.2  # share of the latest loss in the running mean
+_AT_ONCE = 128  # samples of an evaluation
+_POINTS = 20  # of a curve, at most
+_SAMPLES = 32  # that are looked into
+_VALIDATION = 0.2  # share of the training examples by which one of several rates is chosen
+_READ_AGAIN = 1_024  # training examples, at most, on which accuracy in training is measured
+
+
+def examples_right(network: Any, read: Any, data: Data, held: Tensor) -> dict[str, str]:
+    """Right answers of each held-out sample, in the order of samples, where all seeds share them.
+
+    Where each seed draws its own, the interval over seeds is of the test set, too, and nothing is
+    recorded; nor is it of targets that are no classes.
+    """
+    if not isinstance(data.test, Tensor) or data.kind != CLASSES:
+        return {}
+    counts = []
+    network.eval()
+    with torch.no_grad():
+        for chosen in held.sort().values.split(_AT_ONCE):
+            targets = data.targets[chosen]
+            is_asked = targets != NOT_ASKED
+            right = (read(network, chosen).argmax(-1) == targets) & is_asked
+            of_samples = (right.reshape(len(chosen), -1), is_asked.reshape(len(chosen), -1))
+            counts.append(torch.stack([mark.sum(1) for mark in of_samples]))
+    numbers = torch.cat(counts, 1).numpy().astype("<u2")
+    return {"examples_right": base64.b64encode(zlib.compress(numbers.tobytes(), 9)).decode()}
+
+
+class Reading:
+    """The batches of a trial, as the network takes them."""
+
+    def __init__(self, data: Data, graphs: Graphs) -> None:
+        self.data = data
+        self.graphs = graphs
+        self.places = torch.arange(data.num_nodes)
+        self.pos = scaled(data)
+
+    def __call__(self, network: Network | CustomNetwork, chosen: Tensor) -> Tensor:
+        """Logits of some samples."""
+        return network(self.data.inputs[chosen], *self.given(chosen))
+
+    def given(self, chosen: Tensor) -> tuple[Any, ...]:
+        """Arguments of a network on some samples, after their inputs."""
+        data = self.data
+        layers = self.graphs.layers
+        kept = None
+        if not layers:
+            layers = (union([self.graphs.each[i] for i in chosen.tolist()]),)
+            if data.sizes is None:
+                sizes = torch.full((len(chosen),), data.num_nodes)
+            else:
+                sizes = data.sizes[chosen]
+            kept = torch.arange(data.num_nodes) < sizes.unsqueeze(-1)
+        by_sample = (self.pos, data.pairs, data.asked_edges)
+        pos, pairs, ends = (None if x is None else x[chosen] for x in by_sample)
+        return layers, self.places, pos, kept, pairs, ends
+
+
+def scaled(data: Data, dtype: torch.dtype = torch.float32) -> Tensor | None:
+    """Places of each sample in its root mean square radius, without its padding."""
+    if data.pos is None:
+        return None
+    if data.sizes is None:
+        sizes = torch.full((len(data),), data.num_nodes)
+    else:
+        sizes = data.sizes
+    there = (torch.arange(data.num_nodes) < sizes[:, None]).unsqueeze(-1)
+    pos = data.pos.to(dtype) * there
+    count = sizes.view(-1, 1, 1)
+    centred = (pos - pos.sum(-2, keepdim=True) / count) * there
+    return centred / (centred.square().sum((-2, -1), keepdim=True) / count).sqrt().clamp(min=1e-9)
+
+
+def loss_of(
+    logits: Tensor, targets: Tensor, reduction: str = "mean", asked: Tensor | None = None
+) -> Tensor:
+    """Loss where something is asked: cross-entropy in nats, of labels their mean; squared error."""
+    if asked is not None:
+        logits = logits[asked]
+        targets = targets[asked]
+        if targets.is_floating_point():
+            loss = nn.functional.mse_loss(logits, targets.to(logits.dtype), reduction="none")
+        else:
+            loss = nn.functional.binary_cross_entropy_with_logits(
+                logits, targets.to(logits.dtype), reduction="none"
+            )
+        of_answers = loss.mean(-1)
+        if reduction == "sum":
+            return of_answers.sum()
+        return of_answers.mean()
+    return nn.functional.cross_entropy(
+        logits.flatten(0, -2), targets.flatten(), ignore_index=NOT_ASKED, reduction=reduction
+    )
+
+
+def optimizer_of(
+    network: Network | CustomNetwork, training: Any, steps: int
+) -> tuple[torch.optim.Optimizer, Any]:
+    """AdamW, tables with a rate of their own, and its schedule."""
+    tables = list(network.tables.parameters())
+    own = {id(p) for p in tables}
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in network.parameters() if id(p) not in own]}
+    ]
+    if tables:
+        groups.append(
+            {"params": tables, "lr": training.table_rate or training.rate, "weight_decay": 0.0}
+        )
+    optimizer = torch.optim.AdamW(
+        groups, training.rate, weight_decay=training.weight_decay, fused=True
+    )
+    if training.schedule == "one-cycle":
+        rates = [group["lr"] for group in optimizer.param_groups]
+        return optimizer, torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, rates, total_steps=max(2, steps)
+        )
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda i: min(1.0, (i + 1) / training.warmup)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A model that was trained with one rate."""
+
+    network: Network | CustomNetwork
+    rate: float
+    initial: str
+    loss: float
+    steps: int
+    capped: bool
+    curve: list[list[float]]
+
+
+class Curve:
+    """Loss and accuracy of training batches: means over as many stretches as a curve has points."""
+
+    def __init__(self, steps: int) -> None:
+        self.stretch = -(-steps // _POINTS)
+        self.points: list[list[float]] = []
+        self.loss = 0.0
+        self.right = 0.0
+        self.batches = 0
+
+    def add(self, step: int, loss: float, right: float) -> None:
+        """Take a batch in, and end a stretch with its last batch."""
+        self.loss += loss
+        self.right += right
+        self.batches += 1
+        if step % self.stretch == 0:
+            self.end(step)
+
+    def end(self, step: int) -> list[list[float]]:
+        """All points, ``[step, loss, accuracy]``, with one of the batches since the last."""
+        if self.batches:
+            loss = self.loss / self.batches
+            right = self.right / self.batches
+            self.points.append([step, round(loss, 5), round(right, 4)])
+            self.loss = 0.0
+            self.right = 0.0
+            self.batches = 0
+        return self.points
+
+
+def share_right(logits: Tensor, targets: Tensor, asked: Tensor | None, loss: float) -> float:
+    """The share of answers that are right, of those asked; of values R2; of labels NaN.
+
+    Of labels most are right where few hold, so that a curve would say nothing.
+    """
+    if asked is not None:
+        if targets.is_floating_point():
+            return 1.0 - loss
+        return math.nan
+    asked = targets != NOT_ASKED
+    right = (logits.argmax(-1) == targets) & asked
+    return float(right.sum()) / max(1, int(asked.sum()))
+
+
+def fit(
+    comparison: Comparison, read: Reading, trial: Trial, seen: Tensor, targets: Tensor, rate: float
+) -> Fit:
+    """Train from the state and along the batches that the seed gives."""
+    training = replace(comparison.training, rate=rate)
+    torch.manual_seed(trial.seed)
+    network = network_of(
+        comparison.model, comparison.data, comparison.readout, trial.positions, comparison.token
+    )
+    initial = network.digest()
+    random = torch.Generator().manual_seed(trial.seed)
+    optimizer, schedule = optimizer_of(network, training, trial.steps)
+    parameters = list(network.parameters())
+    mean = math.nan
+    steps = 0
+    curve = Curve(trial.steps)
+    masked = asked_of(comparison.data)
+    for steps in range(1, trial.steps + 1):
+        chosen = seen[torch.randint(len(seen), (training.batch,), generator=random)]
+        logits = read(network, chosen)
+        some = None
+        if masked is not None:
+            some = masked[chosen]
+        loss = loss_of(logits, targets[chosen], asked=some)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, training.clip)
+        optimizer.step()
+        schedule.step()
+        latest = float(loss.detach())
+        if steps == 1:
+            mean = latest
+        else:
+            mean = mean + _MEMORY * (latest - mean)
+        curve.add(steps, latest, share_right(logits.detach(), targets[chosen], some, latest))
+        if training.stop is not None and mean <= training.stop:
+            break
+    capped = training.stop is not None and not mean <= training.stop
+    return Fit(network, rate, initial, mean, steps, capped, curve.end(steps))
+
+
+def asked_of(data: Data) -> Tensor | None:
+    """True where labels and values are asked; None of classes, whose targets say so."""
+    if data.kind == CLASSES:
+        return None
+    return data.asked
+
+
+def scored(
+    network: Network | CustomNetwork,
+    read: Reading,
+    targets: Tensor,
+    held: Tensor,
+    metric: str = "accuracy",
+    unit: Tensor | None = None,
+) -> dict[str, Any]:
+    """Scores on what was held out, and how many answers there were.
+
+    Of classes accuracy and bits per answer, and macro F1 if it is the study's; of labels AP, too;
+    of values MAE, of which ``unit`` is a deviation, and R2.
+    """
+    right = nats = asked = 0.0
+    guesses = []
+    answers = []
+    masked = asked_of(read.data)
+    with torch.no_grad():
+        network.eval()
+        for some in held.split(_AT_ONCE):
+            logits = read(network, some)
+            wanted = targets[some]
+            if masked is not None:
+                there = masked[some]
+                nats += float(loss_of(logits, wanted, "sum", there))
+                asked += float(there.sum())
+                guesses.append(logits[there])
+                answers.append(wanted[there])
+                continue
+            right += float((logits.argmax(-1) == wanted).sum())
+            nats += float(loss_of(logits, wanted, "sum"))
+            asked += float((wanted != NOT_ASKED).sum())
+            if metric == "macro_f1":
+                guesses.append(logits.argmax(-1)[wanted != NOT_ASKED])
+                answers.append(wanted[wanted != NOT_ASKED])
+    bits = nats / asked / math.log(2)
+    if read.data.kind == VALUES:
+        assert unit is not None
+        scores = of_values(torch.cat(guesses), torch.cat(answers), unit)
+        return {**scores, "answers": int(asked)}
+    if read.data.kind == LABELS:
+        scores = of_labels(torch.cat(guesses), torch.cat(answers))
+        return {**scores, "bits": bits, "answers": int(asked)}
+    scores = {"accuracy": right / asked, "bits": bits}
+    if metric == "macro_f1":
+        scores["macro_f1"] = macro_f1(torch.cat(guesses), torch.cat(answers))
+    return {**scores, "answers": int(asked)}
+
+
+def probed(
+    comparison: Comparison,
+    graphs: Graphs,
+    network: Network | CustomNetwork,
+    held: Tensor,
+    *,
+    along_full: bool,
+    targets: Tensor | None = None,
+    unit: Tensor | None = None,
+) -> dict[str, Any]:
+    """Numbers of one trained model; of values with its standardised targets and their unit.
+
+    Returns:
+        ``entropy`` (bits) and ``distance`` (places) of attention, the mean over heads and targets
+        of each layer; ``spread``: the distance of the tokens to their mean after each layer, over
+        their norm (1 is no collapse); ``effective_nodes``: how many nodes the gradient of the
+        readout is spread over, (sum g)^2 / sum g^2; and ``along_full``: the score along all pairs,
+        a graph that it was not trained on; of a user's module this alone.
+    """
+    result: dict[str, Any] = {}
+    if isinstance(network, Network):
+        result = _inside(comparison, graphs, network, held[:_SAMPLES])
+    if along_full:
+        if targets is None:
+            targets = comparison.data.targets
+        other = Reading(comparison.data, graphs.everything(comparison.data.causal))
+        metric = comparison.metric
+        result["along_full"] = scored(network, other, targets, held, metric, unit)[metric]
+    return result
+
+
+def _inside(
+    comparison: Comparison, graphs: Graphs, network: Network, samples: Tensor
+) -> dict[str, Any]:
+    """Measurements within the layers."""
+    read = Reading(comparison.data, graphs)
+    states = []
+    layers: Any = network.encoder.layers
+    hooks = [layer.register_forward_hook(lambda *call: states.append(call[2])) for layer in layers]
+    with torch.no_grad(), record_weights(network.encoder) as weights:
+        read(network, samples)
+    for hook in hooks:
+        hook.remove()
+    result: dict[str, Any] = {"entropy": [], "distance": []}
+    for layer_weights in weights.values():
+        # (B, E, H), or (E, H)
+        alpha = layer_weights.alpha
+        graph = layer_weights.graph
+        rows = alpha.shape[:-2].numel() * alpha.shape[-1] * max(1, graph.target.unique().numel())
+        bits = -(alpha * alpha.clamp(min=1e-30).log2()).sum()
+        distance = (graph.target - graph.source).abs().unsqueeze(-1)
+        result["entropy"].append(float(bits / rows))
+        result["distance"].append(float((alpha * distance).sum() / rows))
+    mask = read.given(samples)[3]
+    if mask is None:
+        sizes = [x.shape[-2] for x in states[:1]]
+    else:
+        sizes = mask.sum(-1).tolist()
+    result["spread"] = [spread(x, sizes) for x in states]
+    result["effective_nodes"] = effective_nodes(comparison, network, read, samples)
+    return result
+
+
+def spread(x: Tensor, sizes: list[int]) -> float:
+    """Distance of nodes (..., N, C) from the mean of their sample, over their norm.
+
+    Samples side by side have ``sizes``.
+    """
+    deviations = [part - part.mean(-2, keepdim=True) for part in x.split(sizes, -2)]
+    return float(torch.cat(deviations, -2).norm() / x.norm())
+
+
+def effective_nodes(
+    comparison: Comparison, network: Network, read: Reading, samples: Tensor
+) -> float:
+    """The participation number of the readout's gradient over the nodes.
+
+    Of the last node, or edge, that is asked, where all are read out.
+    """
+    embedded: list[Tensor] = []
+
+    def keep(module: Any, args: Any, output: Tensor) -> None:
+        output.retain_grad()
+        embedded.append(output)
+
+    hook = network.embedding.register_forward_hook(keep)
+    logits = read(network, samples)
+    hook.remove()
+    answer = logits
+    if comparison.readout in ("node", "edge"):
+        asked = comparison.data.asked[samples]
+        last = asked.shape[1] - 1 - asked.flip(1).int().argmax(1)
+        answer = logits[torch.arange(len(samples)), last]
+    answer.amax(-1).sum().backward()
+    size = torch.cat([x.grad for x in embedded if x.grad is not None]).norm(dim=-1)  # (B, N)
+    network.zero_grad()
+    number = float((size.sum(-1).square() / size.square().sum(-1)).nanmean())
+    if math.isfinite(number):
+        return number
+    return 0.0
+
+
+def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any]:
+    """Train and test a model: the numbers of a record, equal for equal arguments on one thread.
+
+    Of several rates the best one on the last fifth of the training examples is taken; the others
+    are trained on.
+    """
+    start = time.process_time()
+    data = comparison.data
+    metric = comparison.metric
+    rates = comparison.training.rates
+    seen, held = data.split(trial.seed, trial.examples)
+    right, unit = data.standardised(seen)
+    targets = right.clone()
+    if trial.kind == "shuffled":
+        order = torch.randperm(len(seen), generator=torch.Generator().manual_seed(trial.seed + 1))
+        targets[seen] = targets[seen[order]]
+    read = Reading(data, graphs)
+    validation = torch.empty(0, dtype=torch.int64)
+    trained_on = seen
+    if data.validation is not None:
+        validation = data.validation.nonzero().squeeze(-1)
+    elif len(rates) > 1:
+        cut = len(seen) - max(1, round(_VALIDATION * len(seen)))
+        trained_on = seen[:cut]
+        validation = seen[cut:]
+    fits = [fit(comparison, read, trial, trained_on, targets, rate) for rate in rates]
+    best = fits[0]
+    tried = {}
+    if len(validation):
+        found = [scored(one.network, read, targets, validation, metric, unit) for one in fits]
+        best = fits[max(range(len(fits)), key=lambda i: goodness(found[i], metric))]
+        tried = {f"{one.rate:g}": told[metric] for one, told in zip(fits, found, strict=True)}
+    parameters, of_positions = best.network.parameters_apart()
+    fitted = scored(best.network, read, targets, trained_on[:_READ_AGAIN], metric, unit)
+    groups = {}
+    for name, group in (data.groups or {}).items():
+        part = group.nonzero().squeeze(-1)
+        groups[name] = scored(best.network, read, right, part, metric, unit)
+    record = {
+        "state": "capped" if best.capped else "done",
+        **scored(best.network, read, right, held, metric, unit),
+        **examples_right(best.network, read, data, held),
+        "probes": probed(
+            comparison,
+            graphs,
+            best.network,
+            held,
+            along_full=trial.kind == "arm",
+            targets=right,
+            unit=unit,
+        ),
+        **{f"train_{name}": value for name, value in fitted.items() if name != "answers"},
+        "loss": best.loss,
+        "curve": best.curve,
+        "steps_taken": best.steps,
+        "rate": best.rate,
+        "validation": tried,
+        "initial": best.initial,
+        "parameters": parameters,
+        "position_parameters": of_positions,
+        "cpu_s": round(time.process_time() - start, 2),
+    }
+    if groups:
+        record["groups"] = groups
+    return record
+
+
+def goodness(found: dict[str, Any], metric: str) -> tuple[float, float]:
+    """By the study's score, then by bits or accuracy; a model that gives no number is the worst."""
+    scores = []
+    for name in (metric, "bits", "accuracy"):
+        value = found.get(name, math.nan)
+        if math.isfinite(value):
+            scores.append(METRICS[name].sign * value)
+        else:
+            scores.append(-math.inf)
+    if metric == "bits":
+        return (scores[0], scores[2])
+    return (scores[0], scores[1])
