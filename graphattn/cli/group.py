@@ -210,6 +210,8 @@ def _line_of_a_user(error: Exception) -> str:
     libraries = {Path(path) for path in sysconfig.get_paths().values()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
+        if path == package / "lazy.py":  # a name that this package does not have
+            continue
         if path.is_relative_to(package):
             return ""
         if path.is_file() and not any(map(path.is_relative_to, libraries)):

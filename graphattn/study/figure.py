@@ -73,7 +73,7 @@ def draw(results: Results, width: float = 6.9) -> "Figure":
         if over_groups:
             names = about["groups"]
             parts = [(r, [results.of_group(r, name) for name in names]) for r in of_panel]
-            _lines(ax, [(f"{r.arm}, {r.positions}", of, styles[r.arm]) for r, of in parts])
+            _lines(ax, [(_shown(f"{r.arm}, {r.positions}"), of, styles[r.arm]) for r, of in parts])
             ax.set_xticks(range(len(names)), list(map(plain, names)))
             ax.set_xlabel("part of the test", fontsize=TEXT)
         elif over_examples:
@@ -151,7 +151,7 @@ def _lines(ax: Any, lines: list[tuple[str, list[ArmRow], dict[str, Any]]]) -> No
         bars = [[0.0 if math.isnan(half) else half for half in halves] for halves in ends]
         options = {**style, "markersize": 4.5, "linewidth": 1.3, "capsize": 2, "elinewidth": 0.8}
         y = [i.value for _, i in points]
-        ax.errorbar([x for x, _ in points], y, yerr=bars, label=_shown(label), **options)
+        ax.errorbar([x for x, _ in points], y, yerr=bars, label=label, **options)
 
 
 def _examples(row: ArmRow) -> int:
