@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from ..analysis import flops
+from ..analysis.flops import flops
 from ..backends.request import Request
 from ..errors import OptionError
 from ..operands import Inputs, counting

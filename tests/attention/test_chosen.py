@@ -303,3 +303,27 @@ def test_questions_of_a_choice_say_what_may_be_asked():
         ):
             getattr(top_k(..., 2)(8), name)
     assert "edges that may be chosen</code><br><img" in top_k(..., 2)(8)._repr_html_()
+
+
+@pytest.mark.parametrize("shape", [(), (B,), (1,)], ids=["shared", "of each example", "of one"])
+@pytest.mark.parametrize("heads", [1, H])
+def test_a_bias_is_that_of_the_edges_that_are_chosen(shape, heads):
+    """As on every edge that may be chosen, the others hidden; the bias alone changes no choice."""
+    query, key, value = operands(B)
+    graph = RECIPES["blocks"][0](T)
+    random = torch.Generator().manual_seed(2)
+    bias = torch.randn(*shape, graph.num_edges, heads, dtype=torch.float64, generator=random)
+    bias.requires_grad_()
+    found, wanted = (
+        ga.attention(query, key, value, graph, score_bias=bias, backend=backend)
+        for backend in ("auto", "dense")
+    )
+    assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
+    cotangent = torch.randn(found.shape, dtype=torch.float64, generator=random)
+    leaves = (query, key, value, bias)
+    pairs = zip(
+        *(torch.autograd.grad(out, leaves, cotangent) for out in (found, wanted)), strict=True
+    )
+    assert all(torch.allclose(mine, other, rtol=0, atol=1e-12) for mine, other in pairs)
+    plain = ga.attention(query, key, value, graph)
+    assert not torch.allclose(found, plain)

@@ -28,12 +28,20 @@ class EdgesOfCall(AttentionGraph):
     _only_backends = ("edges", "message_passing")
 
 
-def as_one_head(choose: Choose, inputs: Inputs) -> tuple[AttentionGraph, Inputs]:
-    """The chosen edges, and the call whose nodes are those of all heads of all examples."""
+def as_one_head(
+    choose: Choose, union: Callable[[], AttentionGraph], inputs: Inputs
+) -> tuple[AttentionGraph, Inputs]:
+    """The chosen edges, and the call whose nodes are those of all heads of all examples.
+
+    A score bias of the edges of ``union``, all that may be chosen, becomes one of the chosen edges.
+    """
     T, heads = inputs.query.shape[-3:-1]
     S, kv_heads = inputs.key.shape[-3:-1]
     query, key, value = (one_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     edges = choose(query, key)
+    if inputs.score_bias is not None:
+        bias = inputs.score_bias.expand(*inputs.query.shape[:-3], -1, heads)
+        inputs = replace(inputs, score_bias=_bias_of(edges, union(), bias))
     if kv_heads != heads:
         copy = torch.arange(len(query) * heads, device=edges.device).repeat_interleave(T)
         by = (copy // (heads // kv_heads) - copy) * S
@@ -42,6 +50,22 @@ def as_one_head(choose: Choose, inputs: Inputs) -> tuple[AttentionGraph, Inputs]
     if edges.device.type == "cpu" and edges.num_edges <= _MOST_UNPLANNED:
         edges = EdgesOfCall(edges.edges, edges.name, edges.device)
     return edges, replace(inputs, query=query, key=key, value=value)
+
+
+def _bias_of(edges: AttentionGraph, union: AttentionGraph, bias: Tensor) -> Tensor:
+    """The bias (E', 1) of the edges of a call from that of all that may be chosen, (..., E, H)."""
+    E, heads = bias.shape[-2:]
+    source, target = edges.edge_index.to(bias.device)
+    copy = target // max(1, union.num_targets)
+    at = (copy // heads * E + _places(source, target, union)) * heads + copy % heads
+    return bias.reshape(-1).index_select(0, at)[:, None]
+
+
+def _places(source: Tensor, target: Tensor, union: AttentionGraph) -> Tensor:
+    """The places of chosen edges among all that may be chosen."""
+    T, S = (max(1, size) for size in (union.num_targets, union.num_sources))
+    may = union._listed().to(source.device)
+    return may.order[torch.searchsorted(may.key, target % T * S + source % S)]
 
 
 def of_all_heads(outputs: Outputs, inputs: Inputs) -> Outputs:
@@ -65,13 +89,10 @@ def one_batch(x: Tensor) -> Tensor:
 def chosen_edges(choose: Choose, union: AttentionGraph, query: Tensor, key: Tensor) -> Tensor:
     """True where an edge of ``union``, which may be chosen, is chosen: bool (..., E, H)."""
     *lead, T, heads, _ = query.shape
-    S = union.num_sources
-    may = union._listed().to(query.device)
     source, target = choose(one_batch(query), one_batch(key)).edge_index.to(query.device)
-    place = may.order[torch.searchsorted(may.key, target % max(1, T) * S + source % max(1, S))]
-    shape = (math.prod(lead) * heads, may.source.numel())
+    shape = (math.prod(lead) * heads, union.num_edges)
     is_chosen = torch.zeros(shape, dtype=torch.bool, device=query.device)
-    is_chosen[target // max(1, T), place] = True
+    is_chosen[target // max(1, T), _places(source, target, union)] = True
     return is_chosen.reshape(*lead, heads, is_chosen.shape[-1]).transpose(-1, -2)
 
 

@@ -179,7 +179,7 @@ class Chosen(GraphLike, Operand):
         with counted(self.num_edges, inputs):  # scores of all edges, to choose by
             if weights or _needs_union(inputs, backend):
                 return run(self.union(), self._on_union(inputs), backend, weights, lse)
-            edges, call = as_one_head(self.edges, inputs)
+            edges, call = as_one_head(self.edges, self.union, inputs)
             return of_all_heads(run(edges, call, backend, weights, lse), inputs)
 
     def _on_union(self, inputs: Inputs) -> Inputs:
@@ -272,12 +272,12 @@ class Chosen(GraphLike, Operand):
 
 
 def _needs_union(inputs: Inputs, backend: str) -> bool:
-    """True for tensors of edges, functions of all heads, dense backends and transformed calls."""
+    """True for features of edges, functions of all heads, dense backends and transformed calls."""
     if backend in ("dense", "tiles"):
         return True
     if plain_operations_only():
         return True
-    of_edges = (inputs.score_bias, inputs.edge_attr, inputs.score, inputs.normalize)
+    of_edges = (inputs.edge_attr, inputs.score, inputs.normalize)
     return any(part is not None for part in of_edges)
 
 
