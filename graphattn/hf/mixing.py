@@ -64,6 +64,7 @@ def _probe(patch: Any) -> frozenset[type]:
     handles = [model.get_input_embeddings().register_forward_hook(need_gradient)]  # type: ignore[operator]
     for name, module in model.named_modules():
         hook = partial(_record, found, embedded, name)
+        handles.append(module.register_forward_pre_hook(_apart, with_kwargs=True))
         handles.append(module.register_forward_hook(hook, with_kwargs=True))
     modes = [(module, module.training) for module in model.modules()]
     before = dict(vars(patch.running))
@@ -95,7 +96,7 @@ def _whole(found: dict[str, nn.Module], patch: Any) -> list[str]:
     classes = own_code(model)
     own = [name for name, x in model.named_modules() if type(x).__name__ in classes]
     around = [place.name for place in patch.slots]
-    layers = {id(x) for part in model.modules() if isinstance(part, nn.ModuleList) for x in part}
+    layers = {type(x) for part in model.modules() if isinstance(part, nn.ModuleList) for x in part}
     names = [
         name
         for name in found
@@ -104,7 +105,7 @@ def _whole(found: dict[str, nn.Module], patch: Any) -> list[str]:
     whole = [
         name
         for name in names
-        if id(found[name]) not in layers and not any(x == name or _is_in(x, name) for x in around)
+        if type(found[name]) not in layers and not any(x == name or _is_in(x, name) for x in around)
     ]
     outermost = [name for name in whole if not any(_is_in(name, other) for other in whole)]
     rest = [name for name in names if not any(_is_in(x, name) for x in names)]
@@ -114,6 +115,11 @@ def _whole(found: dict[str, nn.Module], patch: Any) -> list[str]:
 def _is_in(name: str, other: str) -> bool:
     """True if a module is within another."""
     return name.startswith(f"{other}.")
+
+
+def _apart(module: nn.Module, args: Any, options: Any) -> Any:
+    """Hook before a call: inputs of which none is computed from another."""
+    return tree_map(lambda x: x.view_as(x) if _is_of_tokens(x) else x, (args, options))
 
 
 def _record(

@@ -264,7 +264,9 @@ class Patch:
         crosses = slot.place.role == "cross"
         frame = self.frame(slot, ticket or self._beneath(mask, T, S), T, S)
         if slot.graph == OWN_MASKS:
-            graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal)
+            # eager attention reads all without a mask, others may be causal by themselves
+            is_eager = set(self.originals.values()) == {"eager"}
+            graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal and not is_eager)
             self._ran(slot, graphs)
             return full_rows(frame, B, graphs, device)
         if not crosses:

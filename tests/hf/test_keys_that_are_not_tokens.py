@@ -87,3 +87,12 @@ def test_a_graph_names_its_tower_where_another_is_in_its_own_code():
     with pytest.raises(OptionError, match="GitSelfAttention in its own code, which no graph"):
         ga.patch(model, ga.graphs.self_loops(...))
     assert "own code" in repr(ga.patch(model, {"image_encoder": ga.graphs.full(...)}))
+
+
+def test_eager_attention_without_a_mask_reads_all_tokens():
+    model, inputs = tiny_model("splinter")
+    with torch.no_grad():
+        plain = model(**inputs).last_hidden_state
+        patch = ga.patch(model, "model")
+        torch.testing.assert_close(model(**inputs).last_hidden_state, plain, rtol=0, atol=1e-5)
+    assert {graph.name for graph in patch.layers()} == {"full(12)"}

@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 from families import FAMILIES
+from sweep import tiny_model as tiny_of_type
 from tiny_models import tiny_model
 
 import graphattn as ga
@@ -157,6 +158,18 @@ def test_two_calls_are_followed_by_one_backward_pass():
         gradients.append([p.grad for p in model.parameters()])
     for plain, again in zip(*gradients, strict=True):
         torch.testing.assert_close(plain, again)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("mobilebert", "MobileBertEmbeddings x 1"),  # embeddings of three tokens
+        ("zamba", "ZambaMambaMixer x 4"),  # its attention reads states and embeddings
+    ],
+)
+def test_what_mixes_is_told_from_what_does_not(name, found):
+    model, _ = tiny_of_type(name)
+    assert listed(ga.patch(model, window()).mixers) == found
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
