@@ -32,6 +32,8 @@ class Backend:
     """Time of a call on a graph of a few nodes."""
     training_factor: float
     """Time of forward and backward together, over that of the forward pass."""
+    biased_training = 1.0
+    """:attr:`training_factor` of calls with a score bias, over that of others."""
     ns: dict[str, float]
     """Rates by kind of work: nanoseconds per unit and each of :meth:`numbers`."""
     least_width: dict[str, int] = {}
@@ -95,7 +97,10 @@ class Backend:
 
     def training(self, request: Request) -> float:
         """Time of forward and backward together, over that of the forward pass."""
-        return self.rates(request.device.type)["training_factor"]
+        factor = self.rates(request.device.type)["training_factor"]
+        if request.score_bias:
+            return factor * self.biased_training
+        return factor
 
     def ranked(self, request: Request, forward_ms: float) -> float:
         """The time in ms by which backends are ranked: that of the passes that come, or the

@@ -33,8 +33,6 @@ RELABELLED = 0.6
 NORMALIZED = 4.2
 # measured: numbers of a key and value that take as long as the bias of an edge, forward
 BIASED = 64
-# measured: share of the backward pass in a step with a bias over that without
-BIASED_TRAINING = 1.7
 LARGE = 1 << 28  # bytes kept for a backward from which a note says what needs less
 
 
@@ -47,6 +45,7 @@ class EdgesBackend(Backend):
     name = "edges"
     call_ms = 0.1
     training_factor = 3.4
+    biased_training = 1.7
     ns = {"edge": 0.025}
     least_width = {"edge": 12}
     cuda = {"call_ms": 0.1, "byte": 4e-4}  # 2.5 TB a second: caches and memory together
@@ -119,12 +118,6 @@ class EdgesBackend(Backend):
             forward(sizes(request, graph.num_edges, graph.num_targets, graph.num_sources))
         )
         return "byte", moved_bytes * factor / max(1, request.floats_per_pair)
-
-    def training(self, request: Request) -> float:
-        factor = super().training(request)
-        if request.score_bias:
-            return BIASED_TRAINING * factor
-        return factor
 
     def problems(self) -> list[tuple[AttentionGraph, dict[str, Any]]]:
         """A window, its edges listed."""
