@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, Any, Optional
 
@@ -97,6 +98,8 @@ def study(
       graphattn study moved/study.py --check --out digits
     """
     from ..study import report
+    from ..study.check import study_of
+    from ..study.page import read
     from ..study.run import run_file, studies_in, study_file
 
     if list_:
@@ -118,7 +121,12 @@ def study(
                 "study report needs the folder of a study: graphattn study report DIR"
             )
         with warnings_in_lines():
-            result = report(folder)
+            result = read(folder)
+            made: tuple[Any, ...] = ()
+            if result.plan.get("own_page"):
+                of_file = study_of(Path(folder))
+                made = (of_file.summary, of_file.figure)
+            result = report(folder, *made)
         _print(result, json, full)
         return
     if file is None or folder is not None:

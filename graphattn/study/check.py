@@ -96,23 +96,13 @@ def check(folder: Any, file: Any = None, again: int = 0) -> Checked:
             f"study report {folder} writes one"
         )
     plan = read_plan(folder)
-    source = file
-    if source is None and (folder / "study.py").is_file():
-        source = folder / "study.py"
-    if source is None and plan is not None:
-        source = file_of_command(plan["command"])
-    needs_file = plan is None or plan.get("own_page") or again
-    if needs_file and source is None:
-        raise OptionError(
-            f"{folder} needs its study file: graphattn study FILE.py --check --out {folder}"
-        )
-    study: Any = load(source).study() if needs_file else None
+    study: Any = None
+    if again or plan is None or plan.get("own_page"):
+        study = study_of(folder, file)
     if plan is None:
         if isinstance(study, Study):
             raise OptionError(f"{folder} holds no plan.json; run the study again, which writes it")
         return _of_findings(folder, study)
-    if study is not None and getattr(study, "name", None) != plan["study"]:
-        raise OptionError(f"{source} must be the file of {plan['study']}, the study of {folder}")
     report = read(folder)
     if study is not None:
         report = read(folder, study.summary, study.figure)
@@ -125,6 +115,29 @@ def check(folder: Any, file: Any = None, again: int = 0) -> Checked:
     if again:
         differences += _trained_again(report, study, again)
     return Checked(plan["study"], files, again, differences)
+
+
+def study_of(folder: Path, file: Any = None) -> Any:
+    """What the study file of a folder makes: ``file``, ``study.py`` in it, or the command's.
+
+    Raises:
+        OptionError: If there is no such file, or it is one of another study.
+    """
+    plan = read_plan(folder)
+    source = file
+    if source is None and (folder / "study.py").is_file():
+        source = folder / "study.py"
+    if source is None and plan is not None:
+        source = file_of_command(plan["command"])
+    if source is None:
+        raise OptionError(
+            f"{folder} needs its study file, study.py in it; or graphattn study FILE.py --check "
+            f"--out {folder}"
+        )
+    study = load(source).study()
+    if plan is not None and getattr(study, "name", None) != plan["study"]:
+        raise OptionError(f"{source} must be the file of {plan['study']}, the study of {folder}")
+    return study
 
 
 def _differences(name: str, stands: str, computed: str) -> list[Mismatch]:
