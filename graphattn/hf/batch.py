@@ -45,8 +45,10 @@ def graphs_of_batch(
         GraphError: If the graphs do not fit, or change the sources of a token in the cache.
     """
     crosses = slot.place.role == "cross"
-    if crosses and not call.has_all:
-        frame = _new_targets(frame, virtual)
+    if crosses and not call.has_all and frame.past > virtual[0]:
+        # inputs of cross-attention are of the new targets alone
+        new = (piece._replace(targets=piece.targets._replace(node=0)) for piece in frame.pieces)
+        frame = replace(frame, pieces=tuple(new), past=0, memo={})
     tokens = _tokens(frame, virtual, crosses=crosses)
     examples = _of_examples(_returned(slot, call, tokens.new), batch)
     by_hand = not call.has_all and tokens.held > 0
@@ -85,14 +87,6 @@ def graphs_of_batch(
             before = (0, virtual[1])
         graphs.append(behind(row.graph, *before, is_causal=slot.is_causal))
     return replace(frame, pieces=tuple(pieces), alike=is_one, memo={}), graphs
-
-
-def _new_targets(frame: Frame, virtual: tuple[int, int]) -> Frame:
-    """The frame of the new targets alone, which inputs of cross-attention are of."""
-    if frame.past <= virtual[0]:
-        return frame
-    pieces = tuple(piece._replace(targets=piece.targets._replace(node=0)) for piece in frame.pieces)
-    return replace(frame, pieces=pieces, past=0, memo={})
 
 
 def _tokens(frame: Frame, virtual: tuple[int, int], *, crosses: bool) -> Tokens:

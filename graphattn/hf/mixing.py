@@ -263,16 +263,6 @@ def _joined(*parts: Any, groups: list[tuple[Tensor, Tensor]], B: int, T: int) ->
     return output
 
 
-def unordered(graph: Any, token: int, modules: dict[str, nn.Module]) -> OptionError:
-    """The error for a graph that keeps a token from the one before it."""
-    return OptionError(
-        f"{listed(modules)} mix tokens along the row, in their own code, also token "
-        f"{token - 1} into token {token}, which {graph!r} keeps apart; give each sequence a row of "
-        "its own, or a pattern with position_ids that return to 0 where one starts, or name the "
-        "layers that the graph is for, {'self_attn': graph}"
-    )
-
-
 def first_apart(graph: Any) -> int | None:
     """The first token to which no path of a graph leads from the one before it, which modules that
     mix tokens do not keep; ``None`` without one.

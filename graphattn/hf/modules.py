@@ -110,7 +110,7 @@ def own_code(model: nn.Module) -> list[str]:
     return [
         kind.__name__
         for kind in kinds
-        if "Attention" in kind.__name__ and not _attends(kind) and _written(kind, "softmax(")
+        if "Attention" in kind.__name__ and not _attends(kind) and is_written(kind, "softmax(")
     ]
 
 
@@ -153,16 +153,11 @@ def _convolves(part: nn.Module) -> bool:
 
 def _attends(kind: Any) -> bool:
     """True if the class calls transformers' attention interface itself."""
-    return not hasattr(kind, "_can_set_attn_implementation") and _written(kind, _INTERFACE)
-
-
-def indexes_mask(kind: type) -> bool:
-    """True if the class takes its mask apart, so that there must be one."""
-    return _written(kind, "attention_mask[")
+    return not hasattr(kind, "_can_set_attn_implementation") and is_written(kind, _INTERFACE)
 
 
 @lru_cache(4096)
-def _written(kind: Any, words: str) -> bool:
+def is_written(kind: Any, words: str) -> bool:
     """True if the source of a class, or of a parent class, contains a text."""
     for base in kind.__mro__[: kind.__mro__.index(nn.Module)]:
         try:

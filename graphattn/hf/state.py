@@ -20,8 +20,8 @@ from ..graph.modes import cached_property
 from .batch import graphs_of_batch
 from .causality import warn_of_later_tokens
 from .graph_option import OWN_MASKS, GraphOption, is_graph, sized
-from .mixing import find_mixers, first_apart, listed, restart, unordered
-from .modules import Place, indexes_mask, mixers, own_code, stacks
+from .mixing import find_mixers, first_apart, listed, restart
+from .modules import Place, is_written, mixers, own_code, stacks
 from .own import own_graphs
 from .ticket import MOST_TICKETS, Generation, ModelCall, Ticket, outside_call
 from .tokens.frame import Frame, all_tokens, of_cross
@@ -189,7 +189,8 @@ class Patch:
     def computes_with_masks(self) -> bool:
         """True if some layer takes its mask apart, as those with an indexer, and needs one."""
         modules = dict(self.model.named_modules())
-        return any(indexes_mask(type(modules[place.name])) for place in self.slots)
+        kinds: set[Any] = {type(modules[place.name]) for place in self.slots}
+        return any(is_written(kind, "attention_mask[") for kind in kinds)
 
     @cached_property
     def slot_of_masks(self) -> Slot | None:
@@ -359,7 +360,13 @@ class Patch:
             for graph in dict.fromkeys(graphs):
                 token = first_apart(graph)
                 if token is not None and self.mixers:
-                    raise unordered(graph, token, self.mixers)
+                    raise OptionError(
+                        f"{listed(self.mixers)} mix tokens along the row, in their own code, also "
+                        f"token {token - 1} into token {token}, which {graph!r} keeps apart; give "
+                        "each sequence a row of its own, or a pattern with position_ids that "
+                        "return to 0 where one starts, or name the layers that the graph is for, "
+                        "{'self_attn': graph}"
+                    )
         if length is None and not crosses and not slot.inputs:
             for graph, piece in zip(graphs, frame.pieces, strict=True):
                 if piece.targets.node > virtual[1]:
