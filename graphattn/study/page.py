@@ -349,8 +349,10 @@ class Report(Printed, Results):
         counts = self.counts
         lines = [
             f"* trials: {trials_text(counts)}; seeds: {self.plan['seeds']}, paired",
-            *(f"* {registration(entry)}" for entry in self.plan["registered"]),
         ]
+        entries = self.plan["registered"]
+        for entry, earlier in zip(entries, [None, *entries], strict=False):
+            lines.append(f"* {registration(entry, earlier)}")
         before = None if self.is_pilot else read_plan(self.folder / PILOT)
         if before is not None:
             at = before["registered"][0]["at"]
@@ -557,15 +559,17 @@ def trials_text(counts: dict[str, int]) -> str:
     return f"{counts['planned']} planned, {counts['done']} done{limit}, {counts['failed']} failed"
 
 
-def registration(entry: dict[str, Any]) -> str:
-    """A registration of claims in words."""
+def registration(entry: dict[str, Any], before: dict[str, Any] | None) -> str:
+    """A registration of claims in words, with what had changed since the one before."""
     words = counted(len(entry["claims"]), "claim")
+    if "seeds" in entry:
+        words += f", {counted(entry['seeds'], 'seed')}"
     if entry.get("withdrawn"):
         words += f", {len(entry['withdrawn'])} withdrawn after looking"
-    seeds = f", {counted(entry['seeds'], 'seed')}" if "seeds" in entry else ""
-    return (
-        f"registered {entry['at']}, with {entry['trials_on_disk']} trials on disk: {words}{seeds}"
-    )
+    if before is not None and before.get("spent", entry.get("spent")) != entry.get("spent"):
+        words += ", other positions or budgets"
+    did = "registered" if before is None else "changed"
+    return f"{did} {entry['at']}, with {entry['trials_on_disk']} trials on disk: {words}"
 
 
 def _values(arguments: dict[str, Any]) -> str:

@@ -530,4 +530,4 @@ def run_file(
     study.quick = quick
     study.about = study.about or from_docstring(module.__doc__)
     options: dict[str, Any] = {"processes": processes, "pilot": pilot, "baseline": baseline}
-    return execute(study, seeds=seeds or study.seeds, out=out, **options)
+    return execute(study, seeds=study.seeds if seeds is None else seeds, out=out, **options)

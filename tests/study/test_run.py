@@ -199,8 +199,8 @@ def test_other_budgets_and_positions_are_said_with_their_date(tiny, tmp_path):
     shutil.copytree(tiny.folder, folder)
     assert "Changed" not in str(tiny_run(folder, claims=tiny.registered))
     longer = tiny_run(folder, claims=tiny.registered, budgets=[ga.study.Budget(11, 5)], seeds=1)
-    assert "Changed" in str(longer)
-    assert "1 claim, 1 seed, other positions or budgets." in str(longer)
+    assert "\n* changed 20" in str(longer)
+    assert "1 claim, 1 seed, other positions or budgets\n" in str(longer)
     remarks = ("seeds reduced after looking", "positions or budgets changed after looking")
     assert longer.verdicts[0].remarks[1:] == remarks
 
