@@ -96,6 +96,7 @@ class DenseBackend(Backend):
     name = "dense"
     call_ms = 0.035
     training_factor = 3.3
+    biased_training = 0.65
     ns = {"full": 0.027, "masked": 0.031, "unfused": 0.058}
     least_width = {"full": 20, "masked": 20, "unfused": 48}
     cuda = {"call_ms": 0.03, "full": 1e-4, "masked": 2e-4, "unfused": 5e-4}
