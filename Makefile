@@ -42,7 +42,9 @@ types: env
 	$(RUN)mypy
 
 tests: env           ## tests and doctests but the slow ones
-	PYTHONDONTWRITEBYTECODE= $(RUN)pytest -n 2 --dist worksteal -m "not slow"  # what pytest makes of asserts is kept for the next run
+	# --assert=plain: values are shown by the second run, of what failed
+	PYTHONDONTWRITEBYTECODE= $(RUN)pytest -n 2 --dist worksteal -m "not slow" --assert=plain || \
+		{ $(RUN)pytest --last-failed; exit 1; }
 
 shuffled: env        ## the same tests in a random order; ORDER=... repeats one
 	$(RUN)pytest -n 2 --dist worksteal -m "not slow" -p randomly --randomly-dont-reset-seed --randomly-seed=$(ORDER)

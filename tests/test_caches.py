@@ -213,6 +213,7 @@ def test_a_value_is_computed_as_at_the_start_of_a_program(mode):
     assert not pickle.loads(pickle.dumps(memo))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "fake"])
 def test_a_graph_that_is_made_in_a_mode_is_as_any_other(mode):
     for kind in ("edges", "nearest points", "a union", "a reverse", "heads of a rule and edges"):

@@ -34,6 +34,7 @@ def by_hand(graph, query, key, value, of_key, of_value):
     return torch.stack(outputs, -3)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kv_heads", [H, 2])
 @pytest.mark.parametrize("backend", ["auto", "edges", "message_passing"])
 @pytest.mark.parametrize("name", NAMES)

@@ -23,6 +23,7 @@ both = pytest.mark.parametrize("backend", BACKENDS)
 all_extras = pytest.mark.parametrize("extras", EXTRAS)
 
 
+@pytest.mark.sample(4)
 @both
 @all_extras
 @pytest.mark.parametrize("options", [{}, {"softcap": 2.0}, {"dropout_p": 0.3}, {"scale": 0.0}])

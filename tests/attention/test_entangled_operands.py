@@ -7,6 +7,7 @@ import graphattn as ga
 from graphattn.backends import BACKENDS
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_key_and_value_computed_from_the_query(backend):
     torch.manual_seed(0)

@@ -53,6 +53,7 @@ def test_gradcheck_and_gradgradcheck(name, options, backend):
     assert gradgradcheck(output, inputs, nondet_tol=0.0, fast_mode=True)
 
 
+@pytest.mark.sample(3)
 @both
 def test_weights_and_lse(backend):
     graph = small("isolated")

@@ -35,6 +35,7 @@ def packed(x):
     return torch.cat((x, torch.full_like(x, torch.nan)), -2)[..., : x.shape[-2], :]
 
 
+@pytest.mark.sample(4)
 @each_backend
 @pytest.mark.parametrize("layout", [heads_first, width_first, every_other, offset, packed])
 @pytest.mark.parametrize(
@@ -122,6 +123,7 @@ def deterministic():
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("extras", "name", "backend"),
     [

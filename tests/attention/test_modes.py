@@ -63,6 +63,7 @@ def mixed(graph, dtypes):
     ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("extras", "inner"),
     [({}, torch.float16), (EXTRAS[1], torch.bfloat16), (EXTRAS[2], torch.bfloat16)],

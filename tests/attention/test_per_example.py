@@ -131,6 +131,7 @@ def check_gradients(output, expected, operands):
         torch.testing.assert_close(grad, known, rtol=0, atol=1e-12)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "backend"), CALLS)
 def test_a_call_is_that_of_each_example(name: str, backend: str) -> None:
     """Outputs, weights, lse and every gradient."""

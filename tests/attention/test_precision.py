@@ -69,6 +69,7 @@ def test_errors_are_at_most_those_of_dense_torch(name, options, dtype, backend):
         assert mine <= bound(dtype, theirs, gradient=i > 0), (i, mine, theirs)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("listed", "dtype"), [(False, torch.bfloat16), (True, torch.float16)])
 def test_a_hub_of_70_000_equal_edges(listed, dtype, backend):
     graph = ga.graphs.cross(2, 70_000)

@@ -99,6 +99,7 @@ def test_output_weights_lse_and_gradients_are_the_formulas(options, name, backen
         assert all(grad.abs().sum() > 0 for grad in mine)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("backend", [*BACKENDS, "auto"])
 @pytest.mark.parametrize(
     ("name", "dtype"),
@@ -153,6 +154,7 @@ def test_compiled_code_takes_scales_of_zero_and_below():
         assert_near(found, formula(q, k, v, graph, scale=scale)[0])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("leads", "bias_lead"),

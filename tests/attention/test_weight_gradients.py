@@ -62,6 +62,7 @@ def gradients(output, alpha, inputs):
     return [of_alpha, of_both, *first[0], *first[1], *second]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "backend"), CALLS)
 @pytest.mark.parametrize("biased", [False, True], ids=["plain", "bias and softcap"])
 def test_gradients_of_weights_are_those_of_the_dense_twin(name, backend, biased):

@@ -101,6 +101,7 @@ def sentence(text, seed=0):
 MARY, SUSAN = sentence("mary gave roses to susan"), sentence("susan gave roses to mary")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("heads", [1, 2, 4, 8])
 def test_heads_do_not_tell_mary_from_susan_whatever_their_weights(heads):
     # Source C implies that several heads can. They cannot: every head is equivariant.

@@ -17,6 +17,7 @@ from graphattn.cli.app import app
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -82,6 +82,7 @@ def test_such_a_file_may_be_loaded_in_an_expression(shell, folder, name):
         assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "what",
     ["(" * 5000, "~" * 20000 + "full(2)", "full(" + "9" * 5000 + ")", "full(2)" + ".reverse()" * 5000, "full(\udcff)",

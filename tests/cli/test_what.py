@@ -122,6 +122,7 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
     assert item("causal(3).npy").graph.equals(graphs.self_loops(4))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("what", "said"),
     [

@@ -98,6 +98,7 @@ def test_the_fuzzer_sees_a_fault(what, monkeypatch):
     assert what in tally.failures[0]["what"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", ENDINGS)
 def test_bytes_at_random(kind, tmp_path):
     path = tmp_path / f"fuzz{kind}"

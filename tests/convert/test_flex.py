@@ -93,6 +93,7 @@ def test_block_masks_are_those_of_create_block_mask(name, block_size):
     assert torch.equal(ours.to_dense(), theirs.to_dense())
 
 
+@pytest.mark.sample(4)
 @ALL_SIMPLE
 def test_mask_mods_answer_as_the_graph_does(name):
     graph, counts = TABLE[name]
@@ -118,6 +119,7 @@ def test_there_and_back(name):
         assert np.array_equal(counts_of(from_block_mask(to_block_mask(again))), counts)  # of 128
 
 
+@pytest.mark.sample(4)
 @ALL_SIMPLE
 def test_look_ups_in_tiles_agree_with_the_closed_form(name):
     graph, counts = TABLE[name]
@@ -142,6 +144,7 @@ RULES: dict[str, Edges] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", RULES)
 def test_rules_under_vmap(name):
     graph = AttentionGraph(RULES[name])

@@ -38,6 +38,7 @@ def inputs(graph):
     return [2 * torch.randn(*size, generator=draw, dtype=torch.float64) for size in sizes]
 
 
+@pytest.mark.sample(4)
 @ALL_SIMPLE
 @KINDS
 def test_there_and_back(name, kind):
@@ -59,6 +60,7 @@ def test_rows_are_targets_and_true_is_an_edge(name):
         assert mask.dtype == dtype
 
 
+@pytest.mark.sample(4)
 @ALL_PAIRED
 def test_sdpa_reads_our_mask_as_it_is(name):
     graph, counts = TABLE[name]

@@ -77,6 +77,7 @@ def test_every_graph_comes_back_from_a_file(number, tmp_path):
         same(list(WAYS.values())[number](graph, tmp_path), graph)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_holds_several_graphs_comes_back(way, tmp_path):
     def back(value):

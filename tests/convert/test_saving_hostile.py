@@ -180,6 +180,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_data_is_refused_soon(name):
     start = time.process_time()

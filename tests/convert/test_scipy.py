@@ -24,6 +24,7 @@ def test_there_and_back(name):
     assert again.equals(graph)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "lil", "dok", "bsr"])
 @pytest.mark.parametrize("form", ["array", "matrix"])
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint16, np.int64, np.float32])

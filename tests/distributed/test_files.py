@@ -23,6 +23,7 @@ def clouds():
     }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", clouds())
 def test_neighbours_of_parts_are_those_of_the_whole(name, tmp_path):
     pos = clouds()[name]
@@ -169,6 +170,7 @@ WRONG_SIZES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", WRONG_SIZES)
 def test_an_index_that_does_not_fit_its_parts_is_refused(name, tmp_path):
     save_parts(ga.graphs.sliding_window(50, 5, causal=True), tmp_path, 3)

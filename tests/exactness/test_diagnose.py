@@ -167,6 +167,7 @@ def test_a_single_wrong_target_is_pointed_at():
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "name", ["causal", "listed_random", "cross_causal_end", "isolated_targets", "repeated_edges"]
 )

@@ -141,6 +141,7 @@ def test_a_function_without_gradients():
     assert "gradients not measured" in report.notes
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("is_causal", [True, False])
 def test_a_function_that_refuses_gradients(is_causal, gradients):

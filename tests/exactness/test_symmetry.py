@@ -38,6 +38,7 @@ def causes(report):
     return {name: (cause.kind, cause.input) for cause in report.causes for name in cause.symmetries}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("axes", [2, 3])
 @pytest.mark.parametrize("graph", [ga.graphs.knn(..., k=4), lambda pos: ga.graphs.radius(pos, 1.7)])
 def test_a_model_of_distances_holds_all(graph, axes):

@@ -42,6 +42,7 @@ def test_copies_of_an_edge_are_summed():
     assert dense[0, 0] == dense[1, 1] == 0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["full", "causal", "listed_random"])
 @pytest.mark.parametrize("lead", [(), (2,), (2, 1)])
 def test_a_dense_bias_is_sdpas_mask(name, lead):

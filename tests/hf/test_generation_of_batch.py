@@ -143,6 +143,7 @@ def rows_of_new(input_ids, new):
     ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", ["greedy", "beams"])
 @pytest.mark.parametrize("cache", ["dynamic", "static", "chunks"])
 def test_a_function_may_return_the_rows_of_new_tokens(llama, written, way, cache):
@@ -228,6 +229,7 @@ def twice(input_ids):
     return ga.from_edge_index(edges, num_nodes=n, duplicates="keep")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("graph", "words"),
     [

@@ -235,6 +235,7 @@ def test_unpatching_gives_the_modules_back():
     assert all("forward" not in vars(part) for part in model.modules())
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_models_whose_layers_are_all_attention_have_none(family):
     model = tiny_model(family)

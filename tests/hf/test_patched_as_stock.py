@@ -244,6 +244,7 @@ def test_half_precision(family):
 # --- weights
 
 
+@pytest.mark.sample(3)
 @of(*FAMILIES)
 @torch.no_grad()
 def test_saved_and_loaded_patched_or_plain(family, tmp_path):
@@ -291,6 +292,7 @@ def test_steps_of_training(family):
     assert_same(step(patched, given), step(stock, given), 1e-5)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("reentrant", [False, True])
 @of(*without(FAMILIES, "qwen2_vl"))
 def test_gradient_checkpointing(family, reentrant):
@@ -422,6 +424,7 @@ def test_a_quantised_cache(family):
     assert patched.generate(**given, **WRITE, **way).tolist() == expected.tolist()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("beams", [1, 2])
 @of(*WRITERS)
 def test_what_generate_returns_beside_tokens(family, beams):

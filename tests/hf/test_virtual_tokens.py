@@ -80,6 +80,7 @@ def test_functions_of_the_batch_count_text_alone(writer, side, beams):
             assert torch.equal(writer.generate(input_ids=tokens(), **options), expected)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_causal_graph_is_the_adapted_model_itself(writer, side):
     mask = padding({"input_ids": tokens()}, side)
@@ -192,6 +193,7 @@ def test_an_encoder(kind):
         assert not close(logits(model, attention_mask=mask), plain)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["t5", "bart"])
 def test_an_encoder_decoder(name, kind):

@@ -29,6 +29,7 @@ def test_heads_are_tied_as_theirs_are(name, tied):
     assert (head.weight is mine.embedding.weight) == (own is model.get_input_embeddings().weight)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("family", ["Bert", "GPT2", "ViT", "Swinv2", "T5"])
 def test_dtype_mode_and_frozen_parameters_are_theirs(family):
     model = theirs(family).float().train()
@@ -48,6 +49,7 @@ DROPOUTS |= {"GPT2": ("embd_pdrop", "attn_pdrop", "resid_pdrop"), "T5": ("dropou
 DROPOUTS |= {"Llama": ("attention_dropout",)}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("family", "place"), [(family, name) for family in DROPOUTS for name in DROPOUTS[family]]
 )
@@ -67,6 +69,7 @@ def test_every_class_that_is_read_is_one_of_transformers():
     assert not [name for name in FAMILIES if not hasattr(transformers, name)]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -196,6 +196,7 @@ CHANGED = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("family", "change", "words"), CHANGED)
 def test_what_was_changed_since_it_was_built_is_refused(family, change, words):
     model = theirs(family)

@@ -59,6 +59,7 @@ def compare(made, found, wanted, inputs):
     assert all(grad.abs().sum() > 1e-6 for name, grad in found.items() if name != "k_proj.bias")
 
 
+@pytest.mark.sample(4)
 @both
 @pytest.mark.parametrize("lead", [(), (2,), (3, 2)])
 @pytest.mark.parametrize("name", ["causal", "listed_random", "isolated_targets"])
@@ -110,6 +111,7 @@ def test_bias_root_weight_and_out_proj_are_options(backend):
     compare(heads, heads(x, graph), wanted, [x])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("backend", ["edges", "message_passing"])
 @pytest.mark.parametrize("lead", [(), (2,)])
 @pytest.mark.parametrize("edge_lead", [(), (2,)])

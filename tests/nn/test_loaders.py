@@ -55,6 +55,7 @@ def our_mha_gradients(layer, mha, grads):
     return joined + [grads[f"out_proj.{p}"] for p in ("weight", "bias") if f"out_proj.{p}" in grads]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "name", ["full", "causal", "listed_random", "listed_bipartite", "unused_sources"]
 )

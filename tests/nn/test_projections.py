@@ -31,6 +31,7 @@ class Negative(nn.Module):
         return -weight
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "retrieve"])
 def test_every_linear_of_a_model_is_called(name):
     model, inputs = small(name)

@@ -467,6 +467,7 @@ def with_features_of_removed_edges(layer, bad, removed, head=slice(None)):
     return [output, *torch.autograd.grad(loss, leaves, allow_unused=True)]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("backend", ["edges", "message_passing"])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("edge_to", ["both", "key", "value"])

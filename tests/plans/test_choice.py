@@ -150,6 +150,7 @@ def flat(choice):
     return [*choice["cut"], *(number for each in choice["cost"].values() for number in each)]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "option"), CASES, ids=map(", ".join, CASES))
 def test_the_plan_of_a_graph_is_the_one_that_was_measured(name, option, monkeypatch):
     monkeypatch.setattr(base, "measured_rates", lambda device: RATES)

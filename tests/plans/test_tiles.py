@@ -65,6 +65,7 @@ def pairs(graph):
 EVERY = [pytest.param(make, id=name) for name, make in {**GRAPHS, **BIG}.items()]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("make", EVERY)
 def test_the_tiles_spell_out_the_mask(make):
     graph = make()

@@ -45,6 +45,7 @@ def tensors(value):
     return []
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_graph_and_its_plans_arrive_as_they_were(name):
     graph = GRAPHS[name]()

@@ -199,6 +199,7 @@ def test_probes_are_what_can_be_counted_by_hand():
     assert all(0 < spread <= 1 for spread in full["spread"])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("positions", "readout"),
     [("none", "mean"), ("learned", "token"), ("relative", "node"), ("rotary", "mean")],
@@ -377,6 +378,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("words", WRONG)
 def test_wrong_use_is_refused(words, tmp_path):
     arms, of_data, options = WRONG[words]

@@ -24,6 +24,7 @@ def weighted(graph, aggregate, residual):
     return step + torch.eye(graph.num_targets).double() if residual and graph.is_square else step
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("name", list(GRAPHS))
 def test_a_bound_is_the_product_of_weighted_masks(name, residual):

@@ -162,6 +162,7 @@ def test_balls(size):
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "base", [graphs.window_partition((3, 4), (3, 2)), graphs.causal(5), graphs.full(0)]
 )

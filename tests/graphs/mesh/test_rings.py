@@ -66,6 +66,7 @@ def of_second_order(faces):
 HEXAHEDRA, TETRAHEDRA = cells_of_a_box()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "cells",
     [TETRAHEDRA, TETRAHEDRA[:, [3, 1, 0, 2]], HEXAHEDRA, of_second_order(STRIP), TETRAHEDRA.int()],

@@ -70,6 +70,7 @@ def tree_nodes(N, block):
         level, size = level + 1, math.ceil(size / 2)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("N", "block"), [(0, 2), (1, 2), (5, 2), (8, 2), (29, 2), (37, 4), (64, 4), (101, 6)]
 )

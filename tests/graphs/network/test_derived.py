@@ -50,6 +50,7 @@ def test_directed_line_graphs_are_networkxs(graph):
         assert forth or pairs == wanted
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("graph", DIGRAPHS, ids=str)
 def test_undirected_line_graphs_are_networkxs(graph):
     graph = graph | graph.reverse()

@@ -91,6 +91,7 @@ def test_knn_is_brute_force(name, k):
     assert (asked.num_targets, asked.num_sources) == (len(queries), len(points))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", CLOUDS)
 @pytest.mark.parametrize("k", [1, 7])
 def test_every_search_finds_the_same_neighbours(name, k):

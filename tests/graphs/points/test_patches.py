@@ -61,6 +61,7 @@ def padded(lengths, patch):
     return patches
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("lengths", BATCHES, ids=str)
 @pytest.mark.parametrize("patch", [1, 4, 6])
 def test_trap_tail_padding_of_ptv3(lengths, patch):

@@ -77,6 +77,7 @@ def test_it_is_its_definition(name, softcap):
         assert (a - b).abs().max() <= 1e-12 * b.abs().max()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("softcap", [0.0, 1.3])
 @pytest.mark.parametrize("scale", [-0.4, 0.0, 1e-40])
 def test_a_scale_may_be_negative_or_nothing(scale, softcap):
@@ -120,6 +121,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(name):
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("bad", [math.inf, math.nan])
 @pytest.mark.parametrize("name", ["window", "at random"])
 def test_what_is_not_finite_reaches_neighbours_alone(name, bad):

@@ -55,6 +55,7 @@ SCORES |= {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", SCORES)
 def test_an_additive_score_is_a_fused_kernel(name, monkeypatch):
     monkeypatch.setattr(scored, "_in_blocks", fail)
@@ -75,6 +76,7 @@ PRODUCTS = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("score", "more"), [*PRODUCTS, ("scaled_dot", "edge_dim")])
 def test_a_product_is_one_pass_over_edges(score, more, monkeypatch):
     options = {"softcap": 2.0, "dropout": 0.3, "edge_dim": 3}

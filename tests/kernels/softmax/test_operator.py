@@ -124,6 +124,7 @@ def test_the_last_backward_alone_writes_to_the_kept_weights(bias, dropout_p, mon
     assert torch.equal(kept, before) == bias
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("dtype", "kv", "width", "value_width"),  # few widths: each pair is compiled
     [

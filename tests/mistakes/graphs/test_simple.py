@@ -20,6 +20,7 @@ from graphattn.mistakes.graphs.simple import remark, simple_expression
 WINDOW = sliding_window(64, 9, causal=True)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("graph", "words"),
     [

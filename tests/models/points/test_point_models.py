@@ -50,6 +50,7 @@ def test_the_order_of_the_points_and_other_clouds_change_nothing(name, readout):
     torch.testing.assert_close(batched[own], alone, rtol=0, atol=1e-5)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_coordinates_of_a_map_serve_a_model_of_float32(name):
     model, recipe = made(name)
@@ -72,6 +73,7 @@ def test_every_parameter_and_the_positions_learn(name):
     assert all(p.grad is not None and float(p.grad.abs().max()) > 0 for p in model.parameters())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_refusals(name):
     model, recipe = made(name)

@@ -76,6 +76,7 @@ def test_ratio_rounds_up_as_in_pyg(n):
         assert len(ga.shapes.farthest_points(torch.rand(n, 2), ratio=ratio)) == wanted
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("power", [1, 2.0, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_attention_interpolates_by_inverse_distance(power, dtype):

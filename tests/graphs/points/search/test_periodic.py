@@ -76,6 +76,7 @@ def test_radius_finds_all_images_and_no_other(axes, atoms, pbc, reach):
     assert rows(between) == sorted(x[:-1] for x in images(pos, cell, pbc, reach, queries))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("pbc", [(True, True, True), (False, True, True), (True, False, False)])
 @pytest.mark.parametrize(("atoms", "k", "dilation"), [(1, 5, 1), (7, 3, 1), (5, 13, 2)])
 def test_knn_takes_the_nearest_images(atoms, k, dilation, pbc):

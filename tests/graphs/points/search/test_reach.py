@@ -98,6 +98,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("search", SEARCHES)
 def test_positions_too_coarse_for_their_neighbours_are_warned_of(search):
     def lines(pos):
