@@ -78,6 +78,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("what", PLANTED)
 def test_the_fuzzer_sees_a_fault(what, monkeypatch):

@@ -89,6 +89,7 @@ def test_a_graph_names_its_tower_where_another_is_in_its_own_code():
     assert "own code" in repr(ga.patch(model, {"image_encoder": ga.graphs.full(...)}))
 
 
+@pytest.mark.slow
 def test_eager_attention_without_a_mask_reads_all_tokens():
     model, inputs = tiny_model("splinter")
     with torch.no_grad():

@@ -97,6 +97,7 @@ def test_what_stands_in_the_place_of_attention_is_named(name):
     assert f"{name} x 3 mix tokens" in str(ga.hf.audit_config(HYBRIDS[name]()))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_packed_documents_are_as_alone(name, checkpointed):

@@ -21,6 +21,7 @@ SUMMARIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["longformer", "timesformer", "perceiver"])
 def test_no_patch_reaches_attention_of_the_models_own_code(name):
     model = tiny_model(name, num_latents=3, d_latents=32, num_self_attends_per_block=1)

@@ -158,6 +158,7 @@ WRONG = (
 )
 
 
+@pytest.mark.slow
 def test_a_plan_that_was_edited_anywhere_is_refused(tiny, tmp_path):
     whole = json.loads((tiny.folder / records.PLAN).read_text("utf-8"))
     marker, count = "the value that is replaced", 0

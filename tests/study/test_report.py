@@ -88,6 +88,7 @@ def row_of(found, arm):
     return found.row(arm, examples=11)
 
 
+@pytest.mark.slow
 def test_many_arms_and_long_texts_are_cut_to_the_words_of_a_page(tiny):
     about = "\n\n".join(f"Paragraph {i} has some words in it, and more." * 9 for i in range(30))
     trials = [

@@ -265,6 +265,7 @@ def test_an_open_end_is_none_in_json_and_no_number_in_latex(made):
     assert "inf" not in latex
 
 
+@pytest.mark.slow
 def test_trials_of_before_curves_are_not_measured_and_say_so(made):
     found = with_curves(made, lambda arm, seed: []).verdicts[0]
     assert found.verdict == NOT_MEASURED

@@ -252,6 +252,7 @@ def test_claims_across_comparisons_pair_their_seeds(depths):
     assert str(depths.registered[0]) == "window > window (depth 2, against depth 1)"
 
 
+@pytest.mark.slow
 def test_claims_of_no_comparison_or_group_are_refused(depths):
     for changes, words in (
         ({"worse_comparison": "depth 3"}, "no comparison 'depth 3'"),

@@ -67,6 +67,7 @@ def test_a_run_starts_from_another_and_says_what_is_new(classes, tmp_path):
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.slow
 def test_epochs_are_called_back_and_are_a_table(parts, tmp_path):
     lines = []
     ga.training.train(

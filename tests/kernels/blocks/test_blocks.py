@@ -220,6 +220,7 @@ def test_halves_are_those_of_float32_rounded(dtype):
         assert (a.float() - b).abs().max() <= 0.02 * b.abs().max()
 
 
+@pytest.mark.slow
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["longformer", "isolated_targets", "unused_sources", "no_edges"])
 def test_the_definition_has_every_derivative(name):
