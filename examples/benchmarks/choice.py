@@ -1,105 +1,84 @@
-"""The choice of a backend on sixty graphs, every kind at four sizes: its time over that of the
-best.
+"""How much longer the backend that ``auto`` takes is than the quickest, forward and in a step of
+training: ``python choice.py``, a minute on one thread.
 """
 
 import time
-from collections.abc import Iterator
-from functools import partial
+from statistics import geometric_mean
 
 import torch
-from shapes import SHAPES, near_points
 
-from graphattn.backends import BACKENDS
-from graphattn.backends.choose import choose
-from graphattn.bench.peers import AttentionCall, OwnBackend
-from graphattn.bench.timing import quartiles
-from graphattn.graph import AttentionGraph
-from graphattn.graphs import documents, expander, random_regular, sliding_window, tree
+import graphattn as ga
+from graphattn import graphs
 
-SIZES = (64, 256, 1_024, 4_096)
-HOPELESS = 4  # times the estimate of the best: such a backend is not timed
-
-
-def _documents(size: int) -> AttentionGraph:
-    lengths = [size // 2, size // 4, size // 8]
-    return documents(lengths=(*lengths, size - sum(lengths)), causal=True)
-
-
-MAKERS = {
-    **{
-        name: SHAPES[name].make
-        for name in (
-            "knn16",
-            "mesh",
-            "window",
-            "longformer",
-            "bigbird",
-            "swin",
-            "full",
-            "causal",
-            "power_law",
-        )
-    },
-    "knn8_shuffled": partial(near_points, k=8, along_curve=False),
-    "window33": lambda n: sliding_window(n, 33, causal=True),
-    "documents": _documents,
-    "regular": lambda n: random_regular(n, 6),
-    "expander": lambda n: expander(n, 12),
-    "tree": lambda n: tree(
-        torch.arange(-1, n - 1).div(2, rounding_mode="floor").clamp(min=-1), self_loops=True
-    ),
+WIDTHS = (16, 32, 64, 128)
+TURNS = 5
+GRAPHS = {
+    "full": graphs.full(512),
+    "full, 2,048": graphs.full(2048),
+    "causal": graphs.causal(1024),
+    "causal, 64": graphs.causal(64),
+    "window 9": graphs.sliding_window(4096, 9, causal=True),
+    "window 33": graphs.sliding_window(4096, 33, causal=True),
+    "window 129": graphs.sliding_window(4096, 129, causal=True),
+    "window 513": graphs.sliding_window(4096, 513, causal=True),
+    "dilated window": graphs.sliding_window(2048, 33, causal=True, dilation=4),
+    "documents": graphs.documents(torch.arange(64).repeat_interleave(64), causal=True),
+    "prefix": graphs.prefix(1500, 200),
+    "neighbourhood": graphs.grid_neighbourhood((48, 48), 7, causal=False),
+    "Longformer": graphs.sliding_window(2048, 129, causal=False)
+    | graphs.global_tokens(2048, (0, 1, 2, 3)),
+    "BigBird": graphs.sliding_window(2048, 65, causal=False)
+    | graphs.random_neighbours(2048, 16, seed=1),
+    "random": graphs.random_neighbours(2048, 32, seed=1),
+    "kNN-16": graphs.knn(torch.randn(4096, 3, generator=torch.Generator().manual_seed(0)), 16),
+    "cross": graphs.cross(300, 700),
+    "star": graphs.global_tokens(1000, [0]) | graphs.self_loops(1000),
 }
 
 
-def choices(seconds: float = 1.0) -> Iterator[tuple[str, float]]:
-    """Of each graph a line, and the chosen backend's time over the best's: the geometric mean of
-    both modes.
-    """
-    for size in SIZES:
-        for name, make in MAKERS.items():
-            chosen, ms = times_on(make(size), seconds)
-            means = {backend: (forward * both) ** 0.5 for backend, (forward, both) in ms.items()}
-            over_best = means[chosen] / min(means.values())
-            told = ", ".join(
-                f"{backend} {forward:.3g} / {both:.3g} ms"
-                for backend, (forward, both) in ms.items()
-            )
-            yield (
-                f"choice on {name} {size}: {chosen} takes {over_best:.3g} of the best ({told})",
-                over_best,
-            )
-
-
-def times_on(graph: AttentionGraph, seconds: float) -> tuple[str, dict[str, tuple[float, float]]]:
-    """The chosen backend, and medians of those that may be the best, each in turn: forward, with
-    backward.
-    """
-    problem = AttentionCall(graph)
-    request, inputs = problem.request(), problem.inputs()
-    leaves, grad = [x.requires_grad_() for x in inputs[:3]], inputs[3]
-    chosen = choose(graph, request)
-    likely = {
-        n: b.cost_ms(graph, request)
-        for n, b in BACKENDS.items()
-        if not b.reasons_against(graph, request)
-    }
-    most, until = HOPELESS * min(likely.values()), time.monotonic() + seconds
-    peers = [OwnBackend(name) for name, ms in likely.items() if ms <= most or name == chosen]
-    calls = {peer.name: peer.prepare(problem, *leaves) for peer in peers}
-    times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in calls}
-    turn = -2  # two turns are not counted: plans and programs are made in them
-    while turn < 3 or (turn < 15 and time.monotonic() < until):
-        for name, call in calls.items():
+def best_times(graph, operands, backends):
+    """The least time in ms of each backend, in turns."""
+    query, key, value = operands
+    cotangent = torch.ones_like(query)
+    best = dict.fromkeys(backends, float("inf"))
+    for _ in range(TURNS):
+        for backend in backends:
             start = time.perf_counter()
-            with torch.no_grad():
-                call()
-            middle = time.perf_counter()
-            torch.autograd.grad(call(), leaves, grad)
-            end = time.perf_counter()
-            if turn >= 0:
-                times[name][0].append(1e3 * (middle - start))
-                times[name][1].append(1e3 * (end - middle))
-        turn += 1
-    return chosen, {
-        name: (quartiles(forward)[1], quartiles(both)[1]) for name, (forward, both) in times.items()
-    }
+            output = ga.attention(query, key, value, graph, backend=backend)
+            if torch.is_grad_enabled():
+                output.backward(cotangent)
+            best[backend] = min(best[backend], 1e3 * (time.perf_counter() - start))
+    return best
+
+
+def ratio(name, width, trains):
+    """The time of the choice over the least, printed if it is above 1.1."""
+    graph = GRAPHS[name]
+    heads = min(4, 256 // width)
+    sizes = (graph.num_targets, graph.num_sources, graph.num_sources)
+    operands = [torch.randn(size, heads, width, requires_grad=True) for size in sizes]
+    with torch.set_grad_enabled(trains):
+        told = ga.explain(graph, heads=heads, head_dim=width)
+        costs = {c.name: c.cost for c in told.candidates if c.runs}
+        near = [backend for backend, cost in costs.items() if cost < 5 * costs[told.chosen]]
+        times = best_times(graph, operands, near)
+    found = times[told.chosen] / min(times.values())
+    if found > 1.1:
+        passes = "with backward" if trains else "forward"
+        all_times = ", ".join(f"{backend} {ms:.2f} ms" for backend, ms in times.items())
+        print(
+            f"{name}, {width}, {passes}: {told.chosen} takes {found:.2f} times the least: {all_times}"
+        )
+    return found
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    found = [
+        ratio(name, width, trains)
+        for name in GRAPHS
+        for width in WIDTHS
+        for trains in (False, True)
+    ]
+    print(f"mean {geometric_mean(found):.3f}, worst {max(found):.2f}, of {len(found)} choices")
