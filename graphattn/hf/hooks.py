@@ -114,7 +114,7 @@ def end(patch: Patch, part: nn.Module, args: tuple[Any, ...], output: Any) -> No
             patch.starts.setdefault(cache, set()).update(inputs.starts)
         if patch.splits_rows and patch.may_mix:
             _follow(patch, inputs, output)
-            if hasattr(cache, "get_seq_length") and not inputs.is_trivial:
+            if hasattr(cache, "get_seq_length") and patch.running.has_restarted:
                 patch.packed.add(cache)
     if part is patch.running.part:
         patch.last = patch.last | patch.running.ran

@@ -67,10 +67,14 @@ def _probe(patch: Any) -> frozenset[type]:
         handles.append(module.register_forward_pre_hook(_apart, with_kwargs=True))
         handles.append(module.register_forward_hook(hook, with_kwargs=True))
     modes = [(module, module.training) for module in model.modules()]
+    zeros = [x for x in model.parameters() if not x.is_meta and not x.any()]
+    values = [x.data for x in zeros]
     before = dict(vars(patch.running))
     patch.running.__init__()
     patch.running.is_cut = True
     try:
+        for x in zeros:  # what they multiply would depend on nothing
+            x.data = torch.full_like(x, 0.02)
         model.eval()
         with torch.inference_mode(False), torch.enable_grad():
             tokens = torch.arange(1, _PROBED + 1, device=next(model.parameters()).device)[None]
@@ -85,6 +89,8 @@ def _probe(patch: Any) -> frozenset[type]:
             handle.remove()
         for module, mode in modes:
             module.training = mode
+        for x, value in zip(zeros, values, strict=True):
+            x.data = value
     return frozenset(type(found[name]) for name in _whole(found, patch))
 
 
@@ -199,6 +205,7 @@ def restart(patch: Any, method: Any, *args: Any, **options: Any) -> Any:
             "in a row after tokens in a cache or virtual ones, around attention, or in a model "
             "that does not run on tokens alone; give each sequence a row of its own"
         )
+    here.has_restarted = True
     # sequences are rows of their own, without padding
     options = {name: x for name, x in options.items() if not _OF_A_ROW.search(name)}
     if "attention_mask" in options:
@@ -238,7 +245,7 @@ def _of_one_length(frame: Frame, device: torch.device) -> list[tuple[Tensor, Ten
             for alike in pieces.values()
         ]
 
-    groups: list[tuple[Tensor, Tensor]] = frame.remember(("lengths", device), make)
+    groups: list[tuple[Tensor, Tensor]] = keep(frame.memo, ("lengths", device), make)
     return groups
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..arguments import whole
 from ..errors import GraphError, OptionError
-from ..graph.modes import cached_property
+from ..graph.modes import cached_property, without_modes
 from .batch import graphs_of_batch
 from .causality import warn_of_later_tokens
 from .graph_option import OWN_MASKS, GraphOption, is_graph, sized
@@ -70,6 +70,7 @@ class _Running(local):
         self.decoder: Frame | None = None
         self.ran: dict[Place, list[Graph]] = {}  # graphs of the layers in the last call
         self.is_cut = False  # attention is cut off, in a probe
+        self.has_restarted = False  # some module, at each sequence of a row
         self.again: tuple[ModelCall | None, TokenInputs] | None = None  # of a backward pass
 
 
@@ -365,7 +366,7 @@ class Patch:
                         f"token {token - 1} into token {token}, which {graph!r} keeps apart; give "
                         "each sequence a row of its own, or a pattern with position_ids that "
                         "return to 0 where one starts, or name the layers that the graph is for, "
-                        "{'self_attn': graph}"
+                        "where the others may mix: {'self_attn': graph}"
                     )
         if length is None and not crosses and not slot.inputs:
             for graph, piece in zip(graphs, frame.pieces, strict=True):
@@ -380,7 +381,7 @@ class Patch:
         with self._lock:
             result = self._jobs.pop(key, None)
         if result is None:
-            result = make()
+            result = without_modes(make)
         with self._lock:
             self._jobs[key] = result
             while len(self._jobs) > _MOST_JOBS:
@@ -401,6 +402,7 @@ class Patch:
         """Forget the calls of this thread."""
         self.running.part = None
         self.running.call = None
+        self.running.has_restarted = False
         self.running.tokens = []
 
     def __deepcopy__(self, memo: Any) -> "Patch":

@@ -11,7 +11,7 @@ from tiny_models import tiny_model
 
 import graphattn as ga
 from graphattn.errors import OptionError
-from graphattn.hf.mixing import first_apart, listed
+from graphattn.hf.mixing import _FOUND, first_apart, listed
 from graphattn.hf.modules import mixers
 
 SIZES = {
@@ -243,3 +243,56 @@ def test_models_whose_layers_are_all_attention_have_none(family):
     assert mixers(model) == {}
     if model.main_input_name == "input_ids":
         assert ga.patch(model, "model").mixers == {}
+
+
+def test_what_mixes_is_found_whatever_its_weights():
+    """Weights of zero at the first call, loaded later, hide no module, in this model or another."""
+    model = hybrid("Lfm2ShortConv")
+    tokens, positions = row()
+    weights = {name: x.clone() for name, x in model.state_dict().items()}
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    _FOUND.pop(frozenset(map(type, model.modules())), None)
+    patch = ga.patch(model, window())
+    model(tokens, position_ids=positions)
+    assert not any(x.any() for x in model.parameters())
+    assert listed(patch.mixers) == "Lfm2ShortConv x 3"
+    model.load_state_dict(weights)
+    packed = model(tokens[:1], position_ids=positions[:1]).logits[:, 5:8]
+    assert torch.allclose(packed, model(tokens[:1, 5:8]).logits, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["Lfm2ShortConv", "Qwen3NextGatedDeltaNet"])
+def test_a_padded_row_goes_on_with_its_cache(name):
+    """It is one sequence, whose state the cache holds."""
+    model = hybrid(name)
+    ga.patch(model, ga.graphs.causal(...))
+    tokens, _ = row()
+    present = torch.ones(2, 7, dtype=torch.int64)
+    present[1, :3] = 0
+    positions = (present.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        first = model(
+            tokens[:, :6],
+            attention_mask=present[:, :6],
+            position_ids=positions[:, :6],
+            use_cache=True,
+        )
+        last = model(
+            tokens[:, 6:7],
+            attention_mask=present,
+            position_ids=positions[:, 6:],
+            past_key_values=first.past_key_values,
+        ).logits[1, -1]
+        alone = model(tokens[1:, 3:7]).logits[0, -1]
+    assert torch.allclose(last, alone, atol=1e-4)
+
+
+def test_indices_that_were_made_in_inference_mode_are_trained_with():
+    model = hybrid("Lfm2ShortConv")
+    ga.patch(model, window())
+    tokens, positions = row()
+    with torch.inference_mode():
+        model(tokens, position_ids=positions)
+    model(tokens, position_ids=positions).logits.sum().backward()
+    assert all(x.grad is not None for x in model.model.layers[0].parameters())
