@@ -266,6 +266,9 @@ class Patch:
         crosses = slot.place.role == "cross"
         frame = self.frame(slot, ticket or self._beneath(mask, T, S), T, S)
         if slot.graph == OWN_MASKS:
+            if ticket is not None and not ticket.is_given and ticket.request["kv_length"] == 1 < S:
+                # a mask of one token is of all keys, as MiniMax asks for one beside a cache
+                mask, ticket, frame = ticket.dense(), None, all_tokens(T, S, crosses=crosses)
             # eager attention reads all without a mask, others may be causal by themselves
             is_eager = set(self.originals.values()) == {"eager"}
             graphs: list[Any] = own_graphs(mask, ticket, T, S, is_causal=is_causal and not is_eager)

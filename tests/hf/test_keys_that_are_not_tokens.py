@@ -97,3 +97,24 @@ def test_eager_attention_without_a_mask_reads_all_tokens():
         patch = ga.patch(model, "model")
         torch.testing.assert_close(model(**inputs).last_hidden_state, plain, rtol=0, atol=1e-5)
     assert {graph.name for graph in patch.layers()} == {"full(12)"}
+
+
+def test_a_mask_of_one_token_beside_a_cache_is_of_all_keys():
+    """MiniMax asks for one, where rows are padded."""
+    torch.manual_seed(0)
+    model, _ = tiny_model("minimax")
+    model.set_attn_implementation("sdpa")
+    tokens = torch.randint(1, 30, (2, 6))
+    present = torch.ones_like(tokens)
+    present[1, :3] = 0
+    options = {
+        "attention_mask": present,
+        "max_new_tokens": 4,
+        "do_sample": False,
+        "output_logits": True,
+        "return_dict_in_generate": True,
+    }
+    wanted = model.generate(tokens, **options).logits
+    ga.patch(model, "model")
+    found = model.generate(tokens, **options).logits
+    assert torch.allclose(torch.stack(found), torch.stack(wanted), atol=1e-5)
