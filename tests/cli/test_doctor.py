@@ -1,5 +1,6 @@
 """graphattn doctor."""
 
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -35,7 +36,8 @@ def test_doctor_says_where_compiled_code_is_kept(shell):
     shown = " ".join(done.stdout.split())
     assert done.exit_code == 0
     assert shown.endswith("all is well")
-    assert f"{cache['functions']} functions" in shown or "nothing is kept on disk" in shown
+    # no number: tests in other processes compile meanwhile
+    assert re.search(r"\d+ functions, \d+ MiB, in", shown) or "nothing is kept on disk" in shown
     assert "a head width that is new 0.1 s more" in shown
 
 
