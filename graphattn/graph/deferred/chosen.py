@@ -221,7 +221,6 @@ class Chosen(GraphLike, Operand):
 
         def make() -> AttentionGraph:
             graph: AttentionGraph = filled(part, OfSize(*self.size))
-            graph.edges.stored()  # every call joins them
             has_all_rows = (graph.num_targets, graph.num_sources) == self.size
             if has_all_rows and self.rows is not None:
                 graph = graph.subgraph(targets=self.rows)
@@ -231,7 +230,10 @@ class Chosen(GraphLike, Operand):
 
     def _side_by_side(self, part: Any, content: Content) -> Any:
         fixed = self._fixed(part, content)
-        if content.copies == 1 or not isinstance(fixed, AttentionGraph):
+        if content.query is None or not isinstance(fixed, AttentionGraph):
+            return fixed
+        fixed.edges.stored()  # every call joins them
+        if content.copies == 1:
             return fixed
 
         def make() -> AttentionGraph:
