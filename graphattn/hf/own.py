@@ -15,10 +15,7 @@ def own_graphs(
 ) -> list[AttentionGraph]:
     """The graph of each row of the batch from the model's own masks; one graph if all are equal."""
     if ticket is not None and not ticket.is_given:
-        graphs: list[AttentionGraph] = ticket.frame(crosses=False).remember(
-            "own", lambda: _of_request(ticket)
-        )
-        return graphs
+        return _of_request(ticket)
     if mask is None:
         if is_causal and T == S and T > 1:
             return [causal(T)]
@@ -30,12 +27,18 @@ def own_graphs(
 
 def _of_request(ticket: Ticket) -> list[AttentionGraph]:
     """The graphs of the masks that transformers asked for, one per row of the batch."""
+    frame = ticket.frame(crosses=False)
+    if "own" in frame.memo:
+        return frame.memo["own"]
     request = ticket.request
+    mask = ticket.dense()  # by transformers' functions, which need the caller's modes
     config = request.get("config")
     windows = [request.get("local_size")]
     windows += [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
     widths = [window for window in windows if isinstance(window, int)]
-    return _of_masks(ticket.dense(), request["q_length"], request["kv_length"], widths)
+    size = (request["q_length"], request["kv_length"])
+    graphs: list[AttentionGraph] = frame.remember("own", lambda: _of_masks(mask, *size, widths))
+    return graphs
 
 
 def _of_masks(

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ...graph.modes import keep
+
 #: The reason for a graph break of torch.compile, which an error of fullgraph=True shows.
 BREAK = (
     "a patched model makes its graphs from the tokens of each call: compile without "
@@ -83,9 +85,7 @@ class Frame:
         return self.pieces, self.alike, self.targets, self.sources
 
     def remember(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key not in self.memo:
-            self.memo[key] = make()
-        return self.memo[key]
+        return keep(self.memo, key, make)
 
 
 def all_tokens(T: int, S: int, *, crosses: bool, num_cached: int | None = None) -> Frame:
