@@ -1,17 +1,18 @@
 """How much longer the backend that ``auto`` takes is than the quickest, forward and in a step of
-training: ``python choice.py``, a minute on one thread.
+training: ``python choice.py``, 90 s on one thread.
 """
 
-import time
 from statistics import geometric_mean
 
 import torch
 
 import graphattn as ga
 from graphattn import graphs
+from graphattn.bench import compare
+from graphattn.bench.peers import MODES
 
 WIDTHS = (16, 32, 64, 128)
-TURNS = 5
+TURNS = 3
 GRAPHS = {
     "full": graphs.full(512),
     "full, 2,048": graphs.full(2048),
@@ -36,49 +37,29 @@ GRAPHS = {
 }
 
 
-def best_times(graph, operands, backends):
-    """The least time in ms of each backend, in turns."""
-    query, key, value = operands
-    cotangent = torch.ones_like(query)
-    best = dict.fromkeys(backends, float("inf"))
-    for _ in range(TURNS):
-        for backend in backends:
-            start = time.perf_counter()
-            output = ga.attention(query, key, value, graph, backend=backend)
-            if torch.is_grad_enabled():
-                output.backward(cotangent)
-            best[backend] = min(best[backend], 1e3 * (time.perf_counter() - start))
-    return best
-
-
-def ratio(name, width, trains):
-    """The time of the choice over the least, printed if it is above 1.1."""
+def ratios(name, width):
+    """Times of ``auto`` over the least of any backend, forward and with backward; those above 1.1
+    are printed.
+    """
     graph = GRAPHS[name]
-    heads = min(4, 256 // width)
-    sizes = (graph.num_targets, graph.num_sources, graph.num_sources)
-    operands = [torch.randn(size, heads, width, requires_grad=True) for size in sizes]
-    with torch.set_grad_enabled(trains):
-        told = ga.explain(graph, heads=heads, head_dim=width)
+    sizes = {"heads": min(4, 256 // width), "head_dim": width}
+    near = set()
+    for trains in (False, True):
+        with torch.set_grad_enabled(trains):
+            told = ga.explain(graph, **sizes)
         costs = {c.name: c.cost for c in told.candidates if c.runs}
-        near = [backend for backend, cost in costs.items() if cost < 5 * costs[told.chosen]]
-        times = best_times(graph, operands, near)
-    found = times[told.chosen] / min(times.values())
-    if found > 1.1:
-        passes = "with backward" if trains else "forward"
-        all_times = ", ".join(f"{backend} {ms:.2f} ms" for backend, ms in times.items())
-        print(
-            f"{name}, {width}, {passes}: {told.chosen} takes {found:.2f} times the least: {all_times}"
-        )
-    return found
+        near |= {backend for backend, cost in costs.items() if cost < 5 * costs[told.chosen]}
+    rows = compare(graph, peers=near, repeats=TURNS, **sizes).rows
+    for mode in MODES:
+        times = {row.name: row.median(mode) for row in rows}
+        found = times["auto"] / min(times.values())
+        if found > 1.1:
+            listed = ", ".join(f"{backend} {ms:.2f} ms" for backend, ms in times.items())
+            print(f"{name}, {width}, {mode}: {found:.2f} times the least: {listed}")
+        yield found
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    found = [
-        ratio(name, width, trains)
-        for name in GRAPHS
-        for width in WIDTHS
-        for trains in (False, True)
-    ]
+    found = [ratio for name in GRAPHS for width in WIDTHS for ratio in ratios(name, width)]
     print(f"mean {geometric_mean(found):.3f}, worst {max(found):.2f}, of {len(found)} choices")
