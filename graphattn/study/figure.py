@@ -66,7 +66,10 @@ def draw(results: Results, width: float = 6.9) -> "Figure":
     for number, (title, of_panel) in enumerate(panels.items(), 1):
         about = of_panel[0].about
         metric = about["metric"]
-        shared = "sharey" if over_groups or over_examples else "sharex"
+        if over_groups or over_examples:
+            shared = "sharey"
+        else:
+            shared = "sharex"
         place = (down, across, number)
         ax = axes(figure, place, title, **{shared: first.get(metric)})
         first.setdefault(metric, ax)
@@ -133,7 +136,10 @@ def style_of(rows: list[ArmRow]) -> dict[str, dict[str, Any]]:
         of = row.prediction["of"]
         colour = colours.get(row.kind) or HIGHLIGHTS[arms.index(of) % len(HIGHLIGHTS)]
         marker, line = _KINDS[row.kind]
-        face = "white" if row.kind in DRAWN else colour
+        if row.kind in DRAWN:
+            face = "white"
+        else:
+            face = colour
         styles[row.arm] = {"color": colour, "marker": marker, "linestyle": line, "mfc": face}
     return styles
 
@@ -216,13 +222,17 @@ def _shown(label: str) -> str:
 
 def _named(row: ArmRow, name: str) -> str:
     """The name of an arm, with a mark if it did not fit."""
-    return f"{_shown(name)} {_UNFIT_MARK}" if row.fit.failed else _shown(name)
+    if row.fit.failed:
+        return f"{_shown(name)} {_UNFIT_MARK}"
+    return _shown(name)
 
 
 def _among(rows: list[ArmRow], row: ArmRow) -> str:
     """The name of an arm, with its steps where it has several budgets."""
     steps = {other.steps for other in rows if other.arm == row.arm}
-    return row.arm if len(steps) == 1 else f"{row.arm}, {row.steps:,} steps"
+    if len(steps) == 1:
+        return row.arm
+    return f"{row.arm}, {row.steps:,} steps"
 
 
 def _legend(figure: Any, has_unfit: bool, most: int) -> None:

@@ -185,7 +185,9 @@ def reached(
     loss = record.get("loss")
     if curve == BITS_CURVE and record.get("train_bits") is not None:
         loss = record["train_bits"] * math.log(2)
-    return last if _has(level, curve, score, loss) else None
+    if _has(level, curve, score, loss):
+        return last
+    return None
 
 
 def _has(level: float, curve: str, score: float | None, loss: float | None) -> bool:
@@ -409,7 +411,9 @@ class Evidence:
         effect = None
         if isinstance(test, Pairs):
             effect = effect_size(test.typical)
-        remarks = (str(test),) if str(test) else ()
+        remarks: tuple[str, ...] = ()
+        if str(test):
+            remarks = (str(test),)
         return Verdict(str(self.claim), difference, effect, p, self._word(difference, p), remarks)
 
     def _word(self, difference: Interval, p: float | None) -> str:
@@ -417,13 +421,18 @@ class Evidence:
         if p is not None and p >= LEVEL:
             return NOT_DECIDED
         if isinstance(self.test, Steps):
-            words = (SAME, OPPOSITE) if p is None else (KEPT, BROKEN)
+            if p is None:
+                words = (SAME, OPPOSITE)
+            else:
+                words = (KEPT, BROKEN)
             return {1: words[0], -1: words[1]}.get(self.test.lead, NOT_DECIDED)
         margin = self.claim.margin
         if p is None:
             if self.claim.equal or difference.value == margin:
                 return NOT_DECIDED
-            return SAME if difference.value > margin else OPPOSITE
+            if difference.value > margin:
+                return SAME
+            return OPPOSITE
         if self.claim.equal and -margin <= difference.low <= difference.high <= margin:
             return KEPT
         if self.claim.equal and (difference.low > margin or difference.high < -margin):
@@ -432,7 +441,9 @@ class Evidence:
             return NOT_DECIDED
         if difference.low > margin:
             return KEPT
-        return BROKEN if difference.high < margin else NOT_DECIDED
+        if difference.high < margin:
+            return BROKEN
+        return NOT_DECIDED
 
 
 @dataclass(frozen=True)

@@ -105,11 +105,15 @@ def words_of(text: str) -> int:
 
 
 def _number(value: float | None, form: str = ".3f") -> str:
-    return "-" if value is None else format(value, form)
+    if value is None:
+        return "-"
+    return format(value, form)
 
 
 def _interval(interval: Interval | None) -> str:
-    return "-" if interval is None else str(interval)
+    if interval is None:
+        return "-"
+    return str(interval)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -311,7 +315,10 @@ class Report(Printed, Results):
         if prediction["bag"] and row.positions == "none":
             ceiling += ", a bag of nodes"
         equal = row.about["budgets"][row.budget]["equal"]
-        runs = row.fit.word if row.kind != "shuffled" else ""
+        if row.kind != "shuffled":
+            runs = row.fit.word
+        else:
+            runs = ""
         counts = ((row.capped, "at the step limit"), (row.failed, "failed"))
         runs = ", ".join([runs, *(f"{count} {state}" for count, state in counts if count)])
         return {
@@ -353,7 +360,10 @@ class Report(Printed, Results):
         entries = self.plan["registered"]
         for entry, earlier in zip(entries, [None, *entries], strict=False):
             lines.append(f"* {registration(entry, earlier)}")
-        before = None if self.is_pilot else read_plan(self.folder / PILOT)
+        if self.is_pilot:
+            before = None
+        else:
+            before = read_plan(self.folder / PILOT)
         if before is not None:
             at = before["registered"][0]["at"]
             lines.append(f"* a pilot of {PILOT_SEEDS} other seeds, {at}, is in {PILOT}/")
@@ -378,7 +388,10 @@ class Report(Printed, Results):
         for name, about in self.plan["comparisons"].items():
             lines += [f"* {verbatim(text)}" for text in about["warnings"]]
             for check, value in about["checks"].items():
-                result = "yes" if value is True else f"{value:.1e}"
+                if value is True:
+                    result = "yes"
+                else:
+                    result = f"{value:.1e}"
                 lines.append(f"* {self._name(name, check)}: {result}")
         if len(lines) > most:
             lines = [*lines[:most], f"* and {len(lines) - most} more like these"]
@@ -396,7 +409,10 @@ class Report(Printed, Results):
             )
         for row in self.rows:
             if row.kind == "shuffled" and row.scores:
-                outcome = "at chance" if row.holds else "**above chance**"
+                if row.holds:
+                    outcome = "at chance"
+                else:
+                    outcome = "**above chance**"
                 lines.append(
                     f"* {self._name(row.comparison, row.arm)}, positions {row.positions}: "
                     f"{outcome}, {row.interval} (chance {row.prediction['ceiling']:.3f}, sd of a "
@@ -450,7 +466,10 @@ class Report(Printed, Results):
         for claim, verdict in zip(self.registered, self.verdicts, strict=True):
             line = verdict.claim
             if verdict.difference is not None:
-                by = f"; {claim.worse} takes" if claim.of == STEPS else ", by"
+                if claim.of == STEPS:
+                    by = f"; {claim.worse} takes"
+                else:
+                    by = ", by"
                 line += f"{by} {verdict.difference}"
                 if verdict.p is not None:
                     line += f", p {verdict.p:.3g}"
@@ -568,7 +587,10 @@ def registration(entry: dict[str, Any], before: dict[str, Any] | None) -> str:
         words += f", {len(entry['withdrawn'])} withdrawn after looking"
     if before is not None and before.get("spent", entry.get("spent")) != entry.get("spent"):
         words += ", other positions or budgets"
-    did = "registered" if before is None else "changed"
+    if before is None:
+        did = "registered"
+    else:
+        did = "changed"
     return f"{did} {entry['at']}, with {entry['trials_on_disk']} trials on disk: {words}"
 
 
@@ -582,7 +604,10 @@ def _values(arguments: dict[str, Any]) -> str:
 
 
 def _budget(budget: dict[str, Any]) -> str:
-    examples = f"{budget['examples']:,}" if budget["examples"] else "all"
+    if budget["examples"]:
+        examples = f"{budget['examples']:,}"
+    else:
+        examples = "all"
     text = f"{examples} examples, {budget['steps']:,} batches"
     return text + f", equal {budget['equal']}" * (budget["equal"] != "steps")
 

@@ -418,7 +418,10 @@ def interval_with_test_set(row: ArmRow, other: ArmRow | None = None) -> Interval
     rows = [row]
     if other is not None:
         pairs = pairs_of(row, other)
-        over_seeds = pairs.difference if pairs else None
+        if pairs:
+            over_seeds = pairs.difference
+        else:
+            over_seeds = None
         rows.append(other)
     parts = [of_row.right_examples for of_row in rows]
     if over_seeds is None or over_seeds.of != MEAN or any(part is None for part in parts):
@@ -518,7 +521,10 @@ class Results:
             line = {name: getattr(row, name) for name in GROUP}
             line |= {"kind": row.kind, "metric": row.metric, "seeds": len(row.scores)}
             line |= _columns("score", row.interval)
-            line["score_of"] = row.interval.of if row.interval else None
+            if row.interval:
+                line["score_of"] = row.interval.of
+            else:
+                line["score_of"] = None
             line |= _columns("with_test_set", interval_with_test_set(row))
             line |= {"ceiling": row.ceiling, "law": prediction["law"], "holds": row.holds}
             line |= _columns("better_than_all_pairs", pairs.difference if pairs else None)
