@@ -101,14 +101,11 @@ def assert_near(found: Tensor, wanted: Tensor, tolerance: float = EXACT) -> None
 
 
 def may_refuse(graph: ga.AttentionGraph, backend: str, **options: bool) -> bool:
-    """What dense products may refuse, and nothing else: an empty side, and copies of an edge told
-    apart.
-    """
+    """What dense products may refuse, and nothing else: copies of an edge told apart."""
     told_apart = backend == "tiles" or any(
         options.get(name) for name in ("score_bias", "dropout_p", "return_weights")
     )
-    nothing = backend == "dense" and 0 in (graph.num_targets, graph.num_sources)
-    return nothing or (backend in ("dense", "tiles") and graph.has_repeated_edges and told_apart)
+    return backend in ("dense", "tiles") and graph.has_repeated_edges and told_apart
 
 
 def taken(names: Iterable[str], **options: bool) -> list[tuple[str, str]]:

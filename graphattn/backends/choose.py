@@ -22,7 +22,7 @@ from ..printed import Printed
 from .base import BACKENDS, Backend
 from .device import without_kernels
 from .rates import measured, revision
-from .request import Request
+from .request import EMPTY, Request
 
 
 @dataclass(frozen=True)
@@ -234,6 +234,8 @@ def _named(graph: AttentionGraph, request: Request, backend: str) -> str:
             f'backend must be "auto" or one of {", ".join(BACKENDS)}, got {shown(backend)}'
         )
     reasons = BACKENDS[backend].reasons_against(graph, request)
+    if reasons and {EMPTY}.issuperset(reasons):
+        return "message_passing"
     if reasons:
         raise BackendError(f"backend {backend!r} cannot run {graph!r}:", reasons)
     return backend

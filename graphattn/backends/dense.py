@@ -13,7 +13,7 @@ from ..operands import Inputs, Outputs
 from ..plans.cache import planned
 from ..plans.grouped import ends
 from .base import Backend
-from .request import Request, reasons_against_products
+from .request import EMPTY, Request, reasons_against_products
 from .rows import WORK, of_rows
 from .sdpa import Mask, fused, is_unfused, unfused_attention, unfused_weights
 
@@ -106,7 +106,7 @@ class DenseBackend(Backend):
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         reasons = reasons_against_products(request)
         if 0 in (graph.num_targets, graph.num_sources):
-            reasons.append("the graph has no targets, or no sources")
+            reasons.append(EMPTY)
         if graph.has_repeated_edges:
             reasons += _reasons_against_repeats(request)
         if request.device.type == "cuda":

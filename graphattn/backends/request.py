@@ -107,6 +107,10 @@ def _caps_bias(inputs: Inputs) -> bool:
     return inputs.cap_bias
 
 
+#: The reason against calls that have nothing to multiply; such a call runs by message passing.
+EMPTY = "an axis has size 0"
+
+
 def reasons_against_products(request: Request) -> list[str]:
     """The reasons why no product of all queries and keys, whole or in tiles, runs a call."""
     reasons = ["a custom score is a function of each edge"] * request.score
@@ -118,9 +122,7 @@ def reasons_against_products(request: Request) -> list[str]:
             "edge features change a key from edge to edge, and a dense product has one key for "
             "all targets"
         )
-    return reasons + ["an axis has size 0"] * (
-        0 in (request.heads, request.head_dim, request.value_dim)
-    )
+    return reasons + [EMPTY] * (0 in (request.heads, request.head_dim, request.value_dim))
 
 
 def edges_too_many(graph: AttentionGraph) -> list[str]:
