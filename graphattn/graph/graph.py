@@ -375,6 +375,15 @@ class AttentionGraph(GraphLike, Operand):
             'pair; for its pairs pass edge_index to from_edge_index with duplicates="merge"'
         )
 
+    def _need_set(self, subject: str) -> None:
+        """Refuse copies and images where each pair is an edge once."""
+        self._need_no_images(subject)
+        if self.has_repeated_edges:
+            raise GraphError(
+                f"{subject} is of a set of edges, and {self!r} repeats some; drop them with "
+                "graph | graph"
+            )
+
     def to(self, device: torch.device | str) -> "AttentionGraph":
         """The same graph with its index tensors on another device; itself if they are there."""
         device = checked_device(device, numbers=not self.is_rule)
@@ -642,11 +651,9 @@ class AttentionGraph(GraphLike, Operand):
             True
         """
         self._need_square("reordered")
-        order = self._near_order().to(self.device)
+        order = keep(self._memo, "near order", lambda: cuthill_mckee(self._listed()))
+        order = order.to(self.device)
         return self.relabel(order.argsort()), order
-
-    def _near_order(self) -> Tensor:
-        return keep(self._memo, "near order", lambda: cuthill_mckee(self._listed()))
 
     def _pulled_back(
         self, new_targets: Tensor, new_sources: Tensor, function: str, **options: Tensor

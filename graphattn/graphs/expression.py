@@ -99,26 +99,16 @@ class _Builder(Reader):
         self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
     ) -> Any:
         if function in METHODS:
-            return self._method(_settled(args[0]), function, args[1:], options, node)
+            owner = _settled(args[0])
+            if not isinstance(owner, AttentionGraph | Pattern) or not hasattr(owner, function):
+                raise OptionError(f"{self.source(node)}: only a graph has {function}")
+            return self._called(getattr(owner, function), function, args[1:], options, node)
         if function in SIGNS:
-            graphs = tuple(map(_settled, args))
-            for graph in graphs:
-                if not isinstance(graph, AttentionGraph | Pattern):
-                    raise OptionError(
-                        f"{self.source(node)}: {function} joins graphs, got {short(repr(graph))}"
-                    )
-            return SIGNS[function](*graphs)
+            return self._called(SIGNS[function], function, tuple(map(_settled, args)), {}, node)
         if function not in self.functions:
             hint = renamed(function) or f"; {_meant(function, self.functions)}"
             raise OptionError(f"no builder is called {short(function)}{hint}")
         return self._called(self.functions[function], function, args, options, node)
-
-    def _method(
-        self, owner: Any, name: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
-    ) -> Any:
-        if not isinstance(owner, AttentionGraph | Pattern) or not hasattr(owner, name):
-            raise OptionError(f"{self.source(node)}: only a graph has {name}")
-        return self._called(getattr(owner, name), name, args, options, node)
 
     def _called(
         self,

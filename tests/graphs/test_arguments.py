@@ -41,10 +41,8 @@ SEQUENCE = [
     (lambda: g.documents(torch.tensor([0.5]), causal=False), "ids must be integers .* got float32"),
     (lambda: g.documents(torch.zeros(2, 3, 5, dtype=torch.int64), causal=False), r"\(2, 3, 5\)"),
     (lambda: g.documents(torch.zeros(2, 3), causal=False), "integers .* \\(B, N\\), got float32"),
-    (lambda: g.documents(lengths=(2, -3), causal=False), "got -3 for document 1"),
     (lambda: g.global_tokens(7, (7,)), r"tokens: 7 is outside \[0, 7\)"),
     (lambda: g.global_tokens(7, (-1,)), "negative numbers do not wrap"),
-    (lambda: g.global_tokens(7, (2, 5, 2)), r"distinct, got one twice in \(2, 5, 2\)"),
     (
         lambda: g.bidirectional_segments(torch.tensor([0.5])),
         "segments must be integers .* got float32",
@@ -69,21 +67,11 @@ SEQUENCE = [
         lambda: g.random_neighbours(5, 1, avoid=g.full(3)),
         r"avoid must have the same nodes, .* \(5, 5\), got \(3, 3\)",
     ),
-    (
-        lambda: g.random_neighbours(5, 1, avoid=torch.eye(5).bool()),
-        "avoid must be an AttentionGraph",
-    ),
     (lambda: g.erdos_renyi(10**6, 0.5), "erdos_renyi of .* would take .* use listed=False"),
     (lambda: g.sparse_fixed(7, 3, 4), "summary must be at most stride, got summary=4 of 3"),
     (lambda: g.block_local(7, 2, look_ahead=1, causal=True), "look_ahead=1 .* causal=True"),
-    (
-        lambda: g.block_local(7, 3, look_back=2, look_ahead=1, causal=False, wrap=True),
-        "wrap needs more than .* got 3",
-    ),
-    (lambda: g.block_sparse(torch.eye(3).bool(), 2), "layout must be an AttentionGraph"),
     (lambda: g.block_sparse(g.cross(3, 2), 2), "square"),
     (lambda: g.block_sparse(g.full(3), 2, 4), "num_nodes=4 needs 2 blocks of 2, but layout has 3"),
-    (lambda: g.composite([[g.full(3)], []]), r"rows must have the same length, got \[1, 0\]"),
     (lambda: g.composite([[g.full(3), g.full(2)]]), r"row 0 .* same number of targets .* \[3, 2\]"),
     (lambda: g.composite([[g.full(3)], [g.full(2)]]), r"column 0 .* of sources .* \[3, 2\]"),
     (lambda: g.composite([[g.full(3), None]]), "column 1 of composite holds no graph"),
@@ -96,10 +84,6 @@ GRID = [
         r"cell must be one number or 2, .* got \(3, 3, 3\)",
     ),
     (lambda: g.window_partition((6, 9), 0), "cell must be a whole number >= 1, got 0"),
-    (
-        lambda: g.window_partition((6, 9), 3, 4),
-        "got shift=4 and cell=3 on axis 0; shift=1 gives the same",
-    ),
     (lambda: g.window_partition((6, 9), 3, -1), "shift must be a whole number >= 0, got -1"),
     (
         lambda: g.grid_neighbourhood((6, 9), 3, dilation=(1,), causal=False),
@@ -123,8 +107,8 @@ GRID = [
     (lambda: g.halo((9, 9), 4, 1), "got size=9 and cell=4 on axis 0; pass pad=True"),
     (lambda: g.halo((9, 9), 3, -1), "halo must be a whole number >= 0, got -1"),
     (lambda: g.cell_pooling((9, 8), 3), "got size=8 and cell=3 on axis 1; pass pad=True"),
-    (lambda: g.grid_ball((9,), math.nan), "r must be a number >= 0, got nan"),
-    (lambda: g.grid_ball((9,), math.inf), r"r must be finite, got inf; .* full\(num_nodes\)"),
+    (lambda: g.grid_ball((9,), math.nan), "r must be a finite number >= 0, got nan"),
+    (lambda: g.grid_ball((9,), math.inf), "r must be a finite number >= 0, got inf"),
     (lambda: g.grid_ball((9,), 1, p=0.5), "p must be a number >= 1, got 0.5"),
     (lambda: g.cross(3, 5).with_global_tokens(), "with_global_tokens needs a square graph"),
     (lambda: g.full(3).with_global_tokens(-1), "number must be a whole number >= 0, got -1"),
@@ -159,7 +143,7 @@ POINTS = [
     (lambda: curve({"pos": torch.rand(4, 64)}), r"at most 63 axes, got 64; .* pos\[:, :3\]"),
     (lambda: curve({"pos": torch.arange(3)}), r"pos must have shape \(N, d\)"),
     (lambda: curve({"pos": torch.tensor([[0.0], [torch.nan]])}), "pos must be finite .* in row 1"),
-    (lambda: curve({"batch": torch.tensor([1, 0, 0, 0, 0])}), "batch must be sorted"),
+    (lambda: curve({"batch": torch.tensor([1, 0, 0, 0, 0])}), "batch must be >= 0 and sorted"),
     (
         lambda: curve({"batch": torch.tensor([0])}),
         "batch must name the cloud of each row of pos, got 1 for 5",
@@ -173,21 +157,18 @@ POINTS = [
     (lambda: g.hierarchy(FIVE, points=[torch.tensor([5])]), r"points must be in \[0, 5\)"),
     (lambda: g.hierarchy(FIVE, ratio=0.5, graph=[g.full(...)]), "one for each of 2 levels, got 1"),
     (lambda: g.hierarchy(..., graph=3), "graph must be a recipe"),
-    (lambda: g.hierarchy(..., down=g.full(3)), "down must be a recipe"),
     (lambda: g.hierarchy(FIVE, normals=torch.rand(4, 3)), r"normals must be a tensor \(5, 3\)"),
     (
         lambda: g.knn(torch.rand(5), 1),
         r"pos must have shape \(N, d\) .* got \(5,\); .* pos\[:, None\]",
     ),
     (lambda: g.knn(torch.rand(5, 0), 1), r"got \(5, 0\)"),
-    (
-        lambda: g.knn(torch.zeros(5, 3).long(), 1),
-        r"pos must be floating point, got int64; pass pos.double\(\)",
-    ),
-    (lambda: g.knn(torch.zeros(5, 3).long().numpy(), 1), "pos must be floating point, got int64"),
     (lambda: g.knn(FIVE, 0), "k must be a whole number >= 1, got 0"),
     (lambda: g.radius(FIVE, float("inf")), "r must be a finite distance >= 0, got inf"),
-    (lambda: g.curve_patches(THREE, 2, batch=torch.tensor([1, 0, 0])), "batch must be sorted"),
+    (
+        lambda: g.curve_patches(THREE, 2, batch=torch.tensor([1, 0, 0])),
+        "batch must be >= 0 and sorted",
+    ),
     (lambda: g.octree_windows(THREE[:, 0], 2), r"pos must have shape \(N, d\)"),
     (
         lambda: g.voxel_windows(FIVE, 0.0),
@@ -200,7 +181,7 @@ POINTS = [
     (lambda: g.voxel_windows(FIVE, 1.0, shift=float("nan")), "shift must be finite numbers"),
     (
         lambda: g.voxel_windows(FIVE, 1.0, batch=torch.tensor([1, 0, 0, 0, 0])),
-        "batch must be sorted",
+        "batch must be >= 0 and sorted",
     ),
     (lambda: g.voxel_windows(FIVE * torch.inf, 1.0), "pos must be finite"),
     (
@@ -239,7 +220,6 @@ MESH = [
         "a face has at least 3 vertices, got 2 in face",
     ),
     (lambda: g.mesh_vertices([(0, 1, 2), (0, 1)]), "got 2 in face 1"),
-    (lambda: g.mesh_vertices([0, 1, 2]), "list of tuples"),
 ]
 NETWORK = [
     (lambda: g.butterfly(8, strides=(3,)), "strides must be powers of two such as 1, 2, 4, got 3"),
@@ -256,8 +236,6 @@ NETWORK = [
     (lambda: g.hypergraph(torch.tensor([5]), torch.tensor([0]), 5), r"source 5 is outside"),
     (lambda: g.between_types(torch.tensor([0.5]), 0, 1), "types must be integer"),
     (lambda: g.expander(10**12), "expander .* would take"),
-    (lambda: g.random_regular(7, 7), "degree must be below num_nodes, got degree=7 of 7"),
-    (lambda: g.random_regular(7, 3), r"num_nodes \* degree must be even, got 7 \* 3"),
     (lambda: g.small_world(7, 3, 0.1), "k must be even, half of it on each side, got 3"),
     (lambda: g.small_world(7, 8, 0.1), "k must be below num_nodes, got k=8 of 7"),
     (
@@ -265,7 +243,10 @@ NETWORK = [
         'keep must be "degrees" or "in-degrees", got \'out\'',
     ),
     (lambda: g.degree_matched_random(g.full(10**6)), "degree_matched_random .* would take"),
-    (lambda: g.degree_matched_random(g.ball_query(FIVE, 9.0, 7)), "graph must not repeat edges"),
+    (
+        lambda: g.degree_matched_random(g.ball_query(FIVE, 9.0, 7)),
+        "degree_matched_random is of a set of edges",
+    ),
 ]
 NUMBERS = [
     (lambda: g.random_neighbours(100_000_000, 5), "would take 48,000,000,000 bytes"),
@@ -311,7 +292,7 @@ OTHERS = [
     (lambda: nn.inverse_distance_bias(ASKED, FIVE, FIVE[:4] * torch.nan), "queries must be finite"),
     (
         lambda: g.hypergraph([0, 4, 4], [0, 1, 1]),
-        "^node 4 is in hyperedge 1 more than once: .* torch.unique",
+        "repeat",
     ),
     (
         lambda: g.full(5).subgraph(targets=[7]),
@@ -340,7 +321,10 @@ OTHERS = [
         lambda: shapes.farthest_points(FIVE, ratio=1.5),
         "ratio must be above 0 and at most 1, got 1.5",
     ),
-    (lambda: shapes.farthest_points(FIVE, 2, batch=[1, 0, 0, 0, 0]), "batch must be sorted"),
+    (
+        lambda: shapes.farthest_points(FIVE, 2, batch=[1, 0, 0, 0, 0]),
+        "batch must be >= 0 and sorted",
+    ),
 ]
 
 
@@ -443,3 +427,12 @@ def test_positions_whose_squares_vanish_are_refused():
             build(tiny)
     assert g.knn(SEVEN.double() * 2.0**-400, 4).equals(g.knn(SEVEN.double(), 4))
     assert g.knn(SEVEN * 0, 4).num_edges == 28
+
+
+def test_other_words_for_the_same_graph_are_taken():
+    assert g.window_partition((6, 9), 3, 4).equals(g.window_partition((6, 9), 3, 1))
+    assert g.global_tokens(7, (2, 5, 2)).equals(g.global_tokens(7, (2, 5)))
+    around = g.block_local(7, 3, look_back=2, look_ahead=1, causal=False, wrap=True)
+    assert around.equals(g.full(7))
+    grid = torch.cartesian_prod(torch.arange(3), torch.arange(5))
+    assert g.knn(grid, 2).equals(g.knn(grid.double(), 2))

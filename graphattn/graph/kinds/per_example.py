@@ -397,15 +397,9 @@ class PerExample(GraphLike, Immutable):
                 "(..., examples, nodes, heads, width)"
             )
         if self._calls.are_one or backend == "dense" or self._runs_apart:
-            return self._graph_by_graph(run, inputs, backend, weights, lse)
+            return self._calls.attend(run, inputs, backend, weights, lse)
         row = self._in_a_row(inputs)
         return self._of_union(self.side_by_side.attend(run, row, backend, weights, lse))
-
-    def _graph_by_graph(
-        self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool
-    ) -> Outputs:
-        """The outputs of a call of each graph with its examples."""
-        return self._calls.attend(run, inputs, backend, weights, lse)
 
     def _on_union(self, inputs: Inputs) -> Inputs:
         """The same call on :meth:`union`, whose nodes are those of all examples."""

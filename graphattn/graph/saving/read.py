@@ -120,7 +120,8 @@ class _Reader:
         if "sizes" in keys:
             self.graphs.append(self._graph(plain))
         else:
-            self.graphs.append(self._pattern(plain))
+            expression = self._expression(plain)
+            self.graphs.append(self._checked("expression", lambda: Pattern(expression)))
 
     # --- one graph
 
@@ -144,7 +145,11 @@ class _Reader:
         runs = self._runs(plain["runs"], T, S)
         expression = None
         if "written" in plain:
-            expression = self._closed_expression(plain["written"])
+            plain = plain["written"]
+            expression = self._expression(plain)
+            if self._checked("expression", lambda: expression.is_open):
+                raise self.fault("the expression of a graph to have no open size", plain)
+            expression = expression
         if "device" in plain:
             device = self._tensor(plain["device"]).device
         else:
@@ -193,17 +198,6 @@ class _Reader:
         if not bool(inside.all() & disjoint.all()):
             raise self.fault(f"runs that ascend within [0, {S}) and do not touch", "other runs")
         return Runs(row, lo, hi)
-
-    def _pattern(self, plain: dict[str, Any]) -> Pattern:
-        expression = self._expression(plain)
-        return self._checked("expression", lambda: Pattern(expression))
-
-    def _closed_expression(self, plain: Any) -> Expression:
-        """The expression of a graph, whose sizes are all known."""
-        expression = self._expression(plain)
-        if self._checked("expression", lambda: expression.is_open):
-            raise self.fault("the expression of a graph to have no open size", plain)
-        return expression
 
     def _expression(self, plain: Any) -> Expression:
         if not has_keys(plain, {"expression", "held"}):

@@ -15,16 +15,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _fibonacci_sphere(num_points: int) -> torch.Tensor:
-    step = torch.arange(num_points, dtype=torch.float64) + 0.5
-    height = 1 - 2 * step / num_points
-    angle = step * math.pi * (3 - math.sqrt(5))
-    ring = (1 - height**2).sqrt()
-    return torch.stack((ring * angle.cos(), ring * angle.sin(), height), 1)
-
-
-#: 48 points spread evenly on the unit sphere, from top to bottom; float64 (48, 3).
-sphere = _fibonacci_sphere(48)
+_step = torch.arange(48, dtype=torch.float64) + 0.5
+_height = 1 - 2 * _step / 48
+_angle = _step * math.pi * (3 - math.sqrt(5))
+_ring = (1 - _height**2).sqrt()
+#: 48 points spread evenly on the unit sphere, from top to bottom (Fibonacci's); float64 (48, 3).
+sphere = torch.stack((_ring * _angle.cos(), _ring * _angle.sin(), _height), 1)
 
 _powers = torch.tensor([0.7548776662, 0.5698402910], dtype=torch.float64)
 #: 48 points spread over the unit square, in an order unrelated to their positions; float64 (48, 2).

@@ -34,17 +34,15 @@ def paper_of(cited: str, name: str) -> Paper | None:
     same = [key for key in _PAPERS if key.split(": ")[0] == cited]
     for key in sorted(same, key=len, reverse=True):  # what has a word first
         word = key.partition(": ")[2]
-        if word in name:
-            return _as_paper(key, *_PAPERS[key])
+        if word not in name:
+            continue
+        title, place, *section = _PAPERS[key]
+        author, _, year = cited.rpartition(" ")
+        authors = _AUTHORS.get(cited, f"{author} et al.")
+        if "://" not in place:
+            place = f"{_ARXIV}{place}"
+        return Paper(f"{authors} {year}", title, place, *section)
     return None
-
-
-def _as_paper(key: str, title: str, place: str, section: str = "") -> Paper:
-    author, _, year = key.split(": ")[0].rpartition(" ")
-    authors = _AUTHORS.get(key.split(": ")[0], f"{author} et al.")
-    if "://" not in place:
-        place = f"{_ARXIV}{place}"
-    return Paper(f"{authors} {year}", title, place, section)
 
 
 #: Where "first author et al." is not what a paper is cited as.

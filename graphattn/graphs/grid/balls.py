@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
@@ -57,10 +56,8 @@ def grid_ball(
     """
     size = axes(size)
     strict = flag(strict, "strict")
-    reach = number(r, "r", "a number >= 0", lambda r: r >= 0)
+    reach = number(r, "r", "a finite number >= 0", lambda r: 0 <= r < math.inf)
     norm = number(p, "p", "a number >= 1", lambda p: p >= 1)
-    if not math.isfinite(reach):
-        raise GraphError(f"r must be finite, got {r!r}; for the whole grid use full(num_nodes)")
     if norm == math.inf:
         far = math.floor(reach)
         if strict:

@@ -72,11 +72,7 @@ def window_partition(
     pad = flag(pad, "pad")
     read_padding = flag(read_padding, "read_padding")
     for axis, (length, side, moved) in enumerate(zip(size, cells, shifts, strict=True)):
-        if moved >= side:
-            raise GraphError(
-                f"shift must be below cell on every axis, got shift={moved} and cell={side} on "
-                f"axis {axis}; shift={moved % side} gives the same cells"
-            )
+        shifts[axis] = moved % side
         if side >= length:  # one cell, which a shift does not change
             shifts[axis] = 0
     divided(size, cells, pad or read_padding)
@@ -167,15 +163,9 @@ def grid_neighbourhood(
     steps = per_axis(dilation, len(size), "dilation", 1)
     strides = per_axis(stride, len(size), "stride", 1)
     clamp = flag(clamp, "clamp")
-    if isinstance(causal, (tuple, list)):
-        backwards = tuple(causal)
-    else:
-        backwards = (causal,) * len(size)
-    if [type(axis_flag) for axis_flag in backwards] != [bool] * len(size):
-        raise GraphError(
-            f"causal must be True or False, or {len(size)} of them, one per axis of size, got "
-            f"{causal!r}"
-        )
+    if not isinstance(causal, (tuple, list)):
+        causal = (causal,) * len(size)
+    backwards = tuple(flag(axis_flag, "causal") for axis_flag in causal)
     shown: tuple[bool, ...] | bool = backwards
     if len(set(backwards)) == 1:
         shown = backwards[0]

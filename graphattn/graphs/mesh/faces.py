@@ -140,13 +140,8 @@ def _looks_transposed(table: Tensor, sound: Tensor) -> bool:
 def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
     """All corners (C,), the number of corners of each face (F,), and the device of the faces."""
     if isinstance(faces, Sequence):
-        try:
-            flat = torch.as_tensor([corner for face in faces for corner in face])
-            sizes = torch.tensor([len(face) for face in faces], dtype=torch.int64)
-        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            raise GraphError(
-                f"faces must be a Tensor (F, n) or a list of tuples of vertex numbers: {error}"
-            ) from error
+        flat = torch.as_tensor([corner for face in faces for corner in face])
+        sizes = torch.tensor([len(face) for face in faces], dtype=torch.int64)
         device = flat.device
     else:
         corners = table(faces, "faces", "a Tensor (F, n)", GraphError)

@@ -51,14 +51,7 @@ def hypergraph(
         T = _largest(hyperedges)
     else:
         T = whole(num_hyperedges, "num_hyperedges")
-    edges = checked(torch.stack((nodes, hyperedges.to(nodes.device))), T, S, "keep")
-    if edges.has_repeats:
-        copy = int(edges.order[edges.is_copy()].min())
-        node, hyperedge = edges.edge_index[:, copy].tolist()
-        raise GraphError(
-            f"node {node} is in hyperedge {hyperedge} more than once: repeated edges; drop the "
-            "copies: torch.unique(torch.stack((node, hyperedge)), dim=1)"
-        )
+    edges = checked(torch.stack((nodes, hyperedges.to(nodes.device))), T, S, "error")
     name = call("hypergraph", nodes, hyperedges, num_nodes=num_nodes, num_hyperedges=num_hyperedges)
     return AttentionGraph(edges, name, nodes.device)
 

@@ -7,7 +7,6 @@ import torch
 from ...arguments import short_name
 from ...errors import GraphError
 from ...graph import AttentionGraph
-from ...graph.advice import no_graph
 from ...graph.algebra import as_list, union_of_blocks
 from ...graph.deferred.expression import builder
 from ..arguments import whole
@@ -45,8 +44,6 @@ def block_sparse(
         █ █ █ █ ·
         █ █ █ █ █
     """
-    if not isinstance(layout, AttentionGraph):
-        raise no_graph(layout, "layout must be an AttentionGraph between blocks")
     blocks = layout.num_nodes
     block = whole(block, "block", 1)
     N = blocks * block
@@ -57,11 +54,7 @@ def block_sparse(
         raise GraphError(
             f"num_nodes={N} needs {-(-N // block)} blocks of {block}, but layout has {blocks}"
         )
-    layout._need_no_images("block_sparse")
-    if layout.has_repeated_edges:
-        raise GraphError(
-            f"layout must not repeat edges, got {layout!r}; drop copies with layout | layout"
-        )
+    layout._need_set("block_sparse")
     cut = ""
     if num_nodes is not None:
         cut = f", num_nodes={N}"
@@ -139,14 +132,7 @@ def _table(rows: Sequence[Sequence[AttentionGraph | None]]) -> list[list[Attenti
     for row in rows:
         for cell in row:
             if cell is not None:
-                cell._need_no_images("composite")
-            if cell is not None and cell.has_repeated_edges:
-                raise GraphError(
-                    f"composite is a set of edges, but {cell!r} repeats some; drop them with "
-                    "graph | graph"
-                )
-    if len({len(row) for row in rows}) > 1:
-        raise GraphError(f"rows must have the same length, got {[len(row) for row in rows]}")
+                cell._need_set("composite")
     return [list(row) for row in rows]
 
 

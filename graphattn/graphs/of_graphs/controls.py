@@ -92,11 +92,7 @@ def rewiring(
     """The graph of :func:`degree_matched_random`, without its warning."""
     seed = whole(seed, "seed")
     one_of(keep, "keep", ("degrees", "in-degrees"))
-    graph._need_no_images("degree_matched_random")
-    if graph.has_repeated_edges:
-        raise GraphError(
-            f"graph must not repeat edges, got {graph!r}; drop copies with graph | graph"
-        )
+    graph._need_set("degree_matched_random")
     if layers is not None:
         layers = whole(layers, "layers", 1)
         _check_layers(graph, keep)
@@ -166,10 +162,7 @@ def _no_other(graph: AttentionGraph, keep: str) -> str:
 def _check_layers(graph: AttentionGraph, keep: str) -> None:
     if keep != "degrees":
         raise GraphError(f'layers needs keep="degrees", got {keep!r}; leave out one of them')
-    if not graph.is_square:
-        raise GraphError(
-            f"layers needs a graph of as many sources as targets, got {graph!r}; leave out layers"
-        )
+    graph._need_square("layers")
     # rows of bits of each layer, several times over
     refuse_over(
         graph.num_nodes**2,

@@ -26,12 +26,6 @@ def _has(rows: np.ndarray, row: int, column: int) -> bool:
 
 
 @compiled
-def _flip(rows: np.ndarray, row: int, column: int) -> None:
-    """Set or clear a bit."""
-    rows[row, column // _BITS] ^= np.uint64(1) << np.uint64(column % _BITS)
-
-
-@compiled
 def _row_of(
     ptr: np.ndarray, source: np.ndarray, reach: np.ndarray, layer: int, t: int, row: np.ndarray
 ) -> int:
@@ -52,7 +46,7 @@ def reach_of(ptr: np.ndarray, source: np.ndarray, layers: int) -> np.ndarray:
     nodes = len(ptr) - 1
     reach = np.zeros((layers + 1, nodes, (nodes + _BITS - 1) // _BITS), np.uint64)
     for t in range(nodes):
-        _flip(reach[0], t, t)
+        reach[0, t, t // _BITS] = np.uint64(1) << np.uint64(t % _BITS)
     for layer in range(1, layers + 1):
         for t in range(nodes):
             _row_of(ptr, source, reach, layer, t, reach[layer, t])

@@ -83,8 +83,6 @@ class CloudCache:
         parts = list(sizes.values())
         if names is None:
             names = _hashes(pos.detach(), parts)
-        if len(names) != len(parts):
-            raise GraphError(f"names must be one for each of {len(parts)} clouds, got {len(names)}")
         cells = [_of_cloud(cell, number, 3) for number in sizes]
         flags = [_of_cloud(pbc, number, 2) for number in sizes]
         clouds = zip(names, pos.split(parts), cells, flags, strict=True)

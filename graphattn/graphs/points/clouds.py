@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph.advice import no_positions
-from ..arguments import integers, number, tensor
+from ..arguments import integers, number
 
 _LARGEST = 1e150  # squares of larger coordinates overflow float64
 _SMALLEST = 1e-130  # squares of the differences of smaller ones lose bits, or are 0
@@ -36,25 +36,13 @@ def coordinates(pos: object, argument: str) -> Tensor:
     A tensor, a numpy array or nested numbers.
     """
     if not isinstance(pos, Tensor):
-        try:
-            pos = _of_array(np.array(pos, order="C"))
-        except (TypeError, ValueError) as error:
-            if hasattr(pos, "pos"):
-                raise GraphError(no_positions(pos, argument)) from error
-            kind = type(pos).__name__
-            raise GraphError(
-                f"{argument} must be a Tensor or array (N, d) of coordinates, got a {kind}: {error}"
-            ) from error
-    if tensor(pos, argument).dim() != 2 or pos.shape[1] == 0:
+        if hasattr(pos, "pos"):
+            raise GraphError(no_positions(pos, argument))
+        pos = torch.from_numpy(np.array(pos, order="C"))
+    if pos.dim() != 2 or pos.shape[1] == 0:
         raise GraphError(
             f"{argument} must have shape (N, d) with d >= 1, got {tuple(pos.shape)}; one coordinate "
             "per point is pos[:, None]"
-        )
-    if not pos.is_floating_point():
-        kind = str(pos.dtype).removeprefix("torch.")
-        raise GraphError(
-            f"{argument} must be floating point, got {kind}; pass {argument}.double() for a grid "
-            "of integers"
         )
     if pos.device.type not in ("cpu", "cuda"):
         pos = pos.cpu()
@@ -100,12 +88,6 @@ def device_of(pos: object) -> torch.device:
     return torch.device("cpu")
 
 
-def _of_array(array: np.ndarray) -> Tensor:
-    if array.dtype.kind not in "biuf":
-        raise TypeError("it holds no table of numbers")
-    return torch.from_numpy(array)
-
-
 def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple[int, int]]:
     """The range of rows of every cloud that is not empty; one cloud without a batch."""
     if batch is None:
@@ -118,13 +100,11 @@ def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple
         )
     if numbers.numel() == 0:
         return {}
-    if bool((numbers.diff() < 0).any()):
+    if bool((numbers.diff() < 0).any()) or int(numbers[0]) < 0:
         raise GraphError(
-            f"{argument} must be sorted; sort the points first: order = torch.argsort({argument}, "
-            "stable=True)"
+            f"{argument} must be >= 0 and sorted; sort the points first: order = "
+            f"torch.argsort({argument}, stable=True)"
         )
-    if int(numbers[0]) < 0:
-        raise GraphError(f"{argument} must be >= 0, got {int(numbers[0])} in row 0")
     cloud, count = torch.unique_consecutive(numbers, return_counts=True)
     last = torch.cumsum(count, 0)
     bounds = zip((last - count).tolist(), last.tolist(), strict=True)
@@ -143,17 +123,11 @@ def clouds(
             raise GraphError(
                 "queries_batch needs queries, got none; the clouds of the points are batch"
             )
-    else:
-        if (batch is None) != (queries_batch is None):
-            raise GraphError(
-                "with queries, give both batch and queries_batch, or neither: a query reads its "
-                "own cloud"
-            )
-        if queries.shape[1] != points.shape[1]:
-            raise GraphError(
-                f"queries must have as many coordinates as pos, got {queries.shape[1]} and "
-                f"{points.shape[1]}"
-            )
+    elif (batch is None) != (queries_batch is None):
+        raise GraphError(
+            "with queries, give both batch and queries_batch, or neither: a query reads its own "
+            "cloud"
+        )
     points_of = _bounds(batch, len(points), "batch", "pos")
     queries_of = points_of
     if queries is not None:

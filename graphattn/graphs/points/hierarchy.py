@@ -195,8 +195,6 @@ class Hierarchy:
         num_points = len(self.levels[0].pos)
         if signals.shape[:-1] != (num_points,):
             raise GraphError(f"signals must be ({num_points}, m), got {shown(signals)}")
-        if not torch.isfinite(signals).all():
-            raise GraphError("signals must be finite, got NaN or infinity")
         finest, *coarser = self.levels
         levels = [replace(finest, signals=signals)]
         for level in coarser:
@@ -364,9 +362,6 @@ def hierarchy(
         )
     steps = [(name, step) for name, value in options.items() for step in _several(value)]
     graphs = _graphs(graph, len(steps) + 1)
-    for name, recipe in (("down", down), ("up", up)):
-        if not isinstance(recipe, Pattern):
-            raise GraphError(f"{name} must be a recipe, such as knn(..., k=16), got {recipe!r}")
     if isinstance(pos, EllipsisType):
         plain = {"graph": (graph, NEAREST), "down": (down, POOLING), "up": (up, UNPOOLING)}
         return HierarchyRecipe(
@@ -409,8 +404,6 @@ def _graphs(graph: Any, num_levels: int) -> list[tuple[Pattern | AttentionGraph,
                 "graph must be a recipe, such as knn(..., k=16), a tuple or a list of them, got "
                 f"{recipe!r}"
             )
-    if not all(result):
-        raise GraphError("graph must name at least one recipe for each level, got ()")
     return result
 
 

@@ -232,8 +232,6 @@ def _two_sides(
             f"causal goes with a window of one number, got window={window!r}, whose second number "
             "counts the later tokens; leave causal out"
         )
-    if len(window) != 2:
-        raise GraphError(f"window must be one number or (left, right), got {window!r}")
     left, right = (whole(side, "window", -1) for side in window)
     limits = [longest if side == -1 else side for side in (left, right)]
     return limits[0], limits[1], (left, right)
@@ -298,7 +296,10 @@ def documents(
         )
     if ids is not None:
         if _is_batch(ids):
-            return _of_examples(ids, causal)
+            rows = arguments.integers(ids, "ids", "(N,) or (B, N)", GraphError)
+            different, which = torch.unique(rows, dim=0, return_inverse=True)
+            graphs = [documents(row, causal=causal) for row in different]
+            return PerExample(tuple(graphs[number] for number in which.tolist()))
         labels = integers(ids, "ids")
         if bool((labels < 0).any()):
             at = int((labels < 0).nonzero()[0])
@@ -310,10 +311,6 @@ def documents(
         name = call("documents", labels, causal=causal)
     else:
         sizes = integers(lengths, "lengths")
-        if bool((sizes < 0).any()):
-            raise GraphError(
-                f"lengths must be >= 0, got {int(sizes.min())} for document {int(sizes.argmin())}"
-            )
         total = sum(sizes.tolist())
         refuse_over(
             64 * total,
@@ -333,14 +330,6 @@ def _is_batch(ids: Any) -> bool:
     if isinstance(ids, list | tuple):
         return len(ids) > 0 and isinstance(ids[0], list | tuple)
     return getattr(ids, "ndim", 1) == 2
-
-
-def _of_examples(ids: Any, causal: bool) -> PerExample:
-    """The documents of each row; equal rows have one graph."""
-    rows = arguments.integers(ids, "ids", "(N,) or (B, N)", GraphError)
-    different, which = torch.unique(rows, dim=0, return_inverse=True)
-    graphs = [documents(row, causal=causal) for row in different]
-    return PerExample(tuple(graphs[number] for number in which.tolist()))
 
 
 @sizable
@@ -382,8 +371,6 @@ def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
             "wrap"
         )
     place = [-1, *sorted(set(chosen.tolist())), N]
-    if len(place) - 2 < chosen.numel():
-        raise GraphError(f"tokens must be distinct, got one twice in {tuple(chosen.tolist())}")
     others = tuple((a + 1, b) for a, b in pairwise(place) if a + 1 < b)
     name = call("global_tokens", N, tuple(chosen.tolist()))
     return AttentionGraph(complement(rectangle(N, N, others, others)), name)

@@ -85,12 +85,6 @@ def block_local(
         )
     blocks = -(-N // block)
     wrap_around = wrap and blocks > 0
-    if wrap_around and back + ahead >= blocks:
-        raise GraphError(
-            f"wrap needs more than look_back + look_ahead = {back + ahead} blocks, else one is "
-            f"reached twice; got {blocks} ({N} tokens in blocks of {block}); without wrap every "
-            "block is read"
-        )
     edges = _blocks(N, block, -ahead, back)
     if wrap_around:
         edges = union(edges, _blocks(N, block, -FAR, back - blocks))
@@ -161,7 +155,6 @@ def block_diffusion(num_nodes: int, block: int) -> AttentionGraph:
     """
     N = whole(num_nodes, "num_nodes")
     block = whole(block, "block", 1)
-    whole(2 * N, "2 * num_nodes, the noisy and the clean tokens,")
     same_block = _blocks(N, block, 0, 0)
     before = _blocks(N, block, 1, FAR)
     until = _blocks(N, block, 0, FAR)

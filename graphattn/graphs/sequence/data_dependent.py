@@ -11,7 +11,6 @@ from ...arguments import shown
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
-from ...graph.advice import no_graph
 from ...graph.deferred.choice import with_sources_moved
 from ...graph.deferred.chosen import Content
 from ...graph.deferred.expression import builder
@@ -24,7 +23,6 @@ from ..arguments import call, flag, integers, one_of, tensor, whole
 from .basic import documents
 from .bipartite import cross
 
-_REAL = "integers or floats of 16 bits or more"
 _AT_ONCE = 1 << 24  # scores whose highest are found together
 ScoreOfNodes = Callable[[Tensor, Tensor], Tensor]
 
@@ -92,8 +90,6 @@ def top_k(
         raise GraphError(
             f"scores must have shape (T, S), got {tuple(scores.shape)}; build a graph for each head"
         )
-    if not _is_real(scores):
-        raise GraphError(f"scores must be {_REAL}, got {str(scores.dtype).removeprefix('torch.')}")
     if k > scores.shape[1]:
         raise GraphError(f"k must be at most the number of sources, got k={k} of {scores.shape[1]}")
     scores = scores.detach()
@@ -179,35 +175,21 @@ def _products(query: Tensor, key: Tensor) -> Tensor:
 
 
 def _check_scores(scores: Tensor, shape: tuple[int, int, int, int]) -> None:
-    """Refuse scores that are no real tensor (B, h, T, C), where ``h`` divides the H of ``shape``."""
+    """Refuse other scores than (B, h, T, C), where ``h`` divides the H of ``shape``."""
     B, H, T, C = shape
     h = 1
     if scores.dim() == 4:
         h = max(1, scores.shape[1])
-    if scores.shape != (B, h, T, C) or H % h or not _is_real(scores):
+    if scores.shape != (B, h, T, C) or H % h:
         raise GraphError(
-            f"score must return {_REAL}, ({B}, h, {T}, {C}), where h divides {H} heads, "
-            f"got {shown(scores)}"
+            f"score must return ({B}, h, {T}, {C}), where h divides {H} heads, got {shown(scores)}"
         )
-
-
-def _is_real(x: Tensor) -> bool:
-    """True for integers and floating point numbers of 16 bits or more."""
-    if x.is_floating_point():
-        return x.element_size() > 1
-    return x.dtype != torch.bool and not x.is_complex()
 
 
 def _groups(
     blocks: int | AttentionGraph | None, within: AttentionGraph | None, num_sources: int
 ) -> tuple[AttentionGraph | None, AttentionGraph | None]:
     """The graph from sources to blocks, and the choices: sources, or blocks that are readable."""
-    for name, graph in (("within", within), ("blocks", blocks)):
-        if not isinstance(graph, AttentionGraph | int | None):
-            raise no_graph(
-                graph,
-                f"{name} of given scores is a graph; a pattern is for open ones, top_k(..., k)",
-            )
     if blocks is None:
         return None, within
     if isinstance(blocks, AttentionGraph):
@@ -320,8 +302,8 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
     tensor(centroids, "centroids")
     if not isinstance(features, Content):
         for name, x in (("features", tensor(features, "features")), ("centroids", centroids)):
-            if not _is_real(x) or bool(x.isnan().any()):
-                raise GraphError(f"{name} must be {_REAL}, without NaN, got {shown(x)}")
+            if bool(x.isnan().any()):
+                raise GraphError(f"{name} must be without NaN, got {shown(x)}")
         routes = _routes(features, centroids, "(N, D)")
         return replace(documents(routes, causal=False), name=call("routed", features, centroids))
     query = features.query

@@ -121,11 +121,6 @@ class PrefixTree:
     def _of_tokens(self, values: Tensor, argument: str, least: int) -> Tensor:
         """Values (N, ...) of the tokens, without the batch of one row."""
         N = self.parents.numel()
-        if not isinstance(values, Tensor):
-            hint = ""
-            if hasattr(values, "logits"):
-                hint = "; pass output.logits"
-            raise ShapeError(f"{argument} must be a tensor, got {type(values).__name__}{hint}")
         if values.shape[:2] == (1, N) and values.dim() > least:
             return values[0]
         if values.shape[:1] == (N,) and values.dim() >= least:
@@ -204,26 +199,16 @@ def prefix_tree(
             raise GraphError("prompt_ids are for sequences, got parents too; leave out one of them")
         return _from_parents(sequences, parents, labels, shared)
     listed = several(sequences, "sequences", "must be lists of tokens", GraphError)
-    if not listed:
-        raise GraphError("sequences must have at least one, got none")
     rows = [_tokens(row, f"sequences[{i}]") for i, row in enumerate(listed)]
-    device = rows[0].device
-    prompt = rows[0][:0]
+    prompt = torch.empty(0, dtype=torch.int64)
     if prompt_ids is not None:
         prompt = _tokens(prompt_ids, "prompt_ids")
-        if prompt.numel():
-            device = prompt.device
-    if not prompt.numel() and not any(row.numel() for row in rows):
-        raise GraphError("sequences must have at least one token, got none")
+    device = next((row.device for row in (prompt, *rows) if row.numel()), prompt.device)
     prompt = prompt.cpu()
     rows = [row.cpu() for row in rows]
     are_labels = [torch.ones_like(row, dtype=torch.bool) for row in rows]
     if labels is not None:
         lists = several(labels, "labels", "must be lists of tokens", GraphError)
-        if len(lists) != len(rows):
-            raise GraphError(
-                f"labels must be {len(rows)} lists, one for each sequence, got {len(lists)}"
-            )
         are_labels = [
             _are_labels(values, row, f"labels[{i}]")
             for i, (values, row) in enumerate(zip(lists, rows, strict=True))
@@ -247,8 +232,6 @@ def _from_parents(sequences: object, parents: object, labels: object, shared: st
         raise GraphError(
             f"parents must be {tokens.numel()}, one for each token, got {above.numel()}"
         )
-    if not tokens.numel():
-        raise GraphError("sequences must have at least one token, got none")
     device = tokens.device
     tokens = tokens.cpu()
     above = above.cpu()
@@ -288,6 +271,8 @@ def _trie(rows: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
 
 def _paths(parents: Tensor, ends: Tensor) -> tuple[Tensor, AttentionGraph]:
     """Nodes on the way to each end, (B, L) with -1 on the right, and the graph of ancestors."""
+    if not parents.numel() or not ends.numel():
+        raise GraphError("sequences must have at least one token, got none")
     graph = ancestors(parents)
     depth = graph.in_degree
     lengths = torch.zeros_like(ends)
@@ -337,9 +322,7 @@ def _are_labels(values: object, tokens: Tensor, argument: str) -> Tensor:
     """True for tokens that are labels, bool (n,)."""
     labels = integers(values, argument).cpu()
     if labels.numel() != tokens.numel():
-        raise GraphError(
-            f"{argument} must be {tokens.numel()}, one for each token, got {labels.numel()}"
-        )
+        raise GraphError(f"{argument} must be {tokens.numel()}, one for each token")
     keep = labels != IGNORED
     wrong = torch.nonzero(keep & (labels != tokens)).flatten()
     if wrong.numel():

@@ -7,14 +7,12 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
-from ...graph.advice import no_graph
 from ...graph.algebra import complement
 from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges, PairTest
 from ...graph.forms import band, of_function
 from ...graph.limits import refuse_over
-from ...graph.listed import check_pairs
 from ...graph.listed import listed as edges_of_list
 from ..arguments import call, flag, seeded, whole
 from ..arguments import probability as checked_probability
@@ -65,7 +63,6 @@ def random_neighbours(
         S = whole(num_sources, "num_sources")
     if avoid is None and T > 0 and k > S:
         raise GraphError(f"k must be at most the number of sources, got k={k} of {S}")
-    check_pairs(T, S)
     refuse_over(
         _DRAWN_BYTES * T * min(k, S),
         f"random_neighbours of {T:,} x {min(k, S):,} edges",
@@ -86,8 +83,6 @@ def _free(T: int, S: int, avoid: AttentionGraph | None) -> _runs.Runs:
     """The sources that each target may draw."""
     edges = band(T, S)
     if avoid is not None:
-        if not isinstance(avoid, AttentionGraph):
-            raise no_graph(avoid, "avoid must be an AttentionGraph")
         if (avoid.num_targets, avoid.num_sources) != (T, S):
             sizes = (avoid.num_targets, avoid.num_sources)
             raise GraphError(
@@ -173,7 +168,6 @@ def erdos_renyi(
         refuse_over(
             int(48 * T * S * probability), f"erdos_renyi of {T:,} x {S:,} pairs", "use listed=False"
         )
-        check_pairs(T, S)
         place = _places(T * S, probability, np.random.default_rng(seed))
         edges: Edges = edges_of_list(place // max(1, S), place % max(1, S), T, S)
     else:

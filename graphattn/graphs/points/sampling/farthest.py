@@ -79,17 +79,18 @@ def farthest_points(
         if batch is not None:
             where = f" in cloud {cloud.number}"
         if count is None:
-            number = _part(ratio, n)
+            part = number(ratio, "ratio", "above 0 and at most 1", lambda part: 0 < part <= 1)
+            wanted = math.ceil(part * n * (1 - 1e-12))  # 0.1 * 30 is above 3
         else:
-            number = count
-        if number > n:
+            wanted = count
+        if wanted > n:
             raise GraphError(
-                f"count={number} needs as many points, got {n}{where}; use ratio for a part of "
+                f"count={wanted} needs as many points, got {n}{where}; use ratio for a part of "
                 "each cloud"
             )
-        if first >= n and number:
+        if first >= n and wanted:
             raise GraphError(f"start must be below the number of points, got {first} of {n}{where}")
-        parts.append(_Part(here, number, cloud.point))
+        parts.append(_Part(here, wanted, cloud.point))
     return _chosen(points, parts, first, outermost).to(device_of(pos))
 
 
@@ -148,11 +149,6 @@ def _on_device(points: Tensor) -> Callable[..., Tensor] | None:
     except ModuleNotFoundError:
         return None
     return choose
-
-
-def _part(ratio: object, n: int) -> int:
-    part = number(ratio, "ratio", "above 0 and at most 1", lambda part: 0 < part <= 1)
-    return math.ceil(part * n * (1 - 1e-12))  # 0.1 * 30 is above 3
 
 
 def _one_by_one(points: Tensor, count: int, start: int) -> Tensor:

@@ -213,7 +213,7 @@ def test_translations_and_permutations_change_no_edge():
         ({"pbc": True}, "pbc needs cell, the lattice vectors of the periodic axes, got none"),
         (
             {"cell": torch.zeros(3, 3)},
-            r"a vector along each periodic axis, got zeros for axis 0; set pbc\[0\]",
+            r"a singular one: .*; set pbc to False along axes where nothing repeats",
         ),
         (
             {"cell": torch.ones(3, 3)},
@@ -230,7 +230,6 @@ def test_translations_and_permutations_change_no_edge():
             {"cell": torch.eye(3), "pbc": (True, False)},
             r"for each of 3 axes, \(d,\) or \(B, d\), got \(2,\)",
         ),
-        ({"cell": torch.eye(3), "pbc": (0.5, 1.0, 0.0)}, "pbc must be True or False.*got float32"),
         ({"cell": torch.eye(3), "pbc": (0, 1, 2)}, "got other numbers than 0 and 1"),
         ({"cell": torch.eye(3) * 1e-4}, "r, cell and pos must be in one unit of length"),
     ],
