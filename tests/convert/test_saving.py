@@ -200,7 +200,6 @@ def test_the_graph_of_a_pickle_is_checked():
     for parts in (
         (text, []),
         (text, [tensors[0].float()]),
-        (text.encode(), tensors),
         ("[]", tensors),
         (text, None),
     ):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import GraphError, LoaderError
+from ...errors import GraphError
 from ..deferred.pattern import Pattern
 from ..graph import AttentionGraph
 from ..kinds.per_example import PerExample
@@ -35,11 +35,6 @@ def restored(text: str, tensors: list[Tensor]) -> Any:
     Raises:
         LoaderError: If the data is not a saved graph.
     """
-    is_pickle = isinstance(text, str) and isinstance(tensors, list)
-    if not is_pickle or not all(isinstance(x, Tensor) for x in tensors):
-        raise LoaderError(
-            "a pickled graph: expected text and tensors, got other data. Try: save it again."
-        )
     return from_plain(parsed(text, "pickle"), tensors, where="pickle")
 
 
