@@ -651,9 +651,11 @@ class AttentionGraph(GraphLike, Operand):
             True
         """
         self._need_square("reordered")
-        order = keep(self._memo, "near order", lambda: cuthill_mckee(self._listed()))
-        order = order.to(self.device)
+        order = self._near_order().to(self.device)
         return self.relabel(order.argsort()), order
+
+    def _near_order(self) -> Tensor:
+        return keep(self._memo, "near order", lambda: cuthill_mckee(self._listed()))
 
     def _pulled_back(
         self, new_targets: Tensor, new_sources: Tensor, function: str, **options: Tensor

@@ -261,7 +261,7 @@ def _of_examples(graphs: PerExample, inputs: Inputs) -> Tensor | None:
         assert output is not None
         return Outputs(output)
 
-    return graphs._graph_by_graph(run, inputs, "auto", False, False).output
+    return graphs._calls.attend(run, inputs, "auto", False, False).output
 
 
 @not_followed  # as message passing, which it replaces

@@ -119,8 +119,7 @@ class _Reader:
 
     def _graph(self, plain: dict[str, Any]) -> AttentionGraph | Pattern:
         if "expression" in plain:
-            expression = self._expression(plain)
-            return Pattern(expression)
+            return Pattern(self._expression(plain))
         T, S = (whole(size, "size", 0, GraphError) for size in plain["sizes"])
         name = plain["name"]
         if len(name) > LONGEST_NAME or not name.isprintable():

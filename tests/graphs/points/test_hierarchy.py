@@ -9,7 +9,6 @@ import torch
 
 import graphattn as ga
 from graphattn import graphs
-from graphattn.errors import GraphError
 from graphattn.graphs import CloudCache, Hierarchy, hierarchy
 
 SMALL = {"graph": graphs.knn(..., k=3, clamp=True), "down": graphs.knn(..., 4, clamp=True)}
