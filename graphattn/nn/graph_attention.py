@@ -631,7 +631,7 @@ class GraphAttention(EdgeAttention):
         if isinstance(self.normalize, SinkSoftmax) and inputs.score is None:
             plain = replace(inputs, normalize=None)
             softmax = run(graph, plain, self.backend, weights, lse=True)
-            return with_sink(self.normalize, softmax, graph)
+            return with_sink(self.normalize, softmax, inputs, graph)
         if self.backend == "auto" and graph._is_fixed:
             summed = linear(graph, inputs, weights)
             if summed is not None:
@@ -726,17 +726,21 @@ def _is_plain(projection: nn.Module) -> bool:
     return is_linear and not is_changed(projection)
 
 
-def with_sink(sink: SinkSoftmax, softmax: Outputs, graph: AnyGraph) -> Outputs:
-    """The outputs of plain softmax, times the share that a sink leaves."""
+def with_sink(sink: SinkSoftmax, softmax: Outputs, inputs: Inputs, graph: AnyGraph) -> Outputs:
+    """The outputs of plain softmax, times the share that a source beside the graph leaves."""
     assert softmax.lse is not None
-    share = sink.share(softmax.lse)
+    share, more = sink.beside(softmax.lse, inputs)
     alpha = softmax.alpha
+    outputs = Outputs(softmax.output * share.unsqueeze(-1).to(softmax.output.dtype))
     if alpha is not None:
         target = graph.union().target
         alpha = alpha * gather(graph._rows_of_union(share), target.to(share.device), -2)
+        outputs = replace(outputs, alpha=alpha)
         if alpha.requires_grad and softmax.total is not None:
-            return with_weights(softmax, alpha)
-    return Outputs(softmax.output * share.unsqueeze(-1).to(softmax.output.dtype), alpha)
+            outputs = with_weights(softmax, alpha)
+    if more is None:
+        return outputs
+    return replace(outputs, output=outputs.output + more.to(outputs.output.dtype))
 
 
 def _name(part: Any) -> str | None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..arguments import shown
 from ..errors import OptionError
-from .normalizers import SinkSoftmax
+from .normalizers.softmax import SinkSoftmax, SourceSoftmax
 from .root_weight import OutputBias, RootWeight
 from .scores import Additive, GATScore, Subtraction
 
@@ -52,14 +52,9 @@ def refuse_other(module: Any, *kinds: type[nn.Module]) -> None:
 def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
     """A ``make``, :class:`GraphAttention`, with the weights of an ``nn.MultiheadAttention``.
 
-    Raises:
-        OptionError: If the module adds a learned key and value, a source that belongs in the graph.
+    The sources that ``add_bias_kv`` and ``add_zero_attn`` add are read beside those of any graph.
     """
     refuse_other(mha, nn.MultiheadAttention)
-    if mha.bias_k is not None:
-        raise OptionError(
-            "add_bias_kv adds a source that no graph lists; add a node to the graph instead"
-        )
     layer = make(
         mha.embed_dim,
         mha.num_heads,
@@ -68,7 +63,12 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
         bias=mha.in_proj_bias is not None,
         dropout=mha.dropout,
     )
-    if mha.add_zero_attn:  # a source of score 0 and value 0
+    if mha.bias_k is not None:
+        layer.normalize = SourceSoftmax(mha.num_heads, mha.head_dim, mha.add_zero_attn)
+        size = (mha.num_heads, mha.head_dim)
+        layer.normalize.key = _parameter(mha.bias_k.view(size), mha.bias_k)
+        layer.normalize.value = _parameter(mha.bias_v.view(size), mha.bias_v)
+    elif mha.add_zero_attn:  # a source of score 0 and value 0
         layer.normalize = SinkSoftmax(mha.num_heads).requires_grad_(False).to(mha.out_proj.weight)
     packed = mha.in_proj_weight
     bias = mha.in_proj_bias

@@ -37,6 +37,8 @@ def mha_parameters(mha):
             mha.in_proj_bias,
             mha.out_proj.weight,
             mha.out_proj.bias,
+            mha.bias_k,
+            mha.bias_v,
         )
         if p is not None
     ]
@@ -52,7 +54,10 @@ def our_mha_gradients(layer, mha, grads):
     joined += [] if joined else [grads[f"{p}_proj.weight"] for p in "qkv"]
     if mha.in_proj_bias is not None:
         joined.append(torch.cat([grads[f"{p}_proj.bias"] for p in "qkv"]))
-    return joined + [grads[f"out_proj.{p}"] for p in ("weight", "bias") if f"out_proj.{p}" in grads]
+    joined += [grads[f"out_proj.{p}"] for p in ("weight", "bias") if f"out_proj.{p}" in grads]
+    if mha.bias_k is not None:
+        joined += [grads[f"normalize.{p}"].view(1, 1, -1) for p in ("key", "value")]
+    return joined
 
 
 @pytest.mark.sample(4)
@@ -69,6 +74,8 @@ def our_mha_gradients(layer, mha, grads):
             {"kdim": 7, "vdim": 11},
             {"kdim": 7, "bias": False},
             {"add_zero_attn": True},
+            {"add_bias_kv": True},
+            {"add_bias_kv": True, "add_zero_attn": True, "kdim": 7},
         )
     ],
 )
@@ -105,6 +112,28 @@ def test_from_torch(options, name, backend):
         assert mine.abs().sum() > 1e-3
 
 
+def test_a_target_without_an_edge_reads_the_learned_source_alone():
+    mha = shaken(nn.MultiheadAttention(C, H, batch_first=True, add_bias_kv=True))
+    layer = ga.nn.GraphAttention.from_torch(mha)
+    graph = GRAPHS["isolated_targets"]()
+    x = features(2, graph.num_targets, C)
+    memory = features(2, graph.num_sources, C, seed=1)
+    assert (graph.in_degree == 0).any()
+    theirs = mha(x, memory, memory, attn_mask=ga.convert.to_mask(graph, "mha"))[0]
+    for backend in BACKENDS:
+        layer.backend = backend
+        assert_near(layer(x, graph, context=memory), theirs)
+    with pytest.raises(OptionError, match="neither messages that are observed nor verify have it"):
+        ga.verify(layer, graph)
+
+
+def test_dropout_drops_the_learned_source_too():
+    mha = shaken(nn.MultiheadAttention(C, H, batch_first=True, add_bias_kv=True, dropout=1.0))
+    layer = ga.nn.GraphAttention.from_torch(mha.train())
+    x = features(5, C)
+    assert_near(layer(x, ga.graphs.full(5)), layer.out_proj.bias.expand(5, C))
+
+
 def test_from_torch_key_padding_is_sources_removed():
     mha = shaken(nn.MultiheadAttention(C, H, batch_first=True))
     x, memory = features(1, 5, C), features(1, 7, C, seed=1)
@@ -126,8 +155,6 @@ def test_from_torch_takes_device_dtype_mode_and_dropout_along():
 
 
 def test_from_torch_refusals():
-    with pytest.raises(OptionError, match="add_bias_kv adds a source that no graph lists"):
-        ga.nn.GraphAttention.from_torch(nn.MultiheadAttention(C, H, add_bias_kv=True))
     with pytest.raises(OptionError, match=r"expected an nn\.MultiheadAttention, and none"):
         ga.nn.GraphAttention.from_torch(nn.Linear(3, 3))
 
