@@ -88,6 +88,16 @@ def graph_of(graph: Any, x: Tensor, sources: Any) -> Any:
     return graph
 
 
+def of_size(graph: Any, size: tuple[int, int]) -> Any:
+    """The graph of an ``edge_index`` between (sources, targets), PyG's ``size``."""
+    num_sources, num_targets = size
+    if not isinstance(graph, GraphLike):
+        return _listed(graph, num_targets, num_sources)
+    if (graph.num_sources, graph.num_targets) != (num_sources, num_targets):
+        raise GraphError(f"size is (sources, targets) = {tuple(size)}, but graph is {graph!r}")
+    return graph
+
+
 def _refuse_sizes(graph: Any, x: Tensor, sources: Any, cached: int) -> Never:
     key = sources.key
     T = graph.num_targets

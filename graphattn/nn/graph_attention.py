@@ -33,11 +33,13 @@ from .arguments import (
     graph_of,
     names_of_biased,
     norm_of_heads,
+    of_size,
 )
 from .cache import KeyValueCache
 from .convolution import from_conv
 from .geometry import relative_positions
-from .linear_attention import linear
+from .lazy_widths import UNKNOWN, complete, draw, linear
+from .linear_attention import linear as in_linear_time
 from .normalizers import Normalizer, SinkSoftmax, make_normalizer, optional_arguments
 from .positions import pair_of_positions
 from .root_weight import RootWeight
@@ -57,9 +59,7 @@ def _draw(layer: nn.Module, given: Sequence[nn.Module]) -> None:
     kept = {inner for module in given for inner in module.modules()}
     for module in layer.modules():
         if isinstance(module, nn.Linear) and module not in kept:
-            nn.init.xavier_uniform_(module.weight)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
+            draw(module)
 
 
 class GraphAttention(EdgeAttention):
@@ -74,7 +74,8 @@ class GraphAttention(EdgeAttention):
     Args:
         embed_dim: C, width of the output, and of the inputs unless given.
         num_heads: H.
-        qdim: Width of ``x``.
+        qdim: Width of ``x``; -1 for that of the first call, here and in ``kdim``, ``vdim``
+            and ``edge_dim``.
         kdim: Width of the context that keys are made from.
         vdim: Width of the context that values are made from.
         head_dim: D, ``embed_dim / num_heads`` by default.
@@ -182,12 +183,12 @@ class GraphAttention(EdgeAttention):
         self.cap_bias = cap_bias
         biased = names_of_biased(bias)
         output_width = self.num_heads * self.value_dim
-        self.q_proj = nn.Linear(self.qdim, self.num_heads * self.head_dim, "q" in biased)
-        self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.head_dim, "k" in biased)
-        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.value_dim, "v" in biased)
+        self.q_proj = linear(self.qdim, self.num_heads * self.head_dim, "q" in biased)
+        self.k_proj = linear(self.kdim, self.num_kv_heads * self.head_dim, "k" in biased)
+        self.v_proj = linear(self.vdim, self.num_kv_heads * self.value_dim, "v" in biased)
         self.gate_proj: nn.Linear | None = None
         if gate:
-            self.gate_proj = nn.Linear(self.qdim, output_width)
+            self.gate_proj = linear(self.qdim, output_width, True)
         self.out_proj: nn.Linear | None = None
         if out_proj:
             self.out_proj = nn.Linear(output_width, self.embed_dim, "out" in biased)
@@ -230,6 +231,8 @@ class GraphAttention(EdgeAttention):
         def size(value: int | None, name: str, default: int) -> int:
             if value is None:
                 return default
+            if value == UNKNOWN and name in ("qdim", "kdim", "vdim"):
+                return UNKNOWN
             return width(value, name)
 
         self.num_kv_heads = size(num_kv_heads, "num_kv_heads", self.num_heads)
@@ -243,10 +246,11 @@ class GraphAttention(EdgeAttention):
             raise OptionError(
                 f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}"
             )
-        if edge_dim is None:
-            self.edge_dim = None
-        else:
+        self.edge_dim = edge_dim
+        if edge_dim not in (None, UNKNOWN):
             self.edge_dim = width(edge_dim, "edge_dim")
+        if UNKNOWN in (self.qdim, self.kdim, self.vdim, self.edge_dim):
+            self.register_forward_pre_hook(complete, with_kwargs=True)
 
     def _edge_projection(self) -> nn.Linear | None:
         """A projection of edge features; ``None`` if the score alone encodes or reads them."""
@@ -254,7 +258,7 @@ class GraphAttention(EdgeAttention):
             return None
         if self.score is not None and self.edge_to == "key":
             return None
-        return nn.Linear(self.edge_dim, self.k_proj.out_features, bias=False)
+        return linear(self.edge_dim, self.k_proj.out_features, False)
 
     def _check_together(self) -> None:
         """Refuse options that exclude each other."""
@@ -377,13 +381,14 @@ class GraphAttention(EdgeAttention):
         score_bias: Tensor | None = None,
         positions: Tensor | Pair | None = None,
         cache: KeyValueCache | None = None,
+        size: tuple[int, int] | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, EdgeWeights]:
         """Attention on the graph; arguments after the graph are passed by name.
 
         Args:
             x: The targets' features (..., T, qdim); or PyG's pair (sources, targets), and then no
-                context.
+                context. Targets of None have no features: their queries are 0.
             graph: T targets and S sources; :class:`graphattn.PerHead`, a
                 :class:`graphattn.graphs.Pattern`, or :class:`graphattn.nn.EdgeTensors`; a
                 :class:`graphattn.PerExample` or a list, a graph for each example of x (..., B, T,
@@ -403,6 +408,7 @@ class GraphAttention(EdgeAttention):
             cache: Keys and values of earlier tokens. The graph's sources are these and then the
                 nodes of ``x``, which a successful call adds to the cache; it excludes a context. A
                 cache is for one layer.
+            size: PyG's (S, T), of an ``edge_index``; by default those of the features.
             return_weights: Also return the :class:`EdgeWeights`.
 
         Returns:
@@ -417,11 +423,13 @@ class GraphAttention(EdgeAttention):
         """
         if return_weights is not False:
             check_flags(return_weights=return_weights)
-        is_pair = isinstance(x, tuple | list)
-        x, sources = read(self, x, context, cache)
+        if size is not None:
+            graph = of_size(graph, size)
+        features = x
+        x, sources = read(self, x, context, cache, graph)
         sized = graph_of(graph, x, sources)
         if positions is not None:
-            if is_pair and isinstance(positions, tuple | list):
+            if isinstance(features, tuple | list) and isinstance(positions, tuple | list):
                 positions = positions[::-1]  # of targets, of sources
             edge_attr, positions = self._offsets(sized, edge_attr, positions)
         sized, query, (key, value) = self._projected(sized, x, sources, positions)
@@ -589,7 +597,9 @@ class GraphAttention(EdgeAttention):
         return cache
 
     def _query(self, x: Tensor, positions: Tensor | None) -> Tensor:
-        """Queries (..., T, H, D), rotated."""
+        """Queries (..., T, H, D), rotated; 0 of targets without features (..., T, 0)."""
+        if x.shape[-1] == 0:
+            return x.new_zeros(*x.shape[:-1], self.num_heads, self.head_dim)
         query = _in_heads(self.q_proj, "x", x, self.num_heads, self.head_dim)
         if self.q_norm is not None:
             query = self.q_norm(query)
@@ -633,7 +643,7 @@ class GraphAttention(EdgeAttention):
             softmax = run(graph, plain, self.backend, weights, lse=True)
             return with_sink(self.normalize, softmax, inputs, graph)
         if self.backend == "auto" and graph._is_fixed:
-            summed = linear(graph, inputs, weights)
+            summed = in_linear_time(graph, inputs, weights)
             if summed is not None:
                 return Outputs(summed)
         return run(graph, inputs, self.backend, weights, False)

@@ -63,7 +63,7 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
         bias=mha.in_proj_bias is not None,
         dropout=mha.dropout,
     )
-    if mha.bias_k is not None:
+    if mha.bias_k is not None and mha.bias_v is not None:
         layer.normalize = SourceSoftmax(mha.num_heads, mha.head_dim, mha.add_zero_attn)
         size = (mha.num_heads, mha.head_dim)
         layer.normalize.key = _parameter(mha.bias_k.view(size), mha.bias_k)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from .lazy_widths import linear
+
 
 class RootWeight(nn.Module):
     r"""``out + W x``, or with ``beta`` a learned gate between the two.
@@ -21,7 +23,7 @@ class RootWeight(nn.Module):
 
     def __init__(self, in_dim: int, out_dim: int, bias: bool = True, beta: bool = False) -> None:
         super().__init__()
-        self.root = nn.Linear(in_dim, out_dim, bias=bias)
+        self.root = linear(in_dim, out_dim, bias)
         self.gate: nn.Linear | None = None
         if beta:
             self.gate = nn.Linear(3 * out_dim, 1, bias=False)

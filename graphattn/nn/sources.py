@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from ..errors import OptionError, ShapeError
+from ..graph.like import GraphLike
 from .arguments import Pair, check_features, pair_of
 from .cache import KeyValueCache
 from .casts import cast_once
 from .positions import pair_of_positions
+from .root_weight import RootWeight
 
 
 class Sources:
@@ -133,7 +135,7 @@ class Held(Sources):
         return 0
 
 
-def read(layer: Any, x: Any, context: Any, cache: Any) -> tuple[Tensor, Sources]:
+def read(layer: Any, x: Any, context: Any, cache: Any, graph: Any) -> tuple[Tensor, Sources]:
     """The features of targets, and the sources of a call.
 
     Raises:
@@ -141,7 +143,7 @@ def read(layer: Any, x: Any, context: Any, cache: Any) -> tuple[Tensor, Sources]
         OptionError: If arguments exclude each other.
     """
     if isinstance(x, tuple | list):
-        return _of_pair(layer, x, context, cache)
+        return _of_pair(layer, x, context, cache, graph)
     check_features("x", x, "T", layer.qdim)
     if context is not None:
         return x, _others(layer, x, context, cache, "context")
@@ -152,12 +154,24 @@ def read(layer: Any, x: Any, context: Any, cache: Any) -> tuple[Tensor, Sources]
     return x, Cached(x, cache)
 
 
-def _of_pair(layer: Any, pair: Any, context: Any, cache: Any) -> tuple[Tensor, Sources]:
+def _of_pair(layer: Any, pair: Any, context: Any, cache: Any, graph: Any) -> tuple[Tensor, Sources]:
     if context is not None:
         raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
     context, x = pair_of("x", pair, "(sources, targets)")
-    check_features("x[1], the targets,", x, "T", layer.qdim)
+    if x is None:
+        x = _without_features(layer, context, graph)
+    else:
+        check_features("x[1], the targets,", x, "T", layer.qdim)
     return x, _others(layer, x, context, cache, "x[0], the sources,")
+
+
+def _without_features(layer: Any, context: Tensor, graph: Any) -> Tensor:
+    """Features (T, 0) of targets that have none, as many as the graph has."""
+    if layer.gate_proj is not None or isinstance(layer.skip, RootWeight):
+        raise OptionError("x[1] is None, but gate and root_weight read the targets' features")
+    if not isinstance(graph, GraphLike) or graph.is_open:
+        raise OptionError("x[1] is None, and the number of targets unknown: pass size=(S, T)")
+    return context.new_empty(graph.num_targets, 0)
 
 
 def _others(layer: Any, x: Tensor, context: Any, cache: Any, name: str) -> Sources:
