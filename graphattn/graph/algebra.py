@@ -120,7 +120,9 @@ def pulled_back(base: Edges, targets: Tensor, sources: Tensor) -> Edges:
 
 
 def union_of_blocks(
-    cells: list[tuple[Edges, int, int]], num_targets: int, num_sources: int
+    cells: list[tuple[Edges, int, int]],
+    num_targets: int,
+    num_sources: int,
 ) -> Edges:
     """Sets of edges side by side, each with its first target and its first source.
 
@@ -216,7 +218,10 @@ def join_cost(a: Edges, b: Edges) -> int:
 
 
 def pulled(
-    reached: Runs, num_rows: int, edges: Edges, spend: Callable[[int], None] = lambda joined: None
+    reached: Runs,
+    num_rows: int,
+    edges: Edges,
+    spend: Callable[[int], None] = lambda joined: None,
 ) -> Runs:
     """The sources that each row reads through ``edges``, from the targets in ``reached``.
 

@@ -78,7 +78,9 @@ def _device(index: Any) -> torch.device:
 
 
 def _sizes(
-    num_sources: int | None, num_targets: int | None, num_nodes: int | None
+    num_sources: int | None,
+    num_targets: int | None,
+    num_nodes: int | None,
 ) -> tuple[Any, Any]:
     if num_nodes is None:
         if num_sources is not None:

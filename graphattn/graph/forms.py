@@ -162,7 +162,10 @@ def first_of_block(number: Tensor, block: int, size: int) -> Tensor:
 
 
 def rectangle(
-    num_targets: int, num_sources: int, targets: Sequence[tuple], sources: Sequence[tuple]
+    num_targets: int,
+    num_sources: int,
+    targets: Sequence[tuple],
+    sources: Sequence[tuple],
 ) -> Edges:
     """Targets in some intervals read sources in some intervals: prefixes, global tokens."""
     lo, hi = torch.tensor(list(sources), dtype=torch.int64).reshape(-1, 2).unbind(1)
@@ -275,7 +278,10 @@ def of_mask(mask: Tensor) -> Edges:
 
 
 def of_function(
-    num_targets: int, num_sources: int, function: PairTest, user_function: PairTest | None = None
+    num_targets: int,
+    num_sources: int,
+    function: PairTest,
+    user_function: PairTest | None = None,
 ) -> Edges:
     """The pairs for which a function of (target, source) is True.
 

@@ -421,7 +421,12 @@ class AttentionGraph(GraphLike, Operand):
         return self.expression
 
     def _derived(
-        self, edges: Edges, name: str, function: str, *args: Any, **options: Any
+        self,
+        edges: Edges,
+        name: str,
+        function: str,
+        *args: Any,
+        **options: Any,
     ) -> "AttentionGraph":
         """A graph derived from this one, on the device of the parent that lists its edges."""
         parents = [self]
@@ -433,7 +438,10 @@ class AttentionGraph(GraphLike, Operand):
         return AttentionGraph(edges, short_name(name), device, expression)
 
     def _join(
-        self, other: object, sign: str, make: Callable[[Edges, Edges], Edges]
+        self,
+        other: object,
+        sign: str,
+        make: Callable[[Edges, Edges], Edges],
     ) -> "AttentionGraph":
         if not isinstance(other, AttentionGraph):
             if isinstance(other, Operand):  # a pattern joins later, a choice says how to join
@@ -594,7 +602,11 @@ class AttentionGraph(GraphLike, Operand):
         return result
 
     def subgraph(
-        self, nodes: Any = None, *, targets: Any = None, sources: Any = None
+        self,
+        nodes: Any = None,
+        *,
+        targets: Any = None,
+        sources: Any = None,
     ) -> "AttentionGraph":
         """The edges between chosen nodes, renumbered in the order given.
 
@@ -607,7 +619,11 @@ class AttentionGraph(GraphLike, Operand):
         return self._pulled_back(targets, sources, "subgraph", targets=targets, sources=sources)
 
     def relabel(
-        self, nodes: Any = None, *, targets: Any = None, sources: Any = None
+        self,
+        nodes: Any = None,
+        *,
+        targets: Any = None,
+        sources: Any = None,
     ) -> "AttentionGraph":
         """Node ``i`` becomes node ``nodes[i]``, for permutations. Listed edges keep their order."""
         targets, sources = self._both_sides("relabel", nodes, targets, sources)
@@ -658,7 +674,11 @@ class AttentionGraph(GraphLike, Operand):
         return keep(self._memo, "near order", lambda: cuthill_mckee(self._listed()))
 
     def _pulled_back(
-        self, new_targets: Tensor, new_sources: Tensor, function: str, **options: Tensor
+        self,
+        new_targets: Tensor,
+        new_sources: Tensor,
+        function: str,
+        **options: Tensor,
     ) -> "AttentionGraph":
         """A graph whose node ``i`` is ``new_targets[i]`` or ``new_sources[i]`` of this graph."""
         name = f"{function}({self.name})"
@@ -683,7 +703,11 @@ class AttentionGraph(GraphLike, Operand):
         return self._derived(edges, name, function, **options)
 
     def _both_sides(
-        self, subject: str, nodes: Any, targets: Any, sources: Any
+        self,
+        subject: str,
+        nodes: Any,
+        targets: Any,
+        sources: Any,
     ) -> tuple[Tensor, Tensor]:
         if nodes is not None:
             if targets is not None or sources is not None:

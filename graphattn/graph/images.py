@@ -120,7 +120,9 @@ def joined_images(parts: Sequence["tuple[Images | None, int]"], device: torch.de
 
 
 def checked_cell(
-    cell: object, axes: int | None, error: type[GraphAttnError] = GraphError
+    cell: object,
+    axes: int | None,
+    error: type[GraphAttnError] = GraphError,
 ) -> Tensor:
     """Lattice vectors (d, d), or (C, d, d) of several cells, as real numbers; d is ``axes``."""
     expected = "must be lattice vectors as rows, (d, d), or (C, d, d) of several cells"
@@ -179,7 +181,10 @@ def checked_images(
 
 
 def images_of_edges(
-    offsets: object, cell: object, cell_of_edge: Tensor | None, target: Tensor
+    offsets: object,
+    cell: object,
+    cell_of_edge: Tensor | None,
+    target: Tensor,
 ) -> Images:
     """Checked images of the edges into ``target`` (E,), on its device."""
     steps = integers(offsets, "offsets", "(E, d), lattice vectors of each edge", GraphError)

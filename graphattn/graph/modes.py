@@ -170,7 +170,10 @@ def outside_modes(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def keep(
-    values: MutableMapping[Any, Any], key: Any, make: Callable[[], T], most: int | None = None
+    values: MutableMapping[Any, Any],
+    key: Any,
+    make: Callable[[], T],
+    most: int | None = None,
 ) -> T:
     """``values[key]``, or ``make()``, which is kept there; of more than ``most`` the oldest go.
 

@@ -254,7 +254,11 @@ def from_pairs(row: Tensor, source: Tensor) -> Runs:
 
 
 def block_counts(
-    runs: Runs, num_tile_rows: int, rows_per_tile: int, num_sources: int, width: int
+    runs: Runs,
+    num_tile_rows: int,
+    rows_per_tile: int,
+    num_sources: int,
+    width: int,
 ) -> Tensor:
     """Pairs in each tile, int64 (num_tile_rows, ceil(num_sources / width))."""
     columns = -(-num_sources // width)

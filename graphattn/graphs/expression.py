@@ -96,7 +96,11 @@ class _Builder(Reader):
         self.functions = functions
 
     def call(
-        self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
+        self,
+        function: str,
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        node: ast.AST,
     ) -> Any:
         if function in METHODS:
             owner = _settled(args[0])

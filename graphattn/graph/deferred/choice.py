@@ -29,7 +29,9 @@ class EdgesOfCall(AttentionGraph):
 
 
 def as_one_head(
-    choose: Choose, union: Callable[[], AttentionGraph], inputs: Inputs
+    choose: Choose,
+    union: Callable[[], AttentionGraph],
+    inputs: Inputs,
 ) -> tuple[AttentionGraph, Inputs]:
     """The chosen edges, and the call whose nodes are those of all heads of all examples.
 

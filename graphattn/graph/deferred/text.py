@@ -54,7 +54,11 @@ class Reader:
         return OptionError(f"{short(self.text)!r} is not an expression: {short(reason)}")
 
     def call(
-        self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
+        self,
+        function: str,
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        node: ast.AST,
     ) -> Any:
         """The value of a call: of a builder, an operator, or a method with its graph first."""
         return Expression(function, args, options)

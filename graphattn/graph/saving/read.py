@@ -227,7 +227,11 @@ class _Builders(Reader):
     num_calls = 0
 
     def call(
-        self, function: str, args: tuple[Any, ...], options: dict[str, Any], node: ast.AST
+        self,
+        function: str,
+        args: tuple[Any, ...],
+        options: dict[str, Any],
+        node: ast.AST,
     ) -> Expression:
         self.num_calls += 1
         if self.num_calls > MOST_CALLS:

@@ -31,7 +31,9 @@ Savable = (
 
 
 def to_plain(
-    graph: Savable, tensors: list[Tensor] | None = None, keep_device: bool = False
+    graph: Savable,
+    tensors: list[Tensor] | None = None,
+    keep_device: bool = False,
 ) -> dict[str, Any]:
     """A graph as JSON data.
 

@@ -22,7 +22,11 @@ _LINE_BYTES = 128  # per line of the grid, during the search for its widest row 
 @sizable
 @builder
 def grid_ball(
-    size: tuple[int, ...], r: float, *, p: float = 2.0, strict: bool = False
+    size: tuple[int, ...],
+    r: float,
+    *,
+    p: float = 2.0,
+    strict: bool = False,
 ) -> AttentionGraph:
     r"""A grid where a node reads the nodes at a distance of at most ``r`` steps.
 

@@ -82,7 +82,10 @@ def halo(
 @sizable
 @builder
 def cell_pooling(
-    size: tuple[int, ...], cell: tuple[int, ...] | int, *, pad: bool = False
+    size: tuple[int, ...],
+    cell: tuple[int, ...] | int,
+    *,
+    pad: bool = False,
 ) -> AttentionGraph:
     r"""Every cell of a grid becomes one node of a coarser grid, which reads the nodes of its cell.
 

@@ -12,7 +12,10 @@ from .axes import cell_window
 @sizable
 @builder
 def shifted(
-    size: tuple[int, ...] | int, by: tuple[int, ...] | int, *, stride: tuple[int, ...] | int = 1
+    size: tuple[int, ...] | int,
+    by: tuple[int, ...] | int,
+    *,
+    stride: tuple[int, ...] | int = 1,
 ) -> AttentionGraph:
     r"""Every node of a sequence or grid reads the one node at an offset from it, if there is one.
 

@@ -23,7 +23,11 @@ _CELLS = 1 << 22
 @sizable
 @builder
 def geodesic_ball(
-    pos: Tensor | np.ndarray, faces: Tensor, r: float, *, self_loops: bool = True
+    pos: Tensor | np.ndarray,
+    faces: Tensor,
+    r: float,
+    *,
+    self_loops: bool = True,
 ) -> AttentionGraph:
     r"""Every vertex reads the vertices within a distance along the surface, not across a gap.
 
@@ -84,7 +88,9 @@ def geodesic_ball(
 
 
 def _balls(
-    pos: np.ndarray, ends: np.ndarray, reach: float
+    pos: np.ndarray,
+    ends: np.ndarray,
+    reach: float,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Pairs (target, source) of the balls, for groups of neighbouring vertices.
 

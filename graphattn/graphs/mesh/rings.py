@@ -18,7 +18,11 @@ from .faces import Faces, checked_faces
 @sizable
 @builder
 def mesh_vertices(
-    faces: Tensor, num_vertices: int | None = None, hops: int = 1, *, self_loops: bool = False
+    faces: Tensor,
+    num_vertices: int | None = None,
+    hops: int = 1,
+    *,
+    self_loops: bool = False,
 ) -> AttentionGraph:
     r"""Every vertex reads the vertices within ``hops`` mesh edges of it.
 

@@ -59,7 +59,10 @@ def circulant(num_nodes: int, offsets: tuple[int, ...]) -> AttentionGraph:
 @sizable
 @builder
 def butterfly(
-    num_nodes: int, block: int = 1, *, strides: tuple[int, ...] | None = None
+    num_nodes: int,
+    block: int = 1,
+    *,
+    strides: tuple[int, ...] | None = None,
 ) -> AttentionGraph:
     r"""Blocks of nodes read themselves and the blocks whose number differs in one binary digit.
 

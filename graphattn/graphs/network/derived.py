@@ -14,7 +14,10 @@ from ..arguments import call, integers, whole
 
 @builder
 def hypergraph(
-    node: Tensor, hyperedge: Tensor, num_nodes: int | None = None, num_hyperedges: int | None = None
+    node: Tensor,
+    hyperedge: Tensor,
+    num_nodes: int | None = None,
+    num_hyperedges: int | None = None,
 ) -> AttentionGraph:
     r"""Every hyperedge reads its nodes; in ``reverse()`` nodes read their hyperedges.
 

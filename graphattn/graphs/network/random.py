@@ -21,7 +21,11 @@ _TOLERANCE = 1e-3
 @sizable
 @builder
 def expander(
-    num_nodes: int, permutations: int = 3, seed: int = 0, *, tries: int = 100
+    num_nodes: int,
+    permutations: int = 3,
+    seed: int = 0,
+    *,
+    tries: int = 100,
 ) -> AttentionGraph:
     r"""A sparse random graph with a few steps between any two nodes: Exphormer's expander.
 

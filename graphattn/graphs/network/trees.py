@@ -62,7 +62,10 @@ def tree(
 
 @builder
 def ancestors(
-    parent: Tensor, *, window: int | None = None, self_loops: bool = True
+    parent: Tensor,
+    *,
+    window: int | None = None,
+    self_loops: bool = True,
 ) -> AttentionGraph:
     r"""A node of a tree reads its ancestors and itself: paths from a root are causal sequences.
 

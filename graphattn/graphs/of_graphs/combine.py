@@ -15,7 +15,9 @@ from ..sequence.blocks import in_blocks
 
 @builder
 def block_sparse(
-    layout: AttentionGraph, block: int, num_nodes: int | None = None
+    layout: AttentionGraph,
+    block: int,
+    num_nodes: int | None = None,
 ) -> AttentionGraph:
     r"""Blocks of consecutive tokens that read each other along the edges of a small graph.
 

@@ -172,7 +172,9 @@ def _check_layers(graph: AttentionGraph, keep: str) -> None:
 
 
 def _swapped(
-    graph: AttentionGraph, random: np.random.Generator, rounds: int
+    graph: AttentionGraph,
+    random: np.random.Generator,
+    rounds: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Edges after swaps that keep all that :func:`degree_matched_random` keeps by default."""
     if graph.is_square and graph.is_symmetric:
@@ -181,7 +183,9 @@ def _swapped(
 
 
 def _matched_in_reach(
-    graph: AttentionGraph, layers: int, random: np.random.Generator
+    graph: AttentionGraph,
+    layers: int,
+    random: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Swapped edges, and further swaps until nodes depend on as many others as before.
 
@@ -269,7 +273,10 @@ def _rows(row: np.ndarray, member: np.ndarray, rows: int) -> tuple[np.ndarray, n
 
 
 def _listed(
-    graph: AttentionGraph, target: np.ndarray, source: np.ndarray, name: str
+    graph: AttentionGraph,
+    target: np.ndarray,
+    source: np.ndarray,
+    name: str,
 ) -> AttentionGraph:
     """A graph of these edges by target, then by source."""
     S = max(1, graph.num_sources)
@@ -288,7 +295,9 @@ def _loops(graph: AttentionGraph) -> np.ndarray:
 
 
 def _redrawn(
-    graph: AttentionGraph, random: np.random.Generator, rounds: int
+    graph: AttentionGraph,
+    random: np.random.Generator,
+    rounds: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Uniform sources, of which one round is enough."""
     loops = _loops(graph)
@@ -301,7 +310,9 @@ def _redrawn(
 
 
 def _subsets(
-    sizes: np.ndarray, choices: int, random: np.random.Generator
+    sizes: np.ndarray,
+    choices: int,
+    random: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
     """For every row a uniform subset of ``range(choices)`` of its size, as (row, member)."""
     rows = []
@@ -332,7 +343,9 @@ def _subsets(
 
 
 def _swapped_both_ways(
-    graph: AttentionGraph, random: np.random.Generator, rounds: int
+    graph: AttentionGraph,
+    random: np.random.Generator,
+    rounds: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Swaps of edges both ways: of ``{a, b}, {c, d}`` either ``{a, d}, {c, b}`` or ``{a, c}, {b, d}``."""
     target, source = (side.cpu().numpy() for side in (graph.target, graph.source))
@@ -372,7 +385,10 @@ def _key(one: np.ndarray, other: np.ndarray, nodes: int) -> np.ndarray:
 
 
 def _swapped_one_way(
-    graph: AttentionGraph, random: np.random.Generator, rounds: int, is_causal: bool
+    graph: AttentionGraph,
+    random: np.random.Generator,
+    rounds: int,
+    is_causal: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     target, source = (side.cpu().numpy() for side in (graph.target, graph.source))
     loop = (target == source) & graph.is_square

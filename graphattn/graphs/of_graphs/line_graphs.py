@@ -15,7 +15,10 @@ from ..arguments import call, flag
 
 @builder
 def line_graph(
-    graph: AttentionGraph, *, directed: bool = True, non_backtracking: bool = False
+    graph: AttentionGraph,
+    *,
+    directed: bool = True,
+    non_backtracking: bool = False,
 ) -> AttentionGraph:
     r"""The edges of a graph as nodes: an edge reads the edges that lead into it.
 

@@ -27,7 +27,12 @@ def _has(rows: np.ndarray, row: int, column: int) -> bool:
 
 @compiled
 def _row_of(
-    ptr: np.ndarray, source: np.ndarray, reach: np.ndarray, layer: int, t: int, row: np.ndarray
+    ptr: np.ndarray,
+    source: np.ndarray,
+    reach: np.ndarray,
+    layer: int,
+    t: int,
+    row: np.ndarray,
 ) -> int:
     """Write the nodes that node t depends on after a layer into ``row``; their number."""
     count = 0
@@ -147,7 +152,11 @@ class Cooling(NamedTuple):
 
 @compiled
 def anneal(
-    edges: Ends, cooling: Cooling, symmetric: bool, causal: bool, random: np.random.Generator
+    edges: Ends,
+    cooling: Cooling,
+    symmetric: bool,
+    causal: bool,
+    random: np.random.Generator,
 ) -> tuple[int, int]:
     """Swap edges, in place; the numbers of pairs that depend on each other, and of words read.
 

@@ -89,7 +89,10 @@ def ball_query(
 
 
 def _first_by_index(
-    pairs: NearPairs, most: int, pad: bool, taken: int
+    pairs: NearPairs,
+    most: int,
+    pad: bool,
+    taken: int,
 ) -> tuple[Tensor, Tensor, bool]:
     """Targets and sources: the ``most`` points of lowest index, padded with the first.
 

@@ -59,7 +59,11 @@ def curve_order(
 
 
 def order_and_lengths(
-    pos: object, curve: Curve, cell: float | None, bits: int | None, batch: Tensor | None
+    pos: object,
+    curve: Curve,
+    cell: float | None,
+    bits: int | None,
+    batch: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """:func:`curve_order`, and the number of points in each cloud that is not empty, int64 (C,)."""
     one_of(curve, "curve", CURVES)

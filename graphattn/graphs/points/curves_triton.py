@@ -21,7 +21,7 @@ def _turned(first, axis, level):
 
 @triton.jit(do_not_specialize=["N", "bits"])
 def _rank(
-    CELL, KEY, N, bits, NUMBER: tl.constexpr, HILBERT: tl.constexpr, SWAPPED: tl.constexpr, BLOCK: tl.constexpr
+    CELL, KEY, N, bits, NUMBER: tl.constexpr, HILBERT: tl.constexpr, SWAPPED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """KEY int64 (N,) of CELL int64 (N, NUMBER) below ``2 ** bits``."""
     cell = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

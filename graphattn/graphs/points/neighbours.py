@@ -300,7 +300,9 @@ def distance(r: object) -> float:
 
 
 def checked_points(
-    pos: Tensor | np.ndarray, queries: Tensor | np.ndarray | None, self_loops: bool
+    pos: Tensor | np.ndarray,
+    queries: Tensor | np.ndarray | None,
+    self_loops: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[int, int]]:
     """Points, queries if given, the targets, and the sizes (targets, sources); float64."""
     if queries is not None and self_loops:
@@ -329,7 +331,10 @@ def graph_of(
 
 
 def crowds(
-    lattices: Cells, points: Tensor, queries: Tensor, searched: Iterable[Cloud]
+    lattices: Cells,
+    points: Tensor,
+    queries: Tensor,
+    searched: Iterable[Cloud],
 ) -> Iterator[tuple[Cloud, Crowd]]:
     """The clouds that have points and targets, in cells that repeat."""
     for cloud in searched:
@@ -359,7 +364,11 @@ def graph_of_images(
 
 
 def with_images(
-    edges: ImageEdges, lattices: Cells, size: tuple[int, int], device: torch.device, name: str
+    edges: ImageEdges,
+    lattices: Cells,
+    size: tuple[int, int],
+    device: torch.device,
+    name: str,
 ) -> AttentionGraph:
     """The graph of edges with offsets."""
     target = edges.target.to(device)

@@ -21,7 +21,11 @@ Lengths = float | tuple[float, ...]
 
 
 def voxel_ids(
-    pos: Tensor | np.ndarray, window: Lengths, *, shift: Lengths = 0.0, batch: Tensor | None = None
+    pos: Tensor | np.ndarray,
+    window: Lengths,
+    *,
+    shift: Lengths = 0.0,
+    batch: Tensor | None = None,
 ) -> Tensor:
     r"""The number of the cube of each point, the same for points of one cloud in one cube.
 
@@ -69,7 +73,9 @@ class VoxelDownsample(NamedTuple):
 
 
 def voxel_downsample(
-    pos: Tensor | np.ndarray, cell: Lengths, batch: Tensor | None = None
+    pos: Tensor | np.ndarray,
+    cell: Lengths,
+    batch: Tensor | None = None,
 ) -> VoxelDownsample:
     """Thin clouds to one point in each cell of a grid, and keep the way back.
 
@@ -106,7 +112,11 @@ def voxel_downsample(
 @sizable
 @builder
 def voxel_windows(
-    pos: Tensor | np.ndarray, window: Lengths, *, shift: Lengths = 0.0, batch: Tensor | None = None
+    pos: Tensor | np.ndarray,
+    window: Lengths,
+    *,
+    shift: Lengths = 0.0,
+    batch: Tensor | None = None,
 ) -> AttentionGraph:
     r"""Space cut into cubes: a point reads the points in its own cube.
 

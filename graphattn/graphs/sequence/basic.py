@@ -66,7 +66,10 @@ def self_loops(num_nodes: int) -> AttentionGraph:
 @sizable
 @builder
 def causal(
-    num_targets: int, num_sources: int | None = None, *, align: Literal["end", "start"] = "end"
+    num_targets: int,
+    num_sources: int | None = None,
+    *,
+    align: Literal["end", "start"] = "end",
 ) -> AttentionGraph:
     r"""Every token reads itself and everything before it: a decoder.
 
@@ -224,7 +227,9 @@ def sliding_window(
 
 
 def _two_sides(
-    window: tuple[int, ...] | list[int], causal: bool | None, longest: int
+    window: tuple[int, ...] | list[int],
+    causal: bool | None,
+    longest: int,
 ) -> tuple[int, int, tuple[int, int]]:
     """Tokens before a target and after it, and the window as it is shown; -1 is no limit."""
     if causal is not None:
@@ -257,7 +262,10 @@ def _one_width(window: int, causal: bool | None) -> tuple[int, int, int]:
 
 @builder
 def documents(
-    ids: Tensor | None = None, *, lengths: tuple[int, ...] | None = None, causal: bool
+    ids: Tensor | None = None,
+    *,
+    lengths: tuple[int, ...] | None = None,
+    causal: bool,
 ) -> Any:
     r"""Documents packed in one sequence, by ids or by lengths: a token reads its own document.
 

@@ -187,7 +187,9 @@ def _check_scores(scores: Tensor, shape: tuple[int, int, int, int]) -> None:
 
 
 def _groups(
-    blocks: int | AttentionGraph | None, within: AttentionGraph | None, num_sources: int
+    blocks: int | AttentionGraph | None,
+    within: AttentionGraph | None,
+    num_sources: int,
 ) -> tuple[AttentionGraph | None, AttentionGraph | None]:
     """The graph from sources to blocks, and the choices: sources, or blocks that are readable."""
     if blocks is None:

@@ -45,7 +45,10 @@ def bidirectional_segments(segments: Tensor) -> AttentionGraph:
 
 @builder
 def causal_by_rank(
-    ranks: Tensor, source_ranks: Tensor | None = None, *, strict: bool = False
+    ranks: Tensor,
+    source_ranks: Tensor | None = None,
+    *,
+    strict: bool = False,
 ) -> AttentionGraph:
     r"""A token reads the tokens whose rank is at most its own: causal in any order.
 

@@ -94,7 +94,11 @@ def _usual(points: Tensor) -> Literal["tree", "products", "balls"]:
 
 
 def _compared(
-    points: Tensor, queries: Tensor, candidates: Tensor, bound: Tensor, count: int
+    points: Tensor,
+    queries: Tensor,
+    candidates: Tensor,
+    bound: Tensor,
+    count: int,
 ) -> Tensor:
     """The nearest of the candidates, or of all points where the candidates do not decide."""
     candidates = torch.sort(candidates, dim=1).values

@@ -88,7 +88,11 @@ class Cells(NamedTuple):
 
 
 def checked_cells(
-    cell: object, pbc: object, points: Tensor, clouds: list[Cloud], batch: object
+    cell: object,
+    pbc: object,
+    points: Tensor,
+    clouds: list[Cloud],
+    batch: object,
 ) -> Cells | None:
     """The lattices of the clouds of ``points`` (N, d); None without a cell.
 

@@ -67,7 +67,10 @@ def warn_of_unread(graph: AttentionGraph, r: float, points: Tensor, queries: Ten
 
 
 def warn_of_rounding(
-    graph: AttentionGraph, points: Tensor, queries: Tensor, *given: Tensor | np.ndarray | None
+    graph: AttentionGraph,
+    points: Tensor,
+    queries: Tensor,
+    *given: Tensor | np.ndarray | None,
 ) -> None:
     """Warn in one line if rounding of positions far from the origin decides which are neighbours.
 

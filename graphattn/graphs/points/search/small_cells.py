@@ -42,7 +42,12 @@ class _Crowds(NamedTuple):
 
 
 def together(
-    lattices: Cells, clouds: Sequence[Cloud], points: Tensor, reach: float, *, loops: bool
+    lattices: Cells,
+    clouds: Sequence[Cloud],
+    points: Tensor,
+    reach: float,
+    *,
+    loops: bool,
 ) -> ImageEdges | None:
     """All images within ``reach`` of the points of small clouds; None where clouds are searched
     sooner one by one.
@@ -142,7 +147,12 @@ def _bounds(fraction: Tensor, cloud: Tensor, crowds: _Crowds, reduction: str) ->
 
 
 def _near(
-    place: Tensor, point: Tensor, shift: Tensor, cloud: Tensor, crowds: _Crowds, reach: float
+    place: Tensor,
+    point: Tensor,
+    shift: Tensor,
+    cloud: Tensor,
+    crowds: _Crowds,
+    reach: float,
 ) -> tuple[Tensor, Tensor]:
     """Targets and images (n,) within reach of each other, by target, then by image."""
     copies = torch.bincount(cloud[point], minlength=len(crowds.counts))
