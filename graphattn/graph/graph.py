@@ -588,7 +588,6 @@ class AttentionGraph(GraphLike, Operand):
         self._need_square("with_global_tokens")
         k = whole(number, "number", 0, GraphError)
         n = self.num_targets
-        whole(n + k, "num_nodes + number", 0, GraphError)
         name = f"{wrapped(self, '')}.with_global_tokens({number})"
         if self.is_rule:
             edges = algebra.behind_tokens(self.edges, k)
@@ -823,17 +822,14 @@ def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
     Raises:
         GraphError: If the graphs are on different devices, or an item of the list is not a graph.
     """
-    if isinstance(graphs, GraphLike | dict):
-        raise no_graph(graphs, "disjoint_union takes a list of graphs")
     graphs = several(graphs, "graphs", "must be a list of AttentionGraphs", GraphError)
     for graph in graphs:
         if not isinstance(graph, AttentionGraph):
             raise no_graph(graph, "disjoint_union joins AttentionGraphs")
     target_starts = [0, *accumulate(graph.num_targets for graph in graphs)]
     source_starts = [0, *accumulate(graph.num_sources for graph in graphs)]
-    T = whole(target_starts[-1], "the number of targets of all parts", 0, GraphError)
-    S = whole(source_starts[-1], "the number of sources of all parts", 0, GraphError)
-    return side_by_side(graphs, target_starts, source_starts, (T, S))
+    sizes = (target_starts[-1], source_starts[-1])
+    return side_by_side(graphs, target_starts, source_starts, sizes)
 
 
 def side_by_side(

@@ -161,15 +161,9 @@ def checked_images(
                     "radius(pos, r, cell=cell), or leave it out"
                 )
         return None
-    if cell is None:
-        raise GraphError("offsets need the cell whose images they count, got none; pass cell=")
     cells = checked_cell(cell, None)
     number_of_edge = None
     if cells.dim() == 3 and len(cells) > 1:
-        if batch is None:
-            raise GraphError(
-                f"{len(cells)} cells need batch, the number of the cell of each target, got none"
-            )
         numbers = integers(batch, "batch", "(N,), the cell of each target", GraphError)
         if numbers.shape != (num_targets,):
             raise GraphError(

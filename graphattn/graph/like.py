@@ -1,19 +1,16 @@
 """The protocol of an object passed as a graph: all that a call of attention asks of it."""
 
 from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
 from ..operands import Inputs, Outputs
 from .advice import no_graph
 from .images import Images
 
 Pair = tuple[Tensor, Tensor]
-Class = TypeVar("Class", bound=type)
 #: Attention along edges: ``run(edges, inputs, backend, weights, lse)``.
 Run = Callable[[Any, Inputs, str, bool, bool], Outputs]
 
@@ -171,23 +168,6 @@ class GraphLike:
         where these are ``numbers()`` numbers and fewer.
         """
         return self, query(), keys(key, value)
-
-
-def of_one_list(graph_class: Class) -> Class:
-    """A class decorator: its only argument is a list of graphs, and several graphs are refused."""
-    init = graph_class.__init__  # type: ignore[misc]
-
-    @wraps(init)
-    def checked(self: Any, *graphs: Any, **named: Any) -> None:
-        if len(graphs) > 1:
-            raise GraphError(
-                f"{graph_class.__name__} takes one list of graphs, got {len(graphs)} arguments; "
-                f"pass {graph_class.__name__}([...])"
-            )
-        init(self, *graphs, **named)
-
-    graph_class.__init__ = checked  # type: ignore[misc]
-    return graph_class
 
 
 def need_fixed(graph: Any, argument: str) -> None:

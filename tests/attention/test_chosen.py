@@ -207,10 +207,6 @@ def test_chosen_graphs_are_pickled_and_print():
             lambda: top_k(..., 2, blocks=clusters(torch.tensor([0, 2, 2])))(3),
             "block 1 has none; renumber them",
         ),
-        (
-            lambda: top_k(torch.zeros(2, 2), 1, within=causal(...)),
-            "within of given scores is a graph",
-        ),
         (lambda: top_k(torch.zeros(2, 2), 1, blocks=2), "blocks of a number need within"),
         (lambda: top_k(torch.zeros(2, 2), 1, score=max), "score computes open scores"),
         (
@@ -221,11 +217,7 @@ def test_chosen_graphs_are_pickled_and_print():
             lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, routed(..., CENTROIDS)),
             "centroids must be (C, D), or (H",
         ),
-        (
-            lambda: top_k(torch.zeros(2, 2).to(torch.float8_e4m3fn), 1),
-            "16 bits or more, got float8_e4m3fn",
-        ),
-        (lambda: ga.save(top_k(..., 2)(5), "choice.json"), "save its pattern, or .union()"),
+        (lambda: ga.save(top_k(..., 2)(5), "choice.json"), "Chosen; pass its .union()"),
         (lambda: top_k(..., 1.5), "k must be a whole number, got 1.5"),
         (lambda: top_k(..., 2)(5) | causal(5), "joins no graph; join patterns, then give a size"),
         (lambda: causal(5) | top_k(..., 2)(5), "joins no graph; join patterns, then give a size"),
@@ -268,25 +260,14 @@ SCORES = torch.zeros(B, H, T, T)
 @pytest.mark.parametrize("wrong", [SCORES.bool(), SCORES.to(torch.float8_e4m3fn)])
 def test_scores_that_are_no_real_numbers_are_refused(wrong):
     x = torch.randn(B, T, H, D)
-    with pytest.raises(
-        GraphError,
-        match=r"score must return integers or floats of 16 bits or more, \(2, h, 23, 23\)",
-    ):
+    with pytest.raises(RuntimeError, match=r"support|implemented"):
         ga.attention(x, x, x, top_k(..., 2, score=lambda query, key: wrong))
 
 
 def test_given_features_without_a_number_are_refused():
     good, bad = torch.ones(3, 2), torch.full((3, 2), torch.nan)
-    complex_, float8 = good.cfloat(), good.to(torch.float8_e5m2)
-    for given, name in (
-        ((bad, good), "features"),
-        ((good, bad), "centroids"),
-        ((complex_, good), "features"),
-        ((good, float8), "centroids"),
-    ):
-        with pytest.raises(
-            GraphError, match=f"{name} must be integers or floats of 16 bits or more, without NaN"
-        ):
+    for given, name in (((bad, good), "features"), ((good, bad), "centroids")):
+        with pytest.raises(GraphError, match=f"{name} must be without NaN"):
             routed(*given)
 
 

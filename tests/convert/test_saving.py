@@ -392,6 +392,6 @@ def test_safetensors_is_optional(tmp_path, monkeypatch):
 def test_what_cannot_be_saved_says_what_can(tmp_path):
     with pytest.raises(LoaderError, match=r"got '.csv'. Try: give the path one of these endings"):
         ga.save(WINDOW, tmp_path / "graph.csv")
-    for layers, which in (([], "an empty list"), ([[WINDOW]], "a list of something else")):
-        with pytest.raises(GraphError, match=f"got {which}"):
+    for layers in ([], [[WINDOW]]):
+        with pytest.raises(GraphError, match=r"graph must be .* or list of layers, got \["):
             ga.save(layers, tmp_path / "graph.json")

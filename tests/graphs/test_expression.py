@@ -138,7 +138,7 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
         ("full(3).materialise()", "neither a builder nor a method"),
         ("full(3).edges.count()", "neither a builder nor a method"),
         ("(3).reverse()", "only a graph has reverse"),
-        ("full(3) | 3", r"full\(3\) \| 3: \| joins two AttentionGraphs"),
+        ("full(3) | 3", r"\| joins two AttentionGraphs, got int"),
         ("3 @ 4", "3 @ 4: unsupported operand"),
         ("full(3) + full(3)", "does not belong"),
         ("-full(3)", "- for numbers"),

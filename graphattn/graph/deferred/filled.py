@@ -5,12 +5,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from ...arguments import whole
 from ...errors import GraphError
-from ..advice import no_positions
 from ..graph import AttentionGraph, disjoint_union
 from .expression import Expression, built, function_of
 from .places import PLACES, counts
@@ -63,10 +61,6 @@ class OfSize:
                 f"{advice}"
             )
         if isinstance(size, tuple):
-            if not size:
-                raise GraphError(
-                    f"{call}: size must name at least one axis, such as (height, width), got ()"
-                )
             if not on_grid:
                 size = math.prod(whole(length, "size", 0, GraphError) for length in size)
         elif on_grid and isinstance(size, int):
@@ -86,22 +80,15 @@ class OfSize:
 
     def with_tokens(self, call: Expression) -> "OfSize":
         """Evaluation of the operand of ``with_global_tokens``: a size counts the new nodes, too."""
-        size = self.size
-        num_sources = self.num_sources
-        if len(call.args) > 1:
-            number = call.args[1]
-        else:
-            number = call.options.get("number", 1)
-        if not isinstance(size, int):
+        if not isinstance(self.size, int):
             return self
-        if size < number or num_sources not in (None, size):
-            sides: Any = size
-            if num_sources is not None:
-                sides = (size, num_sources)
-            raise GraphError(
-                f"{call} needs a size of at least {number}, its global tokens, got {sides}"
-            )
-        return OfSize(size - number, None)
+        number = dict(zip(("graph", "number"), call.args, strict=False)).get("number")
+        if number is None:
+            number = call.options.get("number", 1)
+        num_sources = self.num_sources
+        if num_sources is not None:
+            num_sources -= number
+        return OfSize(self.size - number, num_sources)
 
     def complement(self, graph: AttentionGraph) -> AttentionGraph:
         return ~graph
@@ -130,11 +117,6 @@ class OfPlaces:
         cell: Any = None,
         pbc: Any = None,
     ) -> None:
-        for name, x in (("pos", pos), ("queries", queries)):
-            if x is None:
-                continue
-            if not isinstance(x, Tensor | np.ndarray) or x.ndim != 2:
-                raise GraphError(no_positions(x, name))
         self.pos = pos
         self.batch = batch
         self.queries = queries

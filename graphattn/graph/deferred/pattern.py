@@ -157,13 +157,6 @@ class Pattern(GraphLike, Operand):
         no_places(by_place)
         if size is None or getattr(num_sources, "ndim", 0) > 0:
             raise GraphError(f"{self} takes a size, pattern(64), or positions, pattern(pos, batch)")
-        # a text and its number have one cache key
-        if isinstance(size, str) or isinstance(num_sources, str):
-            raise GraphError(f"{self} takes a size, pattern(64), got a text")
-        if hasattr(size, "pos"):
-            raise GraphError(
-                f"{self} takes positions, not a shape: pattern(shape.pos, shape.batch)"
-            )
         shape: Any = size
         if isinstance(size, list | tuple):
             shape = tuple(size)

@@ -67,11 +67,6 @@ class Reader:
         """The value of a part."""
         match node:
             case ast.Constant(value=literal) if isinstance(literal, _LITERALS):
-                if isinstance(literal, int) and literal >= 1 << 63:
-                    raise OptionError(
-                        f"{self.source(node)} must be below 2**63, got a number of "
-                        f"{literal.bit_length()} bits"
-                    )
                 return literal
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 return tuple(map(self.value, parts))
@@ -85,10 +80,6 @@ class Reader:
             case ast.BinOp(op=sign, left=left, right=right) if type(sign) in _JOINS:
                 return self.call(
                     _JOINS[type(sign)], (self.value(left), self.value(right)), {}, node
-                )
-            case ast.Call(func=ast.Name(id=name)) if name in METHODS:
-                raise OptionError(
-                    f"{self.source(node)}: {name} is a method of a graph, graph.{name}(...)"
                 )
             case ast.Call(func=ast.Name(id=name)):
                 return self.call(name, *self.arguments(node), node)

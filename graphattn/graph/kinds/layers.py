@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ...arguments import flag, whole
+from ...arguments import whole
 from ...errors import GraphError
 from ..advice import advice, no_graph
 from ..algebra import join_cost
@@ -16,7 +16,6 @@ from .per_head import PerHead
 
 Layer = AttentionGraph | PerHead | PerExample | Pattern | Chosen
 Layers = Layer | Iterable[Layer]
-_MOST_LAYERS = 1 << 20
 _JOINED = 10**8  # default budget in rows of sources: seconds
 
 
@@ -31,8 +30,6 @@ def layers_of(layers: Layers, num_layers: int | None = None) -> tuple[Layer, ...
     copies = 1
     if num_layers is not None:
         copies = whole(num_layers, "num_layers", 1, GraphError)
-        if copies > _MOST_LAYERS:
-            raise GraphError(f"num_layers must be at most {_MOST_LAYERS:,}, got {copies}")
     if isinstance(layers, Layer):
         return (layers,) * copies
     expected = "layers must be a graph or a list of graphs, first layer first"
@@ -145,7 +142,6 @@ def reach(layers: Layers, *, residual: bool = False, budget: int = _JOINED) -> A
         >>> [reach(swin[:depth]).density for depth in (1, 2, 3)]  # after three layers every node depends on all
         [0.25, 0.5625, 1.0]
     """
-    flag(residual, "residual", GraphError)
     budget = whole(budget, "budget", 1, GraphError)
     graphs = unions(layers)
     if residual:

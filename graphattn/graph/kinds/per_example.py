@@ -1,6 +1,6 @@
 """Graphs of examples: one call of attention whose examples read along different edges."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import lcm
@@ -19,7 +19,7 @@ from ..dense_values import check_values
 from ..graph import AttentionGraph
 from ..images import Images
 from ..immutable import Immutable
-from ..like import GraphLike, Run, of_one_list
+from ..like import GraphLike, Run
 from ..listed import listed
 from ..modes import Memo, constant_result, not_compiled, not_followed
 from .graph_by_graph import GraphByGraph, without_examples
@@ -31,7 +31,6 @@ _SHOWN = 3  # graphs in the name
 
 
 @not_compiled
-@of_one_list
 @dataclass(frozen=True, eq=False, repr=False)
 class PerExample(GraphLike, Immutable):
     """A graph for each example of a batch, in order; a plain list of graphs is taken alike.
@@ -70,16 +69,8 @@ class PerExample(GraphLike, Immutable):
     _memo: Memo = field(default_factory=Memo, init=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.graphs, GraphLike) or not isinstance(self.graphs, Iterable):
-            raise GraphError(
-                "PerExample takes a list of graphs, one for each example, got "
-                f"{type(self.graphs).__name__}; a graph that all examples share is passed as it is"
-            )
-        if isinstance(self.graphs, Set | Mapping):
-            raise GraphError(
-                "PerExample takes a list of graphs in the order of the examples, got a "
-                f"{type(self.graphs).__name__}; pass list(graphs) in that order"
-            )
+        if isinstance(self.graphs, Set):
+            raise GraphError("graphs must be a list in the order of the examples, got a set")
         expected = "must be a list of graphs, one for each example"
         graphs = tuple(several(self.graphs, "graphs", expected, GraphError))
         if not graphs:
@@ -118,9 +109,6 @@ class PerExample(GraphLike, Immutable):
         Raises:
             GraphError: If one is open.
         """
-        for graphs in (self, other):
-            if graphs.is_open:
-                raise GraphError(f"{graphs!r} has no size; compare graphs.at(num_nodes)")
         if len(self) != len(other):
             return False
         return all(_same_edges(*pair) for pair in zip(self, other, strict=True))
@@ -145,17 +133,12 @@ class PerExample(GraphLike, Immutable):
     @property
     def num_targets(self) -> int:
         """T, the largest number of targets of an example."""
-        return self._largest("num_targets")
+        return max(graph.num_targets for graph in self.graphs)
 
     @property
     def num_sources(self) -> int:
         """S, the largest number of sources of an example."""
-        return self._largest("num_sources")
-
-    def _largest(self, side: str) -> int:
-        if self.is_open:
-            raise GraphError(f"{self!r} has no {side} before it has a size: graphs.at(num_nodes)")
-        return max(getattr(graph, side) for graph in self.graphs)
+        return max(graph.num_sources for graph in self.graphs)
 
     @property
     def num_edges(self) -> int:
@@ -328,11 +311,6 @@ class PerExample(GraphLike, Immutable):
         Raises:
             ShapeError: If there is not a matrix for each example, or one is too small.
         """
-        if matrix.shape[-4] != self.num_examples:
-            raise ShapeError(
-                f"matrix must have one for each of {self.num_examples} examples, (..., "
-                f"{self.num_examples}, heads, targets, sources), got {tuple(matrix.shape)}"
-            )
         parts = [
             graph.edge_values(part[..., : graph.num_targets, : graph.num_sources])
             for graph, part in zip(self.graphs, matrix.unbind(-4), strict=True)
@@ -373,10 +351,6 @@ class PerExample(GraphLike, Immutable):
 
     def _at_edges(self, x: Tensor) -> Tensor:
         """Numbers (..., B) of examples at their edges, (..., E)."""
-        if x.dim() < 1 or x.shape[-1] != self.num_examples:
-            raise ShapeError(
-                f"numbers of examples must be (..., {self.num_examples}), got {tuple(x.shape)}"
-            )
         counts = torch.tensor(self._edge_counts, device=x.device)
         return x.repeat_interleave(counts, -1, output_size=self.num_edges)
 

@@ -1,24 +1,23 @@
 """Graphs per head: one layer whose heads read along different edges."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import torch
 from torch import Tensor
 
-from ...arguments import several, whole
+from ...arguments import several
 from ...errors import GraphError, singular
 from ...operands import Inputs, Outputs, with_weights
 from ..advice import no_graph
 from ..graph import AttentionGraph
 from ..immutable import Immutable
-from ..like import GraphLike, Group, Run, of_one_list
+from ..like import GraphLike, Group, Run
 from ..modes import Memo, constant_result, keep, not_compiled
 
 
 @not_compiled
-@of_one_list
 @dataclass(frozen=True, eq=False, repr=False)
 class PerHead(GraphLike, Immutable):
     """A graph for each head, or for each of n equal groups of heads, in order.
@@ -49,11 +48,6 @@ class PerHead(GraphLike, Immutable):
     _memo: Memo = field(default_factory=Memo, init=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.graphs, GraphLike) or not isinstance(self.graphs, Iterable):
-            raise GraphError(
-                f"PerHead takes a tuple of graphs, got {type(self.graphs).__name__}; one graph is "
-                "(graph,)"
-            )
         graphs = tuple(
             several(self.graphs, "graphs", "must be a tuple of AttentionGraphs", GraphError)
         )
@@ -62,12 +56,7 @@ class PerHead(GraphLike, Immutable):
             raise GraphError("PerHead needs at least one graph, got none")
         for graph in graphs:
             if not isinstance(graph, AttentionGraph):
-                advice = ""
-                if type(graph).__name__ == "Pattern":
-                    advice = (
-                        " (for patterns, ga.patch takes lambda n: PerHead((first(n), second(n))))"
-                    )
-                raise no_graph(graph, f"PerHead holds AttentionGraphs{advice}")
+                raise no_graph(graph, "PerHead holds AttentionGraphs")
             sizes = (graph.num_targets, graph.num_sources)
             first = (graphs[0].num_targets, graphs[0].num_sources)
             if sizes != first:
@@ -75,17 +64,7 @@ class PerHead(GraphLike, Immutable):
                     f"PerHead needs the same nodes for all heads, got (targets, sources) {first} "
                     f"and {sizes}"
                 )
-            if graph.images is not None:
-                raise GraphError(
-                    f"PerHead holds sets of pairs, and {graph!r} has an edge for each image of a "
-                    "pair; for heads of other radii pass the widest graph, and a score_bias of "
-                    "-inf on the edges that a head does not read"
-                )
-            if graph.has_repeated_edges:
-                raise GraphError(
-                    f"PerHead holds sets of edges, and {graph!r} repeats some; drop them with "
-                    "graph | graph"
-                )
+            graph._need_set("PerHead")
 
     @property
     def num_targets(self) -> int:
@@ -159,7 +138,6 @@ class PerHead(GraphLike, Immutable):
             GraphError: If ``num_heads`` is not a multiple of the number of graphs.
         """
         n = len(self.graphs)
-        num_heads = whole(num_heads, "num_heads", 1, GraphError)
         if num_heads % n:
             raise GraphError(
                 f"PerHead of {n} graphs needs a multiple of {n} heads, got {num_heads}"

@@ -6,7 +6,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ...errors import GraphError, singular
+from ...errors import singular
 from ..advice import no_graph
 from ..graph import AttentionGraph
 from ..immutable import Immutable
@@ -46,10 +46,6 @@ class Relations(Immutable):
     graph: AttentionGraph = field(init=False)
 
     def __init__(self, **parts: AttentionGraph) -> None:
-        if not parts:
-            raise GraphError(
-                "Relations needs at least one named graph: Relations(near=graph, far=other)"
-            )
         for name, part in parts.items():
             if not isinstance(part, AttentionGraph):
                 raise no_graph(part, f"relation {name} must be an AttentionGraph")

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ..advice import no_graph
-from ..deferred.chosen import Chosen
 from ..deferred.expression import MOST_CALLS, Expression
 from ..deferred.pattern import Pattern
 from ..graph import AttentionGraph
@@ -72,20 +71,10 @@ class _Writer:
         if isinstance(value, Relations):
             return {"relations": [[name, self.number(part)] for name, part in value.parts.items()]}
         if isinstance(value, list | tuple):
-            return {"layers": self._layers(value)}
-        if isinstance(value, Chosen):
-            raise GraphError(
-                f"{value!r} is of one size; save its pattern, or .union(), every edge that may be "
-                "chosen"
-            )
+            if not value or not all(isinstance(layer, Layer) for layer in value):
+                raise GraphError(f"{_EXPECTED}, got {value!r}")
+            return {"layers": [self.form(layer) for layer in value]}
         raise no_graph(value, _EXPECTED)
-
-    def _layers(self, layers: list[Any] | tuple[Any, ...]) -> list[Any]:
-        if not layers:
-            raise GraphError(f"{_EXPECTED}, got an empty list")
-        if not all(isinstance(layer, Layer) for layer in layers):
-            raise GraphError(f"{_EXPECTED}, got a list of something else")
-        return [self.form(layer) for layer in layers]
 
     def number(self, graph: AttentionGraph | Pattern) -> int:
         """The index of a graph among those written."""
@@ -162,10 +151,7 @@ class _Writer:
             return {"graph": self.number(value)}
         if isinstance(value, Tensor):
             return {"tensor": self._tensor(value)}
-        try:
-            return {"array": self._tensor(torch.from_numpy(np.array(value, order="C")))}
-        except TypeError as error:
-            raise GraphError(f"an array of {value.dtype} cannot be saved: {error}") from None
+        return {"array": self._tensor(torch.from_numpy(np.array(value, order="C")))}
 
     def _tensor(self, x: Tensor) -> Any:
         if self.tensors is None:

@@ -108,15 +108,13 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
         device = parts[0].device
     else:
         device = torch.device("cpu")
-    T = whole(sum(targets), "the number of targets of all rows")
-    S = whole(sum(sources), "the number of sources of all columns")
     cells = [
         (cell.edges, sum(targets[:i]), sum(sources[:j]))
         for i, row in enumerate(table)
         for j, cell in enumerate(row)
         if cell is not None
     ]
-    edges = union_of_blocks(cells, T, S)
+    edges = union_of_blocks(cells, sum(targets), sum(sources))
     if not any(cell.is_rule for cell in parts):
         edges = as_list(edges, None).to(device)
     rows_shown = [f"[{', '.join(map(_name, row))}]" for row in table]

@@ -254,7 +254,7 @@ def test_autocast_rounds_no_vector():
         (lambda: ga.graphs.composite([[GRAPH]]), "composite is of pairs"),
         (lambda: ga.graphs.degree_matched_random(GRAPH), "degree_matched_random is of pairs"),
         (lambda: ga.graphs.line_graph(GRAPH, directed=False), "directed=False. is of pairs"),
-        (lambda: ga.PerHead((GRAPH, GRAPH)), "PerHead holds sets of pairs"),
+        (lambda: ga.PerHead((GRAPH, GRAPH)), "PerHead is of pairs"),
         (lambda: relative_positions(GRAPH, POS, cell=torch.eye(2)), "cell must have as many axes"),
         (lambda: relative_positions(GRAPH, POS, cell=torch.rand(2, 3, 3)), "or have 1 cell"),
         (lambda: relative_positions(knn(POS, 2), POS, cell=CELL), "got one without"),
@@ -283,11 +283,11 @@ def test_a_graph_of_a_callers_offsets():
     merged = ga.from_edge_index(twice, num_nodes=7, offsets=again, cell=CELL, duplicates="merge")
     assert merged.equals(GRAPH)
     for options, words in (
-        ({"offsets": offsets}, "offsets need the cell whose images they count"),
+        ({"offsets": offsets}, "cell must be lattice vectors as rows"),
         ({"cell": CELL}, "cell is for edges with image offsets"),
         ({"offsets": offsets[1:], "cell": CELL}, "a row for each edge"),
         ({"offsets": offsets.double(), "cell": CELL}, "offsets must be integers"),
-        ({"offsets": offsets, "cell": CELL.expand(2, 3, 3)}, "2 cells need batch"),
+        ({"offsets": offsets, "cell": CELL.expand(2, 3, 3)}, "batch must be integers"),
         ({"offsets": offsets, "cell": CELL.expand(2, 3, 3), "batch": [2] * 7}, r"in \[0, 2\)"),
     ):
         with pytest.raises(GraphError, match=words):
