@@ -1,6 +1,6 @@
 """Attention on a graph, and the explanation of the backend that runs it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from .arguments import check_flags, device_named, whole
 from .arguments import dtype as checked_dtype
 from .backends.check import FLOATS, check
 from .backends.choose import Explanation, HeadsExplanation, explain_choice
-from .backends.edge_terms import with_edge_terms
+from .backends.edge_terms import with_edge_terms, with_score
 from .backends.request import Request
 from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
 from .backends.run import run
@@ -59,6 +59,7 @@ def attention(
     return_lse: bool = False,
     edge_key: Tensor | None = None,
     edge_value: Tensor | None = None,
+    score: Callable[..., Tensor] | None = None,
 ) -> Tensor | AttentionOutput:
     r"""Softmax attention in which a target reads only the sources with an edge to it.
 
@@ -114,6 +115,9 @@ def attention(
             along the edge; H may be H_kv, or 1 for all heads. Where examples have as many edges,
             also (..., B, E_b, H, D).
         edge_value: The same, added to the value, where D_v is D.
+        score: A function ``score(query, key, edge_attr)`` of edges in place of the scaled product,
+            from (..., E, H, D) twice and None to (..., E, H); :func:`graphattn.convert.from_score_mod`
+            makes one of FlexAttention's. It excludes ``scale``, ``edge_key`` and ``edge_value``.
 
     Returns:
         The output (..., T, H, D_v) in the inputs' dtype (or autocast's), or an
@@ -136,7 +140,11 @@ def attention(
         graph = as_examples(graph)
     sized_graph = sized(graph, query, key)
     inputs = check(query, key, value, sized_graph, score_bias, scale, softcap, dropout_p)
-    if edge_key is not None or edge_value is not None:
+    if score is not None:
+        if edge_key is not None or edge_value is not None:
+            raise OptionError("a score excludes edge_key and edge_value, terms of the product")
+        inputs = with_score(inputs, sized_graph, score, scale)
+    elif edge_key is not None or edge_value is not None:
         inputs = with_edge_terms(inputs, sized_graph, edge_key, edge_value)
     outputs = run(sized_graph, inputs, backend, return_weights, return_lse)
     if not (return_weights or return_lse):

@@ -1,6 +1,8 @@
-"""Features of edges that are added to keys and to values, in a call of the operator."""
+"""Features of edges that are added to keys and to values, or scored, in a call of the operator."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,8 +11,35 @@ from torch import Tensor
 from ..errors import OptionError, ShapeError
 from ..graph.like import GraphLike
 from ..kernels.plain.sums import gather
-from ..operands import Inputs
+from ..operands import Inputs, of_every_edge
 from .check import check
+
+
+def with_score(
+    inputs: Inputs, graph: GraphLike, score: Callable[..., Tensor], scale: float | None
+) -> Inputs:
+    """The inputs of a call with a score of its own, which reads its ``edge_attr`` if it has one.
+
+    Raises:
+        OptionError: If there is a scale, too.
+    """
+    if scale is not None:
+        raise OptionError(
+            f"scale={scale} requires the dot product; a score has its own factor "
+            "(from_score_mod(..., scale=))"
+        )
+    if not callable(score):
+        raise OptionError(f"score must be a function score(query, key, edge_attr), got {score!r}")
+    features = getattr(score, "edge_attr", None)
+    if features is not None:
+        inputs = _with_term(inputs, graph, features.to(inputs.query.device), "key")
+    return replace(inputs, score=partial(_checked, score), edge_to="key")
+
+
+def _checked(
+    score: Callable[..., Tensor], query: Tensor, key: Tensor, edge_attr: Tensor | None
+) -> Tensor:
+    return of_every_edge("score", score(query, key, edge_attr), query[..., 0])
 
 
 def with_edge_terms(

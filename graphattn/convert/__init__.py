@@ -17,6 +17,7 @@ from .saving import graph_from_dict as graph_from_dict
 from .saving import graph_to_dict as graph_to_dict
 from .scipy import from_scipy as from_scipy
 from .scipy import to_scipy as to_scipy
+from .score_mod import from_score_mod as from_score_mod
 
 # Not in __all__: a star import must not shadow the real networkx and scipy.
 __all__ = [name for name in dir() if name.startswith(("from_", "to_", "graph_"))]
