@@ -50,7 +50,7 @@ def attention(
     key: Tensor,
     value: Tensor,
     graph: AttentionGraph | PerHead | PerExample | Chosen | EdgeTensors | Pattern | Sequence[Any],
-    score_bias: Tensor | None = None,
+    score_bias: Tensor | dict[AttentionGraph, Tensor] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
     dropout_p: float = 0.0,
@@ -93,8 +93,9 @@ def attention(
             or :class:`EdgeTensors`, which are inputs of a compiled program.
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H),
             where H may be 1; of a matrix (T, S) or (..., H, T, S) ``graph.edge_values(matrix)``,
-            and of a full rule the matrix itself. -inf removes an edge: with (B, E, 1), for examples of different
-            lengths,
+            and of a full rule the matrix itself; or a dict of biases of parts, ``{near: bias}`` for
+            ``top_k(..., 8) | near``, each in its part's edge order, and 0 elsewhere. -inf removes an edge: with
+            (B, E, 1), for examples of different lengths,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``,
             though :func:`graphattn.disjoint_union` costs less. A row of the dtype's lowest number gives
             equal weights.

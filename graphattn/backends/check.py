@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError, OptionError, ShapeError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, Chosen
 from ..graph.advice import no_graph, of_other_size
 from ..graph.like import GraphLike
+from ..graph.part_biases import PartBiases
 from ..operands import Inputs
 from ..plans.cache import known
 
@@ -24,7 +25,7 @@ def check(
     key: Tensor,
     value: Tensor,
     graph: GraphLike,
-    score_bias: Tensor | None = None,
+    score_bias: Tensor | dict[AttentionGraph, Tensor] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
     dropout_p: float = 0.0,
@@ -52,8 +53,9 @@ def check(
         lead, scale, softcap = check_all()
     else:
         lead, scale, softcap = known(graph, "checked calls", facts, check_all)
+    bias: Any = None
     if score_bias is not None or edge_attr is not None:
-        lead, score_bias = _check_of_edges(operands, graph, score_bias, edge_attr, edge_weight)
+        lead, bias = _check_of_edges(operands, graph, score_bias, edge_attr, edge_weight)
     if lead is not None:
         query, key, value = (
             x if x.shape[:-3] == lead else x.expand(*lead, *x.shape[-3:])
@@ -65,7 +67,7 @@ def check(
         value,
         scale,
         softcap,
-        score_bias,
+        bias,
         dropout_p,
         edge_attr,
         edge_weight,
@@ -77,21 +79,29 @@ def check(
 def _check_of_edges(
     operands: tuple[Tensor, Tensor, Tensor],
     graph: GraphLike,
-    score_bias: Tensor | None,
+    score_bias: Tensor | dict[AttentionGraph, Tensor] | None,
     edge_attr: Tensor | None,
     edge_weight: Tensor | None,
-) -> tuple[torch.Size, Tensor | None]:
+) -> tuple[torch.Size, Any]:
     """The leading dimensions of operands with tensors of edges, and the bias (..., E, H or 1)."""
     query = operands[0]
-    if score_bias is not None:
+    biases: list[Tensor] = []
+    if isinstance(score_bias, dict):
+        parts = check_parts(score_bias, query, graph)
+        biases += parts.parts.values()
+        score_bias = parts  # type: ignore[assignment]
+        if not isinstance(graph, Chosen):
+            score_bias = parts.on(graph.union())
+    elif score_bias is not None:
         score_bias = check_bias(graph.of_edges(score_bias), query, graph)
         _check_copies("score_bias", score_bias, operands, graph)
+        biases.append(score_bias)
     if edge_attr is not None:
         _check_storage("edge_attr", edge_attr, query)
         _check_copies("edge_attr", edge_attr, operands, graph)
     if edge_weight is not None:
         _check_storage("edge_weight", edge_weight, query)
-    return _common_lead(*operands, score_bias, edge_attr), score_bias
+    return _common_lead(*operands, *biases, edge_attr), score_bias
 
 
 def _kind(x: Tensor) -> tuple[Any, ...]:
@@ -264,6 +274,22 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
             "the leading dimensions of query, key, value (and of score_bias and edge_attr) do "
             f"not broadcast: {shapes}"
         ) from None
+
+
+def check_parts(
+    score_bias: dict[AttentionGraph, Tensor],
+    query: Tensor,
+    graph: GraphLike,
+) -> PartBiases:
+    """The biases of parts of a graph, or an error for those that do not fit it."""
+    union = graph.union()
+    if not isinstance(union, AttentionGraph) or not score_bias:
+        raise ShapeError(
+            "score_bias as a dict has a bias for each of some parts of an AttentionGraph, got "
+            f"{len(score_bias)} for {graph!r}"
+        )
+    parts = {part: check_bias(bias, query, part) for part, bias in score_bias.items()}
+    return PartBiases(parts).within(union)
 
 
 def check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import OptionError, ShapeError
 from ..graph.like import GraphLike
+from ..graph.part_biases import PartBiases
 from ..kernels.plain.sums import gather
 from ..operands import Inputs, of_every_edge
 from .check import check
@@ -54,6 +55,8 @@ def with_edge_terms(
         ShapeError: If a term has another shape, or values have not the width of keys.
         OptionError: If there are two terms and a softcap, which bounds the score with its term.
     """
+    if isinstance(inputs.score_bias, PartBiases):
+        inputs = replace(inputs, score_bias=inputs.score_bias.on(graph.union()))
     if edge_key is not None:
         edge_key = _of_heads("edge_key", edge_key, inputs, graph)
     if edge_value is not None:
@@ -74,7 +77,12 @@ def with_edge_terms(
     return _with_term(replace(inputs, score_bias=bias), graph, edge_value, "value")
 
 
-def _with_term(inputs: Inputs, graph: GraphLike, term: Tensor | None, edge_to: str) -> Inputs:
+def _with_term(
+    inputs: Inputs,
+    graph: GraphLike,
+    term: Tensor | None,
+    edge_to: str,
+) -> Inputs:
     """The inputs with one term (..., E, H * D), whose leading dimensions query, key and value take.
 
     The bias, which is checked, stays as it is.
@@ -85,7 +93,10 @@ def _with_term(inputs: Inputs, graph: GraphLike, term: Tensor | None, edge_to: s
     return replace(checked, score_bias=inputs.score_bias, edge_to=edge_to)
 
 
-def _products(inputs: Inputs, graph: GraphLike) -> Tensor:
+def _products(
+    inputs: Inputs,
+    graph: GraphLike,
+) -> Tensor:
     """The scaled products (..., E, H) of queries and terms (..., E, H * D) of keys."""
     assert inputs.edge_attr is not None
     heads = inputs.query.shape[-2:]
@@ -98,7 +109,12 @@ def _products(inputs: Inputs, graph: GraphLike) -> Tensor:
     return inputs.scale * (of_edges * terms).to(inputs.statistics).sum(-1)
 
 
-def _of_heads(name: str, x: Any, inputs: Inputs, graph: GraphLike) -> Tensor:
+def _of_heads(
+    name: str,
+    x: Any,
+    inputs: Inputs,
+    graph: GraphLike,
+) -> Tensor:
     """Features (..., E, H * D) of edges, in order, from (..., E, H, H_kv or 1, D)."""
     heads, width = inputs.query.shape[-2:]
     if inputs.value.shape[-1] != width:

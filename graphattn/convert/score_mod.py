@@ -100,7 +100,12 @@ class ScoreOfEdges:
         self.scale = scale
         self.edge_attr = torch.stack((graph.target, graph.source), -1).float()
 
-    def __call__(self, query: Tensor, key: Tensor, edge_attr: Tensor) -> Tensor:
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        edge_attr: Tensor,
+    ) -> Tensor:
         """Scores (..., E, H) of queries and keys (..., E, H, D) and their nodes (..., E, 2)."""
         scale = self.scale
         if scale is None:
@@ -114,7 +119,12 @@ class ScoreOfEdges:
         target, source = (x.reshape(score.shape[-2]) for x in ends)
         return self.of_scores(flat, target, source).reshape(score.shape)
 
-    def of_scores(self, score: Tensor, target: Tensor, source: Tensor) -> Tensor:
+    def of_scores(
+        self,
+        score: Tensor,
+        target: Tensor,
+        source: Tensor,
+    ) -> Tensor:
         """The function of scores (B, E, H), called as FlexAttention does, for each alone."""
         device = score.device
         b = torch.arange(len(score), device=device)
@@ -131,7 +141,11 @@ def _of_all(score_mod: ScoreMod) -> ScoreMod:
     return torch.vmap(of_edges, (0, 0, None, None, None))
 
 
-def _traced(score_mod: ScoreMod, device: torch.device, dtype: torch.dtype) -> Any:
+def _traced(
+    score_mod: ScoreMod,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Any:
     """The operations of a ``score_mod``, without those whose results nothing reads."""
     from torch.fx.experimental.proxy_tensor import make_fx  # slow to import
 
@@ -165,7 +179,11 @@ def _only_adds(trace: Any) -> bool:
     return False
 
 
-def _adds(node: Any, added: set[Any], constant: set[Any]) -> bool:
+def _adds(
+    node: Any,
+    added: set[Any],
+    constant: set[Any],
+) -> bool:
     """True if an operation on the score plus something gives the score plus something."""
     name = node.target._schema.name.removeprefix("aten::")
     first, *others = node.args
@@ -186,7 +204,10 @@ def _adds(node: Any, added: set[Any], constant: set[Any]) -> bool:
     return name in _MOVES
 
 
-def _is_minus_infinity(x: Any, constant: set[Any]) -> bool:
+def _is_minus_infinity(
+    x: Any,
+    constant: set[Any],
+) -> bool:
     """True for -inf, as a number or a constant of the program."""
     if not hasattr(x, "op"):
         return x == -math.inf

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..arguments import check_flags, one_of, width
 from ..backends import EdgeWeights
-from ..backends.check import check, check_bias, check_numbers
+from ..backends.check import check, check_bias, check_numbers, check_parts
 from ..backends.edge_attention import EdgeAttention
 from ..backends.rows import is_changed
 from ..backends.run import run
@@ -378,7 +378,7 @@ class GraphAttention(EdgeAttention):
         *,
         context: Tensor | Pair | KeyValueCache | None = None,
         edge_attr: Tensor | None = None,
-        score_bias: Tensor | None = None,
+        score_bias: Tensor | dict[AttentionGraph, Tensor] | None = None,
         positions: Tensor | Pair | None = None,
         cache: KeyValueCache | None = None,
         size: tuple[int, int] | None = None,
@@ -487,7 +487,7 @@ class GraphAttention(EdgeAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        score_bias: Tensor | None,
+        score_bias: Tensor | dict[AttentionGraph, Tensor] | None,
         edge_attr: Tensor | None,
     ) -> Inputs:
         """The checked operands of attention, with edge features as the score encodes them."""
@@ -495,6 +495,8 @@ class GraphAttention(EdgeAttention):
         last = None
         if edge_attr is not None or self.edge_dim is not None:
             edge_attr = self._checked_features(edge_attr, graph)
+            if isinstance(score_bias, dict):
+                score_bias = check_parts(score_bias, query, graph).on(graph.union())
             if score_bias is not None:
                 bias = check_bias(graph.of_edges(score_bias), query, graph)
                 # edge features (..., E, F), 0 where a bias of -inf (..., E, H) removes an edge

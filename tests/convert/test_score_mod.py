@@ -171,8 +171,8 @@ def test_refusals():
     score = from_score_mod(scaled_by_example, graph, B=B, H=H)["score"]
     with pytest.raises(ShapeError, match="B=2 examples"):
         ga.attention(query[0], key[0], value[0], graph, score=score)
-    with pytest.raises(OptionError, match="scale=2.0 requires the dot product"):
+    with pytest.raises(OptionError, match="requires the dot product"):
         ga.attention(query, key, value, graph, score=score, scale=2.0)
+    edge = torch.zeros(graph.num_edges, H, D)
     with pytest.raises(OptionError, match="a score excludes edge_key"):
-        edge = torch.zeros(graph.num_edges, H, D)
         ga.attention(query, key, value, graph, score=score, edge_key=edge)

@@ -16,6 +16,7 @@ from .. import runs as _runs
 from ..edges import Edges
 from ..graph import AttentionGraph
 from ..listed import listed
+from ..part_biases import PartBiases, places_of
 
 _MOST_UNPLANNED = 1 << 26  # 1 GiB of edges, of which a backend may refuse to make a list
 #: The edges that queries (B, T, H, D) and keys (B, S, H_kv, D) choose.
@@ -42,8 +43,11 @@ def as_one_head(
     query, key, value = (one_batch(x) for x in (inputs.query, inputs.key, inputs.value))
     edges = choose(query, key)
     if inputs.score_bias is not None:
-        bias = inputs.score_bias.expand(*inputs.query.shape[:-3], -1, heads)
-        inputs = replace(inputs, score_bias=_bias_of(edges, union(), bias))
+        parts: Any = inputs.score_bias
+        if not isinstance(parts, PartBiases):
+            parts = PartBiases({union(): parts})
+        lead = inputs.query.shape[:-3]
+        inputs = replace(inputs, score_bias=_bias_of(edges, parts, lead, heads))
     if kv_heads != heads:
         copy = torch.arange(len(query) * heads, device=edges.device).repeat_interleave(T)
         by = (copy // (heads // kv_heads) - copy) * S
@@ -54,20 +58,30 @@ def as_one_head(
     return edges, replace(inputs, query=query, key=key, value=value)
 
 
-def _bias_of(edges: AttentionGraph, union: AttentionGraph, bias: Tensor) -> Tensor:
-    """The bias (E', 1) of the edges of a call from that of all that may be chosen, (..., E, H)."""
-    E, heads = bias.shape[-2:]
-    source, target = edges.edge_index.to(bias.device)
-    copy = target // max(1, union.num_targets)
-    at = (copy // heads * E + _places(source, target, union)) * heads + copy % heads
-    return bias.reshape(-1).index_select(0, at)[:, None]
-
-
-def _places(source: Tensor, target: Tensor, union: AttentionGraph) -> Tensor:
-    """The places of chosen edges among all that may be chosen."""
-    T, S = (max(1, size) for size in (union.num_targets, union.num_sources))
-    may = union._listed().to(source.device)
-    return may.order[torch.searchsorted(may.key, target % T * S + source % S)]
+def _bias_of(
+    edges: AttentionGraph,
+    parts: PartBiases,
+    lead: torch.Size,
+    heads: int,
+) -> Tensor:
+    """The bias (E', 1) of the edges of a call from those of parts of all that may be chosen."""
+    source, target = edges.edge_index
+    total: Tensor | None = None
+    for part, bias in parts.parts.items():
+        copy = target // max(1, part.num_targets)
+        S = max(1, part.num_sources)
+        places, found = places_of(part, target - copy * part.num_targets, source % S)
+        at = (copy // heads * part.num_edges + places) * heads + copy % heads
+        (read,) = torch.nonzero(found, as_tuple=True)
+        flat = bias.expand(*lead, part.num_edges, heads).reshape(-1)
+        nothing = flat.new_zeros(edges.num_edges)
+        numbers = nothing.index_copy(0, read, flat.index_select(0, at[read]))
+        if total is None:
+            total = numbers
+        else:
+            total = total + numbers
+    assert total is not None
+    return total[:, None]
 
 
 def of_all_heads(outputs: Outputs, inputs: Inputs) -> Outputs:
@@ -94,7 +108,8 @@ def chosen_edges(choose: Choose, union: AttentionGraph, query: Tensor, key: Tens
     source, target = choose(one_batch(query), one_batch(key)).edge_index.to(query.device)
     shape = (math.prod(lead) * heads, union.num_edges)
     is_chosen = torch.zeros(shape, dtype=torch.bool, device=query.device)
-    is_chosen[target // max(1, T), _places(source, target, union)] = True
+    sizes = (max(1, union.num_targets), max(1, union.num_sources))
+    is_chosen[target // max(1, T), places_of(union, target % sizes[0], source % sizes[1])[0]] = True
     return is_chosen.reshape(*lead, heads, is_chosen.shape[-1]).transpose(-1, -2)
 
 

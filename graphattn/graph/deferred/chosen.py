@@ -12,6 +12,7 @@ from ...operands import Inputs, Outputs, counted
 from ..graph import AttentionGraph, disjoint_union
 from ..like import GraphLike, Run
 from ..modes import Memo, constant_result, keep, not_compiled, not_followed, plain_operations_only
+from ..part_biases import PartBiases
 from .choice import TransformedChoice, as_one_head, chosen_edges, of_all_heads
 from .expression import METHODS, Expression, Operand, built, function_of
 from .filled import OfSize, filled, leaves_open
@@ -188,7 +189,9 @@ class Chosen(GraphLike, Operand):
         if plain_operations_only():
             choose = TransformedChoice.apply
         is_chosen = choose(self.edges, self.union(), inputs.query, inputs.key)
-        bias = inputs.score_bias
+        bias: Any = inputs.score_bias
+        if isinstance(bias, PartBiases):
+            bias = bias.on(self.union())
         if bias is None:
             bias = inputs.query.new_zeros((), dtype=inputs.statistics)
         return replace(inputs, score_bias=bias.where(is_chosen, -torch.inf))

@@ -11,7 +11,11 @@ from ...operands import Inputs
 from .base import named
 
 
-def softmax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
+def softmax(
+    score: Tensor,
+    target: Tensor,
+    num_targets: int,
+) -> Tensor:
     """Exponentials that sum to 1 over the edges of each target."""
     return edge_softmax(score, target, num_targets)[0]
 
@@ -33,7 +37,12 @@ class SinkSoftmax(nn.Module):
         self.num_heads = width(num_heads, "num_heads")
         self.logit = nn.Parameter(torch.zeros(self.num_heads))
 
-    def forward(self, score: Tensor, target: Tensor, num_targets: int) -> Tensor:
+    def forward(
+        self,
+        score: Tensor,
+        target: Tensor,
+        num_targets: int,
+    ) -> Tensor:
         alpha, lse = edge_softmax(score, target, num_targets)
         return alpha * gather(self.share(lse), target, -2)
 
@@ -43,11 +52,19 @@ class SinkSoftmax(nn.Module):
         """
         return torch.sigmoid(lse - self.logit.to(lse.dtype))
 
-    def beside(self, lse: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+    def beside(
+        self,
+        lse: Tensor,
+        inputs: Inputs,
+    ) -> tuple[Tensor, Tensor | None]:
         """The share of a call's edges, and what the source adds to outputs (..., T, H, D_v)."""
         return self.share(lse), None
 
-    def dense(self, score: Tensor, mask: Tensor) -> Tensor:
+    def dense(
+        self,
+        score: Tensor,
+        mask: Tensor,
+    ) -> Tensor:
         more = self.logit[:, None, None].expand(*score.shape[:-1], 1)
         return torch.softmax(torch.cat((score.masked_fill(~mask, -torch.inf), more), -1), -1)[
             ..., :-1
@@ -68,20 +85,34 @@ class SourceSoftmax(SinkSoftmax):
         key, value: (H, D), as they are read, after the projections.
     """
 
-    def __init__(self, num_heads: int, head_dim: int, with_zero: bool = False) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        with_zero: bool = False,
+    ) -> None:
         super().__init__(num_heads)
         del self.logit
         self.key = nn.Parameter(torch.zeros(num_heads, head_dim))
         self.value = nn.Parameter(torch.zeros(num_heads, head_dim))
         self.with_zero = with_zero
 
-    def forward(self, score: Tensor, target: Tensor, num_targets: int) -> Tensor:
+    def forward(
+        self,
+        score: Tensor,
+        target: Tensor,
+        num_targets: int,
+    ) -> Tensor:
         raise OptionError(
             "the score of a learned source is a product with queries: neither messages that are "
             "observed nor verify have it; compare with the nn.MultiheadAttention that it comes from"
         )
 
-    def beside(self, lse: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+    def beside(
+        self,
+        lse: Tensor,
+        inputs: Inputs,
+    ) -> tuple[Tensor, Tensor | None]:
         dtype = lse.dtype
         score = inputs.scale * (inputs.query.to(dtype) * self.key.to(dtype)).sum(-1)
         scores = [lse, score]
