@@ -289,6 +289,24 @@ def several(
     return list(value)
 
 
+def for_each(
+    value: Any,
+    argument: str,
+    number: int,
+    of: str,
+    error: type[GraphAttnError] = OptionError,
+) -> list[Any]:
+    """A value for each of ``number`` things ``of`` a kind, from one for all or a list of them."""
+    if not isinstance(value, list | tuple):
+        return [value] * number
+    if len(value) != number:
+        raise error(
+            f"{argument} must be one, or {number}, one for each {of}, got {len(value)}: "
+            f"{shown(value)}"
+        )
+    return list(value)
+
+
 def stored(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> Tensor:
     """A tensor, of any shape."""
     return tensor(value, argument, error=error)

@@ -101,12 +101,5 @@ def axes(size: object) -> tuple[int, ...]:
 
 def per_axis(value: object, num_axes: int, argument: str, least: int | None = 0) -> tuple[int, ...]:
     """One whole number for every axis of a grid; a single number is for all of them."""
-    if isinstance(value, (tuple, list)):
-        values = tuple(value)
-    else:
-        values = (value,) * num_axes
-    if len(values) != num_axes:
-        raise GraphError(
-            f"{argument} must be one number or {num_axes}, one per axis of size, got {value!r}"
-        )
-    return tuple(whole(side, argument, least) for side in values)
+    sides = arguments.for_each(value, argument, num_axes, "axis of size", GraphError)
+    return tuple(whole(side, argument, least) for side in sides)

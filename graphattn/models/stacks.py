@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, probability, several, width
+from ..arguments import check_flags, for_each, probability, several, width
 from ..errors import GraphError, OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.kinds.layers import Layers, layers_of
@@ -80,10 +80,7 @@ class _Stack(nn.Module):
             return [graph] * len(self.layers)
         if caches is None or not isinstance(graph, Iterable):
             return list(layers_of(graph, len(self.layers)))
-        graphs = list(graph)
-        if len(graphs) != len(self.layers):
-            raise GraphError(f"{len(self.layers)} layers need as many graphs, got {len(graphs)}")
-        return graphs
+        return for_each(list(graph), "graph", len(self.layers), "layer", GraphError)
 
     def _through(
         self,
@@ -168,14 +165,9 @@ class _Stack(nn.Module):
 
     def _per_layer(self, name: str, value: Any) -> list[Any]:
         """One argument for each layer, from one for all or a list."""
-        is_list = isinstance(value, list | tuple | nn.ModuleList | nn.ParameterList)
-        if is_list:
-            values = value
-        else:
-            values = [value] * len(self.layers)
-        if len(values) != len(self.layers):
-            raise OptionError(f"{len(self.layers)} layers need as many {name}, got {len(values)}")
-        return list(values)
+        if isinstance(value, nn.ModuleList | nn.ParameterList):
+            value = list(value)
+        return for_each(value, name, len(self.layers), "layer")
 
 
 def _biased(
@@ -224,11 +216,7 @@ def growing(drop_path: float | Sequence[float], number: int) -> list[float]:
     number = width(number, "number of layers")
     if not isinstance(drop_path, list | tuple):
         return torch.linspace(0, probability(drop_path, "drop_path"), number, device="cpu").tolist()
-    if len(drop_path) != number:
-        raise OptionError(
-            f"drop_path must have {number} rates, one for each layer, got {len(drop_path)}"
-        )
-    return list(drop_path)
+    return for_each(drop_path, "drop_path", number, "layer")
 
 
 class Encoder(_Stack):

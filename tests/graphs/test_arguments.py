@@ -81,13 +81,13 @@ GRID = [
     (lambda: g.window_partition((6, -1), 3), "size must be a whole number >= 0, got -1"),
     (
         lambda: g.window_partition((6, 9), (3, 3, 3)),
-        r"cell must be one number or 2, .* got \(3, 3, 3\)",
+        r"cell must be one, or 2, .* got 3: \(3, 3, 3\)",
     ),
     (lambda: g.window_partition((6, 9), 0), "cell must be a whole number >= 1, got 0"),
     (lambda: g.window_partition((6, 9), 3, -1), "shift must be a whole number >= 0, got -1"),
     (
         lambda: g.grid_neighbourhood((6, 9), 3, dilation=(1,), causal=False),
-        "dilation must be one number or 2",
+        "dilation must be one, or 2, one for each axis of size",
     ),
     (
         lambda: g.grid_neighbourhood((9, 9), 3, stride=4, causal=False),
@@ -99,9 +99,9 @@ GRID = [
     ),
     (
         lambda: g.grid_neighbourhood((9, 9), 3, stride=(1,), causal=False),
-        "stride must be one number or 2",
+        "stride must be one, or 2",
     ),
-    (lambda: g.shifted((6, 9), (1,)), r"by must be one number or 2, .* got \(1,\)"),
+    (lambda: g.shifted((6, 9), (1,)), r"by must be one, or 2, .* got 1: \(1,\)"),
     (lambda: g.shifted((6, 9), 0.5), "by must be a whole number, got 0.5"),
     (lambda: g.shifted((6, 9), 1, stride=0), "stride must be a whole number >= 1, got 0"),
     (lambda: g.halo((9, 9), 4, 1), "got size=9 and cell=4 on axis 0; pass pad=True"),
@@ -176,7 +176,7 @@ POINTS = [
     ),
     (
         lambda: g.voxel_windows(FIVE, (1.0, 2.0)),
-        "window must be one number or 3, one per axis of pos",
+        "window must be one, or 3, one for each axis of pos",
     ),
     (lambda: g.voxel_windows(FIVE, 1.0, shift=float("nan")), "shift must be finite numbers"),
     (

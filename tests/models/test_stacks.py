@@ -375,12 +375,12 @@ def test_drop_path_grows_from_block_to_block():
         (
             lambda x: Encoder(2, 8, 2)(x, CAUSAL, edge_attr=[x]),
             OptionError,
-            "2 layers need as many edge_attr, got 1",
+            "edge_attr must be one, or 2, one for each layer, got 1",
         ),
         (
             lambda x: Encoder(2, 8, 2, drop_path=[0.1]),
             OptionError,
-            "must have 2 rates, one for each layer, got 1",
+            "drop_path must be one, or 2, one for each layer, got 1",
         ),
         (lambda x: Decoder(2, 8, 2, cross=False), OptionError, "leave out cross"),
         (
@@ -460,5 +460,7 @@ def test_a_learned_bias_for_each_edge_of_each_layer():
             torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
             assert mine.abs().sum() > 0
     assert not stack.encodes_positions(bias)
-    with pytest.raises(OptionError, match="3 layers need as many score_bias, got 2"):
+    with pytest.raises(
+        OptionError, match="score_bias must be one, or 3, one for each layer, got 2"
+    ):
         stack(x, layers, score_bias=bias[:2])

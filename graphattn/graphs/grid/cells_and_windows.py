@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ...arguments import for_each
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
@@ -163,9 +164,8 @@ def grid_neighbourhood(
     steps = per_axis(dilation, len(size), "dilation", 1)
     strides = per_axis(stride, len(size), "stride", 1)
     clamp = flag(clamp, "clamp")
-    if not isinstance(causal, (tuple, list)):
-        causal = (causal,) * len(size)
-    backwards = tuple(flag(axis_flag, "causal") for axis_flag in causal)
+    flags = for_each(causal, "causal", len(size), "axis of size", GraphError)
+    backwards = tuple(flag(axis_flag, "causal") for axis_flag in flags)
     shown: tuple[bool, ...] | bool = backwards
     if len(set(backwards)) == 1:
         shown = backwards[0]

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...arguments import for_each
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
 from ...graph.algebra import union
@@ -240,14 +241,7 @@ def _times(value: Lengths, factor: float) -> Lengths:
 
 def _per_axis(value: Lengths, axes: int, argument: str, positive: bool) -> tuple[float, ...]:
     """One length for every axis; a single number is for all of them."""
-    if isinstance(value, (tuple, list)):
-        values = tuple(value)
-    else:
-        values = (value,) * axes
-    if len(values) != axes:
-        raise GraphError(
-            f"{argument} must be one number or {axes}, one per axis of pos, got {value!r}"
-        )
+    values = for_each(value, argument, axes, "axis of pos", GraphError)
     if positive:
         return tuple(length(side, argument) for side in values)
     expected = "finite numbers in the units of pos"

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 from torch import Tensor, nn
 
-from ...arguments import several, whole, width
+from ...arguments import whole, width
 from ...errors import OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.deferred.pattern import cache_key
@@ -39,8 +39,6 @@ class PatchEmbedding(nn.Module):
 
     def __init__(self, channels: int, embed_dim: int, patch: Size, *, pad: bool = False) -> None:
         super().__init__()
-        if not isinstance(patch, tuple | list):
-            raise OptionError(f"patch must name every axis, such as (height, width); got {patch!r}")
         self.patch = tuple(width(side, "patch") for side in patch)
         self.pad = pad
         if len(self.patch) not in _CONVOLUTIONS:
@@ -56,10 +54,7 @@ class PatchEmbedding(nn.Module):
         Raises:
             ShapeError: If an axis is not a multiple of its patch, without padding.
         """
-        size = tuple(
-            whole(n, "size", 0)
-            for n in several(size, "size", f"must be {len(self.patch)} numbers of pixels")
-        )
+        size = tuple(whole(n, "size", 0) for n in size)
         if len(size) != len(self.patch) or (
             not self.pad and any(n % p for n, p in zip(size, self.patch, strict=True))
         ):

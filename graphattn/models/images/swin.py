@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...arguments import positive, several, width
+from ...arguments import for_each, positive, several, width
 from ...errors import OptionError
 from ...graph import AttentionGraph
 from ...graph.foreign_names import names_checked
@@ -158,15 +158,9 @@ class Swin(nn.Module):
         """The inputs of each stage, and the output of the last, (B, N, C) each."""
         x = self.patch_norm(self.patches(images))
         grids = self.grids(tuple(images.shape[-len(self.patches.patch) :]))
-        if graphs is None or isinstance(graphs, Layer):
-            stage_graphs = [graphs] * len(self.stages)
-        else:
-            stage_graphs = several(graphs, "graphs", "must be those of each stage")
-        if len(stage_graphs) != len(self.stages):
-            raise OptionError(
-                f"graphs must have {len(self.stages)} entries, one for each stage, got "
-                f"{len(stage_graphs)}"
-            )
+        if graphs is not None and not isinstance(graphs, Layer):
+            graphs = several(graphs, "graphs", "must be those of each stage")
+        stage_graphs = for_each(graphs, "graphs", len(self.stages), "stage")
         states = [self.dropout(x)]
         for stage, grid, of_stage in zip(self.stages, grids, stage_graphs, strict=True):
             states.append(stage(states[-1], grid, of_stage))

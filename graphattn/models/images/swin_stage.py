@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...errors import OptionError, ShapeError
+from ...arguments import for_each
+from ...errors import ShapeError
 from ...graph import AttentionGraph, Pattern, PerHead
 from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
@@ -125,12 +126,9 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
         OptionError: If there is another number of layers.
         ShapeError: If a graph is of another number of nodes.
     """
-    if isinstance(graphs, Layer):
-        layers = [graphs] * num_layers
-    else:
-        layers = layers_in(graphs)
-    if len(layers) != num_layers:
-        raise OptionError(f"a stage of {num_layers} layers needs as many graphs, got {len(layers)}")
+    if not isinstance(graphs, Layer):
+        graphs = layers_in(graphs)
+    layers = for_each(graphs, "graphs", num_layers, "layer of a stage")
     result = []
     for layer in layers:
         graph: Any = layer
@@ -141,8 +139,8 @@ def sized(graphs: Layers, num_layers: int, grid: Grid) -> list[AttentionGraph | 
         if graph.num_targets != math.prod(grid):
             raise ShapeError(
                 f"a stage with grid {grid} has {math.prod(grid)} nodes, but its graph has "
-                f"{graph.num_targets} targets; a pattern, such as grid_neighbourhood(..., 3, causal=False), has "
-                "the size of every stage, and a list names the graphs of each stage"
+                f"{graph.num_targets} targets; a pattern, such as grid_neighbourhood(..., 3, "
+                "causal=False), has the size of every stage, and a list names the graphs of each"
             )
     return result
 

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from ...arguments import floats, probability, whole, width
 from ...errors import ShapeError
-from ...graph import AttentionGraph
 from ...graph.foreign_names import names_checked
 from ...graph.kinds.layers import Layer, Layers
 from ...nn import LearnedPosition
@@ -124,16 +123,6 @@ class ViT(nn.Module):
     def _sized(self, graph: Layer) -> Layer:
         if lies_on_grid(graph):
             return behind_tokens(graph, self.grid, self.num_tokens)
-        if (
-            self.num_tokens
-            and isinstance(graph, AttentionGraph)
-            and graph.num_targets == math.prod(self.grid)
-        ):
-            raise ShapeError(
-                f"the graph has {graph.num_targets} targets, the patches, but {self.num_tokens} "
-                f"tokens come before them: pass graph.with_global_tokens({self.num_tokens}), or a "
-                "pattern, grid_neighbourhood(..., 3, causal=False)"
-            )
         return graph
 
     def features(self, pixels: Tensor, graph: Layers | None = None) -> Tensor:

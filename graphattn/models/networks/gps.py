@@ -72,15 +72,6 @@ class GPSBlock(nn.Module):
         """Arguments as in the docstring of the class."""
         super().__init__()
         one_of(norm, "norm", NORMS)
-        if (width := getattr(local, "in_channels", None)) not in (
-            None,
-            -1,
-            embed_dim,
-            (embed_dim, embed_dim),
-        ):
-            raise OptionError(
-                f"local must take embed_dim={embed_dim} channels, got {local!r} of {width}"
-            )
         self.local = local
         self.dropout = nn.Dropout(probability(dropout, "dropout"))
         self.attention = GraphAttention(embed_dim, num_heads, dropout=dropout, **options)

@@ -204,10 +204,6 @@ class GraphTransformer(nn.Module):
                     f"edges must not join graphs of batch, got {edges!r}; pass a disjoint union"
                 )
         x = self.embedding(tensor(x, "x", "(..., N, features)", ShapeError))
-        if x.dim() < 2 or x.shape[-2] != edges.num_nodes:
-            raise ShapeError(
-                f"edges have {edges.num_nodes} nodes, but the embedded features {tuple(x.shape)}"
-            )
         if self.encoding is not None:
             x = x + self.encoding(self.encoded(edges, sizes).to(x))
         if graph is None:
@@ -273,8 +269,6 @@ class GraphTransformer(nn.Module):
 
     def encoded(self, edges: AttentionGraph, sizes: tuple[int, ...]) -> Tensor:
         """The encoding of every node, (N, encoding_dim); random signs in training."""
-        if sum(sizes) != edges.num_nodes:
-            raise ShapeError(f"sizes must add up to {edges.num_nodes}, the nodes, got {sizes}")
         encoding = of_edges(
             edges, _encoding, self.kind, self.encoding_dim, sizes, device=edges.device
         )
@@ -298,8 +292,6 @@ def _with_virtual(graph: Any, sizes: tuple[int, ...], number: int) -> AttentionG
 
     The edges to virtual nodes, then those from them, come last.
     """
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "virtual_nodes need an AttentionGraph for each layer")
 
     def make() -> AttentionGraph:
         N = graph.num_nodes

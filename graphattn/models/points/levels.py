@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import one_of, several, whole, width
+from ...arguments import for_each, one_of, several, whole, width
 from ...errors import GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
@@ -130,10 +130,6 @@ def levels_checked(x: Any, shape: Any, num_levels: int, builder: str = "") -> Hi
             f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}; pass "
             f"{builder}"
         )
-    if x.shape[-2] != len(shape.levels[0].pos):
-        raise ShapeError(
-            f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}"
-        )
     return replace(shape, levels=tuple(LevelOfCall(**vars(level)) for level in shape.levels))
 
 
@@ -200,16 +196,12 @@ def _stage(block: Part, embed_dim: int, depth: int) -> _Stage:
 
 def sizes(values: object, name: str, count: int | None = None, least: int = 1) -> list[int]:
     """Whole numbers, one for each level; a single one is for all of them."""
-    if count is not None and isinstance(values, int):
-        values = [values] * count
-    result = [
-        whole(value, name, least)
-        for value in several(values, name, "must be whole numbers, one for each level")
-    ]
-    if not result or (count is not None and len(result) != count):
-        raise OptionError(
-            f"{name} must have {count or 'at least one'}, one for each level, got {result}"
-        )
+    if count is None:
+        values = several(values, name, "must be whole numbers, one for each level")
+        count = len(values)
+    result = [whole(value, name, least) for value in for_each(values, name, count, "level")]
+    if not result:
+        raise OptionError(f"{name} must have at least one, got none")
     if least:
         return [width(value, name) for value in result]
     return result

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import flag, one_of, probability, several, width
-from ...errors import OptionError
+from ...arguments import flag, for_each, one_of, probability, width
 from ...graph.foreign_names import names_checked
 from ...graphs import Hierarchy
 from ...graphs.points.hierarchy import Level
@@ -256,15 +255,7 @@ class CellBlock(nn.Module):
 
 def _flags(values: Any, name: str, levels: Sequence[int]) -> list[bool]:
     """A flag for each level."""
-    if isinstance(values, bool):
-        return [values] * len(levels)
-    flags = [
-        flag(value, name)
-        for value in several(values, name, "must be True, False, or one of them for each level")
-    ]
-    if len(flags) != len(levels):
-        raise OptionError(f"{name} must have {len(levels)}, one for each level, got {flags}")
-    return flags
+    return [flag(value, name) for value in for_each(values, name, len(levels), "level")]
 
 
 class CellPooling(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...arguments import check_flags, probability, width
-from ...errors import OptionError, ShapeError
+from ...errors import OptionError
 from ...graph.foreign_names import names_checked
 from ...graph.kinds.layers import Layers, layers_of
 from ...graphs import full
@@ -159,10 +159,6 @@ class BERT(nn.Module):
         if types is None:
             types = torch.zeros_like(tokens)
         check_tokens("types", types, self.type_embedding.num_embeddings)
-        if types.shape[-1] != tokens.shape[-1]:
-            raise ShapeError(
-                f"types must be (..., {tokens.shape[-1]}), like tokens; got {tuple(types.shape)}"
-            )
         pad = self.position.padding_idx
         if positions is None and pad is not None:
             real = tokens != pad

@@ -300,9 +300,4 @@ def _sized(graph: Any, num_targets: int, num_sources: int) -> AttentionGraph:
         graph = graph.at(num_targets, num_sources)
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, "graph must be an AttentionGraph or a Pattern, for one head")
-    if (graph.num_targets, graph.num_sources) != (num_targets, num_sources):
-        raise ShapeError(
-            f"the graph has {graph.num_targets} targets and {graph.num_sources} sources, but "
-            f"target has {num_targets} tokens and source {num_sources}"
-        )
     return graph

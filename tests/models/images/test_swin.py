@@ -204,12 +204,12 @@ def test_another_graph_reads_the_same_tables():
         (
             lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), []),
             OptionError,
-            "must have 1 entry",
+            "must be one, or 1, one for each stage",
         ),
         (
             lambda: Swin(4, (2,), (1,), 3)(torch.randn(1, 3, 9, 9), [[graphs.full(9)]]),
             OptionError,
-            "a stage of 2 layers needs as many graphs, got 1",
+            "graphs must be one, or 2, one for each layer of a stage, got 1",
         ),
     ],
 )

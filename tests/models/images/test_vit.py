@@ -132,7 +132,6 @@ def test_nodes_are_patches_row_by_row(images):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: PatchEmbedding(3, 8, 4), OptionError, r"patch must name every axis, .* got 4"),
         (
             lambda: ViT((2, 8, 8), (4, 4), 1, 8, 2),
             OptionError,
@@ -152,11 +151,6 @@ def test_nodes_are_patches_row_by_row(images):
             lambda: ViT((8, 16), (4, 4), 1, 8, 2)(torch.randn(3, 16, 8)),
             ShapeError,
             r"grid of \(2, 4\) patches",
-        ),
-        (
-            lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(3, 8, 8), graphs.full(4)),
-            ShapeError,
-            r"graph has 4 targets, the patches, but 1 token comes before them: pass graph.with_global_tokens\(1\)",
         ),
         (
             lambda: ViT((8, 8), (4, 4), 1, 8, 2)(torch.randn(3, 8, 8), graphs.full(6)),

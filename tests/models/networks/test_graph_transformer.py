@@ -288,7 +288,6 @@ def test_batches_and_sizes_that_do_not_fit_are_refused():
             ShapeError,
             "at most as many as there are nodes, 5; got 0 to 10",
         ),
-        (lambda: made(x[:4], ring), ShapeError, "edges have 5 nodes, but"),
     ):
         with pytest.raises(error, match=words):
             call()
