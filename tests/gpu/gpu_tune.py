@@ -22,8 +22,6 @@ VARIANTS: dict[str, dict[str, int]] = {
     "2 warps": {"num_warps": 2},
     "4 warps": {"num_warps": 4},
     "8 warps": {"num_warps": 8},
-    "maxnreg 128": {"maxnreg": 128},
-    "maxnreg 96": {"maxnreg": 96},
 }
 SHAPES = ("anemoi, h_to_h", "kNN-16, a million")
 
@@ -42,23 +40,23 @@ def measured(shape: str, variant: str, device: torch.device) -> dict[str, Any]:
 
 @contextmanager
 def varied(variant: dict[str, int]) -> Iterator[None]:
-    """Kernels launched with other constants."""
+    """Kernels launched with other sizes."""
     from graphattn.kernels.cuda import launches
     from graphattn.kernels.softmax import passes as edges_triton
 
-    before = edges_triton.constants_of
+    before = edges_triton.sizes_of
     options = {name: getattr(launches, name) for name in ("HELD", "ROWS")}
     launch = {name: value for name, value in variant.items() if name not in options}
     for name in options:
         setattr(launches, name, variant.get(name, options[name]))
 
-    def constants(*sizes: Any, **widths: int) -> dict[str, Any]:
-        return before(*sizes, **widths) | launch
+    def sizes(*heads: Any, **widths: int) -> launches.KernelSizes:
+        return before(*heads, **widths)._replace(**launch)
 
-    edges_triton.constants_of = constants
+    edges_triton.sizes_of = sizes
     try:
         yield
     finally:
-        edges_triton.constants_of = before
+        edges_triton.sizes_of = before
         for name, value in options.items():
             setattr(launches, name, value)

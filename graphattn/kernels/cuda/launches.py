@@ -2,7 +2,7 @@
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -21,6 +21,45 @@ HELD = 32
 # sources with 7 programs, none with 16, or where each has one row.
 ROWS = 16
 ENOUGH = 1 << 12  # programs; where rows are fewer, each has one
+
+
+class Strided(NamedTuple):
+    """Numbers of nodes or edges (B, N, H, D), and strides, those of nodes in a common unit."""
+
+    data: Tensor
+    batch: int
+    node: int = 0
+    head: int = 0
+
+
+class KernelRows(NamedTuple):
+    """Rows of edges: those of ``node`` (n,) have the places ``start .. stop - 1`` in a layout."""
+
+    node: Tensor
+    start: Tensor
+    stop: Tensor
+    other: Tensor  # the other ends of edges
+    edge: Tensor
+
+
+class KernelSizes(NamedTuple):
+    """Sizes that a kernel is compiled for; a program has BH heads, and BE edges at a time."""
+
+    H: int
+    BH: int
+    BE: int
+    WIDE: Any
+    num_warps: int
+    D: int
+    BD: int
+    DV: int
+    BDV: int
+    F: int
+    BF: int
+    ALIGN: int = 1
+    GROUP: int = 1
+    CAPPED: bool = False
+    SUMMED: bool = False
 
 
 def dropout_of(dropout_p: float) -> tuple[int, float]:
@@ -55,11 +94,11 @@ def contiguous_rows(x: Tensor) -> Tensor:
     return x.contiguous()
 
 
-def strides_of(*nodes: Tensor) -> tuple[int, tuple[int, ...]]:
-    """A divisor of the strides of nodes, known to the compiler, and the strides in that unit."""
-    strides = [stride for x in nodes for stride in x.stride()[:3]]
-    unit = math.gcd(16, *strides)
-    return unit, tuple(stride // unit for stride in strides)
+def strided(*nodes: Tensor) -> tuple[int, list[Strided]]:
+    """A divisor of the strides of nodes, known to the compiler, and nodes with strides in it."""
+    rows = [contiguous_rows(x) for x in nodes]
+    unit = math.gcd(16, *(stride for x in rows for stride in x.stride()[:3]))
+    return unit, [Strided(x, *(stride // unit for stride in x.stride()[:3])) for x in rows]
 
 
 def room_for(result: Any, like: Tensor, *shape: int) -> Any:
@@ -69,34 +108,40 @@ def room_for(result: Any, like: Tensor, *shape: int) -> Any:
     return like.new_empty(shape, dtype=dtype_of_sums(like))
 
 
-def constants_of(dtype: torch.dtype, heads: int, **widths: int) -> dict[str, Any]:
-    """The constants of a compiled kernel: heads, widths, and rows and edges per program."""
-    blocks = {f"B{name}": triton.next_power_of_2(max(1, width)) for name, width in widths.items()}
-    most = max(blocks.values())
-    per_program = heads_at_once(heads, *widths.values(), numbers=NUMBERS)
-    numbers = most * per_program
+def sum_type(dtype: torch.dtype) -> Any:
+    """Triton's type of sums."""
+    if dtype == torch.float64:
+        return tl.float64
+    return tl.float32
+
+
+def sizes_of(dtype: torch.dtype, heads: int, *, D: int = 0, DV: int = 0, F: int = 0) -> KernelSizes:
+    """Sizes for sums of a dtype, heads and widths: heads and edges per program, warps."""
+    block, value_block, feature_block = (triton.next_power_of_2(max(1, w)) for w in (D, DV, F))
+    per_program = heads_at_once(heads, D, DV, F, numbers=NUMBERS)
+    numbers = max(block, value_block, feature_block) * per_program
     per_thread = HELD
     most_warps = 8
-    if widths.get("F"):
+    if F:
         per_thread //= 4
         most_warps = 4
     if dtype == torch.float64:
         per_thread //= 4
     warps = max(1, min(most_warps, numbers * LONG // (32 * HELD)))
     edges = max(1, min(LONG, per_thread * 32 * warps // numbers))
-    if dtype == torch.float64:
-        sum_type = tl.float64
-    else:
-        sum_type = tl.float32
-    return {
-        "H": heads,
-        **widths,
-        **blocks,
-        "BH": per_program,
-        "BE": edges,
-        "WIDE": sum_type,
-        "num_warps": warps,
-    }
+    return KernelSizes(
+        heads,
+        per_program,
+        edges,
+        sum_type(dtype),
+        warps,
+        D,
+        block,
+        DV,
+        value_block,
+        F,
+        feature_block,
+    )
 
 
 def walk_rows(
@@ -105,21 +150,14 @@ def walk_rows(
     batch: int,
     arguments: tuple[Any, ...],
     rest: tuple[Any, ...],
-    constants: dict[str, Any],
+    sizes: KernelSizes,
 ) -> None:
     """Programs that each walk neighbouring rows, which along a curve share sources in L1."""
     rows = work.node.numel()
-    blocks = -(-constants["H"] // constants["BH"])
+    blocks = -(-sizes.H // sizes.BH)
     rows_per_program = max(1, min(ROWS, rows * batch * blocks // ENOUGH))
-    launch_rows(
-        kernel,
-        work,
-        batch,
-        arguments,
-        (rows, rows_per_program, *rest),
-        constants,
-        -(-rows // rows_per_program),
-    )
+    programs = -(-rows // rows_per_program)
+    launch_rows(kernel, work, batch, arguments, (rows, *rest), sizes, programs)
 
 
 def launch_rows(
@@ -128,20 +166,21 @@ def launch_rows(
     batch: int,
     arguments: tuple[Any, ...],
     rest: tuple[Any, ...],
-    constants: dict[str, Any],
-    rows: int | None = None,
+    sizes: Any,
+    programs: int | None = None,
 ) -> None:
     """A program for each row and block of heads, for as many batch elements as a grid can have."""
-    if rows is None:
-        rows = work.node.numel()
-    blocks = -(-constants["H"] // constants["BH"])
-    if rows * batch * blocks == 0:
+    if programs is None:
+        programs = work.node.numel()
+    blocks = -(-sizes.H // sizes.BH)
+    if programs * batch * blocks == 0:
         return
-    constants = constants | {"BE": min(work.block, constants["BE"])}
+    sizes = sizes._replace(BE=min(work.block, sizes.BE))
     step = max(1, BATCHES // blocks)
     with on_device_of(work.node):
         for first in range(0, batch, step):
-            kernel[(rows, min(step, batch - first) * blocks)](*arguments, first, *rest, **constants)
+            grid = (programs, min(step, batch - first) * blocks)
+            kernel[grid](*arguments, first, *rest, SIZES=sizes, num_warps=sizes.num_warps)
 
 
 def on_device_of(x: Tensor) -> AbstractContextManager[Any]:

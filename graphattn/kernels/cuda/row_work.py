@@ -40,6 +40,13 @@ class RowSchedule(NamedTuple):
     whole_rows: tuple[Work, ...]
     hubs: Hubs | None
 
+    @property
+    def parts(self) -> tuple[Work, ...]:
+        """All rows, those of hubs in pieces."""
+        if self.hubs is None:
+            return self.whole_rows
+        return (*self.whole_rows, self.hubs.pieces)
+
 
 class Degrees(NamedTuple):
     """The degrees of a layout, as far as they set how its rows are cut."""

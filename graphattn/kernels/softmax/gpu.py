@@ -5,24 +5,54 @@ halves, and write F numbers of each; what F numbers become of D is added in the 
 kernels over edges.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from ..arrays import dtype_of_sums
-from ..cuda.launches import BATCHES, as_sums, contiguous_rows, on_device_of, strides_of
+from ..cuda.launches import (
+    BATCHES,
+    as_sums,
+    contiguous_rows,
+    on_device_of,
+    strided,
+    sum_type,
+)
 from . import triton_features
 from .call import OPERANDS, shape_if
-from .passes import GpuCall, Gradients, Projected, score_gradients, softmax_pass, sums_pass
+from .passes import (
+    GpuCall,
+    Gradients,
+    Projected,
+    SoftmaxResults,
+    score_gradients,
+    softmax_pass,
+    sums_pass,
+)
 
 PROGRAMS = 512  # of a sum over all nodes, if there are as many
 SHARE = 16  # bytes of nodes over those of the shares of such a sum, at least
 MOST = 128  # numbers of D that a program has at once
 FEATURES = 64  # numbers of F that a program has at once
 NODES = {2: 64, 4: 32, 8: 16}  # nodes that a program has at once, by the bytes of a number
+
+
+class ProjectionSizes(NamedTuple):
+    """Sizes that a projection is compiled for, per program BT nodes, BD by BF of the weight."""
+
+    H: int
+    D: int
+    F: int
+    BT: int
+    BD: int
+    BF: int
+    D_BLOCKS: int
+    F_BLOCKS: int
+    WIDE: Any
+    PRECISION: str
+    ALIGN: int = 1
 
 
 def forward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -47,14 +77,14 @@ def forward(*arguments: Any) -> tuple[Tensor, ...]:
         _or_none(queries, call.adds_features_to("key")),
         _or_none(sums, call.adds_features_to("value")),
     )
-    softmax_pass(
-        call,
+    written = SoftmaxResults(
         output,
         _or_none(levels, lse),
         _or_none(alpha, weights),
         _or_none(kept_weights, keep),
-        of_features,
+        of_features.sums,
     )
+    softmax_pass(call, written, of_features)
     return output, levels, alpha, kept_weights, queries, sums
 
 
@@ -74,7 +104,7 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
     projected = Projected(weight, _or_none(queries, call.adds_features_to("key")))
     if kept_weights.numel() == 0:
         kept_weights = new((B, E, H), dtype=dtype)
-        softmax_pass(call, None, None, None, kept_weights, projected)
+        softmax_pass(call, SoftmaxResults(kept=kept_weights), projected)
     shares = Shares(grad_weight)
     if call.adds_features_to("value"):
         of_sums = torch.empty_like(sums)
@@ -95,11 +125,12 @@ def backward(*arguments: Any) -> tuple[Tensor, ...]:
         _or_none(grad_bias, call.bias is not None),
         _or_none(grad_attr, call.attr is not None),
         of_queries,
+        share,
+        new_weights,
+        removed,
     )
     outer = (as_sums(grad_alpha, call.query), as_sums(grad_lse, call.query))
-    score_gradients(
-        call, kept_weights, grad_output, outer, written, share, new_weights, removed, projected
-    )
+    score_gradients(call, kept_weights, grad_output, outer, written, projected)
     if of_queries is not None:
         project(call.query, None, None, of_queries, shares)
     if new_weights is None:
@@ -170,26 +201,21 @@ def project(
         joined = rows.flatten(0, 1).unsqueeze(0)
         project(joined, weight, _joined(y), _joined(z), shares)
         return
-    align, strides = strides_of(rows)
-    constants = _constants(x.dtype, D, F)
-    tiles = -(-T // constants["BT"])
+    sizes = _sizes(rows, F, y is not None)
+    tiles = -(-T // sizes.BT)
     tiles_per_program = 1
     sums = None
     if shares is not None:
         tiles_per_program = -(-tiles // _programs(x, F))
         sums = shares.new(B * -(-tiles // tiles_per_program), dtype_of_sums(x))
-    d_blocks = 1
-    if y is None:
-        d_blocks = -(-D // constants["BD"])
-    f_blocks = -(-F // constants["BF"])
-    constants |= {"H": H, "ALIGN": align, "D_BLOCKS": d_blocks, "F_BLOCKS": f_blocks}
-    blocks = H * d_blocks * f_blocks
+    align, (nodes,) = strided(rows)
+    sizes = sizes._replace(ALIGN=align)
+    blocks = H * sizes.D_BLOCKS * sizes.F_BLOCKS
     step = max(1, BATCHES // blocks)
     with on_device_of(x):
         for first in range(0, B, step):
             grid = (-(-tiles // tiles_per_program), min(step, B - first) * blocks)
-            arguments = (rows, weight, y, z, sums, T, tiles_per_program, first, *strides)
-            _launch(grid, arguments, constants)
+            _launch(grid, (nodes, weight, y, z, sums, T, tiles_per_program, first), sizes)
 
 
 def _joined(x: Tensor | None) -> Tensor | None:
@@ -209,25 +235,30 @@ def _programs(x: Tensor, F: int) -> int:
     return min(max(4, most), max(1, PROGRAMS // (B * H)))
 
 
-def _launch(grid: tuple[int, int], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
-    triton_features.project[grid](*arguments, **constants)
+def _launch(grid: tuple[int, int], arguments: tuple[Any, ...], sizes: ProjectionSizes) -> None:
+    triton_features.project[grid](*arguments, SIZES=sizes, num_warps=4, num_stages=2)
 
 
-def _constants(dtype: torch.dtype, D: int, F: int) -> dict[str, Any]:
-    """The constants of a compiled projection; its products need 16 of each axis."""
-    sum_type: Any = tl.float32
+def _sizes(x: Tensor, F: int, has_products: bool) -> ProjectionSizes:
+    """Sizes of a projection of nodes (B, T, H, D), whose products need 16 of each axis."""
+    H, D = x.shape[2:]
     precision = "tf32x3"
-    if dtype == torch.float64:
-        sum_type = tl.float64
+    if x.dtype == torch.float64:
         precision = "ieee"
-    return {
-        "D": D,
-        "F": F,
-        "BT": NODES[dtype.itemsize],
-        "BD": min(max(16, triton.next_power_of_2(D)), MOST),
-        "BF": min(max(16, triton.next_power_of_2(F)), FEATURES),
-        "WIDE": sum_type,
-        "PRECISION": precision,
-        "num_warps": 4,
-        "num_stages": 2,
-    }
+    block = min(max(16, triton.next_power_of_2(D)), MOST)
+    feature_block = min(max(16, triton.next_power_of_2(F)), FEATURES)
+    d_blocks = -(-D // block)
+    if has_products:
+        d_blocks = 1
+    return ProjectionSizes(
+        H=H,
+        D=D,
+        F=F,
+        BT=NODES[x.dtype.itemsize],
+        BD=block,
+        BF=feature_block,
+        D_BLOCKS=d_blocks,
+        F_BLOCKS=-(-F // feature_block),
+        WIDE=sum_type(x.dtype),
+        PRECISION=precision,
+    )

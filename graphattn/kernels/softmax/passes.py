@@ -10,12 +10,14 @@ from torch import Tensor
 
 from ..arrays import dtype_of_sums
 from ..cuda.launches import (
-    constants_of,
-    contiguous_rows,
+    KernelRows,
+    KernelSizes,
+    Strided,
     dropout_of,
     launch_rows,
     room_for,
-    strides_of,
+    sizes_of,
+    strided,
     walk_rows,
     word_of,
 )
@@ -23,6 +25,67 @@ from ..cuda.row_work import LONG, Hubs, Work, schedule
 from . import triton as triton_softmax
 from . import triton_sums
 from .call import SoftmaxCall
+
+
+class Projected(NamedTuple):
+    """The projection of edge features, and the products of it and the nodes."""
+
+    weight: Tensor | None = None  # (H, F, D), contiguous
+    queries: Tensor | None = None  # (B, T, H, F), if features join the scores
+    sums: Tensor | None = None  # (B, T, H, F) by weight, or their gradients, if they join the sums
+
+
+NO_FEATURES = Projected()
+
+
+class OuterGradients(NamedTuple):
+    """Gradients of results, and the weights that they meet."""
+
+    weights: Tensor
+    output: Strided | None
+    alpha: Tensor | None
+    lse: Tensor | None
+    sums: Tensor | None
+    delta: Tensor | None = None  # (B, pieces, H), of the rows that pieces belong to
+
+
+class KernelOperands(NamedTuple):
+    """Operands of the kernels of softmax; None for those that a call does not have."""
+
+    query: Strided | None
+    key: Strided | None
+    value: Strided | None
+    bias: Strided | None
+    attr: Strided | None
+    queries: Tensor | None
+    weight: Tensor | None
+    seed: Tensor | None
+    outer: OuterGradients | None = None
+
+
+class SoftmaxResults(NamedTuple):
+    """Memory for the results of a softmax over rows, or pieces of rows; None for the others."""
+
+    output: Tensor | None = None
+    lse: Tensor | None = None
+    alpha: Tensor | None = None
+    kept: Tensor | None = None  # weights by place
+    sums: Tensor | None = None  # of edge features
+    peak: Tensor | None = None
+    total: Tensor | None = None
+
+
+class Gradients(NamedTuple):
+    """Memory for what a pass over targets writes; None for what is not needed."""
+
+    query: Tensor | None = None
+    bias: Tensor | None = None
+    attr: Tensor | None = None
+    queries: Tensor | None = None  # of the features, (B, T, H, F)
+    share: Tensor | None = None  # of each product, (B, E, H) by place
+    weights: Tensor | None = None  # with dropout, by place
+    removed: Tensor | None = None
+    delta: Tensor | None = None
 
 
 class GpuCall(SoftmaxCall):
@@ -39,231 +102,183 @@ class GpuCall(SoftmaxCall):
         """scale, softcap, below which hash a weight is dropped, and the factor of the others."""
         return self.scale, self.softcap, *dropout_of(self.dropout_p)
 
-    def word(self) -> Tensor | None:
-        """The seed, on the device."""
-        return word_of(self.query, self.dropout_p, self.seed)
+    def rows(self, work: Work) -> KernelRows:
+        """The rows of some programs."""
+        return KernelRows(*work[1:], self.source, self.edge)
 
-    def edge_operands(self) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
-        """Bias and features in their own dtypes; strides of bias and of a batch's features."""
+    def for_kernels(
+        self, projected: Projected, grad_output: Tensor | None, *, products: bool, sums: bool
+    ) -> tuple[KernelOperands, KernelSizes, Strided]:
+        """Operands, sizes, and the gradient of the output, or values where there is none.
+
+        Queries and keys are there with ``products``, values with ``sums``.
+        """
         B, _, E, H = self.sizes
-        bias = self.bias
-        attr = self.attr
-        strides: tuple[int, ...] = (0, 0, 0)
-        feature_stride = 0
-        if bias is not None:
-            bias = bias.detach()
-            strides = bias.expand(B, E, H).stride()
-        if attr is not None:
-            attr = attr.detach().contiguous()
-            if len(attr) > 1:
-                feature_stride = E * self.features
-        return (bias, attr), (*strides, feature_stride)
-
-
-class Projected(NamedTuple):
-    """The projection of edge features, and the products of it and the nodes."""
-
-    weight: Tensor | None = None  # (H, F, D), contiguous
-    queries: Tensor | None = None  # (B, T, H, F), if features join the scores
-    sums: Tensor | None = None  # (B, T, H, F) by weight, or their gradients, if they join the sums
+        given = self.value
+        if grad_output is not None:
+            given = grad_output
+        align, (query, key, value, outer) = strided(self.query, self.key, self.value, given)
+        D = 0
+        DV = 0
+        operands = KernelOperands(
+            None,
+            None,
+            None,
+            None,
+            None,
+            projected.queries,
+            projected.weight,
+            word_of(self.query, self.dropout_p, self.seed),
+        )
+        if products:
+            D = self.query.shape[-1]
+            operands = operands._replace(query=query, key=key)
+        if sums:
+            DV = self.value.shape[-1]
+            operands = operands._replace(value=value)
+        if self.bias is not None:
+            # in its own dtype, and as features are, not in that of nodes
+            bias = Strided(self.bias.detach(), *self.bias.expand(B, E, H).stride())
+            operands = operands._replace(bias=bias)
+        if self.attr is not None:
+            features = self.attr.detach().contiguous()
+            batch_stride = 0
+            if len(features) > 1:
+                batch_stride = E * self.features
+            operands = operands._replace(attr=Strided(features, batch_stride))
+        sizes = sizes_of(dtype_of_sums(self.query), H, D=D, DV=DV, F=self.features)
+        sizes = sizes._replace(
+            GROUP=H // max(1, self.key.shape[2]), CAPPED=self.softcap > 0, ALIGN=align
+        )
+        return operands, sizes, outer
 
 
 def softmax_pass(
-    call: GpuCall,
-    output: Tensor | None,
-    lse: Tensor | None,
-    alpha: Tensor | None,
-    kept_weights: Tensor | None,
-    projected: Projected,
-    *,
-    products: bool = True,
+    call: GpuCall, written: SoftmaxResults, projected: Projected, *, products: bool = True
 ) -> None:
-    """Softmax, written to outputs that are not None; without ``products`` a score is its bias."""
-    sums = projected.sums
-    (B, T, E, H), dtype = call.sizes, dtype_of_sums(call.query)
-    F = call.features
-    if products:
-        D = call.query.shape[-1]
-    else:
-        D = 0
-    if output is None:
-        DV = 0
-    else:
-        DV = output.shape[-1]
-    q, k, v = (contiguous_rows(x) for x in (call.query, call.key, call.value))
-    operands, strides = call.edge_operands()
-    nodes = (q if products else None, k, None if output is None else v)
-    read = (*nodes, *operands, projected.queries, projected.weight, call.word())
-    align, of_nodes = strides_of(q, k, v)
-    constants = constants_of(dtype, H, D=D, DV=DV, F=F) | {
-        "GROUP": H // max(1, k.shape[2]),
-        "CAPPED": call.softcap > 0,
-    }
+    """Softmax, written to results that are not None; without ``products`` a score is its bias."""
+    B, T, E, H = call.sizes
+    read, sizes, _ = call.for_kernels(
+        projected, None, products=products, sums=written.output is not None
+    )
 
-    def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
-        arguments = (*read, *work[1:], call.source, call.edge, *written, T, E)
-        after = (*of_nodes, *strides, *call.numbers())
-        walk_rows(
-            triton_softmax.forward,
-            work,
-            B,
-            arguments,
-            after,
-            constants | {"PIECE": piece, "ALIGN": align},
-        )
+    def launch(work: Work, results: SoftmaxResults) -> None:
+        arguments = (read, call.rows(work), results, T, E)
+        walk_rows(triton_softmax.forward, work, B, arguments, call.numbers(), sizes)
 
     work = schedule(call.ptr, call.order)
     for part in work.whole_rows:
-        launch(part, (output, lse, alpha, kept_weights, sums, None, None, None, None), False)
+        launch(part, written)
     if work.hubs is None:
         return
-    pieces, owner, node, _ = work.hubs
-    acc, attr_acc = (room_for(x, q, B, len(owner), H, n) for x, n in ((output, DV), (sums, F)))
-    peak, total, hub_peak, hub_total = (
-        room_for(q, q, B, n, H) for n in (len(owner),) * 2 + (len(node),) * 2
+    like = call.query
+    num_pieces = len(work.hubs.owner)
+    num_hubs = len(work.hubs.node)
+    of_pieces = SoftmaxResults(
+        output=room_for(written.output, like, B, num_pieces, H, sizes.DV),
+        alpha=written.alpha,
+        kept=written.kept,
+        sums=room_for(written.sums, like, B, num_pieces, H, sizes.F),
+        peak=room_for(like, like, B, num_pieces, H),
+        total=room_for(like, like, B, num_pieces, H),
     )
-    launch(pieces, (None, None, alpha, kept_weights, None, acc, attr_acc, peak, total), True)
-    if sums is not None:
-        merge_hubs(work.hubs, attr_acc, peak, total, sums, T=T)
-    results = (output, lse, hub_peak, hub_total)
-    merge_hubs(work.hubs, acc, peak, total, *results, T=T, rows=sums, weight=projected.weight)
-    if alpha is not None or kept_weights is not None:
-        arguments = (alpha, kept_weights, call.edge, *pieces[2:], owner, hub_peak, hub_total, E)
-        constants = {name: constants[name] for name in ("H", "BE", "BH", "num_warps")}
-        launch_rows(triton_softmax.hub_weights, pieces, B, arguments, (len(node),), constants)
-
-
-class Gradients(NamedTuple):
-    """Memory for the gradients of a pass over targets; None for those that are not needed."""
-
-    query: Tensor | None = None
-    bias: Tensor | None = None
-    attr: Tensor | None = None
-    queries: Tensor | None = None  # of the features, (B, T, H, F)
+    launch(work.hubs.pieces, of_pieces)
+    if written.sums is not None:
+        sums_of_pieces = of_pieces._replace(output=of_pieces.sums)
+        merge_hubs(work.hubs, sums_of_pieces, SoftmaxResults(written.sums), T)
+    of_hubs = SoftmaxResults(
+        written.output,
+        written.lse,
+        peak=room_for(like, like, B, num_hubs, H),
+        total=room_for(like, like, B, num_hubs, H),
+    )
+    of_features = Projected(projected.weight, sums=written.sums)
+    merge_hubs(work.hubs, of_pieces, of_hubs, T, of_features)
+    if written.alpha is not None or written.kept is not None:
+        pieces = work.hubs.pieces
+        arguments = (call.rows(pieces), work.hubs.owner, of_hubs, written, E)
+        launch_rows(triton_softmax.hub_weights, pieces, B, arguments, (num_hubs,), sizes)
 
 
 def score_gradients(
     call: GpuCall,
-    p: Tensor,
+    weights: Tensor,
     grad_output: Tensor | None,
     side: tuple[Tensor | None, Tensor | None],
     written: Gradients,
-    share: Tensor,
-    weight: Tensor | None,
-    removed: Tensor | None,
     projected: Projected,
     *,
     products: bool = True,
 ) -> None:
-    """The gradient of each product into ``share``, and those of targets and edges into ``written``.
+    """The gradients of products, targets and edges.
 
     ``side`` are the gradients of weights and lse. Without ``products`` scores are given, and so are
-    weights ``p`` in the caller's order.
+    weights in the caller's order.
     """
-    (B, T, E, H), dtype = call.sizes, dtype_of_sums(call.query)
-    F = call.features
+    B, T, E, H = call.sizes
+    read, sizes, outer_output = call.for_kernels(
+        projected, grad_output, products=products, sums=products
+    )
+    outer = OuterGradients(weights, None, *side, projected.sums)
     if products:
-        D = call.query.shape[-1]
-        DV = call.value.shape[-1]
-    else:
-        D = 0
-        DV = 0
-    q, k, v = (contiguous_rows(x) for x in (call.query, call.key, call.value))
-    if grad_output is None:
-        go = v
-    else:
-        go = contiguous_rows(grad_output)
-    operands, strides = call.edge_operands()
-    constants = constants_of(dtype, H, D=D, DV=DV, F=F) | {
-        "GROUP": H // max(1, k.shape[2]),
-        "CAPPED": call.softcap > 0,
-    }
-    align, of_nodes = strides_of(q, k, v, go)
-    constants |= {"BY_EDGE": not products, "ALIGN": align}
-    blocks = -(-H // constants["BH"])
+        outer = outer._replace(output=outer_output)
+    blocks = -(-H // sizes.BH)
     of_heads = written.attr
     if blocks > 1:
-        of_heads = room_for(written.attr, q, blocks, B, E, F)
-    nodes = (q, k, v) if products else (None,) * 3
-    read = (*nodes, *operands, projected.queries, projected.weight, call.word())
-    rest = (p, go if products else None, *side, projected.sums)
+        of_heads = room_for(written.attr, call.query, B, blocks, E, sizes.F)
+    results = written._replace(attr=of_heads)
 
-    def launch(
-        work: Work, of_pieces: tuple[Tensor | None, ...], hubs: int, first: bool, second: bool
-    ) -> None:
-        results = (written.query, written.bias, of_heads, written.queries, share, weight, removed)
-        arguments = (*read, *work[1:], call.source, call.edge, *rest, *results, *of_pieces, T, E)
-        after = (hubs, *of_nodes, *strides, B, *call.numbers())
-        passes = {"FIRST": first, "SECOND": second}
-        walk_rows(triton_sums.backward, work, B, arguments, after, constants | passes)
+    def launch(work: Work, outer: OuterGradients, results: Gradients) -> None:
+        arguments = (read._replace(outer=outer), call.rows(work), results, T, E)
+        walk_rows(triton_sums.backward, work, B, arguments, call.numbers(), sizes)
 
     work = schedule(call.ptr, call.order)
     for part in work.whole_rows:
-        launch(part, (None,) * 4, 0, True, True)
+        launch(part, outer, results)
     if work.hubs is not None:
         pieces, owner, node, _ = work.hubs
-        delta, of_hubs = (room_for(q, q, B, n, H) for n in (len(owner), len(node)))
-        query_acc, attr_acc = (
-            room_for(x, q, B, len(owner), H, n)
-            for x, n in ((written.query, D), (written.queries, F))
-        )
-        launch(pieces, (None, None, delta, None), len(node), True, False)
-        places = torch.arange(len(node), device=q.device)
-        merge_hubs(
-            work.hubs._replace(node=places),
-            delta.unsqueeze(-1),
-            None,
-            None,
-            of_hubs.unsqueeze(-1),
-            T=len(node),
-        )
-        launch(pieces, (query_acc, attr_acc, of_hubs, owner), len(node), False, True)
+        delta, of_hubs = (room_for(weights, call.query, B, n, H) for n in (len(owner), len(node)))
+        query_acc = room_for(written.query, call.query, B, len(owner), H, sizes.D)
+        attr_acc = room_for(written.queries, call.query, B, len(owner), H, sizes.F)
+        launch(pieces, outer, Gradients(share=written.share, delta=delta))
+        places = torch.arange(len(node), device=node.device)
+        by_hub = work.hubs._replace(node=places)
+        summed = SoftmaxResults(of_hubs.unsqueeze(-1))
+        merge_hubs(by_hub, SoftmaxResults(delta.unsqueeze(-1)), summed, len(node))
+        outer = outer._replace(delta=of_hubs.index_select(1, owner))
+        launch(pieces, outer, results._replace(query=query_acc, queries=attr_acc))
         if attr_acc is not None:
-            merge_hubs(work.hubs, attr_acc, None, None, written.queries, T=T)
+            merge_hubs(work.hubs, SoftmaxResults(attr_acc), SoftmaxResults(written.queries), T)
         if query_acc is not None:
-            of_features = {"rows": written.queries, "weight": projected.weight}
-            merge_hubs(work.hubs, query_acc, None, None, written.query, T=T, **of_features)
+            of_features = Projected(projected.weight, sums=written.queries)
+            summed = SoftmaxResults(written.query)
+            merge_hubs(work.hubs, SoftmaxResults(query_acc), summed, T, of_features)
     if of_heads is not None and of_heads is not written.attr:
         assert written.attr is not None
-        written.attr.copy_(of_heads.sum(0))
+        written.attr.copy_(of_heads.sum(1))
 
 
 def merge_hubs(
     hubs: Hubs,
-    acc: Tensor | None,
-    peak: Tensor | None,
-    total: Tensor | None,
-    out: Tensor | None,
-    lse: Tensor | None = None,
-    hub_peak: Tensor | None = None,
-    hub_total: Tensor | None = None,
-    *,
+    sums: SoftmaxResults,
+    written: SoftmaxResults,
     T: int,
-    rows: Tensor | None = None,
-    weight: Tensor | None = None,
+    of_features: Projected = NO_FEATURES,
 ) -> None:
-    """Merge the pieces of hubs into their nodes, and add ``rows`` (B, T, H, F) by ``weight``."""
-    like = acc if acc is not None else peak
+    """Merge the sums of pieces of hubs into their nodes, and add features by their weight."""
+    like = sums.output
+    D = 0
+    if like is not None:
+        D = like.shape[3]
+    else:
+        like = sums.peak
     assert like is not None
-    constants = constants_of(like.dtype, like.shape[2], D=like.shape[3] if acc is not None else 0)
-    constants["F"] = 0 if rows is None else rows.shape[3]
+    sizes = sizes_of(like.dtype, like.shape[2], D=D)
+    if of_features.sums is not None:
+        sizes = sizes._replace(F=of_features.sums.shape[3])
     work = Work(LONG, hubs.node, hubs.first, hubs.first)
-    arguments = (
-        acc,
-        peak,
-        total,
-        rows,
-        weight,
-        hubs.node,
-        hubs.first,
-        out,
-        lse,
-        hub_peak,
-        hub_total,
-        T,
-        len(hubs.owner),
-    )
-    launch_rows(triton_softmax.merge, work, like.shape[0], arguments, (), constants)
+    arguments = (sums, of_features, hubs.node, hubs.first, written, T, len(hubs.owner))
+    launch_rows(triton_softmax.merge, work, like.shape[0], arguments, (), sizes)
 
 
 def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor) -> Tensor:
@@ -271,14 +286,11 @@ def edge_products(x: Tensor, y: Tensor, removed: Tensor | None, *layout: Tensor)
     (ptr, index, edge, order), (B, _, H, D) = layout[:4], x.shape
     dtype = dtype_of_sums(x)
     out = x.new_empty(B, edge.numel(), H, dtype=dtype)
-    rows = contiguous_rows(x)
-    others = contiguous_rows(y)
-    align, strides = strides_of(rows, others)
-    constants = constants_of(dtype, H, D=D) | {"GROUP": H // max(1, y.shape[2]), "ALIGN": align}
-    work = schedule(ptr, order)
-    for part in (*work.whole_rows, *(() if work.hubs is None else work.hubs[:1])):
-        arguments = (rows, others, *part[1:], index, edge, out, edge.numel())
-        walk_rows(triton_sums.edge_products, part, B, arguments, strides, constants)
+    align, nodes = strided(x, y)
+    sizes = sizes_of(dtype, H, D=D)._replace(GROUP=H // max(1, y.shape[2]), ALIGN=align)
+    for part in schedule(ptr, order).parts:
+        arguments = (*nodes, KernelRows(*part[1:], index, edge), out, edge.numel())
+        walk_rows(triton_sums.edge_products, part, B, arguments, (), sizes)
     return out
 
 
@@ -311,60 +323,44 @@ def sums_pass(
     layout: tuple[Tensor | None, ...],
     out: Tensor,
 ) -> None:
-    ptr, index, edge, order = layout
-    assert ptr is not None
-    assert order is not None
+    # a backward has a layout by source
+    ptr, index, edge, order = (x for x in layout if x is not None)
     (B, E, heads), dtype, (N, H, D) = weight.shape, dtype_of_sums(x), out.shape[1:]
     if heads == 0 or x.shape[1] == 0:  # nothing to read
         out.zero_()
         return
     weight = weight.detach().contiguous()
-    rows = contiguous_rows(x)
-    removed_b = 0
+    of_removed = None
     if removed is not None:
+        batch_stride = 0
         if len(removed) > 1:
-            removed_b = E * heads
+            batch_stride = E * heads
         removed = removed.expand(-1, -1, heads).contiguous().view(torch.uint8)
-    align, strides = strides_of(rows)
-    constants = constants_of(dtype, H, D=D) | {
-        "GROUP": heads // max(1, groups),
-        "SUMMED": summed,
-        "ALIGN": align,
-    }
+        of_removed = Strided(removed, batch_stride)
+    align, (rows,) = strided(x)
+    sizes = sizes_of(dtype, H, D=D)
+    sizes = sizes._replace(GROUP=heads // max(1, groups), SUMMED=summed, ALIGN=align)
 
-    def launch(work: Work, written: tuple[Tensor | None, ...], piece: bool) -> None:
-        arguments = (weight, rows, removed, *work[1:], index, edge, *written, E, N)
-        walk_rows(
-            triton_sums.edge_sums,
-            work,
-            B,
-            arguments,
-            (*strides, removed_b),
-            constants | {"PIECE": piece},
-        )
+    def launch(work: Work, out: Tensor | None, acc: Tensor | None) -> None:
+        of_work = KernelRows(*work[1:], index, edge)
+        arguments = (weight, rows, of_removed, of_work, out, acc, E, N)
+        walk_rows(triton_sums.edge_sums, work, B, arguments, (), sizes)
 
     work = schedule(ptr, order)
     for part in work.whole_rows:
-        launch(part, (out, None), False)
+        launch(part, out, None)
     if work.hubs is not None:
         acc = x.new_empty((B, len(work.hubs.owner), H, D), dtype=dtype)
-        launch(work.hubs.pieces, (None, acc), True)
-        merge_hubs(work.hubs, acc, None, None, out, T=N)
+        launch(work.hubs.pieces, None, acc)
+        merge_hubs(work.hubs, SoftmaxResults(acc), SoftmaxResults(out), N)
 
 
 def edge_weights(score: Tensor, *layout: Tensor) -> tuple[Tensor, Tensor]:
     """``graphattn::edge_weights``: a softmax whose scores are all bias."""
     alpha = torch.empty_like(score, memory_format=torch.contiguous_format)
     lse = score.new_empty(score.shape[0], layout[3].numel(), score.shape[2])
-    softmax_pass(
-        _of_scores(score, layout, score.detach()),
-        None,
-        lse,
-        alpha,
-        None,
-        Projected(),
-        products=False,
-    )
+    call = _of_scores(score, layout, score.detach())
+    softmax_pass(call, SoftmaxResults(lse=lse, alpha=alpha), Projected(), products=False)
     return alpha, lse
 
 
@@ -372,11 +368,9 @@ def edge_weights_backward(alpha: Tensor, grad: Tensor, grad_lse: Tensor, *layout
     """``graphattn::edge_weights_backward``."""
     result = torch.empty_like(alpha)
     side = (grad.contiguous(), grad_lse.contiguous())
-    share = torch.empty_like(alpha)
     call = _of_scores(alpha, layout, None)
-    written = Gradients(bias=result)
-    rest = (share, None, None, Projected())
-    score_gradients(call, alpha.contiguous(), None, side, written, *rest, products=False)
+    written = Gradients(bias=result, share=torch.empty_like(alpha))
+    score_gradients(call, alpha.contiguous(), None, side, written, Projected(), products=False)
     return result
 
 
@@ -384,24 +378,16 @@ def _of_scores(score: Tensor, layout: tuple[Tensor, ...], bias: Tensor | None) -
     """A call without nodes, whose scores are its bias."""
     nodes = score.new_empty(score.shape[0], layout[3].numel(), score.shape[2], 0)
     ptr, index, edge, order = layout
-    sources = (None, None, None, None)
     return GpuCall(
-        nodes,
-        nodes,
-        nodes,
-        bias,
-        None,
-        None,
-        ptr,
-        index,
-        edge,
-        order,
-        *sources,
-        1.0,
-        0.0,
-        0.0,
-        "both",
-        None,
+        *(nodes, nodes, nodes),
+        *(bias, None, None),
+        *(ptr, index, edge, order),
+        *(None, None, None, None),
+        scale=1.0,
+        softcap=0.0,
+        dropout_p=0.0,
+        edge_to="both",
+        seed=None,
     )
 
 

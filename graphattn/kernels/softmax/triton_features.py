@@ -34,48 +34,55 @@ def _weights(W, h, d, f, D: tl.constexpr, F: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["T", "tiles", "batch"])
-def project(
-    X, W, Y, Z, SUMS, T, tiles, batch, x_b, x_n, x_h,
-    H: tl.constexpr, D: tl.constexpr, F: tl.constexpr, ALIGN: tl.constexpr, D_BLOCKS: tl.constexpr,
-    F_BLOCKS: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr, BF: tl.constexpr, WIDE: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """``Y[b, t, h] = W[h] X[b, t, h]``, and in SUMS each program's share of ``sum_t X[t] Z[t]'``.
+def project(x, weight, y, z, sums, T, tiles, batch, SIZES: tl.constexpr):
+    """``y[b, t, h] = weight[h] x[b, t, h]``, and in sums each program's ``sum_t x[t] z[t]'``.
 
-    X is (B, T, H, D), W (H, F, D), Y and Z (B, T, H, F), SUMS (B, programs of T, H, D, F). A program
-    has ``tiles`` runs of BT nodes, a block of F, and for SUMS alone a block of D: with Y it walks
-    all of D, so that both are asked at once where D is one block.
+    x is (B, T, H, D), weight (H, F, D), y and z (B, T, H, F), sums (B, programs of T, H, D, F). A
+    program has ``tiles`` runs of BT nodes, a block of F, and for sums alone a block of D: with y it
+    walks all of D, so that both are asked at once where D is one block.
     """
+    H: tl.constexpr = SIZES.H
+    D: tl.constexpr = SIZES.D
+    F: tl.constexpr = SIZES.F
+    BD: tl.constexpr = SIZES.BD
+    BF: tl.constexpr = SIZES.BF
+    WIDE: tl.constexpr = SIZES.WIDE
+    PRECISION: tl.constexpr = SIZES.PRECISION
+    BT: tl.constexpr = SIZES.BT
     part = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
-    f = block % F_BLOCKS * BF + tl.arange(0, BF)
-    block = block // F_BLOCKS
-    d = block % D_BLOCKS * BD + tl.arange(0, BD)
-    block = block // D_BLOCKS
+    f = block % SIZES.F_BLOCKS * BF + tl.arange(0, BF)
+    block = block // SIZES.F_BLOCKS
+    d = block % SIZES.D_BLOCKS * BD + tl.arange(0, BD)
+    block = block // SIZES.D_BLOCKS
     h = (block % H).to(tl.int64)
     b = (block // H + batch).to(tl.int64)
-    X += (b * x_b + h * x_h) * ALIGN
-    sums = tl.zeros((BD, BF), WIDE)
+    nodes = x.data + (b * x.batch + h * x.head) * SIZES.ALIGN
+    total = tl.zeros((BD, BF), WIDE)
     for tile in range(part * tiles, (part + 1) * tiles):
         t = tile * BT + tl.arange(0, BT).to(tl.int64)
         live = t < T
         of_features = ((b * T + t) * H + h) * F
-        x = _block(X, t * x_n * ALIGN, d, live, D)
-        if Y is not None:
-            y = _dot(x, _weights(W, h, d, f, D, F), tl.zeros((BT, BF), WIDE), WIDE, PRECISION)
+        row = t * x.node * SIZES.ALIGN
+        first_block = _block(nodes, row, d, live, D)
+        if y is not None:
+            product = tl.zeros((BT, BF), WIDE)
+            product = _dot(first_block, _weights(weight, h, d, f, D, F), product, WIDE, PRECISION)
             for first in range(BD, D, BD):
                 columns = first + tl.arange(0, BD)
-                more = _block(X, t * x_n * ALIGN, columns, live, D)
-                y = _dot(more, _weights(W, h, columns, f, D, F), y, WIDE, PRECISION)
+                more = _block(nodes, row, columns, live, D)
+                product = _dot(
+                    more, _weights(weight, h, columns, f, D, F), product, WIDE, PRECISION
+                )
             mask = live[:, None] & (f < F)[None, :]
-            tl.store(Y + of_features[:, None] + f[None, :], y, mask=mask)
-        if Z is not None:
-            z = _block(Z, of_features, f, live, F)
-            sums = _dot(tl.trans(x), z, sums, WIDE, PRECISION)
-    if Z is not None:
+            tl.store(y + of_features[:, None] + f[None, :], product, mask=mask)
+        if z is not None:
+            features = _block(z, of_features, f, live, F)
+            total = _dot(tl.trans(first_block), features, total, WIDE, PRECISION)
+    if z is not None:
         at = ((b * tl.num_programs(0) + part) * H + h) * D
         tl.store(
-            SUMS + (at + d)[:, None] * F + f[None, :],
-            sums,
+            sums + (at + d)[:, None] * F + f[None, :],
+            total,
             mask=(d < D)[:, None] & (f < F)[None, :],
         )

@@ -4,18 +4,18 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from ..arrays import dtype_of_sums
 from ..cells.gpu import precision_of
 from ..cuda.launches import (
     BATCHES,
+    Strided,
     as_sums,
-    contiguous_rows,
     dropout_of,
     on_device_of,
-    strides_of,
+    strided,
+    sum_type,
     word_of,
 )
 from . import triton as triton_compacted
@@ -29,12 +29,55 @@ MOST_WARPS = 8
 NUMBERS = 1 << 12  # most numbers of them, unless 16 columns have more
 
 
-class _Tiles(NamedTuple):
-    """Tiles for a launch, and the number of the nodes that are their rows."""
+class Tiles(NamedTuple):
+    """Tiles of rows with their columns, and the edges of rows where a call looks them up."""
 
-    nodes: int
-    rows: int
-    operands: tuple[Tensor | None, ...]
+    ptr: Tensor | None
+    column: Tensor | None
+    bits: Tensor | None
+    start: Tensor | None
+    edge: Tensor | None
+
+
+class TileOperands(NamedTuple):
+    """Operands of the kernels, and in the backward the results and their gradients."""
+
+    query: Strided
+    key: Strided
+    value: Strided
+    bias: Strided | None
+    seed: Tensor | None
+    outer: Strided | None = None
+    output: Tensor | None = None
+    lse: Tensor | None = None
+    outer_lse: Tensor | None = None
+
+
+class TileGradients(NamedTuple):
+    """Memory for gradients, and for what the pass over targets leaves for that over sources."""
+
+    delta: Tensor
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Tensor | None
+
+
+class TileSizes(NamedTuple):
+    """Sizes that a kernel is compiled for; a program has BT rows and one head, BC columns at once."""
+
+    H: int
+    GROUP: int
+    D: int
+    DV: int
+    CAPPED: bool
+    ALIGN: int
+    BT: int
+    BC: int
+    BD: int
+    BDV: int
+    WIDE: Any
+    PRECISION: str
 
 
 def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -43,10 +86,10 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     B, T, H = call.sizes
     output = call.query.new_empty(B, T, H, call.value.shape[-1])
     lse = call.query.new_empty(B, T, H, dtype=call.sum_dtype)
-    q, k, v = (contiguous_rows(x) for x in (call.query, call.key, call.value))
-    tiles = _targets(call)
-    kernel_operands = (q, k, v, *tiles.operands, output, lse, T)
-    _launch(triton_compacted.of_tiles, call, tiles, H, kernel_operands, (q, k, v))
+    align, (query, key, value) = strided(call.query, call.key, call.value)
+    tiles = Tiles(call.ptr, call.column, call.bits, call.start, call.edge)
+    operands = (TileOperands(query, key, value, *_of_edges(call)), tiles, output, lse, T)
+    _launch(triton_compacted.of_tiles, call, T, operands, _sizes(call, call.rows, H, align))
     return output, lse
 
 
@@ -56,75 +99,62 @@ def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     call = TileCall(*operands)
     _, T, H = call.sizes
     S, groups = call.key.shape[1:3]
-    grads = [
+    grad_query, grad_key, grad_value = (
         torch.empty_like(x, memory_format=torch.contiguous_format)
         for x in (call.query, call.key, call.value)
-    ]
+    )
     grad_bias = lse.new_empty(call.shape_of_bias_gradients)
-    delta = torch.empty_like(lse)
-    q, k, v, go = (contiguous_rows(x) for x in (call.query, call.key, call.value, grad_output))
-    nodes = (q, k, v, go)
-    targets = _targets(call)
-    of_lse = as_sums(grad_lse, call.query)
     of_bias = grad_bias
     if call.bias is None:
         of_bias = None
-    results = (output, lse, go, of_lse, grads[0], of_bias, delta)
-    kernel_operands = (q, k, v, *targets.operands, *results, T, grad_bias.shape[1])
-    _launch(triton_compacted.of_targets, call, targets, H, kernel_operands, nodes)
-    tables = (call.source_ptr, call.target, call.source_bits)
-    sources = _Tiles(
-        S, call.source_rows, (*tables, *_of_edges(call, call.source_start, call.source_edge))
+    written = TileGradients(torch.empty_like(lse), grad_query, grad_key, grad_value, of_bias)
+    align, (query, key, value, outer) = strided(call.query, call.key, call.value, grad_output)
+    of_lse = as_sums(grad_lse, call.query)
+    read = TileOperands(query, key, value, *_of_edges(call), outer, output, lse, of_lse)
+    tiles = Tiles(call.ptr, call.column, call.bits, call.start, call.edge)
+    kernel_operands = (read, tiles, written, T, grad_bias.shape[1])
+    sizes = _sizes(call, call.rows, H, align)
+    _launch(triton_compacted.of_targets, call, T, kernel_operands, sizes)
+    tiles = Tiles(
+        call.source_ptr, call.target, call.source_bits, call.source_start, call.source_edge
     )
-    kernel_operands = (q, k, v, *sources.operands, lse, go, delta, *grads[1:], T, S)
-    _launch(triton_compacted.of_sources, call, sources, groups, kernel_operands, nodes)
-    return grads[0], grads[1], grads[2], grad_bias
+    sizes = _sizes(call, call.source_rows, groups, align)
+    _launch(triton_compacted.of_sources, call, S, (read, tiles, written, T, S), sizes)
+    return grad_query, grad_key, grad_value, grad_bias
 
 
-def _targets(call: TileCall) -> _Tiles:
-    """The tiles of targets."""
-    tables = (call.ptr, call.column, call.bits)
-    of_edges = _of_edges(call, call.start, call.edge)
-    return _Tiles(call.query.shape[1], call.rows, (*tables, *of_edges))
-
-
-def _of_edges(
-    call: TileCall, start: Tensor | None, edge: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    """Bias, seed, and the edges of the rows of tiles; absent where the call has no use for them."""
+def _of_edges(call: TileCall) -> tuple[Strided | None, Tensor | None]:
+    """Bias and seed."""
     bias = None
     if call.bias is not None:
-        bias = call.bias.detach()
-    return bias, word_of(call.query, call.dropout_p, call.seed), start, edge
+        B, _, H = call.sizes
+        strides = call.bias.expand(B, call.bias.shape[1], H).stride()
+        bias = Strided(call.bias.detach(), *strides)
+    return bias, word_of(call.query, call.dropout_p, call.seed)
 
 
 def _launch(
-    kernel: Any,
-    call: TileCall,
-    tiles: _Tiles,
-    heads: int,
-    arguments: tuple[Any, ...],
-    nodes: tuple[Tensor, ...],
+    kernel: Any, call: TileCall, nodes: int, arguments: tuple[Any, ...], sizes: TileSizes
 ) -> None:
     """A program for each tile and head, for as many batch elements as a grid can have."""
     batch = call.query.shape[0]
-    programs = -(-tiles.nodes // tiles.rows) * heads
+    programs = -(-nodes // sizes.BT) * sizes.H
     if programs * batch == 0:
         return
-    align, strides = strides_of(*nodes)
-    of_bias: tuple[int, ...] = (0, 0, 0)
-    if call.bias is not None:
-        B, _, H = call.sizes
-        of_bias = call.bias.expand(B, call.bias.shape[1], H).stride()
     numbers = (call.scale, call.softcap, *dropout_of(call.dropout_p))
-    constants = _constants(call, tiles.rows) | {"H": heads, "ALIGN": align}
+    # more warps for wide rows, and for wide numbers, whose products take registers
+    width = max(sizes.BC, sizes.BD, sizes.BDV)
+    warps = max(1, sizes.BT * width // NUMBERS_PER_WARP)
+    if call.query.element_size() > 2:
+        warps *= 4
+    warps = min(MOST_WARPS, warps)
     with on_device_of(call.query):
         for first in range(0, batch, BATCHES):
             grid = (programs, min(BATCHES, batch - first))
-            kernel[grid](*arguments, first, *strides, *of_bias, *numbers, **constants)
+            kernel[grid](*arguments, first, *numbers, SIZES=sizes, num_warps=warps, num_stages=2)
 
 
-def _constants(call: TileCall, rows: int) -> dict[str, Any]:
+def _sizes(call: TileCall, rows: int, heads: int, align: int) -> TileSizes:
     """Sizes of blocks, and how products are summed."""
     head_dim = call.query.shape[-1]
     value_dim = call.value.shape[-1]
@@ -137,29 +167,17 @@ def _constants(call: TileCall, rows: int) -> dict[str, Any]:
     # a tanh or a hash of each pair takes registers
     if call.edge is not None or call.softcap > 0:
         columns = 16
-    columns = max(16, columns)
-    sum_type = tl.float32
-    if dtype_of_sums(call.query) == torch.float64:
-        sum_type = tl.float64
-    return {
-        "GROUP": call.query.shape[2] // max(1, call.key.shape[2]),
-        "D": head_dim,
-        "DV": value_dim,
-        "CAPPED": call.softcap > 0,
-        "BT": rows,
-        "BC": columns,
-        "BD": key_block,
-        "BDV": value_block,
-        "WIDE": sum_type,
-        "PRECISION": precision_of(call.query),
-        "num_warps": _warps(call, rows, max(columns, key_block, value_block)),
-        "num_stages": 2,
-    }
-
-
-def _warps(call: TileCall, rows: int, width: int) -> int:
-    """Warps of a program: more for wide rows, and for wide numbers, whose products take registers."""
-    warps = max(1, rows * width // NUMBERS_PER_WARP)
-    if call.query.element_size() > 2:
-        warps *= 4
-    return min(MOST_WARPS, warps)
+    return TileSizes(
+        H=heads,
+        GROUP=call.query.shape[2] // max(1, call.key.shape[2]),
+        D=head_dim,
+        DV=value_dim,
+        CAPPED=call.softcap > 0,
+        ALIGN=align,
+        BT=rows,
+        BC=max(16, columns),
+        BD=key_block,
+        BDV=value_block,
+        WIDE=sum_type(dtype_of_sums(call.query)),
+        PRECISION=precision_of(call.query),
+    )

@@ -8,19 +8,25 @@ with their strides, in units of ``ALIGN`` numbers. Products are of numbers as th
 sums in the dtype ``WIDE``, float32 or float64.
 
 Only a call with a bias or dropout looks up the edge of a bit: the bits of a row are its edges in
-order, the first of which is ``EDGE[START[row]]``. Then ``EDGE`` says where it stands in the caller's
-order.
+order, the first of which is ``tiles.edge[tiles.start[row]]``. Then that says where it stands in the
+caller's order. Operands come as named tuples (:mod:`.gpu`), ``SIZES`` is what the compiler knows.
 """
 
 import triton
 import triton.language as tl
 
-from ..softmax.triton import _dropout_factor, _tanh
+from ..softmax.triton import _dropout_factor, _store_lse, _tanh
 
 
 @triton.jit
-def _gathered(X, at, mask, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Rows (n, BLOCK) of nodes from ``at`` (n,) on, 0 elsewhere."""
+def _gathered(x, b, node, h, mask, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SIZES: tl.constexpr):
+    """Rows (n, BLOCK) of nodes (n,), 0 elsewhere."""
+    at = (b * x.batch + node * x.node + h * x.head) * SIZES.ALIGN
+    return _contiguous(x.data, at, mask, WIDTH, BLOCK)
+
+
+@triton.jit
+def _contiguous(X, at, mask, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     d = tl.arange(0, BLOCK)
     inside = mask[:, None]
     if WIDTH != BLOCK:
@@ -36,14 +42,26 @@ def _stored(X, at, x, mask, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _columns(COLUMN, BITS, first, i, count, BT: tl.constexpr, BC: tl.constexpr):
+def _tile(tiles, batch, N, SIZES: tl.constexpr):
+    """A program's part of the batch, its head, its rows (BT,), which there are, and its columns."""
+    tile = (tl.program_id(0) // SIZES.H).to(tl.int64)
+    h = (tl.program_id(0) % SIZES.H).to(tl.int64)
+    b = (tl.program_id(1) + batch).to(tl.int64)
+    node = tile * SIZES.BT + tl.arange(0, SIZES.BT)
+    first = tl.load(tiles.ptr + tile)
+    count = (tl.load(tiles.ptr + tile + 1) - first).to(tl.int32)
+    return b, h, node, node < N, first, count
+
+
+@triton.jit
+def _columns(tiles, first, i, count, SIZES: tl.constexpr):
     """Columns (BC,), those that are some row's (BC,), and which rows have them (BT, BC)."""
-    c = i + tl.arange(0, BC)
+    c = i + tl.arange(0, SIZES.BC)
     live = c < count
     place = tl.multiple_of(first, 16) + c
-    word = tl.load(BITS + place, mask=live, other=0)
-    column = tl.load(COLUMN + place, mask=live, other=0).to(tl.int64)
-    row = tl.arange(0, BT).to(word.dtype)
+    word = tl.load(tiles.bits + place, mask=live, other=0)
+    column = tl.load(tiles.column + place, mask=live, other=0).to(tl.int64)
+    row = tl.arange(0, SIZES.BT).to(word.dtype)
     bit = ((word[None, :] >> row[:, None]) & 1) != 0
     return column, word != 0, bit
 
@@ -58,16 +76,25 @@ def _edges(EDGE, place, bit):
 
 
 @triton.jit
-def _scores(
-    x, y, scale, softcap, CAPPED: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr
-):
+def _biases(bias, b, edge, h, bit, other: tl.constexpr):
+    at = b * bias.batch + edge * bias.node + h * bias.head
+    return tl.load(bias.data + at, mask=bit, other=other)
+
+
+@triton.jit
+def _product(x, y, sums, SIZES: tl.constexpr):
+    return tl.dot(x, y, sums, input_precision=SIZES.PRECISION, out_dtype=SIZES.WIDE)
+
+
+@triton.jit
+def _scores(x, y, scale, softcap, SIZES: tl.constexpr):
     """Scores of rows x (n, D) and y (m, D), and their slopes by the scaled product."""
-    product = tl.dot(x, tl.trans(y), input_precision=PRECISION, out_dtype=WIDE)
-    score = product * tl.full((1, 1), scale, WIDE)
-    slope = tl.full((1, 1), 1.0, WIDE)
-    if CAPPED:
-        cap = tl.full((1, 1), softcap, WIDE)
-        share = _tanh(score / cap).to(WIDE)
+    product = _product(x, tl.trans(y), None, SIZES)
+    score = product * tl.full((1, 1), scale, SIZES.WIDE)
+    slope = tl.full((1, 1), 1.0, SIZES.WIDE)
+    if SIZES.CAPPED:
+        cap = tl.full((1, 1), softcap, SIZES.WIDE)
+        share = _tanh(score / cap).to(SIZES.WIDE)
         score = cap * share
         slope = 1.0 - share * share
     return score, slope
@@ -75,175 +102,181 @@ def _scores(
 
 @triton.jit(do_not_specialize=["T", "batch"])
 def of_tiles(
-    Q, K, V, PTR, COLUMN, BITS, BIAS, SEED, START, EDGE, OUT, LSE, T, batch, q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h,
-    bias_b, bias_e, bias_h, scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
-    H: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, CAPPED: tl.constexpr,
-    ALIGN: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    read,
+    tiles,
+    output,
+    lse,
+    T,
+    batch,
+    scale: tl.float64,
+    softcap: tl.float64,
+    threshold: tl.int64,
+    factor: tl.float64,
+    SIZES: tl.constexpr,
+):
     """Softmax over each target's sources of ``softcap * tanh(scale * <q, k> / softcap) + bias``, times V.
 
-    OUT (B, T, H, DV) and LSE (B, T, H); a target without a source has 0 and -inf.
+    Output (B, T, H, DV) and lse (B, T, H); a target without a source has 0 and -inf.
     """
-    tile = (tl.program_id(0) // H).to(tl.int64)
-    h = (tl.program_id(0) % H).to(tl.int64)
-    b = (tl.program_id(1) + batch).to(tl.int64)
-    t = tile * BT + tl.arange(0, BT)
-    on = t < T
-    q = _gathered(Q, (b * q_b + t * q_n + h * q_h) * ALIGN, on, D, BD)
-    first = tl.load(PTR + tile)
-    count = (tl.load(PTR + tile + 1) - first).to(tl.int32)
+    BT: tl.constexpr = SIZES.BT
+    WIDE: tl.constexpr = SIZES.WIDE
+    BDV: tl.constexpr = SIZES.BDV
+    b, h, t, on, first, count = _tile(tiles, batch, T, SIZES)
+    q = _gathered(read.query, b, t, h, on, SIZES.D, SIZES.BD, SIZES)
     peak = tl.full((BT,), -float("inf"), WIDE)
     total = tl.zeros((BT,), WIDE)
     acc = tl.zeros((BT, BDV), WIDE)
-    if EDGE is not None:
-        place = tl.load(START + t, mask=on, other=0)
-    for i in range(0, count, BC):
-        source, used, bit = _columns(COLUMN, BITS, first, i, count, BT, BC)
-        k = _gathered(K, (b * k_b + source * k_n + h // GROUP * k_h) * ALIGN, used, D, BD)
-        v = _gathered(V, (b * v_b + source * v_n + h // GROUP * v_h) * ALIGN, used, DV, BDV)
-        score, _ = _scores(q, k, scale, softcap, CAPPED, WIDE, PRECISION)
-        if EDGE is not None:
-            edge, place = _edges(EDGE, place, bit)
-        if BIAS is not None:
-            at = b * bias_b + edge * bias_e + h * bias_h
-            score += tl.load(BIAS + at, mask=bit, other=0.0)
+    if tiles.edge is not None:
+        place = tl.load(tiles.start + t, mask=on, other=0)
+    for i in range(0, count, SIZES.BC):
+        source, used, bit = _columns(tiles, first, i, count, SIZES)
+        k = _gathered(read.key, b, source, h // SIZES.GROUP, used, SIZES.D, SIZES.BD, SIZES)
+        v = _gathered(read.value, b, source, h // SIZES.GROUP, used, SIZES.DV, BDV, SIZES)
+        score, _ = _scores(q, k, scale, softcap, SIZES)
+        if tiles.edge is not None:
+            edge, place = _edges(tiles.edge, place, bit)
+        if read.bias is not None:
+            score += _biases(read.bias, b, edge, h, bit, 0.0)
         score = tl.where(bit, score, -float("inf"))
         higher = tl.maximum(peak, tl.max(score, 1))
         level = tl.where(higher == -float("inf"), 0.0, higher)
         shrink = tl.exp(peak - level)
         weight = tl.exp(score - level[:, None])
         total = total * shrink + tl.sum(weight, 1)
-        if SEED is not None:
-            weight *= _dropout_factor(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
-        acc = acc * shrink[:, None]
-        acc = tl.dot(weight.to(v.dtype), v, acc, input_precision=PRECISION, out_dtype=WIDE)
+        if read.seed is not None:
+            weight *= _dropout_factor(read.seed, b, edge, h, threshold, factor, WIDE)
+        acc = _product(weight.to(v.dtype), v, acc * shrink[:, None], SIZES)
         peak = higher
     divisor = tl.where(total == 0, 1.0, total)
-    row = (b * T + t) * H + h
-    tl.store(LSE + row, tl.where(total == 0, -float("inf"), peak + tl.log(divisor)), mask=on)
-    _stored(OUT, row * DV, acc / divisor[:, None], on, DV, BDV)
+    row = (b * T + t) * SIZES.H + h
+    _store_lse(lse, row, peak, total, divisor, on)
+    _stored(output, row * SIZES.DV, acc / divisor[:, None], on, SIZES.DV, BDV)
+
+
+@triton.jit
+def _weights(read, b, edge, h, bit, score, lse):
+    """Weights of scores and which of them there are, given the lse of rows or of columns."""
+    present = bit & (lse != -float("inf"))
+    if read.bias is not None:
+        bias = _biases(read.bias, b, edge, h, bit, -float("inf"))
+        present = present & (bias != -float("inf"))
+        score += bias
+    return tl.where(present, tl.exp(score - lse), 0.0), present
 
 
 @triton.jit(do_not_specialize=["T", "E", "batch"])
 def of_targets(
-    Q, K, V, PTR, COLUMN, BITS, BIAS, SEED, START, EDGE, OUT, LSE, GO, GL, GQ, G_BIAS, DELTA, T, E, batch,
-    q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, go_b, go_n, go_h,
-    bias_b, bias_e, bias_h, scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
-    H: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, CAPPED: tl.constexpr,
-    ALIGN: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """The gradients GQ (B, T, H, D) and G_BIAS (B, E, H), from GO (B, T, H, DV) and GL (B, T, H).
+    read,
+    tiles,
+    written,
+    T,
+    E,
+    batch,
+    scale: tl.float64,
+    softcap: tl.float64,
+    threshold: tl.int64,
+    factor: tl.float64,
+    SIZES: tl.constexpr,
+):
+    """The gradients of queries (B, T, H, D) and of the bias (B, E, H), from those of the results.
 
-    DELTA (B, T, H) gets ``<go, out> - gl``, for :func:`of_sources`: a score's gradient is
-    ``p (<go, v> - delta)``.
+    ``written.delta`` (B, T, H) gets ``<go, out> - gl``, for :func:`of_sources`: a score's gradient
+    is ``p (<go, v> - delta)``.
     """
-    tile = (tl.program_id(0) // H).to(tl.int64)
-    h = (tl.program_id(0) % H).to(tl.int64)
-    b = (tl.program_id(1) + batch).to(tl.int64)
-    t = tile * BT + tl.arange(0, BT)
-    on = t < T
+    H: tl.constexpr = SIZES.H
+    WIDE: tl.constexpr = SIZES.WIDE
+    BT: tl.constexpr = SIZES.BT
+    BD: tl.constexpr = SIZES.BD
+    b, h, t, on, first, count = _tile(tiles, batch, T, SIZES)
     row = (b * T + t) * H + h
-    q = _gathered(Q, (b * q_b + t * q_n + h * q_h) * ALIGN, on, D, BD)
-    go = _gathered(GO, (b * go_b + t * go_n + h * go_h) * ALIGN, on, DV, BDV)
-    out = _gathered(OUT, row * DV, on, DV, BDV)
+    q = _gathered(read.query, b, t, h, on, SIZES.D, BD, SIZES)
+    go = _gathered(read.outer, b, t, h, on, SIZES.DV, SIZES.BDV, SIZES)
+    out = _contiguous(read.output, row * SIZES.DV, on, SIZES.DV, SIZES.BDV)
     delta = tl.sum(go.to(WIDE) * out.to(WIDE), 1)
-    if GL is not None:
-        delta -= tl.load(GL + row, mask=on, other=0.0)
-    tl.store(DELTA + row, delta, mask=on)
-    lse = tl.load(LSE + row, mask=on, other=0.0)
-    first = tl.load(PTR + tile)
-    count = (tl.load(PTR + tile + 1) - first).to(tl.int32)
+    if read.outer_lse is not None:
+        delta -= tl.load(read.outer_lse + row, mask=on, other=0.0)
+    tl.store(written.delta + row, delta, mask=on)
+    lse = tl.load(read.lse + row, mask=on, other=0.0)
     acc = tl.zeros((BT, BD), WIDE)
-    if EDGE is not None:
-        place = tl.load(START + t, mask=on, other=0)
-    for i in range(0, count, BC):
-        source, used, bit = _columns(COLUMN, BITS, first, i, count, BT, BC)
-        k = _gathered(K, (b * k_b + source * k_n + h // GROUP * k_h) * ALIGN, used, D, BD)
-        v = _gathered(V, (b * v_b + source * v_n + h // GROUP * v_h) * ALIGN, used, DV, BDV)
-        score, slope = _scores(q, k, scale, softcap, CAPPED, WIDE, PRECISION)
-        present = bit & (lse != -float("inf"))[:, None]
-        if EDGE is not None:
-            edge, place = _edges(EDGE, place, bit)
-        if BIAS is not None:
-            at = b * bias_b + edge * bias_e + h * bias_h
-            bias = tl.load(BIAS + at, mask=bit, other=-float("inf"))
-            present = present & (bias != -float("inf"))
-            score += bias
-        weight = tl.where(present, tl.exp(score - lse[:, None]), 0.0)
-        grad = tl.dot(go, tl.trans(v), input_precision=PRECISION, out_dtype=WIDE)
-        if SEED is not None:
-            grad *= _dropout_factor(SEED, b, edge, h, threshold, tl.full((1, 1), factor, WIDE))
+    if tiles.edge is not None:
+        place = tl.load(tiles.start + t, mask=on, other=0)
+    for i in range(0, count, SIZES.BC):
+        source, used, bit = _columns(tiles, first, i, count, SIZES)
+        k = _gathered(read.key, b, source, h // SIZES.GROUP, used, SIZES.D, BD, SIZES)
+        v = _gathered(read.value, b, source, h // SIZES.GROUP, used, SIZES.DV, SIZES.BDV, SIZES)
+        score, slope = _scores(q, k, scale, softcap, SIZES)
+        edge = None
+        if tiles.edge is not None:
+            edge, place = _edges(tiles.edge, place, bit)
+        weight, present = _weights(read, b, edge, h, bit, score, lse[:, None])
+        grad = _product(go, tl.trans(v), None, SIZES)
+        if read.seed is not None:
+            grad *= _dropout_factor(read.seed, b, edge, h, threshold, factor, WIDE)
         grad = tl.where(present, weight * (grad - delta[:, None]), 0.0)
-        if G_BIAS is not None:
-            tl.store(G_BIAS + (b * E + edge) * H + h, grad, mask=bit)
+        if written.bias is not None:
+            tl.store(written.bias + (b * E + edge) * H + h, grad, mask=bit)
         grad = tl.where(present, grad * slope, 0.0)
-        acc = tl.dot(grad.to(k.dtype), k, acc, input_precision=PRECISION, out_dtype=WIDE)
+        acc = _product(grad.to(k.dtype), k, acc, SIZES)
     acc = acc * tl.full((1, 1), scale, WIDE)
-    _stored(GQ, row * D, acc, on, D, BD)
+    _stored(written.query, row * SIZES.D, acc, on, SIZES.D, BD)
 
 
 @triton.jit(do_not_specialize=["T", "S", "batch"])
 def of_sources(
-    Q, K, V, PTR, COLUMN, BITS, BIAS, SEED, START, EDGE, LSE, GO, DELTA, GK, GV, T, S, batch,
-    q_b, q_n, q_h, k_b, k_n, k_h, v_b, v_n, v_h, go_b, go_n, go_h,
-    bias_b, bias_e, bias_h, scale: tl.float64, softcap: tl.float64, threshold: tl.int64, factor: tl.float64,
-    H: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, CAPPED: tl.constexpr,
-    ALIGN: tl.constexpr, BT: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr,
-    WIDE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """The gradients GK (B, S, H, D) and GV (B, S, H, DV), for tiles of sources with their targets.
+    read,
+    tiles,
+    written,
+    T,
+    S,
+    batch,
+    scale: tl.float64,
+    softcap: tl.float64,
+    threshold: tl.int64,
+    factor: tl.float64,
+    SIZES: tl.constexpr,
+):
+    """The gradients of keys (B, S, H, D) and values (B, S, H, DV), for tiles of sources.
 
     ``H`` is the number of heads of keys, each of which ``GROUP`` heads of queries read, one after
     the other.
     """
-    tile = (tl.program_id(0) // H).to(tl.int64)
-    h = (tl.program_id(0) % H).to(tl.int64)
-    b = (tl.program_id(1) + batch).to(tl.int64)
-    s = tile * BT + tl.arange(0, BT)
-    on = s < S
-    k = _gathered(K, (b * k_b + s * k_n + h * k_h) * ALIGN, on, D, BD)
-    v = _gathered(V, (b * v_b + s * v_n + h * v_h) * ALIGN, on, DV, BDV)
-    first = tl.load(PTR + tile)
-    count = (tl.load(PTR + tile + 1) - first).to(tl.int32)
+    D: tl.constexpr = SIZES.D
+    DV: tl.constexpr = SIZES.DV
+    WIDE: tl.constexpr = SIZES.WIDE
+    BT: tl.constexpr = SIZES.BT
+    BD: tl.constexpr = SIZES.BD
+    BDV: tl.constexpr = SIZES.BDV
+    b, h, s, on, first, count = _tile(tiles, batch, S, SIZES)
+    k = _gathered(read.key, b, s, h, on, D, BD, SIZES)
+    v = _gathered(read.value, b, s, h, on, DV, BDV, SIZES)
     of_key = tl.zeros((BT, BD), WIDE)
     of_value = tl.zeros((BT, BDV), WIDE)
-    for member in range(0, GROUP):
-        head = h * GROUP + member
-        if EDGE is not None:
-            place = tl.load(START + s, mask=on, other=0)
-        for i in range(0, count, BC):
-            t, used, bit = _columns(COLUMN, BITS, first, i, count, BT, BC)
-            q = _gathered(Q, (b * q_b + t * q_n + head * q_h) * ALIGN, used, D, BD)
-            go = _gathered(GO, (b * go_b + t * go_n + head * go_h) * ALIGN, used, DV, BDV)
-            row = (b * T + t) * (H * GROUP) + head
-            lse = tl.load(LSE + row, mask=used, other=0.0)
-            delta = tl.load(DELTA + row, mask=used, other=0.0)
-            score, slope = _scores(k, q, scale, softcap, CAPPED, WIDE, PRECISION)
-            present = bit & (lse != -float("inf"))[None, :]
-            if EDGE is not None:
-                edge, place = _edges(EDGE, place, bit)
-            if BIAS is not None:
-                at = b * bias_b + edge * bias_e + head * bias_h
-                bias = tl.load(BIAS + at, mask=bit, other=-float("inf"))
-                present = present & (bias != -float("inf"))
-                score += bias
-            weight = tl.where(present, tl.exp(score - lse[None, :]), 0.0)
-            grad = tl.dot(v, tl.trans(go), input_precision=PRECISION, out_dtype=WIDE)
+    for member in range(0, SIZES.GROUP):
+        head = h * SIZES.GROUP + member
+        if tiles.edge is not None:
+            place = tl.load(tiles.start + s, mask=on, other=0)
+        for i in range(0, count, SIZES.BC):
+            t, used, bit = _columns(tiles, first, i, count, SIZES)
+            q = _gathered(read.query, b, t, head, used, D, BD, SIZES)
+            go = _gathered(read.outer, b, t, head, used, DV, BDV, SIZES)
+            row = (b * T + t) * (SIZES.H * SIZES.GROUP) + head
+            lse = tl.load(read.lse + row, mask=used, other=0.0)
+            delta = tl.load(written.delta + row, mask=used, other=0.0)
+            score, slope = _scores(k, q, scale, softcap, SIZES)
+            edge = None
+            if tiles.edge is not None:
+                edge, place = _edges(tiles.edge, place, bit)
+            weight, present = _weights(read, b, edge, head, bit, score, lse[None, :])
+            grad = _product(v, tl.trans(go), None, SIZES)
             passed = weight
-            if SEED is not None:
-                dropout_factor = _dropout_factor(
-                    SEED, b, edge, head, threshold, tl.full((1, 1), factor, WIDE)
-                )
-                passed = weight * dropout_factor
-                grad *= dropout_factor
-            of_value = tl.dot(
-                passed.to(go.dtype), go, of_value, input_precision=PRECISION, out_dtype=WIDE
-            )
+            if read.seed is not None:
+                kept = _dropout_factor(read.seed, b, edge, head, threshold, factor, WIDE)
+                passed = weight * kept
+                grad *= kept
+            of_value = _product(passed.to(go.dtype), go, of_value, SIZES)
             grad = tl.where(present, weight * (grad - delta[None, :]) * slope, 0.0)
-            of_key = tl.dot(grad.to(q.dtype), q, of_key, input_precision=PRECISION, out_dtype=WIDE)
+            of_key = _product(grad.to(q.dtype), q, of_key, SIZES)
     of_key = of_key * tl.full((1, 1), scale, WIDE)
-    row = (b * S + s) * H + h
-    _stored(GK, row * D, of_key, on, D, BD)
-    _stored(GV, row * DV, of_value, on, DV, BDV)
+    row = (b * S + s) * SIZES.H + h
+    _stored(written.key, row * D, of_key, on, D, BD)
+    _stored(written.value, row * DV, of_value, on, DV, BDV)
