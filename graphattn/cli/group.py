@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ..errors import BackendError, ExactnessError, GraphAttnError, Interrupted, not_installed
+from .options import add_options
 from .output import CLOSED, document, one_line, say
 
 WRONG, UNEXPECTED, INTERRUPTED = 2, 70, 130  # 70 is EX_SOFTWARE of sysexits.h
@@ -24,6 +25,11 @@ _LONGEST = 300  # letters of a sentence about a command
 
 class Command(TyperCommand):
     """A command whose options stand in groups, in the order in which they begin."""
+
+    def make_context(self, *words: Any, **extra: Any) -> Any:
+        """Read the options of a dataclass, which may load torch, once the command is asked for."""
+        add_options(self)
+        return super().make_context(*words, **extra)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, then the options of each group."""

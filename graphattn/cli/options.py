@@ -1,9 +1,17 @@
 """Options that several commands have, and the forms of their WHAT."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import Field, fields
 from enum import StrEnum
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional, TypeVar, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
+
+F = TypeVar("F", bound=Callable[..., Any])
+#: Types that a word of a command line is read as; of others the command reads the text.
+_READ = (int, float, bool, StrEnum)
 
 
 class Dtype(StrEnum):
@@ -67,3 +75,84 @@ Picture = Annotated[
     Optional[str], typer.Option(metavar="FILE", help="Draw a picture: .png, .pdf or .svg.")
 ]
 Device = Annotated[str, typer.Option(help="Where they are: cpu, cuda, cuda:1; it must be here.")]
+
+
+def with_options(load: Callable[[], type]) -> Callable[[F], F]:
+    """A command that takes the fields of a dataclass, too; those that are given arrive by name.
+
+    Args:
+        load: Gives the dataclass, whose fields :func:`graphattn.io.fields.option` describes; called
+            for this command alone, as its module may load torch.
+    """
+
+    def mark(command: F) -> F:
+        signature = inspect.signature(command)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        command.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+        command.load_options = load  # type: ignore[attr-defined]
+        return command
+
+    return mark
+
+
+def add_options(command: TyperCommand) -> None:
+    """Give a command the options of its dataclass, if it has one."""
+    function: Any = inspect.unwrap(command.callback)  # type: ignore[arg-type]
+    load = getattr(function, "load_options", None)
+    if load is None:
+        return
+    options = load()
+    hints = get_type_hints(options)
+    # those of a class above are settings, which come last
+    by_class = sorted(fields(options), key=lambda item: item.name not in options.__annotations__)
+    added = [
+        inspect.Parameter(
+            item.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=_annotation(item, hints[item.name]),
+        )
+        for item in by_class
+        if item.metadata.get("group") is not None
+    ]
+
+    def complete(**values: Any) -> Any:
+        for parameter in added:
+            if values[parameter.name] is None:
+                del values[parameter.name]
+        return function(**values)
+
+    signature = inspect.signature(function)
+    complete.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), *added]
+    )
+    app = typer.Typer(add_completion=False)
+    app.command()(complete)
+    whole = typer.main.get_command(app)
+    command.params = whole.params
+    command.callback = whole.callback
+
+
+def _annotation(item: Field[Any], hint: Any) -> Any:
+    """The annotation of a parameter, as typer reads it, for a field of a dataclass."""
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
+    kind = kinds[0]
+    if len(kinds) > 1 or not isinstance(kind, type) or not issubclass(kind, _READ):
+        kind = str
+    about = item.metadata
+    name = item.name.replace("_", "-")
+    flag = about["flag"] or f"--{name}"
+    if kind is bool and item.default is None:
+        flag = f"--{name}/--no-{name}"
+    metavar = about["metavar"]
+    if metavar is None and about["least"] is not None:
+        metavar = "N"
+    option = typer.Option(
+        flag,
+        min=about["least"],
+        metavar=metavar,
+        help=about["text"],
+        rich_help_panel=about["group"] or None,
+        show_default=type(item.default) in (int, float, str, Dtype) and str(item.default),
+    )
+    return Annotated[Optional[kind], option]

@@ -1,12 +1,14 @@
 """``graphattn scale``: what processes that share a graph would own and receive, on paper."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Optional
 
 import typer
 
 from ..errors import OptionError
+from ..io.fields import option
 from .commands import head, say_notes
-from .options import Debug, Dtype, Json, What, number
+from .options import Debug, Dtype, Json, What, number, with_options
 from .output import document, say, step
 from .what import item
 
@@ -15,6 +17,22 @@ _OF_A_MACHINE = 8  # GPUs
 _GIGABYTES = 80.0  # of a GPU
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """Sizes of a model whose processes share a graph."""
+
+    layers: int = option(12, "Blocks of the model, for the GB that are held.", group="", least=1)
+    width: int = option(1024, "Heads times width of a head.", group="", least=1)
+    heads: int | None = option(
+        None, "Heads of the query; by default of width 64.", group="", least=1
+    )
+    kv_heads: int | None = option(
+        None, "Heads of key and value; by default as many.", group="", least=1
+    )
+    dtype: Dtype = option(Dtype.bfloat16, "Of the rows that are sent.", group="")
+
+
+@with_options(lambda: Blocks)
 def scale(
     what: What,
     processes: Annotated[
@@ -30,13 +48,6 @@ def scale(
         Optional[float],
         typer.Option(min=1e-3, help="Gigabytes of a GPU, for --gpus.", show_default="80"),
     ] = None,
-    layers: Annotated[int, number("Blocks of the model, for the GB that are held.")] = 12,
-    width: Annotated[int, number("Heads times width of a head.")] = 1024,
-    heads: Annotated[Optional[int], number("Heads of the query; by default of width 64.")] = None,
-    kv_heads: Annotated[
-        Optional[int], number("Heads of key and value; by default as many.")
-    ] = None,
-    dtype: Annotated[Dtype, typer.Option(help="Of the rows that are sent.")] = Dtype.bfloat16,
     partition: Annotated[
         Optional[str],
         typer.Option(help="contiguous or rcb; rcb by default where positions or a grid are known."),
@@ -45,6 +56,7 @@ def scale(
     teraflops: Annotated[float, number("Tera-operations a second of a process.", 1e-3)] = 200,
     json: Json = False,
     debug: Debug = False,
+    **options: Any,
 ) -> None:
     """Plan a graph that many processes or GPUs share, on paper.
 
@@ -75,11 +87,15 @@ def scale(
         raise OptionError(f"--memory requires --gpus, whose memory it is; got --memory {memory:g}")
     if memory is None:
         memory = _GIGABYTES
-    if heads is None:
-        heads = max(1, width // 64)
-    if width % heads:
-        raise OptionError(f"--width must be a multiple of the heads, got {width} and {heads}")
-    rows = LayerWidths(heads, kv_heads, width // heads, getattr(torch, dtype.value))
+    blocks = Blocks(**options)
+    heads = blocks.heads or max(1, blocks.width // 64)
+    if blocks.width % heads:
+        raise OptionError(
+            f"--width must be a multiple of the heads, got {blocks.width} and {heads}"
+        )
+    rows = LayerWidths(
+        heads, blocks.kv_heads, blocks.width // heads, getattr(torch, blocks.dtype.value)
+    )
     subject = item(what)
     graph = subject.graph
     pos = subject.places.get("pos")
@@ -95,7 +111,7 @@ def scale(
         with step(f"counting rows of {P} processes"):
             reports.append(on_paper(graph, P, rows, partition=partition, pos=pos))
     timed_reports = [(report, times(report, bandwidth, teraflops)) for report in reports]
-    held = [bytes_held(report, layers) for report in reports]
+    held = [bytes_held(report, blocks.layers) for report in reports]
     answer = None
     if gpus is not None:
         answer = _answer(timed_reports, held, memory)
@@ -110,7 +126,7 @@ def scale(
         return
     say(f"{graph!r}")
     say(
-        f"{heads} heads of {width // heads}, {rows.of_kv} of key and value, {dtype.value}: "
+        f"{heads} heads of {blocks.width // heads}, {rows.of_kv} of key and value, {blocks.dtype.value}: "
         f"{rows.bytes:,} bytes a row of both\n"
     )
     lines: list[tuple[str, ...]] = [
@@ -146,7 +162,7 @@ def scale(
         say("  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)))
     say(
         f"\npartition: {reports[-1].partition}; own, halo, MB and times are those of the process "
-        f"that has most\nGB held: in a training step of {layers} blocks (--layers)"
+        f"that has most\nGB held: in a training step of {blocks.layers} blocks (--layers)"
     )
     reasons: dict[tuple[str, str], list[str]] = {}
     for report in reports:
@@ -164,8 +180,8 @@ def scale(
             f"\n{answer['processes']:,} of {gpus:,} GPUs: partition {answer['partition']}, plan "
             f"{answer['plan']}, {answer['bytes'] / 1e9:,.3g} GB of {memory:g} GB a process; "
             f"of the numbers above, {answer['fewest']:,} is the least that fits\n"
-            f"assumed: {layers} blocks of width {width} (--layers, --width, --heads) in "
-            f"{dtype.value}, trained with AdamW in float32, {_OF_A_MACHINE} GPUs a machine at most\n"
+            f"assumed: {blocks.layers} blocks of width {blocks.width} (--layers, --width, --heads) in "
+            f"{blocks.dtype.value}, trained with AdamW in float32, {_OF_A_MACHINE} GPUs a machine at most\n"
             f"{answer['launch']}"
         )
     say_notes(subject.notes)

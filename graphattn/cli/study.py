@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import dataclass, fields
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, Any, Optional
@@ -9,16 +10,53 @@ from typing import Annotated, Any, Optional
 import typer
 
 from ..errors import OptionError
-from .options import Debug, Json, number
+from ..io.fields import option
+from .options import Debug, Json, number, with_options
 from .output import console, document, one_line, say, warnings_in_lines
 
-_BASELINE: dict[bool | None, list[str]] = {
-    None: [],
-    True: ["--baseline"],
-    False: ["--no-baseline"],
-}
+
+@dataclass(frozen=True)
+class Course:
+    """Options of a run of a study."""
+
+    quick: bool = option(False, "Smaller: fewer seeds, steps, sizes or arms.", group="")
+    seeds: int | None = option(
+        None, "6 to judge one claim, 9 for ten; the study's own by default.", group="", least=1
+    )
+    arms: str | None = option(None, "Only these, with their controls.", group="", metavar="NAME,..")
+    pilot: bool = option(
+        False, "Two other seeds, into DIR/pilot: warnings, and how many seeds.", group=""
+    )
+    processes: int | None = option(
+        None,
+        "Trials at once; as many as there are cores by default; 0 is in this process.",
+        group="",
+        least=0,
+    )
+    baseline: bool | None = option(
+        None,
+        "A linear model (logistic, ridge) and a forest on the same splits; by default of small "
+        "tables.",
+        group="",
+    )
+
+    def words(self) -> list[str]:
+        """These options on a command line, without the number of processes, which changes nothing."""
+        words = []
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name == "processes" or value == item.default:
+                continue
+            if value is False:
+                words.append(f"--no-{item.name}")
+            else:
+                words.append(f"--{item.name}")
+            if not isinstance(value, bool):
+                words.append(str(value))
+        return words
 
 
+@with_options(lambda: Course)
 def study(
     file: Annotated[
         Optional[str],
@@ -31,33 +69,6 @@ def study(
     ] = None,
     out: Annotated[
         Optional[str], typer.Option(metavar="DIR", help="Folder of the results.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Smaller: fewer seeds, steps, sizes or arms.")
-    ] = False,
-    seeds: Annotated[
-        Optional[int], number("6 to judge one claim, 9 for ten; the study's own by default.")
-    ] = None,
-    arms: Annotated[
-        Optional[str], typer.Option(metavar="NAME,..", help="Only these, with their controls.")
-    ] = None,
-    pilot: Annotated[
-        bool,
-        typer.Option(
-            "--pilot", help="Two other seeds, into DIR/pilot: warnings, and how many seeds."
-        ),
-    ] = False,
-    processes: Annotated[
-        Optional[int],
-        number("Trials at once; as many as there are cores by default; 0 is in this process.", 0),
-    ] = None,
-    baseline: Annotated[
-        Optional[bool],
-        typer.Option(
-            "--baseline/--no-baseline",
-            help="A linear model (logistic, ridge) and a forest on the same splits; by default of "
-            "small tables.",
-        ),
     ] = None,
     list_: Annotated[
         bool, typer.Option("--list", help="List the study files of a folder.")
@@ -74,6 +85,7 @@ def study(
     ] = False,
     json: Json = False,
     debug: Debug = False,
+    **options: Any,
 ) -> None:
     """Settle by experiment what a connectivity buys.
 
@@ -138,35 +150,16 @@ def study(
         raise OptionError(
             f"--out must be a folder for the results: graphattn study {file} --out results"
         )
-    if pilot and seeds is not None:
+    course = Course(**options)
+    if course.pilot and course.seeds is not None:
         raise OptionError("--pilot has two seeds of its own; leave --seeds out")
-    options: dict[str, Any] = {"--seeds": seeds, "--arms": arms}
-    words = [
-        "graphattn",
-        "study",
-        file,
-        *(["--quick"] if quick else []),
-        *(["--pilot"] if pilot else []),
-        *_BASELINE[baseline],
-    ]
-    words += [
-        word for flag, value in options.items() if value is not None for word in (flag, str(value))
-    ]
-    if arms is not None:
-        names = [arm.strip() for arm in arms.split(",")]
-    else:
-        names = None
+    command = shlex.join(["graphattn", "study", file, *course.words(), "--out", out])
+    settings = vars(course)
+    if course.arms is not None:
+        settings = settings | {"arms": [arm.strip() for arm in course.arms.split(",")]}
     with warnings_in_lines():
         try:
-            command = shlex.join([*words, "--out", out])
-            settings: dict[str, Any] = {
-                "quick": quick,
-                "seeds": seeds,
-                "arms": names,
-                "processes": processes,
-                "baseline": baseline,
-            }
-            result = run_file(file, out, **settings, pilot=pilot, command=command)
+            result = run_file(file, out, **settings, command=command)
         except KeyboardInterrupt:
             say(
                 f"what is trained is kept in {one_line(out)}: the same command goes on from there",

@@ -6,27 +6,26 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Annotated, Any, Optional
 
 import typer
 
 from ..errors import Interrupted, OptionError
-from .options import Debug, Json, number
+from .options import Debug, Json, number, with_options
 from .output import document, encodable, one_line, rendered, say, table, warnings_in_lines
 
-# groups of options
-RUN = "The run"
-LABELS = "Labels"
-MODEL = "The model, and what it reads"
-SPLIT = "The part that is held out, and controls"
-TRAINING = "Training"
-SCENES = "Scenes"
-MACHINE = "The machine"
+RUN = "The run"  # group of options
 
 
+def training_options() -> type:
+    """The dataclass of the options of a training."""
+    from ..training import Options
+
+    return Options
+
+
+@with_options(training_options)
 def train(
-    context: typer.Context,
     folder: Annotated[
         Optional[str],
         typer.Argument(metavar="FOLDER", help="Of shapes; with --resume where they are now."),
@@ -48,209 +47,6 @@ def train(
             rich_help_panel=RUN,
         ),
     ] = None,
-    task: Annotated[
-        Optional[str],
-        typer.Option(
-            help="classify, segment or regress; by default what the labels are for.",
-            rich_help_panel=LABELS,
-        ),
-    ] = None,
-    label: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="NAME",
-            help="The property that is the label; label, or classification.",
-            rich_help_panel=LABELS,
-        ),
-    ] = None,
-    ignore: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="VALUE,..", help="Values of it that are no label.", rich_help_panel=LABELS
-        ),
-    ] = None,
-    names: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="NAME,..",
-            help="Of the classes of points, or a file with a value and a name a line.",
-            rich_help_panel=LABELS,
-        ),
-    ] = None,
-    model: Annotated[
-        Optional[str],
-        typer.Option(
-            help="unet, point-transformer (also -v2, -v3), litept, stratified-transformer, "
-            "swin3d, pct, mesh, "
-            "mesh-unet, encode-process-decode, perceptron, forest, or best, the one of unet and "
-            "forest (or both) that wins on the validation part; by default unet, which reads nearest "
-            "points; "
-            "mesh-unet, which reads along edges and between some vertices of all of it, for "
-            "numbers at vertices.",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    graph: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="RECIPE",
-            help="'knn(..., 16)'; one for each level with ; between.",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    features: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="WORD,..",
-            help="distance,outward,spread,position,normals,constant or properties of files.",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    augment: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="WORD,..",
-            help="rotation,mirror,stretch,drop,jitter in training.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
-    model_options: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="JSON",
-            help="Arguments of the model: '{\"widths\": [64, 64]}'.",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    epochs: Annotated[
-        Optional[int],
-        number("At most so many; by default by the number of points.", group=TRAINING),
-    ] = None,
-    seed: Annotated[
-        Optional[int],
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Of the split and of all that is drawn.",
-            show_default="0",
-            rich_help_panel=SPLIT,
-        ),
-    ] = None,
-    sample: Annotated[
-        Optional[int],
-        number(
-            "Points drawn of each shape that has more; 0 takes all; 512 to classify.",
-            0,
-            group=TRAINING,
-        ),
-    ] = None,
-    up: Annotated[
-        Optional[str],
-        typer.Option(
-            help="Axis that points up: x, y, z or none; by default z of scenes.",
-            rich_help_panel=SCENES,
-        ),
-    ] = None,
-    grid: Annotated[
-        Optional[float],
-        typer.Option(
-            help="Side of the cells that scenes are thinned to; 0 for none.", rich_help_panel=SCENES
-        ),
-    ] = None,
-    block: Annotated[
-        Optional[float],
-        typer.Option(
-            help="Side of the blocks that scenes are cut into; by default of large ones alone.",
-            rich_help_panel=SCENES,
-        ),
-    ] = None,
-    elements: Annotated[
-        Optional[str],
-        typer.Option(
-            help="Of meshes: vertices, faces or edges; by default what has labels.",
-            rich_help_panel=LABELS,
-        ),
-    ] = None,
-    points: Annotated[
-        Optional[int],
-        number("Points of a batch; by default those of up to 16 shapes.", group=TRAINING),
-    ] = None,
-    val: Annotated[
-        Optional[float],
-        typer.Option(
-            help="Share of shapes by which an epoch is chosen.",
-            show_default="0.1",
-            rich_help_panel=SPLIT,
-        ),
-    ] = None,
-    test: Annotated[
-        Optional[float],
-        typer.Option(
-            help="Share of shapes that are held out.", show_default="0.2", rich_help_panel=SPLIT
-        ),
-    ] = None,
-    lr: Annotated[
-        Optional[float], typer.Option(help="Largest rate of AdamW.", rich_help_panel=TRAINING)
-    ] = None,
-    patience: Annotated[
-        Optional[int],
-        number("Epochs without a better one before the end; 0 waits.", 0, group=TRAINING),
-    ] = None,
-    workers: Annotated[
-        Optional[int],
-        number("Processes that make batches and plans of their graphs.", 0, group=MACHINE),
-    ] = None,
-    control: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="WORD,..",
-            help="Trained beside it: perceptron, random (graphs), forest.",
-            show_default="perceptron",
-            rich_help_panel=SPLIT,
-        ),
-    ] = None,
-    no_control: Annotated[
-        bool, typer.Option("--no-control", help="Train nothing beside it.", rich_help_panel=SPLIT)
-    ] = False,
-    balance: Annotated[
-        Optional[bool],
-        typer.Option(
-            "--balance/--no-balance",
-            help="Weight rare classes more; by default where they are unequal.",
-            rich_help_panel=LABELS,
-        ),
-    ] = None,
-    start: Annotated[
-        Optional[str],
-        typer.Option(
-            "--from",
-            metavar="RUN",
-            help="A run, or a state dict, to start from.",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
-    shard: Annotated[
-        Optional[bool],
-        typer.Option(
-            "--shard",
-            help="Under torchrun share the points of a batch, not its shapes.",
-            rich_help_panel=MACHINE,
-        ),
-    ] = None,
-    amp: Annotated[
-        Optional[bool],
-        typer.Option("--amp", help="Steps in bfloat16, by autocast.", rich_help_panel=TRAINING),
-    ] = None,
-    average: Annotated[
-        Optional[float],
-        typer.Option(
-            help="Decay of an average of the parameters, which is kept: 0.99; 0 for none.",
-            rich_help_panel=TRAINING,
-        ),
-    ] = None,
-    device: Annotated[
-        Optional[str], typer.Option(help="Where the model is: cpu, cuda.", rich_help_panel=MACHINE)
-    ] = None,
     finish: Annotated[
         bool,
         typer.Option(
@@ -259,8 +55,13 @@ def train(
             rich_help_panel=RUN,
         ),
     ] = False,
+    no_control: Annotated[
+        bool,
+        typer.Option("--no-control", help="Train nothing beside the model.", rich_help_panel=RUN),
+    ] = False,
     json: Json = False,
     debug: Debug = False,
+    **options: Any,
 ) -> None:
     """Train a model on a folder of shapes.
 
@@ -271,8 +72,9 @@ def train(
     those of the controls and the differences from them over shapes. RUN gets the model (safetensors
     and JSON), a log and report.html. After any end the same command goes on, or --resume; epochs,
     patience, workers, processes and device may be others, and options that are not given are the
-    run's. SIGINT, SIGTERM and SIGUSR1 end it after the step, with a state, and a status of 130, 143
-    or 138. A job that a script starts with & ignores SIGINT: send it SIGTERM.
+    run's. --names takes words, or a file with a value and a name a line. SIGINT, SIGTERM and SIGUSR1
+    end it after the step, with a state, and a status of 130, 143 or 138. A job that a script starts
+    with & ignores SIGINT: send it SIGTERM.
 
     Under torchrun each process computes on its shapes of every batch, and one writes. With --shard
     they share the points of every batch instead: for scans, uncut, that are too large for one
@@ -288,11 +90,15 @@ def train(
     from .. import training
     from ..shapes.layouts import folder_of
 
-    options = _options(context, training.Options)
     if no_control:
         options["control"] = ""
     if resume is not None:
-        _check_resumed(options, out)
+        others = {*options} - {"device", "epochs", "workers"}
+        if out is not None:
+            others.add("out")
+        if others:
+            option = min(others).replace("_", "-").replace("start", "from")
+            raise OptionError(f"--resume keeps the options of the run; --{option} is for a new one")
         run = resume
         with warnings_in_lines(), _callback(json) as tell:
             result = training.resume(run, folder, finish=finish, tell=tell, **options)
@@ -307,22 +113,6 @@ def train(
     is_first = os.environ.get("RANK", "0") == "0"
     if json and is_first:
         document({"command": "train", "run": run, **result.to_dict()})
-
-
-def _check_resumed(options: dict[str, Any], out: str | None) -> None:
-    """Refuse options that a run has stored, but those that may change."""
-    wrong = [name for name in options if name not in ("device", "epochs", "workers")]
-    if out is not None:
-        wrong.append("out")
-    if wrong:
-        option = {"start": "from"}.get(wrong[0], wrong[0].replace("_", "-"))
-        raise OptionError(f"--resume keeps the options of the run; --{option} is for a new one")
-
-
-def _options(context: typer.Context, options: type) -> dict[str, Any]:
-    """The fields of a dataclass of options that are set on the command line."""
-    values = {field.name: context.params.get(field.name) for field in fields(options)}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _parsed(texts: dict[str, Any]) -> dict[str, Any]:
