@@ -113,7 +113,14 @@ def kept(graph: AttentionGraph, control: AttentionGraph, *, layers: int = 2) -> 
         )
     properties = compared(graph, control, layers)
     properties["clustering"] = _near(_clustering(graph), _clustering(control))
-    return Kept(properties, _share(graph, control), layers)
+    # share of the graph's edges that are the control's, self-loops apart
+    others = graph.num_edges - graph._num_loops()
+    if others == 0:
+        share = None
+    else:
+        common = graph & control
+        share = (common.num_edges - common._num_loops()) / others
+    return Kept(properties, share, layers)
 
 
 def compared(
@@ -146,15 +153,6 @@ def has_same_loops(graph: AttentionGraph, control: AttentionGraph) -> bool:
     """True if the same nodes of both graphs read themselves."""
     node = torch.arange(graph.num_nodes)
     return torch.equal(graph.contains(node, node), control.contains(node, node))
-
-
-def _share(graph: AttentionGraph, control: AttentionGraph) -> float | None:
-    """Share of the graph's edges that are the control's, self-loops apart."""
-    others = graph.num_edges - graph._num_loops()
-    if others == 0:
-        return None
-    common = graph & control
-    return (common.num_edges - common._num_loops()) / others
 
 
 def _clustering(graph: AttentionGraph) -> float:

@@ -78,7 +78,14 @@ def find_nonfinite(
     sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))
     result = []
     for name, x, readers in (*sides, ("value", value, graph.out_degree)):
-        if not _all_finite(x):
+        dtype = None
+        if x.element_size() < 4:
+            dtype = torch.float32
+        if bool(torch.isfinite(x.sum(dtype=dtype))):
+            finite = True
+        else:
+            finite = bool(torch.isfinite(x).all())
+        if not finite:
             result += _entries(name, ~torch.isfinite(x), x, -3, readers)
     bias = inputs.score_bias
     if bias is not None:
@@ -87,15 +94,6 @@ def find_nonfinite(
     if result:
         return result
     return _overflowing(inputs, graph)
-
-
-def _all_finite(x: Tensor) -> bool:
-    dtype = None
-    if x.element_size() < 4:
-        dtype = torch.float32
-    if bool(torch.isfinite(x.sum(dtype=dtype))):
-        return True
-    return bool(torch.isfinite(x).all())
 
 
 def _overflowing(inputs: Inputs, graph: AttentionGraph) -> list[Nonfinite]:

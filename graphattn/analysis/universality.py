@@ -47,7 +47,12 @@ class Universality(Printed):
     @property
     def sparse_transformer(self) -> bool | None:
         """True if the conditions of Yun et al. 2020 hold: self-loops, Hamiltonian path, reach."""
-        return _every(self.self_loops, self.hamiltonian_path, self.reads_everything)
+        answers = (self.self_loops, self.hamiltonian_path, self.reads_everything)
+        if False in answers:
+            return False
+        if None in answers:
+            return None
+        return True
 
     @property
     def star_graph(self) -> bool:
@@ -80,14 +85,6 @@ class Universality(Printed):
         ]
         lines += [f"{name.replace('_', ' ')}: {why}" for name, why in self.left_out.items()]
         return "\n".join(lines)
-
-
-def _every(*answers: bool | None) -> bool | None:
-    if False in answers:
-        return False
-    if None in answers:
-        return None
-    return True
 
 
 def universality(layers: Layers, *, budget: int = BUDGET) -> Universality:

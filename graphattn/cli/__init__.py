@@ -20,14 +20,9 @@ def main() -> None:
     try:
         from .app import app
     except ModuleNotFoundError as error:
-        sys.exit(_missing(error))
+        missing = not_installed(error)
+        if missing is None:
+            raise
+        print(f"error: {missing}", file=sys.stderr)
+        sys.exit(2)
     app(prog_name="graphattn")
-
-
-def _missing(error: ModuleNotFoundError) -> int:
-    """Say what to install for a command line."""
-    missing = not_installed(error)
-    if missing is None:
-        raise error
-    print(f"error: {missing}", file=sys.stderr)
-    return 2

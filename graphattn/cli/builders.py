@@ -81,7 +81,11 @@ def zoo(
     from ..graphs import zoo as named
     from ..graphs.catalogue.pattern import table
 
-    matches = [pattern for pattern in named().values() if about.lower() in _said_of(pattern)]
+    matches = []
+    for pattern in named().values():
+        words = (pattern.name, pattern.also, pattern.line, pattern.family, pattern.paper)
+        if about.lower() in " ".join((*words, str(pattern.source or ""))).lower():
+            matches.append(pattern)
     if not matches:
         raise OptionError(
             f"no named pattern has {about!r} in its names, line or family; graphattn zoo lists all"
@@ -100,12 +104,6 @@ def zoo(
         "of builders:"
     )
     say("graphattn show 'sliding_window(64, 9, causal=False) | global_tokens(64, (0,))'")
-
-
-def _said_of(pattern: Any) -> str:
-    """The words of a pattern among which a search looks, in small letters."""
-    words = (pattern.name, pattern.also, pattern.line, pattern.family, pattern.paper)
-    return " ".join((*words, str(pattern.source or ""))).lower()
 
 
 def gallery(

@@ -60,7 +60,13 @@ def show(
         facts, notes = _facts(subject)
     if out is not None:
         with step(f"drawing {out}"):
-            _draw(subject, out)
+            from ..io.writing import save_picture
+            from ..viz import plot
+
+            graph = subject.graph
+            if subject.title:
+                graph = replace(graph, name=f"{subject.title}: {graph.name}")
+            save_picture(out, plot(graph, **subject.places))
     if save is not None:
         notes += _saved(subject, save)
     if json:
@@ -189,16 +195,6 @@ def _facts(subject: NamedGraph) -> tuple[dict[str, Any] | None, tuple[str, ...]]
             f"no facts: they need the degrees of {nodes:,} nodes (limit {_MOST_NODES:,})",
         )
     return counted(graph), subject.notes
-
-
-def _draw(subject: NamedGraph, out: str) -> None:
-    from ..io.writing import save_picture
-    from ..viz import plot
-
-    graph = subject.graph
-    if subject.title:
-        graph = replace(graph, name=f"{subject.title}: {graph.name}")
-    save_picture(out, plot(graph, **subject.places))
 
 
 def _saved(subject: NamedGraph, path: str) -> tuple[str, ...]:

@@ -108,7 +108,10 @@ def report(error: Exception | Interrupted, *, as_json: bool, debug: bool) -> int
     else:
         line = f"error: {message}"
     is_repeated = _is_in_summary(line) and status == WRONG and _is_set("LOCAL_RANK")
-    if is_repeated and not _has_joined():
+    processes = sys.modules.get("torch.distributed")
+    # each process of a group may meet other errors
+    has_joined = processes and processes.is_available() and processes.is_initialized()
+    if is_repeated and not has_joined:
         return status  # the machine's first process prints the same
     if debug and not is_interrupted:
         _aloud("".join(traceback.format_exception(error)).rstrip("\n"))
@@ -141,12 +144,6 @@ def _is_in_summary(line: str) -> bool:
     return False
 
 
-def _has_joined() -> bool:
-    """True if processes have joined a group, so that each may meet other errors."""
-    module = sys.modules.get("torch.distributed")
-    return module is not None and module.is_available() and module.is_initialized()
-
-
 def _aloud(line: str) -> None:
     if sys.stderr is not None:
         with suppress(OSError):
@@ -169,7 +166,12 @@ def _described(error: Exception | Interrupted) -> tuple[int, str]:
         line = _line_of_a_user(error)
         missing = not_installed(error)
         if line and error.name:
-            return WRONG, f"{line}: needs {_no_neighbour(error.name)}"
+            # more often a file beside it than a package
+            name = one_line(error.name.partition(".")[0])
+            return WRONG, (
+                f"{line}: needs {name}, and no {name}.py is beside it or in the folder above, nor "
+                "is such a package installed; copy it there, or install it"
+            )
         if missing:
             return WRONG, str(missing)
     if isinstance(error, OSError):
@@ -199,15 +201,6 @@ def _see(error: Exception) -> str:
     if context is None:
         return ""
     return f"; see {context.command_path} --help"
-
-
-def _no_neighbour(module: str) -> str:
-    """The error for a module of a user's file: more often a file beside it than a package."""
-    name = one_line(module.partition(".")[0])
-    return (
-        f"{name}, and no {name}.py is beside it or in the folder above, nor is such a package "
-        "installed; copy it there, or install it"
-    )
 
 
 def _line_of_a_user(error: Exception) -> str:

@@ -80,9 +80,19 @@ def scale(
     from ..distributed.plans import LayerWidths
 
     if gpus is not None:
-        numbers = _up_to(gpus, processes)
+        if processes is not None:
+            raise OptionError("--gpus chooses the number of processes; leave out --processes")
+        if gpus > _MOST:
+            raise OptionError(f"--gpus must be at most {_MOST:,}, got {gpus:,}")
+        numbers = sorted({gpus, *(1 << power for power in range(gpus.bit_length()))})
     elif memory is None:
-        numbers = _numbers(processes or "1,8,64")
+        words = (processes or "1,8,64").split(",")
+        if not all(word.strip().isdecimal() and 0 < int(word) <= _MOST for word in words):
+            raise OptionError(
+                f"--processes must be whole numbers from 1 to {_MOST:,}, such as 1,8,64, got "
+                f"{processes}"
+            )
+        numbers = [int(word) for word in words]
     else:
         raise OptionError(f"--memory requires --gpus, whose memory it is; got --memory {memory:g}")
     if memory is None:
@@ -187,15 +197,6 @@ def scale(
     say_notes(subject.notes)
 
 
-def _up_to(gpus: int, processes: str | None) -> list[int]:
-    """The powers of two up to a number of GPUs, and that number."""
-    if processes is not None:
-        raise OptionError("--gpus chooses the number of processes; leave out --processes")
-    if gpus > _MOST:
-        raise OptionError(f"--gpus must be at most {_MOST:,}, got {gpus:,}")
-    return sorted({gpus, *(1 << power for power in range(gpus.bit_length()))})
-
-
 def _counted(numbers: list[int], least: int) -> list[int]:
     """The numbers of processes that can be counted on paper.
 
@@ -248,13 +249,3 @@ def _launch(processes: int) -> str:
         f"torchrun --nnodes {processes // per_machine} --nproc_per_node {per_machine} "
         "--rdzv_backend c10d --rdzv_endpoint HOST:29500 train.py"
     )
-
-
-def _numbers(processes: str) -> list[int]:
-    words = processes.split(",")
-    if not all(word.strip().isdecimal() and 0 < int(word) <= _MOST for word in words):
-        raise OptionError(
-            f"--processes must be whole numbers from 1 to {_MOST:,}, such as 1,8,64, got "
-            f"{processes}"
-        )
-    return [int(word) for word in words]

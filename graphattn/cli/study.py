@@ -123,7 +123,12 @@ def study(
         if json:
             document(files)
         else:
-            _print_files(files)
+            width = console().width
+            for path, summary in files.items():
+                say(one_line(path))
+                lines = wrap(summary, width, initial_indent="    ", subsequent_indent="    ")
+                if lines:
+                    say("\n".join(lines))
         return
     if check:
         _check(file, out, json, again)
@@ -167,16 +172,6 @@ def study(
             )
             raise
     _print(result, json, full)
-
-
-def _print_files(files: dict[str, str]) -> None:
-    """Print paths, each on a line that can be copied, with a summary below it."""
-    width = console().width
-    for path, summary in files.items():
-        say(one_line(path))
-        lines = wrap(summary, width, initial_indent="    ", subsequent_indent="    ")
-        if lines:
-            say("\n".join(lines))
 
 
 def _check(path: str | None, out: str | None, json: bool, again: int) -> None:

@@ -122,7 +122,12 @@ def _parsed(texts: dict[str, Any]) -> dict[str, Any]:
         if name in options:
             options[name] = tuple(word for word in options[name].split(",") if word)
     if "ignore" in options:
-        options["ignore"] = _values(options["ignore"])
+        values = [value for value in options["ignore"].split(",") if value.strip()]
+        if not all(value.strip().isdecimal() for value in values):
+            raise OptionError(
+                f"--ignore must be comma-separated whole numbers from 0, got {texts['ignore']!r}"
+            )
+        options["ignore"] = tuple(map(int, values))
     if "names" in options:
         options["names"] = _names(options["names"], options.get("ignore", ()))
     if "model_options" in options:
@@ -186,7 +191,9 @@ def predict(
         document({"command": "predict", "run": run, "files": lines})
         return
     for line in lines:
-        say(f"{one_line(line['file'])}: {_prediction(line)} -> {one_line(_written(line))}")
+        say(
+            f"{one_line(line['file'])}: {_prediction(line)} -> {one_line(line.get('ply') or line['las'])}"
+        )
 
 
 def _prediction(line: dict[str, Any]) -> str:
@@ -198,13 +205,6 @@ def _prediction(line: dict[str, Any]) -> str:
     if "probability" in line:
         return f"{name} ({line['probability']:.0%})"
     return name
-
-
-def _written(line: dict[str, Any]) -> str:
-    """The file of a prediction."""
-    if "ply" in line:
-        return line["ply"]
-    return line["las"]
 
 
 def compare(
@@ -240,20 +240,14 @@ def compare(
     rendered(table(lines))
 
 
-def _values(text: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isdecimal() for word in words):
-        raise OptionError(f"--ignore must be comma-separated whole numbers from 0, got {text!r}")
-    return tuple(map(int, words))
-
-
 def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
     """Names of the classes: words with commas between them, or lines of a file, ``2 ground``.
 
     Those of ignored values are left out.
     """
     if not os.path.isfile(text):
-        if _is_path(text):
+        # names.txt, folder/names
+        if os.path.dirname(text) or re.fullmatch(r"[^,]+\.\w{1,4}", text.strip()):
             raise OptionError(
                 f"--names must be comma-separated names, or a file; no file {text!r} is there"
             )
@@ -261,7 +255,7 @@ def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
         return tuple(word for word in words if word)
     with open(text, encoding="utf-8-sig") as file:
         lines = [line.replace(",", " ", 1).split(maxsplit=1) for line in file if line.strip()]
-    if not all(_has_value(line) for line in lines):
+    if not all(len(line) == 2 and line[0].isdecimal() for line in lines):
         return tuple(" ".join(line) for line in lines)
     named = {int(value): name.strip() for value, name in lines}
     if max(named, default=0) >= 1 << 16:
@@ -271,18 +265,6 @@ def _names(text: str, ignore: tuple[int, ...]) -> tuple[str, ...]:
         for value in range(max(named, default=-1) + 1)
         if value not in ignore
     )
-
-
-def _is_path(text: str) -> bool:
-    """True if a text looks like the name of a file: ``names.txt``, ``folder/names``."""
-    if os.path.dirname(text):
-        return True
-    return re.fullmatch(r"[^,]+\.\w{1,4}", text.strip()) is not None
-
-
-def _has_value(line: list[str]) -> bool:
-    """True if a line has a value and a name."""
-    return len(line) == 2 and line[0].isdecimal()
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -299,22 +281,13 @@ def _object(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _interrupts() -> Iterator[None]:
-    """Raise Interrupted at Ctrl-C, with the command that goes on."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise Interrupted(signal.SIGINT, str(error) or "interrupted") from None
-
-
-@contextmanager
 def _callback(json: bool) -> Iterator[Callable[[Any], None]]:
     """A callback that prints the messages of a run, with a bar on a terminal."""
     from ..io.progress import Pace, bars
 
     lines = (lambda text: None) if json else say
     pace = Pace()
-    with _interrupts(), bars() as update:
+    with bars() as update:
 
         def tell(progress: Any) -> None:
             if progress.phase in ("begin", "end"):
@@ -326,4 +299,7 @@ def _callback(json: bool) -> Iterator[Callable[[Any], None]]:
                 if progress.epoch is not None and progress.phase == "training":
                     lines(f"{progress.words}, {left}")
 
-        yield tell
+        try:
+            yield tell
+        except KeyboardInterrupt as error:  # with the command that goes on
+            raise Interrupted(signal.SIGINT, str(error) or "interrupted") from None

@@ -223,18 +223,17 @@ class Every:
 
     def ordered(self, x: Tensor) -> Tensor:
         """Own rows (n, W) -> those of all nodes (N, W), in their order."""
-        return self._padded(x).index_select(0, self._row[self.place_by_owner].to(x.device))
+        if self.processes.number == 1:
+            padded = x
+        else:
+            padded = _Gather.apply(
+                torch.nn.functional.pad(x, (0, 0, 0, max(self.sizes) - x.shape[0])), self.processes
+            )
+        return padded.index_select(0, self._row[self.place_by_owner].to(x.device))
 
     def place_in_part(self, part: Tensor) -> Tensor:
         """The place of each node among its owner's, int64 (N,)."""
         return self.place_by_owner - offsets(torch.tensor(self.sizes))[part.long()]
-
-    def _padded(self, x: Tensor) -> Tensor:
-        if self.processes.number == 1:
-            return x
-        return _Gather.apply(
-            torch.nn.functional.pad(x, (0, 0, 0, max(self.sizes) - x.shape[0])), self.processes
-        )
 
 
 class _Gather(torch.autograd.Function):

@@ -31,7 +31,10 @@ def shared(
     _agree(shape.levels[0], processes)
     levels: list[Level] = []
     if pos is None:
-        pos = _pos(shape)
+        pos = shape.levels[0].pos.detach()
+        batch = shape.levels[0].batch
+        if batch is not None:  # clouds of a batch lie side by side for the bisection
+            pos = torch.cat((pos, batch.to(pos)[:, None] * (pos.max() - pos.min() + 1)), 1)
     part = partition_of(partition, len(shape.levels[0].pos), processes.number, pos)
     for level in shape.levels:
         finer = part
@@ -89,15 +92,6 @@ def _agree(finest: Level, processes: Processes) -> None:
                 f"{rank} differ from those of process 0; make it of one seed or file in every "
                 "process"
             )
-
-
-def _pos(shape: Hierarchy) -> Tensor:
-    """Positions that bisection cuts: clouds of a batch lie side by side."""
-    pos = shape.levels[0].pos.detach()
-    batch = shape.levels[0].batch
-    if batch is None:
-        return pos
-    return torch.cat((pos, batch.to(pos)[:, None] * (pos.max() - pos.min() + 1)), 1)
 
 
 def _owners(level: Level, finer: Tensor, processes: int) -> Tensor:

@@ -217,9 +217,21 @@ def choose(
         OptionError: If the plan named cannot run, or none can.
     """
     one_of(plan, "plan", ("auto", *PLANS))
+    if int(counts.targets.sum()) >= int(counts.sources.sum()):
+        queries = "targets are not fewer than sources"
+    elif counts.asked is None:
+        queries = "a sample of processes lacks the queries of the others"
+    else:
+        queries = ""
+    if rows.heads is None:
+        heads = "heads is not given"
+    elif rows.of_kv % counts.processes:
+        heads = f"{counts.processes} processes do not divide {rows.of_kv} heads of key and value"
+    else:
+        heads = ""
     against = {
-        "heads": _against_heads(rows, counts.processes),
-        "queries": _against_queries(counts),
+        "heads": heads,
+        "queries": queries,
     } | (against or {})
     if plan == "queries":
         against.pop(plan)
@@ -244,22 +256,6 @@ def choose(
         if name == "queries":
             against[name] += ", and it merges outputs to rounding"
     return best, {name: against[name] for name in PLANS if name != best}
-
-
-def _against_heads(rows: LayerWidths, processes: int) -> str:
-    if rows.heads is None:
-        return "heads is not given"
-    if rows.of_kv % processes:
-        return f"{processes} processes do not divide {rows.of_kv} heads of key and value"
-    return ""
-
-
-def _against_queries(counts: Counts) -> str:
-    if int(counts.targets.sum()) >= int(counts.sources.sum()):
-        return "targets are not fewer than sources"
-    if counts.asked is None:
-        return "a sample of processes lacks the queries of the others"
-    return ""
 
 
 def _span(x: Tensor) -> str:

@@ -161,7 +161,10 @@ class ShapeFolder(Dataset):
                 [replace(item, label=None) for item in self.items],
             )
         self._names: dict[int, str] = {}
-        if self._asked_task == "segment" or (self._asked_task == "regress" and self._is_named()):
+        is_named = self.layout == CLASSES and not all(
+            _is_number(str(item.label)) for item in self.items
+        )
+        if self._asked_task == "segment" or (self._asked_task == "regress" and is_named):
             self.items = [replace(item, label=None) for item in self.items]  # of points alone
         elif self._asked_task == "regress":
             self.items = [replace(item, label=_number(item)) for item in self.items]
@@ -178,11 +181,20 @@ class ShapeFolder(Dataset):
         self.left = sorted({name for properties in every for name in properties} - self._common)
         self.sizes = torch.tensor([survey.points for survey in self._surveys])
         self.depths = self._depths(depths or {})
-        bits = self._bits()
+        bits = {}  # of the properties of LAS in each file
+        for name, depth in self.depths.items():
+            of_files = [values[name] for values in self._values if name in values]
+            bits[name] = [bits_of_file(name, values, depth) for values in of_files]
         self._scaled = {
             name for name, files in bits.items() if set(files) != {self.depths[name].bits}
         }
-        self.notes = (*unread, *decisions(bits, self.depths), *self._gaps(), *self._units())
+        notes = [*unread, *decisions(bits, self.depths)]
+        dropped = [survey.dropped for survey in self._surveys if survey.dropped]
+        if dropped:  # of depth cameras
+            notes.append(
+                f"left out: {sum(dropped):,} points that are not finite, in {len(dropped):,} files"
+            )
+        self.notes = (*notes, *self._units())
         if num_classes is not None:
             num_classes = whole(num_classes, "num_classes", 1)
         self.task = self._task(num_classes)
@@ -238,12 +250,6 @@ class ShapeFolder(Dataset):
         return (
             f"ShapeFolder({len(self):,} shapes to {self.task}, {few:,} to {most:,} points; "
             f"{self.layout}{named})"
-        )
-
-    def _is_named(self) -> bool:
-        """True of folders of classes whose names are no numbers."""
-        return self.layout == CLASSES and not all(
-            _is_number(str(item.label)) for item in self.items
         )
 
     def _read_all(self) -> None:
@@ -363,13 +369,6 @@ class ShapeFolder(Dataset):
                 depths[name] = depth
         return depths
 
-    def _gaps(self) -> tuple[str, ...]:
-        """Points of depth cameras that were left out."""
-        files = [survey.dropped for survey in self._surveys if survey.dropped]
-        if not files:
-            return ()
-        return (f"left out: {sum(files):,} points that are not finite, in {len(files):,} files",)
-
     def _units(self) -> tuple[str, ...]:
         """Units of length, where files say different ones."""
         examples = {
@@ -379,14 +378,6 @@ class ShapeFolder(Dataset):
             return ()
         files = (f"{self.name(number)} in {unit}" for unit, number in examples.items())
         return (f"lengths differ, as the headers say: {', '.join(files)}",)
-
-    def _bits(self) -> dict[str, list[int]]:
-        """Bits of the properties of LAS in each file."""
-        chosen = {}
-        for name, depth in self.depths.items():
-            files = [values[name] for values in self._values if name in values]
-            chosen[name] = [bits_of_file(name, file, depth) for file in files]
-        return chosen
 
     def _label_in(self, shape: Shape) -> str:
         """The property of a file that is its label; "" if it has none."""

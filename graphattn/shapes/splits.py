@@ -56,7 +56,18 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
     groups: Any = []
     if drawn_shares:
         parts["train"] = []
-        groups = _groups(folder, pool)
+        if folder.task != "classify":
+            groups = [pool]
+        else:
+            label = [int(folder.labels[number]) for number in pool]
+            groups = [
+                [
+                    n
+                    for n, shape_label in zip(pool, label, strict=True)
+                    if shape_label == class_number
+                ]
+                for class_number in sorted(set(label))
+            ]
     for group in groups:
         order = draw.permutation(group).tolist()
         sizes = {}
@@ -144,13 +155,3 @@ def _with_classes(order: list[int], sizes: list[int], present: np.ndarray) -> li
     train = taken(rest, few=True)
     parts = [taken(size) for size in sizes[::-1]][::-1]
     return [order[at] for at in (*chain.from_iterable(parts), *train, *np.flatnonzero(left))]
-
-
-def _groups(folder: Any, numbers: list[int]) -> list[list[int]]:
-    if folder.task != "classify":
-        return [numbers]
-    label = [int(folder.labels[number]) for number in numbers]
-    return [
-        [n for n, shape_label in zip(numbers, label, strict=True) if shape_label == class_number]
-        for class_number in sorted(set(label))
-    ]

@@ -228,11 +228,6 @@ def reach_matched(graphs: Graphs, seed: int, layers: int) -> Graphs:
     return graphs.map(matched)
 
 
-def _pairs(graphs: Graphs, results: Graphs) -> list[tuple[AttentionGraph, AttentionGraph]]:
-    before = graphs.layers + graphs.each
-    return list(zip(before, results.layers + results.each, strict=True))
-
-
 def invariants(
     before: AttentionGraph, after: AttentionGraph, is_permuted: bool, layers: int
 ) -> list[str]:
@@ -245,7 +240,8 @@ def invariants(
 
 def is_other(graphs: Graphs, results: Graphs) -> bool:
     """True if some graph of a control has other edges, in whatever order, than its arm's."""
-    return not all(before.equals(after) for before, after in _pairs(graphs, results))
+    pairs = zip(graphs.layers + graphs.each, results.layers + results.each, strict=True)
+    return not all(before.equals(after) for before, after in pairs)
 
 
 def unchanged(graphs: Graphs, results: Graphs) -> int:

@@ -185,7 +185,8 @@ def registered(
         unchanged = last.get("seeds", seeds) == seeds and last.get("spent", spent) == spent
         if unchanged and _claims_of(last) == [*claims]:
             return before
-    early = _made_before_looking(before)
+    early = {str(claim) for entry in before for claim in _claims_of(entry)}
+    early -= {claim for entry in before for claim in entry.get("late", [])}
     measured = _measured_arms(trials, records)
     default = comparisons[0].name
     looked_at = [claim for claim in claims if _arms(claim, default) <= measured]
@@ -218,12 +219,6 @@ def registered(
 
 def _claims_of(entry: Entry) -> list[Claim]:
     return [Claim(**claim) for claim in entry.get("claims", [])]
-
-
-def _made_before_looking(entries: list[Entry]) -> set[str]:
-    """The claims of all entries, in words, except those that were late in any."""
-    early = {str(claim) for entry in entries for claim in _claims_of(entry)}
-    return early - {claim for entry in entries for claim in entry.get("late", [])}
 
 
 def _measured_arms(trials: list[Trial], records: Records) -> set[tuple[str, str]]:

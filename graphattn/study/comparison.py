@@ -194,7 +194,13 @@ class Comparison:
         }
         if self.data.causal:
             for name, graphs in self.graphs.items():
-                _check_causal(name, graphs)
+                possible = graphs.possible()
+                for graph in dict.fromkeys((*possible.layers, *possible.each)):
+                    if not graph.is_causal:
+                        raise GraphError(
+                            f"arm {name!r} reads later nodes, {graph!r}, in causal data; give a "
+                            "causal graph, or causal=False"
+                        )
         #: Budgets of the study itself; a pilot adds larger ones.
         self.own_budgets = len(self.budgets)
         #: Arms of a budget that not all have.
@@ -278,18 +284,17 @@ class Comparison:
             self._add("full", "full", "full", first_graphs.everything(causal))
         for name in structured:
             if "permuted" in self.controls and not causal:
-                self._add_permuted(name)
+                # drawn for each seed, or one for all seeds
+                if self.permutations == 1:
+                    self._add(
+                        f"permuted {name}", "permuted", name, self.graphs[name].map(nulls.permuted)
+                    )
+                else:
+                    self._name(f"permuted {name}", "permuted", name)
             self._add_rewirings(name)
         if "shuffled" in self.controls:
             name = [*structured, first][0]
             self._name(f"shuffled labels, {name}", "shuffled", name)
-
-    def _add_permuted(self, name: str) -> None:
-        """Permutations that are drawn for each seed, or one for all seeds."""
-        if self.permutations == 1:
-            self._add(f"permuted {name}", "permuted", name, self.graphs[name].map(nulls.permuted))
-        else:
-            self._name(f"permuted {name}", "permuted", name)
 
     def _add_rewirings(self, name: str) -> None:
         """Controls of other edges; in-degrees alone where no other graph has both degrees."""
@@ -455,16 +460,6 @@ def _words(value: Any, argument: str, choices: Sequence[str]) -> tuple[str, ...]
     if len(set(result)) != len(result):
         raise OptionError(f"{argument} must differ, got {', '.join(result)}")
     return result
-
-
-def _check_causal(name: str, graphs: Graphs) -> None:
-    graphs = graphs.possible()
-    for graph in dict.fromkeys((*graphs.layers, *graphs.each)):
-        if not graph.is_causal:
-            raise GraphError(
-                f"arm {name!r} reads later nodes, {graph!r}, in causal data; give a causal graph, "
-                "or causal=False"
-            )
 
 
 def _digest(data: Data) -> str:

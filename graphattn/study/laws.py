@@ -161,6 +161,10 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
     if len(set(stack)) == 1:
         layers_needed = _layers_needed(comparison, graph)
     least, most = graph_facts.conductance or (None, None)
+    if isinstance(model, CustomModel):
+        operations = None
+    else:
+        operations = flops(list(stack), model.width, model.heads, hidden=model.hidden).total
     return {
         "nodes": graph.num_targets,
         "edges": sum(layer.num_edges for layer in stack) / len(stack),
@@ -178,14 +182,8 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
         "strong_components": graph_facts.strong_components,
         "universal": universality(list(dict.fromkeys(stack))).universal,
         "homophily": _homophily(comparison, graph),
-        "operations": _operations(model, list(stack)),
+        "operations": operations,
     }
-
-
-def _operations(model: Model | CustomModel, stack: list[AttentionGraph]) -> int | None:
-    if isinstance(model, CustomModel):
-        return None
-    return flops(stack, model.width, model.heads, hidden=model.hidden).total
 
 
 def _layers_needed(comparison: Comparison, graph: AttentionGraph) -> int | None:
@@ -630,7 +628,15 @@ def _guesses(
         numbers = targets
         if targets.shape[1] == 1:
             numbers = targets[:, 0]
-        guesses: np.ndarray = _regression(name, seed).fit(features, numbers).predict(test)
+        if name == FOREST:
+            from sklearn.ensemble import RandomForestRegressor
+
+            model = RandomForestRegressor(_TREES, random_state=seed % (1 << 32))
+        else:
+            from sklearn.linear_model import RidgeCV
+
+            model = _scaled(RidgeCV(alphas=_PENALTIES, alpha_per_target=True))
+        guesses: np.ndarray = model.fit(features, numbers).predict(test)
         return guesses.reshape(len(test), -1)
     columns = []
     for column in targets.T:
@@ -652,16 +658,6 @@ def _classifier(name: str, seed: int, features: np.ndarray, classes: np.ndarray)
     from sklearn.linear_model import LogisticRegression
 
     return _scaled(LogisticRegression(max_iter=_ITERATIONS)).fit(features, classes)
-
-
-def _regression(name: str, seed: int) -> Any:
-    if name == FOREST:
-        from sklearn.ensemble import RandomForestRegressor
-
-        return RandomForestRegressor(_TREES, random_state=seed % (1 << 32))
-    from sklearn.linear_model import RidgeCV
-
-    return _scaled(RidgeCV(alphas=_PENALTIES, alpha_per_target=True))
 
 
 def _scaled(method: Any) -> Any:

@@ -211,6 +211,11 @@ def _about(
         if "colours" not in predictions:
             predictions = predicted(comparison, arm) | predictions
         arms[arm] = with_draws(comparison, arm, predictions, seeds)
+    # the kind of the test set: the same for all seeds, or drawn by each
+    if isinstance(comparison.data.test, Tensor):
+        test = FIXED
+    else:
+        test = ANEW
     return {
         "arms": arms,
         "graphs": before.get("graphs", {}) | comparison.edges,
@@ -226,7 +231,7 @@ def _about(
         "samples": len(comparison.data),
         "held": len(comparison.data.split(0, None)[1]),
         **copies(comparison),
-        "test": _test_of(comparison),
+        "test": test,
         "nodes": comparison.data.num_nodes,
         "positions": comparison.positions,
         "budgets": [asdict(budget) for budget in comparison.budgets],
@@ -256,10 +261,3 @@ def _plain(
     if before and all(names <= of_method.keys() for of_method in before.values()):
         return before
     return scores(comparison, seeds)
-
-
-def _test_of(comparison: Comparison) -> str:
-    """The kind of the test set: the same for all seeds, or drawn by each."""
-    if isinstance(comparison.data.test, Tensor):
-        return FIXED
-    return ANEW

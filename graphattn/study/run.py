@@ -196,9 +196,13 @@ def _trained(
     write_plan(folder, plan)
     if not any(comparison.alone for comparison in by_name.values()):  # else they have been said
         texts = [text for about in plan["comparisons"].values() for text in about["warnings"]]
-        _warn(texts, folder)
+        if texts:  # of arms that cannot depend on all that they are asked about
+            more = ""
+            if len(texts) > 1:
+                more = f"; {folder / PLAN} has all {len(texts)} warnings"
+            warnings.warn(f"{texts[0]}{more}", stacklevel=2)
     if seeds.start == MOST_SEEDS:
-        _say(_cost_of_pilot(by_name, trials, records))
+        print(_cost_of_pilot(by_name, trials, records), file=sys.stderr, flush=True)
     _train(study, trials, records, processes)
     if records.reach(plan["end"]):
         write_plan(folder, {**plan, "end": records.end})
@@ -234,21 +238,6 @@ def _cost_of_pilot(by_name: dict[str, Comparison], trials: list[Trial], records:
         f"pilot: {words}; then, of arms that do not fit, 2, 4 and 8 times the batches, up to "
         f"{growing:,} more"
     )
-
-
-def _say(line: str) -> None:
-    """Print a line beside the progress of trials."""
-    if sys.stderr is not None:
-        print(line, file=sys.stderr, flush=True)
-
-
-def _warn(texts: list[str], folder: Path) -> None:
-    """Warn of arms that cannot depend on all that they are asked about, before training."""
-    if texts:
-        more = ""
-        if len(texts) > 1:
-            more = f"; {folder / PLAN} has all {len(texts)} warnings"
-        warnings.warn(f"{texts[0]}{more}", stacklevel=3)
 
 
 def _processes(study: Study, processes: int | None) -> int:

@@ -29,13 +29,21 @@ def task_of(
             are of one class.
     """
     labels = [shapes.labels[number] for number in numbers]
-    readout = _readout(name, shapes)
+    # "shape" where each shape has one label, "node" where its points have labels
+    if name == "classify" or (
+        name == "regress" and all(len(label) == 1 for label in shapes.labels)
+    ):
+        readout = "shape"
+    else:
+        readout = "node"
     check_labels(shapes, readout, elements)
     if name != "regress":
         count = _count(shapes, labels)
         weights: tuple[float, ...] = ()
         if balance is None:
-            balance = name == "segment" and _are_unequal(count)
+            balance = name == "segment" and (
+                float(count.max()) > _UNEQUAL * float(count[count > 0].min())
+            )
         if balance:
             weights = weights_of(count)
         return TASKS[name](readout, shapes.classes, weights=weights)
@@ -46,15 +54,6 @@ def task_of(
     if not deviation > 0:  # all numbers are equal
         deviation = 1.0
     return TASKS[name](readout, (), float(values.mean()), deviation)
-
-
-def _readout(name: str, shapes: ShapeFolder) -> str:
-    """ "shape" where each shape has one label, "node" where its points have labels."""
-    if name == "classify":
-        return "shape"
-    if name == "regress" and all(len(label) == 1 for label in shapes.labels):
-        return "shape"
-    return "node"
 
 
 def _count(shapes: ShapeFolder, labels: list[Tensor]) -> Tensor:
@@ -69,11 +68,6 @@ def _count(shapes: ShapeFolder, labels: list[Tensor]) -> Tensor:
             f"{shapes.root}: expected labels of two classes or more, got {got}. Try: {fix}."
         )
     return count
-
-
-def _are_unequal(count: Tensor) -> bool:
-    """True if the most frequent class has more than five times the labels of the rarest."""
-    return float(count.max()) > _UNEQUAL * float(count[count > 0].min())
 
 
 def weights_of(count: Tensor) -> tuple[float, ...]:

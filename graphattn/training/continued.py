@@ -101,7 +101,14 @@ def _differences(run: Run, before: Run) -> Iterator[str]:
         if name.startswith("split ") and is_drawn_anew:
             continue
         if name.startswith("files "):
-            yield f"{name.removeprefix('files ')} {_change(name, new, old)}"
+            # the difference between two folders in a file
+            if name not in old:
+                change = "is new"
+            elif name not in new:
+                change = "is gone"
+            else:
+                change = "has changed"
+            yield f"{name.removeprefix('files ')} {change}"
             continue
         words = [_quoted(settings.get(name)) for settings in (old, new)]
         if words[0] == words[1]:
@@ -128,15 +135,6 @@ def _settings(run: Run) -> dict[str, Any]:
             elif key not in MAY_CHANGE:
                 settings[key] = inner
     return settings
-
-
-def _change(name: str, new: dict[str, Any], old: dict[str, Any]) -> str:
-    """The difference between two folders in a file."""
-    if name not in old:
-        return "is new"
-    if name not in new:
-        return "is gone"
-    return "has changed"
 
 
 def _quoted(value: Any) -> str:

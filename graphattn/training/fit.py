@@ -78,36 +78,29 @@ def _trained(
     team.first_does(lambda: save_ranges(run.path, unchanged["train"]), unless=run.path / RANGES)
     history: list[dict[str, Any]] = []
     if run.model == "forest":
-        model = _grown(run, train)
+        # a forest is grown at once
+        if (run.path / MODEL).is_file():
+            model = run.trained_model()
+        else:
+            model = cast(Forest, run.new_model()).fit(
+                run.task, train.batches(run.schedule.points), run.schedule.seed
+            )
     elif finish or run.has_ended():
         model = run.trained_model().to(run.schedule.device)
         history = run.history()
     else:
         model, history = _learned(run, train, unchanged["val"], phase, tell, team)
     if isinstance(model, Best):
-        model = _chosen(model, run, unchanged)
+        # a network with a forest beside it, and the choice between them
+        if (run.path / MODEL).is_file():
+            model = run.trained_model().to(run.schedule.device)
+        else:
+            schedule = run.schedule
+            model.forest.fit(run.task, unchanged["train"].batches(schedule.points), schedule.seed)
+            model.to(schedule.device).choose(run.task, unchanged["val"], schedule)
     team.first_does(lambda: run.save_model(model), unless=run.path / MODEL)
     where = next(name for name in ("test", "val", "train") if parts[name])
     return evaluated(model, run, shapes, parts[where], where, like=train), history
-
-
-def _grown(run: Run, train: Prepared) -> nn.Module:
-    """A forest, grown at once or read."""
-    if (run.path / MODEL).is_file():
-        return run.trained_model()
-    return cast(Forest, run.new_model()).fit(
-        run.task, train.batches(run.schedule.points), run.schedule.seed
-    )
-
-
-def _chosen(model: Best, run: Run, unchanged: dict[str, Prepared]) -> nn.Module:
-    """The network with a forest beside it, and the choice between them; or all of it, read."""
-    if (run.path / MODEL).is_file():
-        return run.trained_model().to(run.schedule.device)
-    schedule = run.schedule
-    model.forest.fit(run.task, unchanged["train"].batches(schedule.points), schedule.seed)
-    model.to(schedule.device).choose(run.task, unchanged["val"], schedule)
-    return model
 
 
 def _learned(

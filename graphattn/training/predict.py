@@ -20,7 +20,6 @@ from ..io.writing import replace_file, save_page
 from ..shapes import Shape, load, save
 from ..shapes.depths import as_of
 from ..shapes.files.las import add_fields
-from ..shapes.files.raw import READERS
 from .evaluate import votes_of
 from .pages.colours import of_classes, of_numbers
 from .reading.elements import coloured_tokens
@@ -67,7 +66,7 @@ def predict(
         if path.is_dir():
             raise OptionError(
                 f"files must be point clouds or meshes, got the folder {path}; name its files, "
-                f"{_pattern(path)}, or graphattn evaluate where they have labels"
+                f"such as {path / '*.ply'}, or graphattn evaluate where they have labels"
             )
         if folder.resolve() in (path.parent.resolve(), path.resolve().parent):
             raise OptionError(
@@ -102,9 +101,14 @@ def predict(
             "unlike": difference,
         }
         if trained_run.task.readout == "shape":
-            row |= dict(
-                zip(_columns(trained_run.task), _row(trained_run.task, answers[0]), strict=True)
-            )
+            answer = answers[0]
+            if not trained_run.task.classes:
+                cells: list[Any] = [float(answer)]
+            else:
+                shares = [round(float(share), 6) for share in answer]
+                best = int(answer.argmax())
+                cells = [trained_run.task.classes[best], shares[best], *shares]
+            row |= dict(zip(_columns(trained_run.task), cells, strict=True))
         else:
             if not las:
                 replace_file(
@@ -117,15 +121,6 @@ def predict(
             folder / "predictions.csv", _table(columns, [list(line.values()) for line in lines])
         )
     return lines
-
-
-def _pattern(folder: Path) -> str:
-    """A pattern of a shell for the files of a folder, as deep as the first that can be read."""
-    for path in folder.rglob("*"):
-        if path.suffix.lower() in READERS:
-            depth = len(path.relative_to(folder).parts) - 1
-            return str(folder.joinpath(*["*"] * depth, f"*{path.suffix}"))
-    return str(folder / "*")
 
 
 def _names(paths: list[Path]) -> list[str]:
@@ -228,14 +223,6 @@ def _columns(task: Task) -> list[str]:
     if not task.classes:
         return ["prediction"]
     return ["prediction", "probability", *(f"probability of {name}" for name in task.classes)]
-
-
-def _row(task: Task, answer: Tensor) -> list[Any]:
-    if not task.classes:
-        return [float(answer)]
-    shares = [round(float(share), 6) for share in answer]
-    best = int(answer.argmax())
-    return [task.classes[best], shares[best], *shares]
 
 
 def _write_rows(task: Task, answers: Tensor, file: Any) -> None:

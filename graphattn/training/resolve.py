@@ -32,14 +32,23 @@ def resolve(options: Options, shapes: ShapeFolder, out: PathLike) -> Run:
     split, how_split = _split(options, shapes)
     train = split["train"]
     elements = elements_of(options.elements, shapes)
-    task = task_of(_task_name(options, shapes), shapes, train, elements, options.balance)
+    if options.task is None:
+        task_name = shapes.task
+    else:
+        task_name = one_of(options.task, "task", tuple(TASKS))
+    task = task_of(task_name, shapes, train, elements, options.balance)
     model = _model(options, task, shapes, elements)
-    _check_shard(options, model)
+    if options.shard and model in _WITHOUT_NEIGHBOURS:
+        raise OptionError(f"shard is for models that read neighbours alone, got model={model!r}")
     inputs = inputs_of(model, task, shapes, train, options, elements)
     augment = augment_of(model, inputs, options)
     control = controls_named(options.control, model)
     device(options.device, numbers=True)
     data, size = _data(inputs, shapes, train)
+    if options.start is None:
+        start = ""
+    else:
+        start = str(Path(options.start).resolve())
     run = Run(
         path=Path(out),
         folder=shapes.root,
@@ -57,7 +66,7 @@ def resolve(options: Options, shapes: ShapeFolder, out: PathLike) -> Run:
         label=options.label or "",
         ignore=shapes.ignore,
         depths=shapes.depths,
-        start=_start(options),
+        start=start,
     )
     run.first_model()  # refuses wrong arguments of the model
     return run
@@ -78,12 +87,6 @@ def _split(options: Options, shapes: ShapeFolder) -> tuple[dict[str, list[int]],
     return split, str(parts)
 
 
-def _task_name(options: Options, shapes: ShapeFolder) -> str:
-    if options.task is None:
-        return shapes.task
-    return one_of(options.task, "task", tuple(TASKS))
-
-
 def _model(options: Options, task: Task, shapes: ShapeFolder, elements: str) -> str:
     """Name of the model: by default of one for the tokens of meshes, or for points."""
     if options.model is not None:
@@ -96,11 +99,6 @@ def _model(options: Options, task: Task, shapes: ShapeFolder, elements: str) -> 
     return "unet"
 
 
-def _check_shard(options: Options, model: str) -> None:
-    if options.shard and model in _WITHOUT_NEIGHBOURS:
-        raise OptionError(f"shard is for models that read neighbours alone, got model={model!r}")
-
-
 def _data(inputs: ShapeInputs, shapes: ShapeFolder, train: list[int]) -> tuple[Prepared, int]:
     """Shapes whose sizes a schedule is chosen by, and how many there are to train on.
 
@@ -110,9 +108,3 @@ def _data(inputs: ShapeInputs, shapes: ShapeFolder, train: list[int]) -> tuple[P
         blocks = prepared(inputs, shapes, train)
         return blocks, len(blocks)
     return prepared(inputs, shapes, list(range(len(shapes)))), len(train)
-
-
-def _start(options: Options) -> str:
-    if options.start is None:
-        return ""
-    return str(Path(options.start).resolve())

@@ -83,8 +83,9 @@ def train(
     settings = Options.of(options)
     option_names = [name for name, value in options.items() if value is not None]
     before = begun(out)
-    if before is None:
-        _check_apart(Path(folder), Path(out))
+    # the next training would take files of the run for shapes
+    if before is None and Path(out).resolve() == Path(folder).resolve():
+        raise OptionError(f"out must be a folder of its own, got that of the shapes, {out}")
     if before is not None and {*option_names} <= OF_THE_LOOP:
         shapes = before.shapes(folder)
         new = same_settings(before, shapes, options)
@@ -102,15 +103,12 @@ def train(
         try:
             return fit(run, shapes, progress, processes, finish)
         except OptionError:  # a batch that does not fit: the next try may have other options
-            if processes.first and is_new:
-                _discard(run)
+            if processes.first and is_new and not (run.path / CHECKPOINT).is_file():
+                for name in (RANGES, "run.json"):
+                    (run.path / name).unlink(missing_ok=True)
+                with suppress(OSError):  # other files are there
+                    run.path.rmdir()
             raise
-
-
-def _check_apart(folder: Path, out: Path) -> None:
-    """Refuse a run among the shapes, whose files the next training would take for shapes."""
-    if out.resolve() == folder.resolve():
-        raise OptionError(f"out must be a folder of its own, got that of the shapes, {out}")
 
 
 def resume(
@@ -191,13 +189,3 @@ def _callback(tell: Tell | None, on_epoch: Callable[[dict[str, Any]], None] | No
             on_epoch({"phase": progress.phase, **progress.epoch})
 
     return call
-
-
-def _discard(run: Run) -> None:
-    """Remove what a run has written, unless it has begun to train."""
-    if (run.path / CHECKPOINT).is_file():
-        return
-    for name in (RANGES, "run.json"):
-        (run.path / name).unlink(missing_ok=True)
-    with suppress(OSError):  # other files are there
-        run.path.rmdir()

@@ -67,7 +67,12 @@ def lit(at: Array, faces: Index, smooth: float = SMOOTH) -> Lit:
     normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     unit = _unit(normal)
     area = np.linalg.norm(normal, axis=1)
-    one, two, along = _shared_edges(_places(at)[faces])
+    # a number (N,) of each place: the same for nodes that are there
+    order = np.lexsort(at.T)
+    new = (at[order[1:]] != at[order[:-1]]).any(1)
+    place = np.empty(len(at), dtype=np.int64)
+    place[order] = np.append(0, np.cumsum(new))[: len(at)]
+    one, two, along = _shared_edges(place[faces])
     unit *= _winding(F, one // 3, two // 3, along)[:, None]
     cosine = (unit[one // 3] * unit[two // 3]).sum(1)
     plane = _components(F, one[cosine > _COPLANAR] // 3, two[cosine > _COPLANAR] // 3)
@@ -98,15 +103,6 @@ def lit(at: Array, faces: Index, smooth: float = SMOOTH) -> Lit:
 def _unit(vectors: Array) -> Array:
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, length, out=np.zeros(vectors.shape), where=length > 0)
-
-
-def _places(at: Array) -> Index:
-    """A number (N,) of each place: the same for nodes that are there."""
-    order = np.lexsort(at.T)
-    new = (at[order[1:]] != at[order[:-1]]).any(1)
-    place = np.empty(len(at), dtype=np.int64)
-    place[order] = np.append(0, np.cumsum(new))[: len(at)]
-    return place
 
 
 def _shared_edges(faces: Index) -> tuple[Index, Index, NDArray[np.bool_]]:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable
 from html import escape
 from itertools import groupby
-from typing import Any
 
 from ..graph.pictures.html import image, mask_shares, png
 from ..graphs.catalogue import Named
@@ -80,17 +79,13 @@ def pictures(
     """
     graph = graph_of(named)
     shares = png(mask_shares(graph.edges))
-    left = image(shares, "mask", class_="mask", style=_mask_size(graph, mask))
+    # in the mask's proportions: a frame would read as empty rows
+    sizes = (graph.num_targets, graph.num_sources)
+    high, wide = (max(3, round(mask * size / max(*sizes, 1))) for size in sizes)
+    style = f"width:{wide}px;height:{high}px"
+    left = image(shares, "mask", class_="mask", style=style)
     right = image(_drawn(named, width, height), "drawing", class_="drawn")
     return f'<div class="two"><div class="box">{left}</div>{right}</div>'
-
-
-def _mask_size(graph: Any, longest: int) -> str:
-    """Width and height in pixels, in the mask's proportions: a frame would read as empty rows."""
-    T = graph.num_targets
-    S = graph.num_sources
-    height, width = (max(3, round(longest * size / max(T, S, 1))) for size in (T, S))
-    return f"width:{width}px;height:{height}px"
 
 
 def _drawn(named: Named, width: float, height: float) -> bytes:

@@ -224,7 +224,12 @@ def _draw_graph(
         every = all_edges(graph, place.most_edges)
     else:
         every = None
-    targets = _targets(graph, place, highlight, every is None)
+    if highlight is not None:
+        targets = checked_targets(graph, highlight)
+    elif every is None:
+        targets = spread_targets(graph, place.target_at)
+    else:
+        targets = []
     if len(targets) == 1:
         place.face(targets[0])
     if targets:
@@ -260,7 +265,12 @@ def _draw_graph(
     if words.legend and (targets or named):
         below = _legend(shown, ax, graph, targets, names[0], named)
     if near is not None:
-        _close_up(shown.add_subplot(panels[2]), graph, place, targets[0], near)
+        target = targets[0]
+        close_up = shown.add_subplot(panels[2])
+        place.ground(close_up, near)
+        sources = thinned(sources_of(graph, target))
+        place.neighbourhood(close_up, target, sources, HIGHLIGHTS[0], MARKERS[0])
+        close_up.set_title(f"close-up of target {number(target)}", fontsize=TEXT)
     if is_narrow(shown):
         title = graph.name
     else:
@@ -354,14 +364,6 @@ def _title(graph: AttentionGraph, place: Layout) -> str:
     return f"{graph.name}: {nodes}{edges}"
 
 
-def _targets(graph: AttentionGraph, place: Layout, highlight: Any, needed: bool) -> list[int]:
-    if highlight is not None:
-        return checked_targets(graph, highlight)
-    if needed:
-        return spread_targets(graph, place.target_at)
-    return []
-
-
 def _drawing(
     ax: Any, graph: AttentionGraph, place: Layout, targets: list[int], every: Any
 ) -> list[str]:
@@ -397,12 +399,6 @@ def _drawing(
     if cut:
         sentences.append(f"At most {MOST_SOURCES} per target, evenly spread.")
     return sentences
-
-
-def _close_up(ax: Any, graph: AttentionGraph, place: Layout, target: int, near: Any) -> None:
-    place.ground(ax, near)
-    place.neighbourhood(ax, target, thinned(sources_of(graph, target)), HIGHLIGHTS[0], MARKERS[0])
-    ax.set_title(f"close-up of target {number(target)}", fontsize=TEXT)
 
 
 def _handle(i: int, label: str) -> Any:

@@ -74,7 +74,10 @@ def paint(
         if view is None:
             rgb = colours.rgb[covered.item]
         else:
-            rgb = _of_points(covered, colours.rgb, share)
+            far = _FADE * (1 - share[covered.item])[:, None]
+            colour = colours.rgb[covered.item]
+            ball = 0.5 * colour + 0.5 * _shaded(colour, covered.inside)
+            rgb = ball + far * (1 - ball)
     image = np.zeros((height, width, 4), dtype=np.uint8)
     strength = 1.0
     if pale:
@@ -127,13 +130,6 @@ def _shaded(rgb: Array, normal: Array) -> Array:
     front = normal[:, 2:]
     diffuse: Array = rgb * (_DARKEST + (1.06 - _DARKEST) * (_LAMP * front + (1 - _LAMP) * light))
     return np.clip(diffuse + 0.10 * light**12, 0, 1)  # a little gloss
-
-
-def _of_points(covered: "Covered", rgb: Array, nearness: Array) -> Array:
-    far = _FADE * (1 - nearness[covered.item])[:, None]
-    colour = rgb[covered.item]
-    ball = 0.5 * colour + 0.5 * _shaded(colour, covered.inside)
-    return ball + far * (1 - ball)
 
 
 def _of_surface(

@@ -3,7 +3,7 @@
 import base64
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -98,7 +98,7 @@ def levels_in(hierarchy: Hierarchy, first: PageNodes) -> tuple[list[PageNodes], 
                 colourings = []
             else:
                 colourings = [
-                    _of_nodes(colours, nodes)
+                    replace(colours, rgb=colours.rgb[nodes])
                     for colours in sets[-1].colours
                     if len(colours.rgb) == len(sets[-1].at)
                 ]
@@ -113,12 +113,6 @@ def levels_in(hierarchy: Hierarchy, first: PageNodes) -> tuple[list[PageNodes], 
             level.up is not None
         )
     return sets, graphs
-
-
-def _of_nodes(colours: Colouring, nodes: Index) -> Colouring:
-    return Colouring(
-        colours.name, colours.rgb[nodes], colours.labels, colours.scale, colours.remarks
-    )
 
 
 def colours_in(

@@ -88,7 +88,13 @@ def rollout(
                 "examples; pass those of one, weights.of_example(b), for each layer"
             )
     shares = _shares(residual, layers)
-    _check_chain([layer.graph for layer in layers])
+    for i, (graph, after) in enumerate(pairwise([layer.graph for layer in layers])):
+        if graph.num_targets != after.num_sources:
+            raise ShapeError(
+                f"layer {i} has {graph.num_targets} targets, and layer {i + 1} reads "
+                f"{after.num_sources} sources; they must be the same nodes (the first layer comes "
+                "first)"
+            )
     reach = _mixed(layers[-1], shares[-1])
     if targets is not None:
         mask = np.isin(
@@ -128,16 +134,6 @@ def _shares(residual: float | Sequence[float], layers: list[Any]) -> list[float]
                 f"residual of layer {i} must be 0, its sources are not its targets; got {share}"
             )
     return shares
-
-
-def _check_chain(graphs: list[AttentionGraph]) -> None:
-    for i, (graph, after) in enumerate(pairwise(graphs)):
-        if graph.num_targets != after.num_sources:
-            raise ShapeError(
-                f"layer {i} has {graph.num_targets} targets, and layer {i + 1} reads "
-                f"{after.num_sources} sources; they must be the same nodes (the first layer comes "
-                "first)"
-            )
 
 
 def _mixed(layer: Any, share: float) -> Any:

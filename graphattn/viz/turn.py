@@ -149,7 +149,9 @@ def page_of(
         place = layout_of(_first(graphs), pos, queries=queries, faces=faces, size=size)
     if place.source_at.shape[1] == 1:
         raise GraphError("to_html needs pos, where the nodes are in space; for a sequence use plot")
-    sets = [_nodes(place)]
+    sets = [PageNodes(place.source_at)]
+    if isinstance(place, Points) and place.faces is not None:
+        sets = [PageNodes(place.source_at, place.faces)]
     counts: tuple[int, ...] = (len(sets[0].at),)
     if len(sets[0].faces):
         counts = (len(sets[0].at), len(sets[0].faces))
@@ -175,13 +177,21 @@ def page_of(
     if alone:
         name = called(shape, len(sets[0].at), len(sets[0].faces))
     else:
-        name = _called(graph_or_weights, graphs)
+        if isinstance(graph_or_weights, Hierarchy):
+            name = repr(graph_or_weights)
+        else:
+            name = _first(graphs).name
     if title is None:
         title = name
     if alone:
         legend = ""
     else:
-        legend = _legend(place)
+        legend = (
+            "Click a node to see what it reads: it is the orange square, its sources are dots, "
+            "larger and darker with their weight; on a mesh weights are colours."
+        )
+        if place.two_sets:
+            legend += " Open squares are targets."
     return Template(_file("turn.html")).substitute(
         title=escape(title),
         legend=legend,
@@ -202,30 +212,10 @@ def _is_shape(value: Any) -> bool:
     )
 
 
-def _called(graph_or_weights: Any, graphs: list[PageEdges]) -> str:
-    if isinstance(graph_or_weights, Hierarchy):
-        return repr(graph_or_weights)
-    return _first(graphs).name
-
-
 def _first(graphs: list[PageEdges]) -> AttentionGraph:
     graph = graphs[0].graph
     assert graph is not None
     return graph
-
-
-def _nodes(place: Layout) -> PageNodes:
-    has_faces = isinstance(place, Points) and place.faces is not None
-    return PageNodes(place.source_at, place.faces) if has_faces else PageNodes(place.source_at)  # type: ignore[attr-defined]
-
-
-def _legend(place: Layout) -> str:
-    nodes = (
-        "Click a node to see what it reads: it is the orange square, its sources are dots, "
-        "larger and darker with "
-    )
-    nodes += "their weight; on a mesh weights are colours."
-    return nodes + " Open squares are targets." * place.two_sets
 
 
 def _file(name: str) -> str:

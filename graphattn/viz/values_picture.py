@@ -117,7 +117,12 @@ def draw_values(
     if relative is None:
         relative = place is not None
     if target is None and place is not None:
-        target = _middle(graph, place)
+        # a target that reads something, well inside the picture
+        if graph.num_targets == 0:
+            raise OptionError(
+                'view "place" shows what one target reads, and the graph has no targets'
+            )
+        target = next(iter(spread_targets(graph, place.target_at)), 0)
     elif target is not None:
         (target,) = checked_targets(graph, target, "target", 1)
     has_heads = getattr(weights, "heads", None) is not None
@@ -194,13 +199,6 @@ def _view(view: Any, target: Any, where: dict[str, Any]) -> str:
     if where and view != "place":
         raise OptionError(f'{", ".join(where)}: for view "place" alone, got view "{view}"')
     return str(view)
-
-
-def _middle(graph: AttentionGraph, place: Layout) -> int:
-    """A target that reads something, well inside the picture."""
-    if graph.num_targets == 0:
-        raise OptionError('view "place" shows what one target reads, and the graph has no targets')
-    return next(iter(spread_targets(graph, place.target_at)), 0)
 
 
 def _panels(weights: Any, heads: int | Iterable[int] | str | None) -> tuple[list[str], Array, int]:

@@ -50,7 +50,15 @@ def spectral_gap(graph: AttentionGraph) -> float:
     if n <= _DENSE:
         return _gap(np.linalg.eigvals(_dense(graph)))
     if connectivity(graph).acyclic:
-        return _gap(_diagonal(graph))
+        # eigenvalues of a matrix that is triangular in some order of the nodes: its
+        # diagonal
+        node = torch.arange(graph.num_targets, device=graph.device)
+        loop = graph.contains(node, node).cpu()
+        if graph.has_repeated_edges:
+            source, target = graph.edge_index.cpu()
+            loop = torch.bincount(target[source == target], minlength=graph.num_targets)
+        diagonal = (loop / graph.in_degree.cpu().clamp(min=1).double()).numpy()
+        return _gap(diagonal)
     return _gap(_by_arpack(graph))
 
 
@@ -66,16 +74,6 @@ def _dense(graph: AttentionGraph) -> np.ndarray:
         (target, source), torch.ones(target.numel(), dtype=torch.float64), accumulate=True
     )
     return (matrix / matrix.sum(1, keepdim=True).clamp(min=1)).numpy()
-
-
-def _diagonal(graph: AttentionGraph) -> np.ndarray:
-    """Eigenvalues of a matrix that is triangular in some order of the nodes: its diagonal."""
-    node = torch.arange(graph.num_targets, device=graph.device)
-    loop = graph.contains(node, node).cpu()
-    if graph.has_repeated_edges:
-        source, target = graph.edge_index.cpu()
-        loop = torch.bincount(target[source == target], minlength=graph.num_targets)
-    return (loop / graph.in_degree.cpu().clamp(min=1).double()).numpy()
 
 
 def _by_arpack(graph: AttentionGraph) -> np.ndarray:

@@ -61,7 +61,11 @@ class AuditOfHeads(Printed):
         if self.diagnosis:
             lines.append(f"  diagnosis: {OR_ELSE.join(self.diagnosis)}")
         for words, heads in alike.items():
-            lines.append(f"{_heads(heads)}\n  " + words.replace("\n", "\n  "))
+            if len(heads) == 1:
+                named = f"head {heads[0]}"
+            else:
+                named = f"heads {', '.join(map(str, heads))}"
+            lines.append(f"{named}\n  " + words.replace("\n", "\n  "))
         return "\n".join(lines)
 
 
@@ -160,7 +164,9 @@ def _heads_of(masks: Any, graphs: tuple[AttentionGraph, ...]) -> list[Any]:
 
 def _mixed_up(head_graphs: list[AttentionGraph], graphs: tuple[AttentionGraph, ...]) -> list[str]:
     """Diagnosis of all heads together: each reads a graph that was meant for another one."""
-    reads = [_numbers(mask, graphs) for mask in head_graphs]
+    reads = [
+        {number for number, graph in enumerate(graphs) if same(mask, graph)} for mask in head_graphs
+    ]
     H = len(head_graphs)
     n = len(graphs)
     if n > 1 and set.intersection(*reads):
@@ -198,13 +204,3 @@ def _mixed_up(head_graphs: list[AttentionGraph], graphs: tuple[AttentionGraph, .
     if all(same(mask, union) for mask in head_graphs):
         return ["every head reads what any head should"]
     return []
-
-
-def _numbers(mask: AttentionGraph, graphs: tuple[AttentionGraph, ...]) -> set[int]:
-    return {number for number, graph in enumerate(graphs) if same(mask, graph)}
-
-
-def _heads(heads: list[int]) -> str:
-    if len(heads) == 1:
-        return f"head {heads[0]}"
-    return f"heads {', '.join(map(str, heads))}"

@@ -203,16 +203,14 @@ def _groups(wrong: AttentionGraph, fault: str, expect: AttentionGraph) -> list[W
 
 def _some(kinds: dict[str, Tensor], source: Tensor, target: Tensor) -> list[WrongEdges]:
     """The groups that have an edge."""
-    return [
-        _group(kind, source[edges], target[edges])
-        for kind, edges in kinds.items()
-        if bool(edges.any())
-    ]
-
-
-def _group(kind: str, source: Tensor, target: Tensor) -> WrongEdges:
-    examples = tuple(zip(source[:_NAMED].tolist(), target[:_NAMED].tolist(), strict=True))
-    return WrongEdges(kind, source.numel(), examples, _common(source, target))
+    groups = []
+    for kind, edges in kinds.items():
+        if bool(edges.any()):
+            s = source[edges]
+            t = target[edges]
+            examples = tuple(zip(s[:_NAMED].tolist(), t[:_NAMED].tolist(), strict=True))
+            groups.append(WrongEdges(kind, s.numel(), examples, _common(s, t)))
+    return groups
 
 
 def _common(source: Tensor, target: Tensor) -> str:

@@ -89,17 +89,14 @@ def hops(graph: AttentionGraph, budget: int = BUDGET) -> Hops:
     budget = whole(budget, "budget", 1, GraphError)
     if graph.num_targets <= 1:
         return Hops(0, True, True)
-    layers, everything = _layers_of(graph, budget)
-    return Hops(layers, everything, not everything and _reads_past(graph))
-
-
-def _layers_of(graph: AttentionGraph, budget: int) -> tuple[int, bool]:
     result = _closed(graph.edges)
     if result is not None:
-        return result
-    if graph.num_targets <= _SQUARED:
-        return _by_squaring(graph.mask())
-    return _by_searches(graph, walk(graph, budget), budget)
+        layers, everything = result
+    elif graph.num_targets <= _SQUARED:
+        layers, everything = _by_squaring(graph.mask())
+    else:
+        layers, everything = _by_searches(graph, walk(graph, budget), budget)
+    return Hops(layers, everything, not everything and _reads_past(graph))
 
 
 def _reads_past(graph: AttentionGraph) -> bool:

@@ -392,14 +392,12 @@ def _way(
         if residuals[number] and int(columns[k][number][node]) == latest:
             continue
         k -= 1
-        source = _sources(graphs[number], node)
+        graph = graphs[number]
+        if graph.edges.is_listed:
+            source = graph.source.cpu()[graph.target.cpu() == node].sort().values
+        else:
+            source = _runs.expand(graph.edges.rows(torch.tensor([node])))[1]
         came = int(source[columns[k][number][source] == latest][0])
         way.append((number, came, node))
         node = came
     return tuple(reversed(way))
-
-
-def _sources(graph: AttentionGraph, target: int) -> Tensor:
-    if graph.edges.is_listed:
-        return graph.source.cpu()[graph.target.cpu() == target].sort().values
-    return _runs.expand(graph.edges.rows(torch.tensor([target])))[1]

@@ -46,7 +46,13 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
             need = reader.header.point_count * reader.header.point_format.size
             _plausible(blob, need, bool(reader.header.are_points_compressed))
             if reader.header.are_points_compressed:
-                _in_chunks(blob, reader.header.vlrs)
+                # points of LASzip 1 without chunks, which no decompressor of Python reads
+                for record in reader.header.vlrs.get("LasZipVlr"):
+                    if record.record_data[:2] == b"\1\0":
+                        fix = "laszip -i old.laz -o new.laz, or pdal translate"
+                        raise blob.fault(
+                            "LAZ in chunks", "the pointwise form of LASzip before 2011", fix
+                        )
                 _chunks(blob, reader.header.offset_to_point_data, reader.header.point_count)
             if need > max_bytes:
                 raise blob.fault(
@@ -69,8 +75,11 @@ def read_las(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
         raise blob.fault(
             f"{count} points, as its header says", f"{len(las.points)}", "get the whole file"
         )
+    # a dimension that a user added may have the same name as a property of the format
     depths = {
-        name: fewest(_largest(points, name), name) for name in DEPTHS if _of_16_bits(points, name)
+        name: fewest(_largest(points, name), name)
+        for name in DEPTHS
+        if all(column in points and points[column].dtype == np.uint16 for column in _columns(name))
     }
     notes = tuple(_flags(points) + _no_data(las))
     if depths.get("color") == 8:
@@ -142,11 +151,6 @@ def _columns(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def _of_16_bits(points: dict[str, np.ndarray], name: str) -> bool:
-    """True of a property of the format; a dimension that a user added may have the same name."""
-    return all(column in points and points[column].dtype == np.uint16 for column in _columns(name))
-
-
 def _largest(points: dict[str, np.ndarray], name: str) -> int:
     """The largest number of a property."""
     return max(int(points[column].max(initial=0)) for column in _columns(name))
@@ -166,14 +170,6 @@ def _records(blob: Blob) -> None:
         else:
             got = "none"
         raise blob.fault("LASF, and records that fit into the file", got, "get the whole file")
-
-
-def _in_chunks(blob: Blob, records: Any) -> None:
-    """Refuse the points of LASzip 1 without chunks, which no decompressor of Python reads."""
-    for record in records.get("LasZipVlr"):
-        if record.record_data[:2] == b"\1\0":
-            fix = "laszip -i old.laz -o new.laz, or pdal translate"
-            raise blob.fault("LAZ in chunks", "the pointwise form of LASzip before 2011", fix)
 
 
 def _chunks(blob: Blob, start: int, points: int) -> None:

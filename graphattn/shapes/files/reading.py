@@ -238,7 +238,11 @@ def read_raw(
 
 def _checked(raw: Raw, allow_nonfinite: bool) -> Raw:
     """The contents under the words of a shape, if they are right."""
-    raw = replace(raw, points=worded(raw.points), faces=_worded_faces(raw.faces))
+    faces = {
+        f"face_{name}": values
+        for name, values in worded({n[5:]: v for n, v in raw.faces.items()}).items()
+    }
+    raw = replace(raw, points=worded(raw.points), faces=faces)
     edges = raw.others.get("edge_index", np.zeros(0))
     reserved = set(_TAKEN)
     if edges.ndim == 2 and len(edges) == 2 and edges.dtype.kind in "iu":
@@ -281,13 +285,6 @@ def _without_gaps(raw: Raw) -> Raw:
         lines = raw.point_lines[finite]
     points = {name: values[finite] for name, values in raw.points.items()}
     return replace(raw, points=points, point_lines=lines, notes=(*raw.notes, note), dropped=dropped)
-
-
-def _worded_faces(faces: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {
-        f"face_{name}": values
-        for name, values in worded({n[5:]: v for n, v in faces.items()}).items()
-    }
 
 
 def _narrow(name: str, values: np.ndarray) -> np.ndarray:

@@ -85,9 +85,11 @@ class Best(nn.Module):
         best = list(SHARES).index("the forest")
         if len(val):
             labels = torch.cat(val.labels())
-            predictions = [
-                self._predictions(share, task, val, schedule) for share in SHARES.values()
-            ]
+            predictions = []
+            for share in SHARES.values():
+                self.share.fill_(share)
+                answers = torch.cat(answers_of(self, task, val, schedule)[0])
+                predictions.append(task.predictions(answers))
             for number, predicted in enumerate(predictions):
                 self.scores[number] = task.scores(predicted, labels)[task.metric]
             forest = predictions[best]
@@ -97,11 +99,6 @@ class Best(nn.Module):
                 if advantage(task, predicted, forest, labels)[0] > 0:
                     best = number
         self.share.fill_(list(SHARES.values())[best])
-
-    def _predictions(self, share: float, task: Task, val: Prepared, schedule: Schedule) -> Tensor:
-        """Predictions of a candidate for all shapes."""
-        self.share.fill_(share)
-        return task.predictions(torch.cat(answers_of(self, task, val, schedule)[0]))
 
     def choice(self) -> dict[str, Any]:
         """The chosen candidate, the score of each on the validation part, and the margin.

@@ -71,10 +71,13 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
         if rare:
             lines.append(f"classes of few labels to train on: {', '.join(rare[:12])}")
     if run.task.weights:
-        lines.append(
-            "classes are weighted, rare ones more (--no-balance for none): "
-            f"{_largest_weights(run, absent)}"
-        )
+        # weights of classes, in ascending order; the eight largest of many
+        weights = zip(run.task.weights, run.task.classes, strict=True)
+        pairs = sorted((weight, name) for weight, name in weights if name not in absent)
+        if len(pairs) > 8:
+            pairs = pairs[-8:]
+        largest = ", ".join(f"{name} {weight:.2g}" for weight, name in pairs)
+        lines.append(f"classes are weighted, rare ones more (--no-balance for none): {largest}")
     unseen = unseen_classes(run, shapes)
     if unseen:
         lines.append(f"note: {unseen}")
@@ -113,15 +116,6 @@ def _counts(run: Run, labels: list[Tensor]) -> dict[str, int]:
     # -1 is no label
     count = bincount(cat(labels).clamp(min=-1) + 1, minlength=len(classes) + 1)[1:]
     return dict(zip(classes, count.tolist(), strict=True))
-
-
-def _largest_weights(run: Run, absent: set[str]) -> str:
-    """Weights of classes, in ascending order; the eight largest of many."""
-    weights = zip(run.task.weights, run.task.classes, strict=True)
-    pairs = sorted((weight, name) for weight, name in weights if name not in absent)
-    if len(pairs) > 8:
-        pairs = pairs[-8:]
-    return ", ".join(f"{name} {weight:.2g}" for weight, name in pairs)
 
 
 def notes(run: Run, result: Evaluation) -> list[str]:

@@ -28,9 +28,10 @@ def save_report(path: Path, run: Run, history: list[dict[str, Any]], result: Eva
     try:
         import matplotlib  # noqa: F401 (an extra)
 
+        bars = summary(result)
         pictures = {
             "curves": images(curves(history, run.task), 160),
-            "summary": _image(summary(result)),
+            "summary": image(png(bars, 160), width=round(bars.get_figwidth() * 96)),
             "shapes": gallery(result, chosen(result)),
         }
     except ModuleNotFoundError:
@@ -136,7 +137,3 @@ def _number(metric: str, scores: dict[str, Any]) -> str:
     if metric == "accuracy":
         return f"{scores[metric]:.1%}"
     return f"{scores[metric]:.3f}"
-
-
-def _image(figure: Any) -> str:
-    return image(png(figure, 160), width=round(figure.get_figwidth() * 96))

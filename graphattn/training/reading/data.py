@@ -95,20 +95,18 @@ class Prepared(Dataset):
         number = self.numbers[index]
         with seeded(getattr(index, "seed", None)):
             if self.others.transforms:
-                data = self.inputs(self._changed(self.folder[number]), self.name(index))
+                # jitter and the like are in units of the radius
+                shape = self.folder[number]
+                radius = (shape.pos - shape.pos.mean(0)).norm(dim=1).max().clamp(min=1e-30)
+                shape.pos = shape.pos / radius
+                shape = self.others(shape)
+                shape.pos = shape.pos * radius
+                data = self.inputs(shape, self.name(index))
             else:
                 data = self.static(index)
             for turn in self.rigid:
                 data = self.inputs.turned(data, turn.matrix())
         return data
-
-    def _changed(self, shape: Any) -> Any:
-        """The shape after jitter and the like, in units of its radius."""
-        radius = (shape.pos - shape.pos.mean(0)).norm(dim=1).max().clamp(min=1e-30)
-        shape.pos = shape.pos / radius
-        shape = self.others(shape)
-        shape.pos = shape.pos * radius
-        return shape
 
     def static(self, index: int) -> Data:
         """The shape as it is, made once where there is room."""

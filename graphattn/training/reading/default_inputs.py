@@ -68,19 +68,15 @@ def _of_preset(model: str, task: Task, shapes: ShapeFolder, elements: str) -> Sh
     else:
         inputs = preset.of_nodes
     if model == "mesh-unet":
-        inputs = _coarsened(inputs, float(shapes.sizes.double().mean()))
+        # inputs with as many levels as leave some 500 vertices of a mesh of that size
+        steps = max(1, math.ceil(math.log(float(shapes.sizes.double().mean()) / _COARSEST, 8)))
+        finest, coarsest = inputs.graph
+        inputs = replace(
+            inputs, ratio=inputs.ratio * steps, graph=(finest, *[_NEAR] * (steps - 1), coarsest)
+        )
     if elements:
         inputs = _of_elements(inputs, elements, model)
     return inputs
-
-
-def _coarsened(inputs: ShapeInputs, size: float) -> ShapeInputs:
-    """Inputs with as many levels as leave some 500 vertices of a mesh of that size."""
-    steps = max(1, math.ceil(math.log(size / _COARSEST, 8)))
-    finest, coarsest = inputs.graph
-    return replace(
-        inputs, ratio=inputs.ratio * steps, graph=(finest, *[_NEAR] * (steps - 1), coarsest)
-    )
 
 
 def _of_elements(inputs: ShapeInputs, elements: str, model: str) -> ShapeInputs:
@@ -128,7 +124,12 @@ def _of_files(
         normals = "faces"
     scale = 0.0
     if task.name == "regress":  # numbers may depend on the size of a shape
-        scale = _radius(shapes)
+        # median radius of some 100 shapes; 1 if it is 0
+        radii = []
+        for number in range(0, len(shapes), max(1, len(shapes) // 100)):
+            pos = shapes[number].pos
+            radii.append(float((pos - pos.mean(0)).norm(dim=1).max()))
+        scale = float(median(radii)) or 1.0
     return replace(
         inputs, features=features, signals=signals, normals=normals, sample=sample, scale=scale
     )
@@ -145,15 +146,6 @@ def _sample(options: Options, task: Task, normals: str, elements: str) -> int:
     if reads_faces or task.readout == "node":
         return 0
     return _SAMPLE
-
-
-def _radius(shapes: ShapeFolder) -> float:
-    """Median radius of some 100 shapes; 1 if it is 0."""
-    radii = []
-    for number in range(0, len(shapes), max(1, len(shapes) // 100)):
-        pos = shapes[number].pos
-        radii.append(float((pos - pos.mean(0)).norm(dim=1).max()))
-    return float(median(radii)) or 1.0
 
 
 def _graphs(text: str, model: str, levels: int) -> tuple[str, ...]:
@@ -182,7 +174,9 @@ def scene_of(
 ) -> ShapeInputs:
     """Inputs of scenes, with an axis up, cells and blocks; of other shapes with the axis alone."""
     is_cloud = task.name == "segment" and "face" not in shapes[0]
-    upward = _upward(options, is_cloud and _are_scenes(shapes))
+    upward = _upward(
+        options, is_cloud and (shapes.surveyed or float(shapes.sizes.double().mean()) >= MANY)
+    )
     side = 0.0
     if is_cloud:
         side = _side_of_cells(options, upward, shapes, numbers)
@@ -198,15 +192,17 @@ def scene_of(
                 "grid=0; give grid, the side of a cell"
             )
         return inputs
-    inputs = replace(inputs, grid=side, block=_side_of_blocks(options, side))
+    # side of the blocks that scenes are cut into; 0 if each scan decides
+    if options.block is not None:
+        block = float(options.block)
+    elif options.shard:
+        block = CELLS * side  # a block is a whole scan
+    else:
+        block = 0.0
+    inputs = replace(inputs, grid=side, block=block)
     if model == "perceptron":
         return inputs
     return _of_cells(inputs, model)
-
-
-def _are_scenes(clouds: ShapeFolder) -> bool:
-    """True of clouds that are surveyed, or large."""
-    return clouds.surveyed or float(clouds.sizes.double().mean()) >= MANY
 
 
 def _upward(options: Options, are_scenes: bool) -> str:
@@ -229,15 +225,6 @@ def _side_of_cells(options: Options, upward: str, shapes: ShapeFolder, numbers: 
         return positive(options.grid, "grid")
     if upward:
         return grid_of(shapes, numbers)
-    return 0.0
-
-
-def _side_of_blocks(options: Options, side: float) -> float:
-    """Side of the blocks that scenes are cut into; 0 if each scan decides."""
-    if options.block is not None:
-        return float(options.block)
-    if options.shard:
-        return CELLS * side  # a block is a whole scan
     return 0.0
 
 

@@ -167,7 +167,11 @@ class ShapeInputs:
             element, tokens = mesh_elements(pos, faces, self.elements)
             pos = tokens.levels[0].pos
             normals = tokens.levels[0].normals
-        local = [_pca(pos, k) for k in (_COARSE, _FINE) if self._is_local]
+        local = [
+            local_pca(knn(pos, k, self_loops=True, clamp=True), pos)
+            for k in (_COARSE, _FINE)
+            if self._is_local
+        ]
         if normals is None:
             normals = self._normals(shape, pos, local, name)
         computed = {"element": element, "normals": normals}
@@ -354,7 +358,3 @@ def _recipe(text: str) -> Pattern:
             f"graph must be open in its positions, such as 'knn(..., 16)', got {text!r}"
         )
     return pattern
-
-
-def _pca(pos: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    return local_pca(knn(pos, k, self_loops=True, clamp=True), pos)

@@ -83,7 +83,10 @@ def estimated(training: TrainingState) -> Estimate:
     one = denser * seconds
     several = denser * more
     epoch = of_epoch(one, several, copies, len(plan), float(train.sizes.sum()) / num_points)
-    epoch += _seconds_of_loading(train, smallest)
+    begin = time.perf_counter()
+    train[smallest]  # which is changed in training
+    loading = time.perf_counter() - begin
+    epoch += loading * float(train.sizes.sum()) / max(1, int(train.sizes[smallest]))
     shapes = float(training.val.sizes.sum()) / num_points
     epoch += _FORWARD * of_epoch(one, several, copies, 1, shapes)
     left = training.schedule.epochs - len(training.history)
@@ -99,14 +102,6 @@ def estimated(training: TrainingState) -> Estimate:
 
 def _num_edges(shape: Any) -> int:
     return sum(graph.num_edges for graph in shape.levels.graphs())
-
-
-def _seconds_of_loading(train: Prepared, number: int) -> float:
-    """Time to load and change all shapes, from that of one."""
-    start = time.perf_counter()
-    train[number]  # which is changed in training
-    seconds = time.perf_counter() - start
-    return seconds * float(train.sizes.sum()) / max(1, int(train.sizes[number]))
 
 
 def _of_a_batch(training: TrainingState, estimate: Estimate) -> str:

@@ -199,13 +199,13 @@ def _graphs(levels: Hierarchy) -> list[AttentionGraph]:
 
 def _schedules(graph_plans: Derived) -> list[tuple[Tensor, Tensor, Any]]:
     """The rows of layouts as work for the kernels on CUDA, which synchronize otherwise."""
-    layouts = [result for key, result in graph_plans.items() if _is_layout(key)]
+    layouts = [
+        result
+        for key, result in graph_plans.items()
+        if isinstance(key, tuple) and key[0] in (by_target, by_source) and key[-1].type == "cuda"
+    ]
     # a schedule in the memory of its layout would keep that alive, and itself
     return [(rows.ptr, rows.order, Apart(cut(rows.ptr, rows.order))) for rows in layouts]
-
-
-def _is_layout(key: Key) -> bool:
-    return isinstance(key, tuple) and key[0] in (by_target, by_source) and key[-1].type == "cuda"
 
 
 def _memory(size: int) -> Tensor:

@@ -57,7 +57,13 @@ class Grid(Layout):
             ax.hlines(
                 np.arange(height + 1) - 0.5, -0.5, width - 0.5, color=FAINT, linewidth=0.7, zorder=2
             )
-        self._token_cells(ax)
+        from matplotlib.collections import PolyCollection
+
+        squares = self.source_at[: self.tokens, None] + _CORNERS
+        outlines = PolyCollection(
+            list(squares), facecolors="none", edgecolors=FAINT, linewidths=0.7, zorder=2
+        )
+        ax.add_collection(outlines, autolim=False)
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
         for axis in (ax.xaxis, ax.yaxis):
@@ -77,15 +83,6 @@ class Grid(Layout):
             f"{counted(self.tokens, 'global token')} {come} first, above the grid; "
             f"node = {self.tokens} + row * width + column."
         ]
-
-    def _token_cells(self, ax: Any) -> None:
-        from matplotlib.collections import PolyCollection
-
-        squares = self.source_at[: self.tokens, None] + _CORNERS
-        outlines = PolyCollection(
-            list(squares), facecolors="none", edgecolors=FAINT, linewidths=0.7, zorder=2
-        )
-        ax.add_collection(outlines, autolim=False)
 
     def neighbourhood(
         self,

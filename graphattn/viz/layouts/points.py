@@ -112,7 +112,8 @@ class Points(Layout):
         self._object(ax, nodes, near)
         if self.lattice is not None and self.lattice.any():
             sentences.append("A line that leaves the box leads to an image on its other side.")
-        outside = int((~_between(self.flat(self.source_at[nodes]), low, high)).sum())
+        at = self.flat(self.source_at[nodes])
+        outside = int(((at < low) | (high < at)).any(1).sum())
         if outside:
             sentences.append(
                 f"{number(outside)} of {number(len(nodes))} points are outside the picture."
@@ -268,7 +269,3 @@ class Points(Layout):
 
 def _within(at: Array, near: tuple[Array, float]) -> Any:
     return (np.abs(at - near[0]) <= near[1]).all(1)
-
-
-def _between(at: Array, low: Array, high: Array) -> Any:
-    return ((low <= at) & (at <= high)).all(1)

@@ -38,7 +38,14 @@ class Sequence(Layout):
         if names is not None and num_nodes <= _LABELLED:
             self.names = [fitting(name) for name in names]
         self.below = ahead > 0
-        self.reads = self._reading(back > 0, ahead > 0)
+        if back > 0 and ahead > 0:
+            self.reads = "Arcs above the line read earlier nodes and below it later ones."
+        elif back > 0:
+            self.reads = "Arcs above the line read earlier nodes."
+        elif ahead > 0:
+            self.reads = "Arcs below the line read later nodes."
+        else:
+            self.reads = ""
         self.longest = max(1, back, ahead)
         self.room = self._room(num_nodes)
         if self.names:
@@ -115,14 +122,6 @@ class Sequence(Layout):
     def _room(self, width: float) -> float:
         """The height above the line: short arcs stay low, ellipses, not needles."""
         return float(np.clip(0.22 * width / self.longest, 1, 4))
-
-    @staticmethod
-    def _reading(above: bool, below: bool) -> str:
-        if above:
-            return f"Arcs above the line read earlier nodes{' and below it later ones' * below}."
-        if below:
-            return "Arcs below the line read later nodes."
-        return ""
 
     def _labels(self, ax: Any, n: int, room: float, whole_numbers: bool) -> None:
         from matplotlib.ticker import FuncFormatter, MaxNLocator
