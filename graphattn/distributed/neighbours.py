@@ -131,8 +131,7 @@ class _Points:
                 break
             if other != part:
                 low, high = torch.from_numpy(self.boxes[other])
-                outside = torch.maximum(low - points, points - high).clamp(min=0)
-                reached = outside.square().sum(1) <= best.squared[:, -1] * (1 + 1e-9)
+                reached = _outside(points, low, high) <= best.squared[:, -1] * (1 + 1e-9)
                 if bool(reached.any()):
                     self._search(best, torch.nonzero(reached).flatten(), int(other))
         return best.ids
@@ -169,3 +168,8 @@ class _Best:
         squared, order = torch.sort(squared, dim=1, stable=True)
         self.squared[rows] = squared[:, : self.count]
         self.ids[rows] = torch.gather(numbers, 1, order)[:, : self.count]
+
+
+def _outside(points: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """The squared distance of each point to a box."""
+    return torch.maximum(low - points, points - high).clamp(min=0).square().sum(1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -55,6 +55,19 @@ if TYPE_CHECKING:
 _NEARER = 0.6
 
 
+class PlotOptions(TypedDict, total=False):
+    """Arguments of :func:`plot` for a place of nodes, and for the words of a picture."""
+
+    queries: Any
+    faces: Any
+    size: tuple[int, int] | None
+    image: Any
+    layout: str | None
+    caption: bool
+    title: bool
+    legend: bool
+
+
 def plot(
     graph: Any,
     pos: Any = None,
@@ -64,18 +77,11 @@ def plot(
     heads: int | Iterable[int] | str | None = None,
     view: str | None = None,
     relative: bool | None = None,
-    queries: Any = None,
-    faces: Any = None,
     color: Any = None,
-    size: tuple[int, int] | None = None,
-    image: Any = None,
     tokens: Any = None,
     highlight: int | Iterable[int] | None = None,
-    layout: str | None = None,
     figure: Any = None,
-    caption: bool = True,
-    title: bool = True,
-    legend: bool = True,
+    **options: Unpack[PlotOptions],
 ) -> "Figure":
     """A graph, the values on its edges, or what a target depends on through layers.
 
@@ -128,11 +134,11 @@ def plot(
             layers also "layers" (rows); chosen if left out.
         figure: An empty matplotlib ``Figure`` or ``SubFigure`` to draw into. Panels of one graph
             stand below each other where it is taller than wide.
-        caption: Sentences below: what is drawn and what is left out.
-        title: A line above: what is drawn; in a figure narrower than 5 inches the graph's name
+        caption: Sentences below, by default: what is drawn and what is left out.
+        title: A line above, by default: what is drawn; in a figure narrower than 5 inches the graph's name
             alone.
-        legend: Names of highlighted targets, labels and layers, and the scale of values; in a
-            narrow figure below the picture.
+        legend: Names of highlighted targets, labels and layers, and the scale of values, by
+            default; in a narrow figure below the picture.
 
     Returns:
         A matplotlib ``Figure``; ``figure.savefig("graph.pdf")`` writes it.
@@ -159,21 +165,16 @@ def plot(
         >>> plot([ga.graphs.sliding_window(32, window=2, causal=True, dilation=d) for d in (1, 2, 4)], target=31).get_suptitle()
         'target 31 depends on 8 of 32 sources through 3 layers'
     """
-    check_flags(
-        relative=True if relative is None else relative, caption=caption, title=title, legend=legend
-    )
-    where = {
-        "pos": pos,
-        "queries": queries,
-        "faces": faces,
-        "size": size,
-        "image": image,
-        "layout": layout,
-    }
+    where: dict[str, Any] = {"pos": pos, **options}
+    flags = {name: where.pop(name) for name in Words._fields if name in where}
+    check_flags(relative=True if relative is None else relative, **flags)
+    words = Words(**flags)
     where = {name: value for name, value in where.items() if value is not None}
+    unknown = where.keys() - PlotOptions.__annotations__.keys() - {"pos"}
+    if unknown:
+        raise TypeError(f"plot() got an unexpected keyword argument {min(unknown)!r}")
     value_options = {"target": target, "heads": heads, "view": view, "relative": relative}
     marks = {"color": color, "highlight": highlight}
-    words = Words(caption, title, legend)
     is_graph = isinstance(graph, AttentionGraph)
     if is_graph and values is None:
         _refuse(value_options, "edges with values, values=")
@@ -184,7 +185,9 @@ def plot(
         and all(isinstance(layer, GraphLike) and layer._is_fixed for layer in graph)
     ):
         heads_only = {name: value for name, value in value_options.items() if name != "target"}
-        _refuse({"values": values, **heads_only, **marks, "queries": queries}, "one graph")
+        _refuse(
+            {"values": values, **heads_only, **marks, "queries": where.get("queries")}, "one graph"
+        )
         return draw_field(list(graph), target, where, tokens, figure, words)
     if not is_graph and (values is not None or not may_be_weights(graph)):
         raise no_graph(graph, "graph must be an AttentionGraph, its weights or a list of graphs")

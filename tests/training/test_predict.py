@@ -69,7 +69,9 @@ def test_files_that_do_not_fit_are_named_and_those_before_them_are_written(class
         ga.training.predict(tmp_path / "run", [classes / "tall" / "0.ply"], classes / "tall")
     with pytest.raises(OptionError, match="would be replaced"):  # by a table of points
         ga.training.predict(tmp_path / "run", [tmp_path / "scan.csv"], tmp_path)
-    with pytest.raises(OptionError, match=r"name its files, .*shapes.\*.\*\.ply, or graphattn ev"):
+    with pytest.raises(
+        OptionError, match=r"name its files, such as .*shapes.\*\.ply, or graphattn ev"
+    ):
         ga.training.predict(tmp_path / "run", [classes], tmp_path / "out")
     with pytest.raises(LoaderError, match=r"one file is for .*graphattn predict"):
         ga.training.evaluate(tmp_path / "run", classes / "tall" / "0.ply")
