@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import Field, fields
 from enum import StrEnum
+from types import NoneType, UnionType
 from typing import Annotated, Any, Optional, TypeVar, get_args, get_type_hints
 
 import typer
@@ -135,7 +136,9 @@ def add_options(command: TyperCommand) -> None:
 
 def _annotation(item: Field[Any], hint: Any) -> Any:
     """The annotation of a parameter, as typer reads it, for a field of a dataclass."""
-    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not type(None)]
+    kinds = [hint]
+    if isinstance(hint, UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not NoneType]
     kind = kinds[0]
     if len(kinds) > 1 or not isinstance(kind, type) or not issubclass(kind, _READ):
         kind = str

@@ -31,6 +31,33 @@ def test_help_names_every_format_of_shapes(shell, command):
     assert READERS.keys() - {*words} == {".coff", ".noff"}  # of .off
 
 
+def test_options_are_read_by_the_types_of_their_fields(shell, tmp_path, monkeypatch):
+    seen = {}
+
+    def stop(folder, run, **options):
+        seen.update(options)
+        raise ga.errors.OptionError("seen")
+
+    monkeypatch.setattr(ga.training, "train", stop)
+    words = "--ignore 0,2 --names a,b --features position,color --epochs 3 --lr 0.5 --no-balance"
+    more = "--amp --from run --model-options '{\"widths\": [8]}' --no-control"
+    assert shell.error(f"train {tmp_path} --out run {words} {more}") == "seen"
+    del seen["tell"], seen["finish"]
+    assert seen == {
+        "ignore": (0, 2),
+        "names": ("a", "b"),
+        "features": ("position", "color"),
+        "epochs": 3,
+        "lr": 0.5,
+        "balance": False,
+        "amp": True,
+        "start": "run",
+        "model_options": {"widths": [8]},
+        "control": (),
+    }
+    assert "Invalid value for '--epochs'" in shell.error(f"train {tmp_path} --out run --epochs 0")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_a_folder_becomes_a_model_a_page_and_coloured_files(shell, tmp_path, task):
