@@ -17,6 +17,7 @@ from ..graph.advice import advice, of_other_size
 from ..graph.edge_index import from_edge_index
 from ..graph.kinds.per_example import as_examples
 from ..graph.like import GraphLike
+from ..plans.edge_tensors import EdgeTensors
 
 BIASED = ("q", "k", "v", "out")  # projections that may have a bias
 _EPSILON = 1e-6  # of an RMS norm that is called by its word
@@ -66,18 +67,16 @@ def norm_of_heads(norm: Any, width: int) -> nn.Module | None:
     return nn.RMSNorm(width, positive(norm, "qk_norm"))
 
 
-def graph_of(graph: Any, x: Tensor, sources: Any) -> Any:
+def graph_of(graph: Any, x: Tensor, sources: Any, backend: str) -> Any:
     """The graph from :class:`Sources` to the targets ``x``; a pattern or an ``edge_index`` is sized
     to them.
     """
     cached = sources.cached
     key = sources.key
+    if isinstance(graph, list | tuple):
+        graph = as_examples(graph)
     if not isinstance(graph, GraphLike):
-        examples = as_examples(graph)
-        if isinstance(examples, GraphLike):
-            graph = examples
-        else:
-            graph = _listed(graph, x.shape[-2], key.shape[-2] + cached)
+        graph = _listed(graph, x.shape[-2], key.shape[-2] + cached, backend)
     if graph.is_open:
         dropped = sources.past - cached
         graph = graph._at_rows(x.unsqueeze(-2), key.unsqueeze(-2), cached, dropped)
@@ -88,11 +87,11 @@ def graph_of(graph: Any, x: Tensor, sources: Any) -> Any:
     return graph
 
 
-def of_size(graph: Any, size: tuple[int, int]) -> Any:
+def of_size(graph: Any, size: tuple[int, int], backend: str) -> Any:
     """The graph of an ``edge_index`` between (sources, targets), PyG's ``size``."""
     num_sources, num_targets = size
     if not isinstance(graph, GraphLike):
-        return _listed(graph, num_targets, num_sources)
+        return _listed(graph, num_targets, num_sources, backend)
     if (graph.num_sources, graph.num_targets) != (num_sources, num_targets):
         raise GraphError(f"size is (sources, targets) = {tuple(size)}, but graph is {graph!r}")
     return graph
@@ -134,10 +133,18 @@ def _refuse_step(graph: Any, sources: Any) -> Never:
     )
 
 
-def _listed(edge_index: Any, num_targets: int, num_sources: int) -> AttentionGraph:
-    """The graph of an ``edge_index``."""
+def _listed(
+    edge_index: Any,
+    num_targets: int,
+    num_sources: int,
+    backend: str,
+) -> AttentionGraph | EdgeTensors:
+    """The graph of an ``edge_index``; its tensors in a compiled program that can run on them."""
     if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
         return _of_sparse(edge_index, num_targets, num_sources)
+    runs_tensors = backend in ("auto", *EdgeTensors._only_backends)
+    if runs_tensors and torch.compiler.is_compiling() and type(edge_index) is Tensor:
+        return EdgeTensors.of_index(edge_index, num_sources, num_targets)
     way = advice(edge_index)
     if way is None and not (
         isinstance(edge_index, list | tuple) or hasattr(edge_index, "__array__")

@@ -424,10 +424,10 @@ class GraphAttention(EdgeAttention):
         if return_weights is not False:
             check_flags(return_weights=return_weights)
         if size is not None:
-            graph = of_size(graph, size)
+            graph = of_size(graph, size, self.backend)
         features = x
         x, sources = read(self, x, context, cache, graph)
-        sized = graph_of(graph, x, sources)
+        sized = graph_of(graph, x, sources, self.backend)
         if positions is not None:
             if isinstance(features, tuple | list) and isinstance(positions, tuple | list):
                 positions = positions[::-1]  # of targets, of sources

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.like import GraphLike, Run
-from ..graph.modes import Memo, keep
+from ..graph.modes import Memo, assume_constant, keep
 from ..graph.sort import Sorted, transposed
 from ..operands import Block, Inputs, Outputs
 from .grouped import EdgeLayout, by_source, by_target
@@ -20,6 +20,11 @@ def _moved(layout: EdgeLayout, device: torch.device, small: torch.dtype) -> tupl
     """The layout on a device: ``ptr`` in int64, the others in ``small``."""
     ptr, *others = layout
     return ptr.to(device, torch.int64), *(x.to(device, small) for x in others)
+
+
+@assume_constant  # compiled code finds operators registered
+def _register() -> None:
+    from . import edge_operator  # noqa: F401
 
 
 class EdgeTensors(GraphLike):
@@ -78,6 +83,17 @@ class EdgeTensors(GraphLike):
             small = torch.int64
         edges._by_target = _moved(by_target, device, small)
         edges._by_source = _moved(by_source, device, small)
+        edges._memo = Memo()
+        return edges
+
+    @classmethod
+    def of_index(cls, edge_index: Tensor, num_sources: int, num_targets: int) -> "EdgeTensors":
+        """The edges of an ``edge_index`` (2, E) inside a compiled program, checked when it runs."""
+        _register()
+        layouts = torch.ops.graphattn.edges_of_index(edge_index, num_targets, num_sources)
+        edges = cls.__new__(cls)
+        edges._by_target = tuple(layouts[:4])
+        edges._by_source = tuple(layouts[4:])
         edges._memo = Memo()
         return edges
 

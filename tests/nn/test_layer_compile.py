@@ -7,6 +7,7 @@ from graph_table import GRAPHS
 from torch.nn.parallel import DistributedDataParallel
 
 import graphattn as ga
+from graphattn.errors import GraphError, GraphIndexError
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_compiler")]
 
@@ -49,14 +50,27 @@ def test_a_layer_with_edge_features():
         assert_near(mine, theirs, 1e-5)
 
 
-def test_another_edge_index_at_every_call():
-    layer, graph, x = case()
-    compiled = torch.compile(layer, backend="eager")
-    for first in range(3):  # alike in number, not in edges
-        edge_index = graph.edge_index[:, first : first + 37]
-        assert_near(
-            compiled(x, edge_index), layer(x, ga.from_edge_index(edge_index, num_nodes=17)), 1e-6
-        )
+@pytest.mark.parametrize("backend", ["auto", "edges", "dense"])
+def test_another_edge_index_at_every_call(backend):
+    """One program, in one piece where edges may be its inputs; checked at every call."""
+    whole = backend != "dense"
+    options = {"edge_dim": 3} if whole else {}
+    layer, graph, x = case(backend=backend, **options)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=whole, dynamic=True)
+    for first in range(3):  # unlike in number, too
+        edge_index = graph.edge_index[:, first : 37 + 2 * first]
+        features = {"edge_attr": torch.randn(edge_index.shape[1], 3)} if whole else {}
+        listed = ga.from_edge_index(edge_index, num_nodes=17)
+        found = compiled(x, edge_index, **features)
+        wanted = layer(x, listed, **features)
+        assert_near(found, wanted, 1e-6)
+        for mine, theirs in zip(gradients(layer, found), gradients(layer, wanted), strict=True):
+            assert_near(mine, theirs, 1e-5)
+    features = {name: value[:2] for name, value in features.items()}
+    with pytest.raises(GraphError, match="edges 0 and 1 are both 0 -> 1"):
+        compiled(x, torch.tensor([[0, 0], [1, 1]]), **features)
+    with pytest.raises(GraphIndexError, match="edge 1: source 17 is outside"):
+        compiled(x, torch.tensor([[0, 17], [1, 1]]), **features)
 
 
 def test_a_pattern_beside_a_cache_that_grows():
