@@ -72,7 +72,12 @@ def from_mask(
     if edge.dim() == 2:
         return _graph(edge, name)
     if heads is not None:
-        edge = _by_heads(edge, whole(heads, "heads", 1, GraphError))
+        heads = whole(heads, "heads", 1, GraphError)
+        if edge.dim() != 3 or edge.shape[0] % heads:
+            raise GraphError(
+                f"mask must be (B H, T, S) with heads={heads}, got {tuple(edge.shape)}; leave heads out"
+            )
+        edge = edge.unflatten(0, (-1, heads))
     elif edge.dim() == 3 and kind == "mha":
         raise GraphError(
             f"mask has three dimensions, {tuple(edge.shape)}, which nn.MultiheadAttention takes as "
@@ -81,15 +86,6 @@ def from_mask(
     elif edge.dim() == 3:
         edge = edge.unsqueeze(1)
     return _of_several(edge, name)
-
-
-def _by_heads(edge: Tensor, heads: int) -> Tensor:
-    """A mask (B H, T, S) as (B, H, T, S)."""
-    if edge.dim() != 3 or edge.shape[0] % heads:
-        raise GraphError(
-            f"mask must be (B H, T, S) with heads={heads}, got {tuple(edge.shape)}; leave heads out"
-        )
-    return edge.unflatten(0, (-1, heads))
 
 
 def _of_additive(mask: Any) -> Tensor:

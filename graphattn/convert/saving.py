@@ -85,7 +85,10 @@ def save_graph(graph: Savable, path: PathLike) -> None:
     """
     kind = suffix(path, KINDS, "save")
     if kind == ".json":
-        content = _json(to_plain(graph))
+        data = to_plain(graph)
+        head = json.dumps({**data, "graphs": []})
+        graphs = ",\n".join(json.dumps(graph, allow_nan=False) for graph in data["graphs"])
+        content = (head.replace('"graphs": []', f'"graphs": [\n{graphs}\n]') + "\n").encode()
     else:
         content = _safetensors(graph)
     replace_file(path, lambda file: file.write(content))
@@ -114,13 +117,6 @@ def load_graph(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Any:
 def is_saved_graph(path: PathLike) -> bool:
     """True if the name of a file has an ending of :func:`save_graph`."""
     return Path(file_name(path)).suffix.lower() in KINDS
-
-
-def _json(data: dict[str, Any]) -> bytes:
-    """JSON with a line for each graph."""
-    head = json.dumps({**data, "graphs": []})
-    graphs = ",\n".join(json.dumps(graph, allow_nan=False) for graph in data["graphs"])
-    return (head.replace('"graphs": []', f'"graphs": [\n{graphs}\n]') + "\n").encode()
 
 
 def _safetensors(graph: Savable) -> bytes:

@@ -90,7 +90,14 @@ def bitmaps(edges: Edges, classes: Tensor, side: int) -> tuple[Tensor, Tensor]:
     bits = torch.zeros(2 + len(partial), side, side // 8, dtype=torch.uint8)
     bits[1] = 255
     if isinstance(edges, Listed):
-        _set_pairs(bits, table, edges.distinct(), side)
+        edges = edges.distinct()
+        t = edges.target.cpu()
+        s = edges.source.cpu()
+        slot = table[t // side, s // side].long()
+        t, s, slot = (x[slot > 1] for x in (t, s, slot))
+        # edges are distinct, so that adding sets bits
+        byte = (slot * side + t % side) * (side // 8) + s % side // 8
+        bits.view(-1).index_add_(0, byte, torch.bitwise_left_shift(1, s % 8).to(torch.uint8))
     else:
         _ask_tiles(bits, partial, edges, side)
     return table, bits
@@ -104,16 +111,6 @@ def _bytes(edges: Edges, side: int) -> tuple[float, int, Tensor]:
     classes = AttentionGraph(edges)._block_classes((side, side))
     total = 4 * tiles + int((classes == PARTIAL).sum()) * side * side // 8
     return total, side, classes
-
-
-def _set_pairs(bits: Tensor, table: Tensor, edges: Listed, side: int) -> None:
-    """Set the bit of every edge in a partial tile; edges are distinct, so that adding sets bits."""
-    t = edges.target.cpu()
-    s = edges.source.cpu()
-    slot = table[t // side, s // side].long()
-    t, s, slot = (x[slot > 1] for x in (t, s, slot))
-    byte = (slot * side + t % side) * (side // 8) + s % side // 8
-    bits.view(-1).index_add_(0, byte, torch.bitwise_left_shift(1, s % 8).to(torch.uint8))
 
 
 def _ask_tiles(bits: Tensor, partial: Tensor, edges: Edges, side: int) -> None:

@@ -90,7 +90,15 @@ def attend(
                 f"{slot.place.name} chooses {indices.shape[2]} of {key.shape[2]} keys by an "
                 "indexer, which must see the graph: give all layers one graph"
             )
-        hidden = _not_chosen(indices, key.shape[2], query.dtype)
+        # -inf but at the sources (B, T, k) that the indexer chose; -1 is none
+        S = key.shape[2]
+        chosen = indices.new_zeros(*indices.shape[:2], S + 1, dtype=torch.bool)
+        chosen = chosen.scatter(
+            2, indices.long() % (S + 1), torch.ones_like(indices, dtype=torch.bool)
+        )
+        hidden = torch.zeros_like(chosen, dtype=query.dtype).masked_fill(~chosen, -torch.inf)[
+            :, None, :, :S
+        ]
         bias = hidden if bias is None else bias + hidden
     if key.shape[1] < value.shape[1]:
         key = key.repeat_interleave(value.shape[1] // key.shape[1], 1)
@@ -98,7 +106,12 @@ def attend(
     has_options = any(option is not None for option in (bias, softcap, s_aux))
     if job.reads_all and not needs_weights and not has_options:
         which = job.spans or job.sources
-        return _full(query, _held(key, which), _held(value, which), scaling, dropout), None
+        key = _held(key, which)
+        grouped = key.shape[1] != query.shape[1]
+        output = F.scaled_dot_product_attention(
+            query, key, _held(value, which), None, dropout, scale=scaling, enable_gqa=grouped
+        )
+        return output.transpose(1, 2).contiguous(), None
     if job.by_row:
         if needs_weights:
             raise OptionError(
@@ -208,15 +221,6 @@ def _one_by_one(
     return output
 
 
-def _full(query: Tensor, key: Tensor, value: Tensor, scale: float | None, dropout: float) -> Tensor:
-    """All pairs, heads first, as in decoding without a graph: (B, T, H, D_v)."""
-    grouped = key.shape[1] != query.shape[1]
-    output = F.scaled_dot_product_attention(
-        query, key, value, None, dropout, scale=scale, enable_gqa=grouped
-    )
-    return output.transpose(1, 2).contiguous()
-
-
 def _held(x: Tensor, which: range | tuple[range, ...] | Tensor | Index) -> Tensor:
     """The tokens of (B, H, N, D) selected in all rows, heads first."""
     if isinstance(which, tuple) and not isinstance(which, Index):
@@ -273,13 +277,6 @@ def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor
         return None
     total = sum(added[1:], added[0])
     return total[(None,) * (4 - total.dim())]
-
-
-def _not_chosen(indices: Tensor, S: int, dtype: torch.dtype) -> Tensor:
-    """A bias (B, 1, T, S), -inf but at the sources (B, T, k) that an indexer chose; -1 is none."""
-    chosen = indices.new_zeros(*indices.shape[:2], S + 1, dtype=torch.bool)
-    chosen = chosen.scatter(2, indices.long() % (S + 1), torch.ones_like(indices, dtype=torch.bool))
-    return torch.zeros_like(chosen, dtype=dtype).masked_fill(~chosen, -torch.inf)[:, None, :, :S]
 
 
 def _at_edges(job: Job, bias: Tensor, S: int) -> Tensor:

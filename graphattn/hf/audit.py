@@ -208,7 +208,12 @@ def _loaded(config: Any) -> Any:
             f"{config} does not exist; pass a folder with a config.json, or that file"
         )
     try:
-        _check_file(os.path.join(config, "config.json") if os.path.isdir(config) else config)
+        file = config
+        if os.path.isdir(config):
+            file = os.path.join(config, "config.json")
+        with open(file, encoding="utf-8") as stream:
+            fields = json.load(stream)
+        check_counts(fields if isinstance(fields, dict) else {})
         return AutoConfig.from_pretrained(config, local_files_only=True, trust_remote_code=False)
     except GraphAttnError:
         raise
@@ -220,17 +225,16 @@ def _loaded(config: Any) -> Any:
         ) from error
 
 
-def _check_file(path: str | os.PathLike[str]) -> None:
-    with open(path, encoding="utf-8") as stream:
-        fields = json.load(stream)
-    check_counts(fields if isinstance(fields, dict) else {})
-
-
 def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | None:
     """The graph of a layer in a configuration; ``None`` for kinds other than attention."""
     number = re.search(r"\.(\d+)(\.|$)", f".{place.name}")
     kinds = getattr(config, "layer_types", None)
-    window = _window(config)
+    if getattr(config, "use_sliding_window", True) is False:
+        window = None
+    else:
+        window = next(
+            (w for name in WINDOWS[:3] if isinstance(w := getattr(config, name, None), int)), None
+        )
     chunked = isinstance(getattr(config, "attention_chunk_size", None), int)
     if window is not None:
         kind = "sliding_attention"
@@ -251,14 +255,6 @@ def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | No
     if is_causal:
         return causal(_TOKENS)
     return full(_TOKENS)
-
-
-def _window(config: Any) -> int | None:
-    if getattr(config, "use_sliding_window", True) is False:
-        return None
-    return next(
-        (w for name in WINDOWS[:3] if isinstance(w := getattr(config, name, None), int)), None
-    )
 
 
 def _notes(config: Any, tiny: Any, layers: dict[str, Audit]) -> list[str]:

@@ -49,7 +49,12 @@ def graphs_of_batch(
         # inputs of cross-attention are of the new targets alone
         new = (piece._replace(targets=piece.targets._replace(node=0)) for piece in frame.pieces)
         frame = replace(frame, pieces=tuple(new), past=0, memo={})
-    tokens = _tokens(frame, virtual, crosses=crosses)
+    cached = max(frame.past - virtual[0], 0)
+    total = frame.past + frame.targets - virtual[0]
+    if crosses:
+        tokens = Tokens(cached, total - cached, frame.sources - virtual[1])
+    else:
+        tokens = Tokens(cached, total - cached, total)
     examples = _of_examples(_returned(slot, call, tokens.new), batch)
     by_hand = not call.has_all and tokens.held > 0
     may_be_new = takes_new(slot.graph) or by_hand
@@ -87,14 +92,6 @@ def graphs_of_batch(
             before = (0, virtual[1])
         graphs.append(behind(row.graph, *before, is_causal=slot.is_causal))
     return replace(frame, pieces=tuple(pieces), alike=is_one, memo={}), graphs
-
-
-def _tokens(frame: Frame, virtual: tuple[int, int], *, crosses: bool) -> Tokens:
-    cached = max(frame.past - virtual[0], 0)
-    total = frame.past + frame.targets - virtual[0]
-    if crosses:
-        return Tokens(cached, total - cached, frame.sources - virtual[1])
-    return Tokens(cached, total - cached, total)
 
 
 def _returned(slot: Any, call: ModelCall, new: int) -> Any:

@@ -189,10 +189,6 @@ def _large_enough(graph: Any, length: int, targets: int | None) -> Graph:
             "made with ... for its size, fits any length"
         )
     if targets is not None and graph.num_sources > length:
-        return _first_sources(graph, length)
+        rows = range(graph.num_targets)
+        return graph._of_each(lambda one: one.subgraph(targets=rows, sources=range(length)))
     return graph
-
-
-def _first_sources(graph: AttentionGraph | PerHead, length: int) -> Graph:
-    targets = range(graph.num_targets)
-    return graph._of_each(lambda one: one.subgraph(targets=targets, sources=range(length)))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import OptionError
 from ..graph.modes import not_followed
-from .state import Patch, Slot
+from .state import Patch
 from .ticket import Ticket, outside_call
 from .tokens.frame import BREAK
 from .tokens.rows import mask_of_job
@@ -40,7 +40,11 @@ def mask_of(patch: Patch, **request: Any) -> Tensor | None:
     slot = patch.slot_of_masks
     view: Tensor | None
     if patch.computes_with_masks and slot is not None and here.call is not None:
-        view = _of_graph(patch, slot, ticket)
+        names = ("batch_size", "q_length", "kv_length")
+        B, T, S = (int(ticket.request[name]) for name in names)
+        device = ticket.request.get("device") or torch.device("cpu")
+        job = patch.job(slot, ticket, None, (B, T, S), device, is_causal=slot.is_causal)
+        view = mask_of_job(job, B, T, S)
     elif eager:
         view = ticket.mask("eager")
     elif own_layers:
@@ -51,15 +55,6 @@ def mask_of(patch: Patch, **request: Any) -> Tensor | None:
         return None
     _keep(patch, replace(ticket, view=view))
     return view
-
-
-def _of_graph(patch: Patch, slot: Slot, ticket: Ticket) -> Tensor:
-    """The mask of a graph, for layers that choose among its sources."""
-    names = ("batch_size", "q_length", "kv_length")
-    B, T, S = (int(ticket.request[name]) for name in names)
-    device = ticket.request.get("device") or torch.device("cpu")
-    job = patch.job(slot, ticket, None, (B, T, S), device, is_causal=slot.is_causal)
-    return mask_of_job(job, B, T, S)
 
 
 def _needs(patch: Patch, ticket: Ticket) -> bool:

@@ -80,7 +80,12 @@ def attention_modules(model: nn.Module) -> dict[Place, nn.Module]:
     for name, part in modules.items():
         stack = _NUMBER.sub("", f".{name}").strip(".")
         if crosses:
-            role = _role(name)
+            if _CROSS.search(name):
+                role = "cross"
+            elif "encoder" in name and "decoder" not in name:
+                role = "encoder"
+            else:
+                role = "decoder"
         else:
             role = ""
         places[Place(name, stack, counts.get(stack, 0), role)] = part
@@ -94,14 +99,6 @@ def stacks(places: Any) -> dict[str, int]:
     for place in places:
         result[place.stack] = result.get(place.stack, 0) + 1
     return result
-
-
-def _role(name: str) -> str:
-    if _CROSS.search(name):
-        return "cross"
-    if "encoder" in name and "decoder" not in name:
-        return "encoder"
-    return "decoder"
 
 
 def own_code(model: nn.Module) -> list[str]:

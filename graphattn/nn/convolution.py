@@ -70,7 +70,13 @@ def _places(conv: Any, lengths: tuple[int, ...], causal: bool) -> list[list[Tens
             before = reach
             after = 0
         else:
-            before, after = _padding(conv, axis, reach)
+            if conv.padding == "valid":
+                before = after = 0
+            elif conv.padding == "same":
+                before = reach // 2
+                after = reach - before
+            else:
+                before = after = conv.padding[axis]
         last = length + before + after - reach  # first places of the kernel
         if last < 1:
             raise OptionError(
@@ -95,16 +101,6 @@ def _check_causal(conv: Any) -> None:
             "causal=True requires conv.padding_mode 'zeros' or 'replicate', got "
             f"{conv.padding_mode!r}, which pads the start of axis 0 with later nodes"
         )
-
-
-def _padding(conv: Any, axis: int, reach: int) -> tuple[int, int]:
-    """Nodes of padding before and after an axis, for a kernel of ``reach + 1`` nodes."""
-    if conv.padding == "valid":
-        return 0, 0
-    if conv.padding == "same":
-        before = reach // 2
-        return before, reach - before
-    return conv.padding[axis], conv.padding[axis]
 
 
 def _padded(place: Tensor, length: int, mode: str) -> Tensor:

@@ -199,7 +199,11 @@ class GraphAttention(EdgeAttention):
         if self.edge_to == "value":
             score_edge_dim = None
         self.score = make_score(score, self.num_heads, self.head_dim, score_edge_dim)
-        self.edge_proj = self._edge_projection()
+        # None if the score alone encodes or reads edge features
+        self.edge_proj = None
+        by_score = self.score is not None and self.edge_to == "key"
+        if self.edge_dim is not None and self.delta is None and not by_score:
+            self.edge_proj = linear(self.edge_dim, self.k_proj.out_features, False)
         self.normalize = make_normalizer(normalize, self.num_heads)
         self._asks = optional_arguments(self.normalize)
         check_rotary(rotary, self.head_dim)
@@ -251,14 +255,6 @@ class GraphAttention(EdgeAttention):
             self.edge_dim = width(edge_dim, "edge_dim")
         if UNKNOWN in (self.qdim, self.kdim, self.vdim, self.edge_dim):
             self.register_forward_pre_hook(complete, with_kwargs=True)
-
-    def _edge_projection(self) -> nn.Linear | None:
-        """A projection of edge features; ``None`` if the score alone encodes or reads them."""
-        if self.edge_dim is None or self.delta is not None:
-            return None
-        if self.score is not None and self.edge_to == "key":
-            return None
-        return linear(self.edge_dim, self.k_proj.out_features, False)
 
     def _check_together(self) -> None:
         """Refuse options that exclude each other."""
@@ -537,8 +533,13 @@ class GraphAttention(EdgeAttention):
         encoder, if the weight is its own.
         """
         if self.edge_proj is not None:
-            if not _is_plain(self.edge_proj):
-                return self._projected_features(edge_attr), None, value, None
+            is_linear = type(self.edge_proj) is nn.Linear and self.edge_proj.bias is None
+            if not is_linear or is_changed(self.edge_proj):
+                features = _in_heads(
+                    self.edge_proj, "edge_attr", edge_attr, self.num_kv_heads, self.head_dim
+                )
+                group = self.num_heads // self.num_kv_heads
+                return features.repeat_interleave(group, -2).flatten(-2), None, value, None
             weight = self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
             return edge_attr, weight, value, None
         if self.delta is None:  # the score's alone
@@ -563,15 +564,6 @@ class GraphAttention(EdgeAttention):
                 f"the score's delta must return (..., edges, heads * head_dim) = {shape}, got {got}"
             )
         return encoded, None, value, None
-
-    def _projected_features(self, edge_attr: Tensor) -> Tensor:
-        """Edge features (..., E, H * D) by a projection that is called, as one with hooks must be."""
-        assert self.edge_proj is not None
-        features = _in_heads(
-            self.edge_proj, "edge_attr", edge_attr, self.num_kv_heads, self.head_dim
-        )
-        group = self.num_heads // self.num_kv_heads
-        return features.repeat_interleave(group, -2).flatten(-2)
 
     def hold(self, context: Tensor | Pair, positions: Tensor | None = None) -> KeyValueCache:
         """Keys and values of a context, computed once for several calls.
@@ -730,12 +722,6 @@ def _name_of_norm(norm: nn.Module | None) -> Any:
 def _in_heads(linear: Any, name: str, x: Tensor, heads: int, width: int) -> Tensor:
     """A projection (..., N, heads, width) of features."""
     return torch.unflatten(linear(x), -1, (heads, width))
-
-
-def _is_plain(projection: nn.Module) -> bool:
-    """True for a Linear without a bias whose weight is all that a call of it does."""
-    is_linear = type(projection) is nn.Linear and projection.bias is None
-    return is_linear and not is_changed(projection)
 
 
 def with_sink(sink: SinkSoftmax, softmax: Outputs, inputs: Inputs, graph: AnyGraph) -> Outputs:

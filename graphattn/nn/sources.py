@@ -3,7 +3,7 @@ holds.
 """
 
 import sys
-from typing import Any, Never
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -148,7 +148,12 @@ def read(layer: Any, x: Any, context: Any, cache: Any, graph: Any) -> tuple[Tens
     if context is not None:
         return x, _others(layer, x, context, cache, "context")
     if layer.kdim != x.shape[-1] or layer.vdim != x.shape[-1]:
-        _refuse_width(layer, x.shape[-1])
+        width = x.shape[-1]
+        raise ShapeError(
+            f"x without context must have width kdim = {layer.kdim} and vdim = {layer.vdim} "
+            f"(embed_dim), got {width}; build the layer with kdim={width}, vdim={width}, or pass "
+            f"context=, the sources' features (..., S, {layer.kdim})"
+        )
     if cache is None:
         return x, Sources(x, x, "x")
     return x, Cached(x, cache)
@@ -195,11 +200,3 @@ def of_context(layer: Any, context: Any, name: str = "context") -> Sources:
     check_features(name, key, "S", layer.kdim)
     check_features(name, value, "S", layer.vdim)
     return Sources(key, value)
-
-
-def _refuse_width(layer: Any, width: int) -> Never:
-    raise ShapeError(
-        f"x without context must have width kdim = {layer.kdim} and vdim = {layer.vdim} "
-        f"(embed_dim), got {width}; build the layer with kdim={width}, vdim={width}, or pass "
-        f"context=, the sources' features (..., S, {layer.kdim})"
-    )

@@ -375,7 +375,7 @@ def test_operands_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("graphs", "message"),
     [
-        (causal(4), "a list of graphs, one for each example, got AttentionGraph"),
+        (causal(4), "a list of graphs, one for each example, got"),
         (7, "one for each example, got 7"),
         ([], "a graph for each example, got none"),
         ([causal(4), None], "holds AttentionGraphs, PerHeads or Patterns, got NoneType"),

@@ -174,7 +174,9 @@ def test_caches_of_a_stack_are_one_for_each_layer_all_as_long():
         gpt(tokens, graphs.causal(..., ...), caches=caches[::-1])
     with pytest.raises(PositionIndexError, match="6"):  # full
         gpt(torch.zeros(2, 4, dtype=torch.int64), graphs.causal(..., ...), caches=caches)
-    with pytest.raises(ga.errors.GraphError, match="2 layers need as many graphs, got 3"):
+    with pytest.raises(
+        ga.errors.GraphError, match="graph must be one, or 2, one for each layer, got 3"
+    ):
         gpt(tokens, [CAUSAL] * 3, caches=caches)
     assert [cache.length for cache in caches] == [3, 3]
     layer, cache = GraphAttention(8, 2).double(), KeyValueCache()

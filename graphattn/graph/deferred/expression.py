@@ -307,15 +307,6 @@ def _wrapped(value: Any, sign: str, operands: list[Any] | None, first: bool = Fa
     return text
 
 
-def _with_edges(value: Any) -> Any:
-    """A call that lists its edges as its graph: another machine may find other neighbours."""
-    if not isinstance(value, Expression) or not value.is_listed:
-        return value
-    if value.is_open:
-        return value
-    return value.build()
-
-
 def shown(value: Any, operands: list[Any] | None = None) -> str:
     """The text of an argument of a call; see :meth:`Expression.text`."""
     if isinstance(value, tuple):
@@ -324,7 +315,10 @@ def shown(value: Any, operands: list[Any] | None = None) -> str:
             return f"({inside},)"
         return f"({inside})"
     if operands is not None:
-        value = _with_edges(value)
+        is_call = isinstance(value, Expression)
+        # another machine may find other neighbours
+        if is_call and value.is_listed and not value.is_open:
+            value = value.build()
         if isinstance(value, Tensor | np.ndarray | Operand):
             operands.append(value)
             return f"_{len(operands) - 1}"

@@ -14,7 +14,7 @@ from ...arguments import several
 from ...errors import GraphError, ShapeError, singular
 from ...operands import Block, Inputs, Outputs
 from ..advice import no_graph
-from ..deferred.pattern import Pattern, Shelf, cache_key
+from ..deferred.pattern import Pattern, Shelf
 from ..dense_values import check_values
 from ..graph import AttentionGraph
 from ..images import Images
@@ -192,8 +192,7 @@ class PerExample(GraphLike, Immutable):
             return self
         for graph in self.graphs:
             graph.at(size, num_sources)
-        _size(self, size, num_sources)
-        sized: PerExample = getattr(self.shelf, cache_key(size, num_sources))
+        sized: PerExample = self._made("at", size, num_sources)
         return sized
 
     def _at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> "PerExample":
@@ -203,10 +202,13 @@ class PerExample(GraphLike, Immutable):
         for graph in self.graphs:
             graph._at_rows(query, key, past, dropped)  # refuses other tensors
         T = index(query.shape[-3])
-        step = (T, index(key.shape[-3]) + past, past, dropped)
-        _make_step(self, *step)
-        sized: PerExample = getattr(self.shelf, _step_key(*step))
+        sized: PerExample = self._made("_at_step", T, index(key.shape[-3]) + past, past, dropped)
         return sized
+
+    def _made(self, what: str, *args: Any) -> Any:
+        """What :data:`_MAKERS` make of the graphs, once."""
+        _make(self, what, *args)
+        return getattr(self.shelf, _key(what, *args))
 
     def _of_each(self, make: Callable[[Any], Any]) -> "PerExample":
         """The same with other graphs; those that are one stay one."""
@@ -235,8 +237,7 @@ class PerExample(GraphLike, Immutable):
 
         A :class:`PerHead` if one of them is.
         """
-        _join(self)
-        row: Joined = self.shelf.joined  # type: ignore[attr-defined]
+        row: Joined = self._made("joined")
         return row
 
     def union(self) -> AttentionGraph:
@@ -245,16 +246,14 @@ class PerExample(GraphLike, Immutable):
         Node ``b T + t`` is target ``t`` of example ``b``, and the sources are numbered alike.
         """
         if self._runs_apart:
-            _join_unions(self)
-            union: AttentionGraph = self.shelf.union  # type: ignore[attr-defined]
+            union: AttentionGraph = self._made("union")
             return union
         return self.side_by_side.union()
 
     @property
     def _of_whole(self) -> AttentionGraph:
         """The edges of :meth:`union`, in their order, between the T and S nodes of any example."""
-        _join_nodes(self)
-        edges: AttentionGraph = self.shelf.of_whole  # type: ignore[attr-defined]
+        edges: AttentionGraph = self._made("of_whole")
         return edges
 
     @property
@@ -419,8 +418,7 @@ class PerExample(GraphLike, Immutable):
 
     @property
     def _calls(self) -> GraphByGraph:
-        _make_calls(self)
-        calls: GraphByGraph = self.shelf.calls  # type: ignore[attr-defined]
+        calls: GraphByGraph = self._made("calls")
         return calls
 
     def __repr__(self) -> str:
@@ -472,28 +470,13 @@ def _blocks(graphs: PerExample) -> tuple[Block, ...]:
     return tuple(Block(x.num_edges, x.num_targets, b * T, b * S) for b, x in sizes)
 
 
-@constant_result
-def _size(graphs: PerExample, size: int | tuple[int, ...], num_sources: int | None) -> None:
-    graphs.shelf.cached(
-        cache_key(size, num_sources),
-        lambda: PerExample(tuple(x.at(size, num_sources) for x in graphs.graphs)),
-    )
-
-
-def _step_key(*step: int) -> str:
-    return f"step_{'_'.join(map(str, step))}"
+def _key(what: str, *args: Any) -> str:
+    return "_".join((what, *map(str, args)))
 
 
 @constant_result
-def _make_step(graphs: PerExample, *step: int) -> None:
-    graphs.shelf.cached(
-        _step_key(*step), lambda: PerExample(tuple(x._at_step(*step) for x in graphs.graphs))
-    )
-
-
-@constant_result
-def _make_calls(graphs: PerExample) -> None:
-    graphs.shelf.cached("calls", partial(_calls, graphs))
+def _make(graphs: PerExample, what: str, *args: Any) -> None:
+    graphs.shelf.cached(_key(what, *args), partial(_MAKERS[what], graphs, *args))
 
 
 def _calls(graphs: PerExample) -> GraphByGraph:
@@ -514,23 +497,6 @@ def _call_of(graph: AttentionGraph | PerHead) -> Any:
     return text, graph.device, graph.num_targets, graph.num_sources
 
 
-@constant_result
-def _join(graphs: PerExample) -> None:
-    graphs.shelf.cached("joined", lambda: joined(graphs._calls._of_examples, padded=True))
-
-
-@constant_result
-def _join_unions(graphs: PerExample) -> None:
-    graphs.shelf.cached(
-        "union", lambda: in_blocks([graph.union() for graph in graphs._sized], True)
-    )
-
-
-@constant_result
-def _join_nodes(graphs: PerExample) -> None:
-    graphs.shelf.cached("of_whole", partial(_of_whole, graphs))
-
-
 def _of_whole(graphs: PerExample) -> AttentionGraph:
     T = graphs.num_targets
     S = graphs.num_sources
@@ -538,6 +504,16 @@ def _of_whole(graphs: PerExample) -> AttentionGraph:
     source, target = union.edge_index
     edges = listed(target % max(1, T), source % max(1, S), T, S)
     return AttentionGraph(edges, union.name, union.device)
+
+
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "at": lambda graphs, *size: PerExample(tuple(x.at(*size) for x in graphs.graphs)),
+    "_at_step": lambda graphs, *step: PerExample(tuple(x._at_step(*step) for x in graphs.graphs)),
+    "calls": _calls,
+    "joined": lambda graphs: joined(graphs._calls._of_examples, padded=True),
+    "union": lambda graphs: in_blocks([graph.union() for graph in graphs._sized], True),
+    "of_whole": _of_whole,
+}
 
 
 @partial(

@@ -96,9 +96,14 @@ def png(shares: Tensor) -> bytes:
     # each row starts with its filter: 0
     rows = torch.cat((torch.zeros(height, 1, dtype=torch.uint8), levels.cpu()), 1)
     head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)  # 8 bits that index a palette
+    # 256 colours: white, then the shades of some, evenly mixed
+    shades = torch.tensor(_SHADES[1:], dtype=torch.float64)
+    at = torch.linspace(0, len(shades) - 1, 255)
+    low = at.floor().long().clamp(max=len(shades) - 2)
+    mixed = torch.lerp(shades[low], shades[low + 1], (at - low)[:, None].double())
     parts = (
         (b"IHDR", head),
-        (b"PLTE", _palette()),
+        (b"PLTE", bytes(_SHADES[0]) + mixed.round().to(torch.uint8).numpy().tobytes()),
         (b"IDAT", zlib.compress(rows.numpy().tobytes(), 9)),
         (b"IEND", b""),
     )
@@ -107,12 +112,3 @@ def png(shares: Tensor) -> bytes:
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def _palette() -> bytes:
-    """256 colours: white, then the shades of some, evenly mixed."""
-    shades = torch.tensor(_SHADES[1:], dtype=torch.float64)
-    at = torch.linspace(0, len(shades) - 1, 255)
-    low = at.floor().long().clamp(max=len(shades) - 2)
-    mixed = torch.lerp(shades[low], shades[low + 1], (at - low)[:, None].double())
-    return bytes(_SHADES[0]) + mixed.round().to(torch.uint8).numpy().tobytes()

@@ -44,7 +44,12 @@ def keep_inputs(model: Any, patch: Any, tokens: Tensor, options: dict[str, Any])
     if arguments.get(f"{prefix}attention_mask") is None:  # generate drops one without padding
         arguments[f"{prefix}attention_mask"] = tokens.new_ones(len(tokens), total)
     if "inputs_embeds" in patch.batch_inputs and options.get("inputs_embeds") is not None:
-        arguments["inputs_embeds"] = _embedded(model, generation, tokens, options["inputs_embeds"])
+        embeddings = options["inputs_embeds"]
+        written = tokens[:, generation.prompt_ids :]
+        if written.shape[1]:
+            written_embeddings = model.get_input_embeddings()(written)
+            embeddings = torch.cat((embeddings, written_embeddings), 1)
+        arguments["inputs_embeds"] = embeddings
     before = generation.inputs
     inputs = {}
     for name in patch.batch_inputs:
@@ -52,7 +57,11 @@ def keep_inputs(model: Any, patch: Any, tokens: Tensor, options: dict[str, Any])
         if name in BY_TOKEN and name.startswith(prefix) and value is not None:
             value = _all(name, value, before.get(name), total)
             if value is None:
-                raise _incomplete(name, arguments[name], total)
+                raise OptionError(
+                    f"the graph is a function of {name}, which generate has of "
+                    f"{arguments[name].shape[-1]} of {total} tokens; pass {name} of all of them, "
+                    "also of those in the cache or given as embeddings"
+                )
         if value is not None:
             inputs[name] = value
     name = f"{prefix}input_ids"
@@ -89,21 +98,6 @@ def _all(name: str, value: Tensor, before: Tensor | None, total: int) -> Tensor 
     if before is not None and before.shape[axis] + value.shape[axis] == total:
         return torch.cat((before, value), axis)
     return None
-
-
-def _embedded(model: Any, generation: Generation, tokens: Tensor, embeddings: Tensor) -> Tensor:
-    """Embeddings of a prompt, and those of the tokens that were written after it."""
-    written = tokens[:, generation.prompt_ids :]
-    if not written.shape[1]:
-        return embeddings
-    return torch.cat((embeddings, model.get_input_embeddings()(written)), 1)
-
-
-def _incomplete(name: str, value: Tensor, total: int) -> OptionError:
-    return OptionError(
-        f"the graph is a function of {name}, which generate has of {value.shape[-1]} of {total} "
-        f"tokens; pass {name} of all of them, also of those in the cache or given as embeddings"
-    )
 
 
 def follow_beams(cache: Any, written: dict[Any, Any]) -> None:

@@ -111,7 +111,10 @@ def check_written(
     before = written.get(key)
     if before is not None and len(before.rows) == len(rows):
         end = min(before.tokens.total, tokens.held)
-        same = _starts_alike(before.ids, ids, end)
+        if before.ids is None or ids is None:
+            same = None
+        else:
+            same = (before.ids[:, :end] == ids[:, :end].to(before.ids.device)).all(1).cpu()
         compared: set[tuple[int, int]] = set()
         for example, (old, new) in enumerate(zip(before.rows, rows, strict=True)):
             pair = (id(old), id(new))
@@ -119,13 +122,6 @@ def check_written(
                 compared.add(pair)
                 _compare(old, new, end, example)
     written[key] = Written(rows, tokens, ids)
-
-
-def _starts_alike(before: Tensor | None, now: Tensor | None, end: int) -> Tensor | None:
-    """bool (B,): the rows that start with the tokens they had; ``None`` if these are unknown."""
-    if before is None or now is None:
-        return None
-    return (before[:, :end] == now[:, :end].to(before.device)).all(1).cpu()
 
 
 def _compare(old: TokenRow, new: TokenRow, end: int, example: int) -> None:

@@ -41,13 +41,23 @@ def read(model: Any) -> GPT:
     head_dim = model.model.layers[0].self_attn.head_dim
     refuse(config, is_causal=True)
     with torch.device("meta"):
+        kind = config.rope_parameters["rope_type"]
+        if kind not in SCALINGS or config.rope_parameters.get("partial_rotary_factor", 1.0) != 1.0:
+            raise OptionError(
+                f"rope_parameters must rotate all channels by {', '.join(SCALINGS)}; got "
+                f"{config.rope_parameters}"
+            )
         new_model = GPT.llama(
             config.vocab_size,
             config.hidden_size,
             config.num_attention_heads,
             config.num_hidden_layers,
             config.intermediate_size,
-            rotary=_rotary(config.rope_parameters, head_dim),
+            rotary=Rotary(
+                head_dim,
+                base=config.rope_parameters["rope_theta"],
+                scaling=SCALINGS[kind](config.rope_parameters),
+            ),
             head_dim=head_dim,
             num_kv_heads=config.num_key_value_heads,
             activation=f"gated_{activation(config.hidden_act)}",
@@ -61,13 +71,3 @@ def read(model: Any) -> GPT:
     new_model.embedding.padding_idx = model.model.embed_tokens.padding_idx
     set_dropouts(new_model.stack.layers, config.attention_dropout, 0.0)
     return new_model.train(model.training)
-
-
-def _rotary(parameters: dict[str, Any], head_dim: int) -> Rotary:
-    """Rotary positions whose frequencies do not depend on the length of the text."""
-    kind = parameters["rope_type"]
-    if kind not in SCALINGS or parameters.get("partial_rotary_factor", 1.0) != 1.0:
-        raise OptionError(
-            f"rope_parameters must rotate all channels by {', '.join(SCALINGS)}; got {parameters}"
-        )
-    return Rotary(head_dim, base=parameters["rope_theta"], scaling=SCALINGS[kind](parameters))

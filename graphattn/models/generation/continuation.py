@@ -142,7 +142,9 @@ class Continuation:
 
 def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int) -> tuple[Any, ...]:
     """The graph of each layer for tokens written one by one after a prompt, or a leak's error."""
-    layers = _layers(model.graph, graph, length)
+    graphs = _per_layer(model.graph, graph)
+    sized = {id(layer): _whole(layer, length) for layer in graphs}
+    layers = layers_of([sized[id(layer)] for layer in graphs], len(model.graph))
     for layer in layers:
         if isinstance(layer, PerExample):
             raise GraphError(
@@ -150,7 +152,9 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
                 "its .graphs, or call generate"
             )
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
-    leak = leaks([_cut(layer, length) for layer in layers], place)
+    leak = leaks(
+        [layer._of_each(lambda graph: first_nodes(graph, length)) for layer in layers], place
+    )
     if leak:
         raise GraphError(
             f"a token would depend on one that is not written yet (tokens {prompt} to {length - 1} "
@@ -158,13 +162,6 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
             "sources, as graph & causal(...) does, or make the prompt longer"
         )
     return layers
-
-
-def _layers(defaults: Any, graph: Layers | None, length: int) -> tuple[Any, ...]:
-    """The graph of each layer between the tokens of the whole sequence, or of a longer one."""
-    graphs = _per_layer(defaults, graph)
-    sized = {id(layer): _whole(layer, length) for layer in graphs}
-    return layers_of([sized[id(layer)] for layer in graphs], len(defaults))
 
 
 def _per_layer(defaults: Any, graph: Layers | None) -> list[Any]:
@@ -214,11 +211,6 @@ def _large_enough(graph: Any, length: int) -> Any:
             f"answer, got {graph!r}; a pattern, made with ... for its size, fits any length"
         )
     return graph
-
-
-def _cut(layer: Any, length: int) -> Any:
-    """The first nodes."""
-    return layer._of_each(lambda graph: first_nodes(graph, length))
 
 
 def first_nodes(graph: AttentionGraph, length: int) -> AttentionGraph:

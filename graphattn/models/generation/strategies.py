@@ -133,15 +133,11 @@ def beam_search(
         new = running[..., -1].reshape(-1, 1)
     if eos is None:
         return best
-    return _cropped(best, P, eos)
+    # without columns after the end of all sequences
+    ended = (best[:, P:] == eos).cumsum(1) > 1
+    return best[:, : best.shape[1] - int(ended.all(0).sum())]
 
 
 def _of(sequences: Tensor, indices: Tensor) -> Tensor:
     """The chosen (B, m) of sequences (B, n, length)."""
     return sequences.gather(1, indices[..., None].expand(-1, -1, sequences.shape[-1]))
-
-
-def _cropped(tokens: Tensor, prompt: int, eos: int) -> Tensor:
-    """The sequences without columns after the end of all of them."""
-    ended = (tokens[:, prompt:] == eos).cumsum(1) > 1
-    return tokens[:, : tokens.shape[1] - int(ended.all(0).sum())]

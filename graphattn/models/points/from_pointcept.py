@@ -49,7 +49,10 @@ def read(make: Any, state: Mapping[str, Tensor], head_dim: int, rotary: float | 
     for name, old in old_names.items():
         gamma = old_names.get(f"{name.rpartition('.')[0]}.gamma")  # LayerScale, after a projection
         if gamma != old:
-            x = _kernel(state[old])
+            # a kernel (out, k, k, k, in) of spconv as ours (k * k * k, out, in)
+            x = state[old]
+            if x.dim() == 5:
+                x = x.movedim(0, 3).flatten(0, 2)
             if gamma is not None:
                 x = (x.t() * state[gamma]).t()
             rotated_dim = None
@@ -152,10 +155,3 @@ def _sizes(tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 _PARTS = ("conv.weight", "block.attention.q_proj.weight")
-
-
-def _kernel(x: Tensor) -> Tensor:
-    """A kernel (out, k, k, k, in) of spconv as ours (k * k * k, out, in); others unchanged."""
-    if x.dim() == 5:
-        return x.movedim(0, 3).flatten(0, 2)
-    return x

@@ -155,7 +155,9 @@ class OffsetAttention(nn.Module):
         self.dense = Dense(embed_dim, embed_dim)
 
     def forward(self, x: Tensor, graph: AttentionGraph) -> Tensor:
-        if not torch.compiler.is_compiling() and not _is_symmetric(graph):
+        if not torch.compiler.is_compiling() and not cached(
+            graph, "symmetric", lambda: graph.equals(graph.reverse())
+        ):
             raise GraphError(
                 f"offset-attention needs a symmetric graph, such as full(...), got {graph!r}"
             )
@@ -172,7 +174,3 @@ class OffsetAttention(nn.Module):
         with without_autocast(x.device.type):  # lse in full precision
             read: Any = attention(query, keys, value, graph, scale=1.0)
         return x + self.dense(x - read.squeeze(-2).to(x.dtype))
-
-
-def _is_symmetric(graph: AttentionGraph) -> bool:
-    return cached(graph, "symmetric", lambda: graph.equals(graph.reverse()))

@@ -54,8 +54,11 @@ class ALiBi(nn.Module):
     @property
     def slopes(self) -> Tensor:
         """m (H,), float32 or float64."""
+        below = 1 << (self.num_heads.bit_length() - 1)
+        wider = [2.0 ** (-4.0 * (h + 1) / below) for h in range(0, 2 * below, 2)]
         return torch.tensor(
-            _slopes(self.num_heads),
+            [2.0 ** (-8.0 * (h + 1) / below) for h in range(below)]
+            + wider[: self.num_heads - below],
             dtype=torch.promote_types(self.like.dtype, torch.float32),
             device=self.like.device,
         )
@@ -79,12 +82,6 @@ class ALiBi(nn.Module):
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}"
-
-
-def _slopes(num_heads: int) -> list[float]:
-    below = 1 << (num_heads.bit_length() - 1)
-    wider = [2.0 ** (-4.0 * (h + 1) / below) for h in range(0, 2 * below, 2)]
-    return [2.0 ** (-8.0 * (h + 1) / below) for h in range(below)] + wider[: num_heads - below]
 
 
 class T5Bias(nn.Module):

@@ -182,14 +182,6 @@ def _places(
     return of_edges(graph, _index, window, size, dilation, device=device)
 
 
-def _dilation_of(graph: AttentionGraph, num_axes: int) -> Size:
-    """That of a call of grid_neighbourhood, else 1."""
-    call = graph.expression
-    if call is None or call.function != "grid_neighbourhood":
-        return (1,) * num_axes
-    return per_axis(call.options.get("dilation", 1), num_axes, "dilation", 1)
-
-
 def _index(graph: AttentionGraph, window: Size, size: Size | None, dilation: Size | None) -> Tensor:
     """The row of the table for each edge, int64 (E,): its offset on each axis, target - source."""
     if size is None:
@@ -202,7 +194,12 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None, dilation: Siz
             f"{size}"
         )
     if dilation is None:
-        dilation = _dilation_of(graph, len(window))
+        num_axes = len(window)
+        call = graph.expression
+        if call is None or call.function != "grid_neighbourhood":
+            dilation = (1,) * num_axes
+        else:
+            dilation = per_axis(call.options.get("dilation", 1), num_axes, "dilation", 1)
     index = torch.zeros_like(graph.target)
     stride = 1
     t = graph.target
@@ -232,7 +229,12 @@ def _grid_of(graph: AttentionGraph, window: Size) -> tuple[Size, Size]:
     edges = graph.edges
     if edges.axes:
         if len(edges.axes) != len(window):
-            hint = _of_axes(window, len(edges.axes))
+            num_axes = len(edges.axes)
+            sides = (window[:1] * num_axes + window)[-num_axes:]
+            hint = (
+                f"the bias was built with window={window}: build it with a side for each axis, such as "
+                f"window={sides}"
+            )
             raise GraphError(f"{graph.name} lies on a grid of {len(edges.axes)} axes; {hint}")
         grid = edges.axes
     elif graph.is_square and len(edges.grid) == len(window) > 1:
@@ -246,12 +248,3 @@ def _grid_of(graph: AttentionGraph, window: Size) -> tuple[Size, Size]:
         )
     sizes = tuple(axis.num_targets for axis in grid)
     return sizes, tuple(axis.num_sources for axis in grid)
-
-
-def _of_axes(window: Size, num_axes: int) -> str:
-    """The hint for a window of other axes than the grid's."""
-    sides = (window[:1] * num_axes + window)[-num_axes:]
-    return (
-        f"the bias was built with window={window}: build it with a side for each axis, such as "
-        f"window={sides}"
-    )

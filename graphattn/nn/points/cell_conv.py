@@ -92,7 +92,12 @@ class CellConv(nn.Module):
         y = x.new_zeros(*x.shape[:-1], self.weight.shape[1])
         if self._is_fused(x, near):
             table, back, ptr = near.tables  # type: ignore[misc]
-            rows, weight = _in_one_dtype(x.reshape(-1, *x.shape[-2:]), self.weight)
+            x = x.reshape(-1, *x.shape[-2:])
+            dtype = x.dtype
+            if torch.is_autocast_enabled(x.device.type):
+                dtype = torch.get_autocast_dtype(x.device.type)
+            rows = x.to(dtype)
+            weight = self.weight.to(dtype)
             product = cell_products(rows, weight, table, back, near.source, near.target, ptr)
             return product.view(y.shape).to(y.dtype)
         x = near.graph.ends(x, x)[0]
@@ -116,11 +121,3 @@ class CellConv(nn.Module):
     def extra_repr(self) -> str:
         offsets, out_dim, in_dim = self.weight.shape
         return f"{in_dim}, {out_dim}, {offsets} offsets, bias={self.bias is not None}"
-
-
-def _in_one_dtype(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Operands in autocast's dtype, under autocast."""
-    dtype = x.dtype
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
-    return x.to(dtype), weight.to(dtype)

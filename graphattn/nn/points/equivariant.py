@@ -134,6 +134,8 @@ class EquivariantAttention(MessagePassing):
             # gaussians (E, R) of the distance (E, 1)
             step = self.cutoff / max(1, len(self.centres) - 1)
             radial = torch.exp(-(((length - self.centres) / step) ** 2))
+        # 1 at distance 0, and 0 with its slope from the cutoff on
+        share = (length / self.cutoff).clamp(max=1.0)
         output = self.propagate(
             graph.edge_index.to(x.device),
             query=self.q_proj(x),
@@ -142,7 +144,7 @@ class EquivariantAttention(MessagePassing):
             v=v.flatten(1),
             edge_term=self.edge_proj(torch.cat((radial, edge_attr), 1)),
             direction=direction,
-            envelope=self._envelope(length),
+            envelope=0.5 + 0.5 * torch.cos(math.pi * share),
             size=(len(x), len(x)),
         )
         scalars = output[:, : self.embed_dim]
@@ -199,11 +201,6 @@ class EquivariantAttention(MessagePassing):
 
     def _index_select(self, src: Tensor, index: Tensor) -> Tensor:
         return gather(src, index, 0)
-
-    def _envelope(self, length: Tensor) -> Tensor:
-        """A factor (E, 1) that is 1 at distance 0, and 0 with its slope from the cutoff on."""
-        share = (length / self.cutoff).clamp(max=1.0)
-        return 0.5 + 0.5 * torch.cos(math.pi * share)
 
     def _vectors(self, v: Tensor | None, x: Tensor, pos: Tensor) -> Tensor:
         shape = (len(x), self.num_vectors, pos.shape[-1])

@@ -1,7 +1,5 @@
 """Geometry of triangle meshes: normals, edges with their angles, and distance along the surface."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -121,9 +119,9 @@ def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.
         step = time * float(edge.norm(dim=2).mean()) ** 2
     else:
         step = 1.0
-    heat = torch.from_numpy(
-        splu((diags_array(mass) + step * laplacian).tocsc()).solve(_ones(ids, N))
-    )
+    result = np.zeros(N)
+    result[ids.numpy()] = 1.0
+    heat = torch.from_numpy(splu((diags_array(mass) + step * laplacian).tocsc()).solve(result))
     opposite = edge.roll(-1, 1)  # the edge opposite to corner j
     gradient = (
         heat[vertex][..., None] * torch.linalg.cross(across[:, None].expand_as(opposite), opposite)
@@ -143,12 +141,6 @@ def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.
         )
     result[ids.numpy()] = 0.0
     return torch.from_numpy(np.maximum(result, 0.0)).to(pos)
-
-
-def _ones(ids: Tensor, size: int) -> Any:
-    result = np.zeros(size)
-    result[ids.numpy()] = 1.0
-    return result
 
 
 def checked_triangles(pos: Tensor, faces: Tensor) -> tuple[Faces, Tensor]:
