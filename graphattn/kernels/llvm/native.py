@@ -7,7 +7,7 @@ Nothing is kept on disk. Compiled code takes no part in Python: it releases the 
 import ctypes
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from inspect import get_annotations
 from typing import Any, NamedTuple
@@ -96,9 +96,15 @@ class Number(Value):
 class Function(Value):
     """A parameter that is the address of a function."""
 
-    def __call__(self, *arguments: Value | Array) -> None:
+    def __call__(self, *arguments: Any) -> None:
         """Call it."""
-        self.code.call(self, *arguments)
+        words: list[Value | Array] = []
+        for argument in arguments:
+            if isinstance(argument, tuple):
+                words += argument
+            else:
+                words.append(argument)
+        self.code.call(self, *words)
 
 
 class Places(Array):
@@ -125,16 +131,15 @@ class NodeRow(Array):
     """A parameter that is a row of nodes."""
 
 
-class Nodes:
+class Nodes(NamedTuple):
     """A parameter that is (B, N, H, D): where it lies, and its strides of batch, node and head in
     bytes.
     """
 
-    def __init__(self, data: NodeRow, batch: Value, node: Value, head: Value) -> None:
-        self.data = data
-        self.batch = batch
-        self.node = node
-        self.head = head
+    data: NodeRow
+    batch: Value
+    node: Value
+    head: Value
 
     def of_batch(self, b: Value) -> NodeRow:
         """The first row of a batch element."""
@@ -164,11 +169,11 @@ def _dtype(kind: type, kinds: Kinds) -> torch.dtype:
 
 
 def _types(kind: type, kinds: Kinds) -> list[Any]:
-    """LLVM's types of a parameter."""
+    """LLVM's types of a parameter; of a named tuple, those of its fields."""
+    if issubclass(kind, tuple):
+        return [word for field in get_annotations(kind).values() for word in _types(field, kinds)]
     if issubclass(kind, Array):
         return [ir.PointerType()]
-    if issubclass(kind, Nodes):
-        return [ir.PointerType(), INT, INT, INT]
     if issubclass(kind, Double):
         return [ir.DoubleType()]
     if issubclass(kind, Number):
@@ -176,13 +181,13 @@ def _types(kind: type, kinds: Kinds) -> list[Any]:
     return [INT]
 
 
-def _parameter(code: Code, kinds: Kinds, kind: Any, values: list[Any]) -> Any:
+def _parameter(code: Code, kinds: Kinds, kind: Any, values: Iterator[Any]) -> Any:
+    if issubclass(kind, tuple):
+        fields = get_annotations(kind).values()
+        return kind(*(_parameter(code, kinds, field, values) for field in fields))
     if issubclass(kind, Array):
-        return kind(code, values[0], _dtype(kind, kinds))
-    if issubclass(kind, Nodes):
-        data = NodeRow(code, values[0], kinds.nodes)
-        return Nodes(data, *(Value(code, x) for x in values[1:]))
-    return kind(code, values[0])
+        return kind(code, next(values), _dtype(kind, kinds))
+    return kind(code, next(values))
 
 
 class Kernel:
@@ -202,7 +207,7 @@ class Kernel:
                 place = record.after_bytes(8 * at)
                 values.append(code.builder.load(place.address, typ=word))
                 at += 1
-            setattr(self, name, _parameter(code, kinds, kind, values))
+            setattr(self, name, _parameter(code, kinds, kind, iter(values)))
 
     def build(self, lo: Value, hi: Value, space: Array) -> None:
         """Leave the code for rows ``lo .. hi - 1``; ``space`` is memory of a thread."""
@@ -316,13 +321,8 @@ def function_ir(body: Callable[..., None], kinds: Kinds, target: Target) -> Any:
     parameters = list(get_annotations(body).values())[2:-1]
     words = [word for kind in parameters for word in _types(kind, kinds)]
     code = Code(_function(words), target.vector_bytes, target.registers)
-    values = list(code.function.args)
-    arguments = []
-    for kind in parameters:
-        count = len(_types(kind, kinds))
-        arguments.append(_parameter(code, kinds, kind, values[:count]))
-        values = values[count:]
-    body(code, kinds, *arguments)
+    values = iter(code.function.args)
+    body(code, kinds, *(_parameter(code, kinds, kind, values) for kind in parameters))
     code.builder.ret_void()
     return code.function.module
 
@@ -384,10 +384,10 @@ def probe() -> None:
     """
     kinds = Kinds(torch.float32, torch.int32, torch.float32, 0)
     Target.of_host()
-    ctypes.CFUNCTYPE(None)(address_of(_trial, kinds))()
 
+    def trial(code: Code, kinds: Kinds) -> None:
+        total = code.variable(0)
+        with code.loop(0, 3) as i:
+            total.value += i
 
-def _trial(code: Code, kinds: Kinds) -> None:
-    total = code.variable(0)
-    with code.loop(0, 3) as i:
-        total.value += i
+    ctypes.CFUNCTYPE(None)(address_of(trial, kinds))()

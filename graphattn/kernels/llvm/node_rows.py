@@ -76,15 +76,36 @@ def _blocks(
         yield h, h // group, 1
 
 
-def products(
-    code: Code, kinds: Kinds, x: NodeRow, x_head: Integer, rows: NodeRow, rows_node: Integer,
-    rows_head: Integer, heads: Integer, group: Integer, index: Indices, n: Integer, last: Integer,
-    out: Sums, scale: Number, spare: Number,
-) -> None:  # fmt: skip
-    """``out[h * padded(n) + i] = scale * <x[h], rows[index[i], h // group]>`` for ``i < n``.
-
-    The places to spare get ``spare``; ``last`` is the last edge there is.
+class Gathered(NamedTuple):
+    """Rows ``indices[i]`` of all heads for ``i < n``, with bytes from node to node and from head to
+    head; a ``group`` of heads shares one. ``last`` is the last edge there is.
     """
+
+    rows: NodeRow
+    node: Value
+    head: Value
+    heads: Value
+    group: Value
+    indices: Indices
+    n: Value
+    last: Value
+
+
+def products(
+    code: Code,
+    kinds: Kinds,
+    x: NodeRow,
+    x_head: Integer,
+    gathered: Gathered,
+    out: Sums,
+    scale: Number,
+    spare: Number,
+) -> None:
+    """``out[h * padded(n) + i] = scale * <x[h], rows[indices[i], h // group]>`` for ``i < n``.
+
+    The places to spare get ``spare``.
+    """
+    rows, rows_node, rows_head, heads, group, indices, n, last = gathered
     lanes, pieces, most = _Shape.of(code, kinds)
     width = lanes * pieces
     size = width * kinds.nodes.itemsize
@@ -102,9 +123,9 @@ def products(
         with code.loop(0, n, FOUR) as i:
             sums: list[list[Value]] = [[] for _ in range(count)]
             for j in range(FOUR):
-                source = start.after_bytes(index[(i + j).least(n - 1)] * rows_node)
+                source = start.after_bytes(indices[(i + j).least(n - 1)] * rows_node)
                 soon = (i + j + ahead).least(last)
-                start.after_bytes(index[soon] * rows_node).ask(0, count * size)
+                start.after_bytes(indices[soon] * rows_node).ask(0, count * size)
                 for k in range(count):
                     row = [source.read(k * width + c * lanes, lanes) for c in range(pieces)]
                     total = x_vectors[k][0] * row[0]
@@ -130,17 +151,6 @@ def _sum_of_each(rows: list[Value]) -> Value:
     return total.sum(until=4)
 
 
-class _Gathered(NamedTuple):
-    """Rows ``indices[i]`` for ``i < n``, with bytes from node to node and from head to head."""
-
-    rows: NodeRow
-    node: Value
-    head: Value
-    indices: Indices
-    n: Value
-    last: Value
-
-
 class _Weights(NamedTuple):
     """Weights of a sum: at ``i * edge + h * head``, or with ``place[i]`` for ``i`` if there is
     one.
@@ -159,52 +169,47 @@ class _Weights(NamedTuple):
 
 
 def sum_near(
-    code: Code, kinds: Kinds, rows: NodeRow, rows_node: Integer, rows_head: Integer, heads: Integer,
-    group: Integer, index: Indices, n: Integer, last: Integer, weight: Sums, weight_edge: Integer,
-    weight_head: Integer, total: Sums,
-) -> None:  # fmt: skip
-    """``total[h] = sum_i weight[i, h] * rows[index[i], h // group]``, with ``total`` (heads,
-    width).
-    """
+    code: Code,
+    kinds: Kinds,
+    gathered: Gathered,
+    weight: Sums,
+    weight_edge: Integer,
+    weight_head: Integer,
+    total: Sums,
+) -> None:
+    """``total[h] = sum_i weight[i, h] * rows[indices[i], h // group]``, (heads, width)."""
     weights = _Weights(weight, weight_edge, weight_head)
-    gathered = _Gathered(rows, rows_node, rows_head, index, n, last)
-    _weighted_sum(code, kinds, gathered, heads, group, weights, total, False)
+    _weighted_sum(code, kinds, gathered, weights, total, False)
 
 
 def sum_far(
-    code: Code, kinds: Kinds, rows: NodeRow, rows_node: Integer, rows_head: Integer, heads: Integer,
-    group: Integer, index: Indices, n: Integer, last: Integer, weight: Sums, place: Indices,
-    total: Sums,
-) -> None:  # fmt: skip
+    code: Code, kinds: Kinds, gathered: Gathered, weight: Sums, place: Indices, total: Sums
+) -> None:
     """:func:`sum_near` of weights (edges, heads) in another order: ``weight[place[i], h]``."""
-    weights = _Weights(weight, heads, code.integer(1), place)
-    gathered = _Gathered(rows, rows_node, rows_head, index, n, last)
-    _weighted_sum(code, kinds, gathered, heads, group, weights, total, False)
+    weights = _Weights(weight, gathered.heads, code.integer(1), place)
+    _weighted_sum(code, kinds, gathered, weights, total, False)
 
 
 def sum_over_groups(
-    code: Code, kinds: Kinds, rows: NodeRow, rows_node: Integer, rows_head: Integer, heads: Integer,
-    group: Integer, index: Indices, n: Integer, last: Integer, weight: Sums, place: Indices,
-    total: Sums,
-) -> None:  # fmt: skip
-    """``total[g] = sum_i sum_h weight[place[i], h] * rows[index[i], h]`` over the heads of a
+    code: Code, kinds: Kinds, gathered: Gathered, weight: Sums, place: Indices, total: Sums
+) -> None:
+    """``total[g] = sum_i sum_h weight[place[i], h] * rows[indices[i], h]`` over the heads of a
     group.
     """
-    weights = _Weights(weight, heads, code.integer(1), place)
-    gathered = _Gathered(rows, rows_node, rows_head, index, n, last)
-    _weighted_sum(code, kinds, gathered, heads, group, weights, total, True)
+    weights = _Weights(weight, gathered.heads, code.integer(1), place)
+    _weighted_sum(code, kinds, gathered, weights, total, True)
 
 
 def _weighted_sum(
     code: Code,
     kinds: Kinds,
-    gathered: _Gathered,
-    heads: Value,
-    group: Value,
+    gathered: Gathered,
     weights: _Weights,
     total: Sums,
     over_groups: bool,
 ) -> None:
+    heads = gathered.heads
+    group = gathered.group
     lanes, pieces, most = _Shape.of(code, kinds)
     width = lanes * pieces
     size = kinds.nodes.itemsize

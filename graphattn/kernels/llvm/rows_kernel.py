@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .code import LINE, Array, Value, type_of
 from .native import Function, Indices, Integer, Kernel, Nodes, Places, Sums
-from .node_rows import ROW, padded
+from .node_rows import ROW, Gathered, padded
 from .vectors import log, softmax
 
 PIECE = 512  # edges summed before the sum joins the row's total
@@ -76,6 +76,19 @@ class RowsKernel(Kernel):
             row = EdgeRow(r, self.order[r], first, n, padded(n), place.value)
             yield row
             place.value = row.at + self.heads * row.places
+
+    def gathered(self, x: Nodes, first: Value, n: Value) -> Gathered:
+        """The nodes at the other ends of ``n`` edges from ``first`` on."""
+        return Gathered(
+            x.of_batch(self.b),
+            x.node,
+            x.head,
+            self.heads,
+            self.group,
+            self.other.after(first),
+            n,
+            self.edges - 1 - first,
+        )
 
     def ask_for_row(self, x: Nodes, row: EdgeRow, width: Value, heads: Value) -> None:
         """Ask for the node of a row that comes soon; where heads are not adjacent, for its first
@@ -155,7 +168,14 @@ class SummingKernel(RowsKernel):
         one = self.code.integer(1)
         zero = self.code.integer(0)
         with self.each_piece(count, self.width, added) as (i, size, sums):
-            self.sum_near(
-                rows.of_batch(self.b), rows.node, rows.head, one, one, self.kept_edges.after(i),
-                size, count - 1 - i, self.weight.after(i), one, zero, sums,
-            )  # fmt: skip
+            kept = Gathered(
+                rows.of_batch(self.b),
+                rows.node,
+                rows.head,
+                one,
+                one,
+                self.kept_edges.after(i),
+                size,
+                count - 1 - i,
+            )
+            self.sum_near(kept, self.weight.after(i), one, zero, sums)

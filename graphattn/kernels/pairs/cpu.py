@@ -39,15 +39,11 @@ class EdgeSums(SummingKernel):
     def all_heads(self, row: EdgeRow, out_heads: Value) -> None:
         """The sums of a row."""
         weights = self.weights.after(self.b * self.edges * self.heads)
-        rows = self.nodes
         count = out_heads * self.width
         with self.each_piece(row.n, count) as (i, size, sums):
             first = row.first + i
-            self.sum_far(
-                rows.of_batch(self.b), rows.node, rows.head, self.heads, self.group,
-                self.other.after(first), size, self.edges - 1 - first, weights,
-                self.edge.after(first), sums,
-            )  # fmt: skip
+            gathered = self.gathered(self.nodes, first, size)
+            self.sum_far(gathered, weights, self.edge.after(first), sums)
         self.ask_for_row(self.out, row, self.row_bytes, out_heads)
         self.store(self.sums, count, self.out.row(self.b, row.node))
 
@@ -91,12 +87,10 @@ class EdgeProducts(RowsKernel):
         buf = Sums(code, self.space.address, self.kinds.sums)
         with self.each_row(lo, hi) as row:
             self.ask_for_row(self.x, row, self.row_bytes, self.heads)
-            self.multiply(
-                self.x.row(self.b, row.node), self.x.head, self.nodes.of_batch(self.b),
-                self.nodes.node, self.nodes.head, self.heads, self.group,
-                self.other.after(row.first), row.n, self.edges - 1 - row.first, buf,
-                code.constant(1.0, kind), code.constant(0.0, kind),
-            )  # fmt: skip
+            gathered = self.gathered(self.nodes, row.first, row.n)
+            own = self.x.row(self.b, row.node)
+            one = code.constant(1.0, kind)
+            self.multiply(own, self.x.head, gathered, buf, one, code.constant(0.0, kind))
             self.write_edges(self.out, row, buf)
 
 

@@ -104,11 +104,10 @@ class _Targets(SummingKernel):
         """
         with self.each_row(lo, hi, at) as row:
             self.ask_for_row(x, row, width, self.heads)
-            multiply(
-                x.row(self.b, row.node), x.head, rows.of_batch(self.b), rows.node, rows.head,
-                self.heads, self.group, self.other.after(row.first), row.n,
-                self.edges - 1 - row.first, out.after(row.at), factor, self.number(spare),
-            )  # fmt: skip
+            gathered = self.gathered(rows, row.first, row.n)
+            to = out.after(row.at)
+            own = x.row(self.b, row.node)
+            multiply(own, x.head, gathered, to, factor, self.number(spare))
 
     def sums_of_block(self, any_removed: Variable, *block: Any) -> None:
         """The sums of a block of rows, whether edges are removed or not."""
@@ -126,12 +125,8 @@ class _Targets(SummingKernel):
         one = self.code.integer(1)
         with self.each_row(lo, hi, at) as row:
             with self.each_piece(row.n, count) as (i, size, sums):
-                first = row.first + i
-                self.sum_near(
-                    rows.of_batch(self.b), rows.node, rows.head, self.heads, self.group,
-                    self.other.after(first), size, self.edges - 1 - first, buf.after(row.at + i),
-                    one, row.places, sums,
-                )  # fmt: skip
+                gathered = self.gathered(rows, row.first + i, size)
+                self.sum_near(gathered, buf.after(row.at + i), one, row.places, sums)
             self.ask_for_row(out, row, self.row_bytes, self.heads)
             self.store(self.sums, count, out.row(self.b, row.node))
 

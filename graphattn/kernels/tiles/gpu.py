@@ -29,7 +29,7 @@ MOST_WARPS = 8
 NUMBERS = 1 << 12  # most numbers of them, unless 16 columns have more
 
 
-class Tiles(NamedTuple):
+class TileTables(NamedTuple):
     """Tiles of rows with their columns, and the edges of rows where a call looks them up."""
 
     ptr: Tensor | None
@@ -87,7 +87,7 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
     output = call.query.new_empty(B, T, H, call.value.shape[-1])
     lse = call.query.new_empty(B, T, H, dtype=call.sum_dtype)
     align, (query, key, value) = strided(call.query, call.key, call.value)
-    tiles = Tiles(call.ptr, call.column, call.bits, call.start, call.edge)
+    tiles = TileTables(call.ptr, call.column, call.bits, call.start, call.edge)
     operands = (TileOperands(query, key, value, *_of_edges(call)), tiles, output, lse, T)
     _launch(triton_compacted.of_tiles, call, T, operands, _sizes(call, call.rows, H, align))
     return output, lse
@@ -111,11 +111,11 @@ def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     align, (query, key, value, outer) = strided(call.query, call.key, call.value, grad_output)
     of_lse = as_sums(grad_lse, call.query)
     read = TileOperands(query, key, value, *_of_edges(call), outer, output, lse, of_lse)
-    tiles = Tiles(call.ptr, call.column, call.bits, call.start, call.edge)
+    tiles = TileTables(call.ptr, call.column, call.bits, call.start, call.edge)
     kernel_operands = (read, tiles, written, T, grad_bias.shape[1])
     sizes = _sizes(call, call.rows, H, align)
     _launch(triton_compacted.of_targets, call, T, kernel_operands, sizes)
-    tiles = Tiles(
+    tiles = TileTables(
         call.source_ptr, call.target, call.source_bits, call.source_start, call.source_edge
     )
     sizes = _sizes(call, call.source_rows, groups, align)
