@@ -282,7 +282,7 @@ def test_verify_loads_known_mistakes_where_something_is_wrong():
         "ga.verify(window, graph, dtypes=(torch.float64,), gradients=False)"
     )
     assert "mistakes" not in {room_of(MODULES[name]) for name in right}
-    assert "graphattn.mistakes.graphs.search" in wrong
+    assert "graphattn.mistakes.graphs.mutants" in wrong
 
 
 def test_marks_for_the_compiler_are_torchs():

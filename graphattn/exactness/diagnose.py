@@ -20,7 +20,6 @@ from ..mistakes.attention.scores import (
 )
 from ..mistakes.graphs.mutant import MOVED, Mutant
 from ..mistakes.graphs.mutants import Mutants
-from ..mistakes.graphs.search import described, singles
 from ..nn import Rotary
 from ..twins.pieces import BUDGET, Piece, piece_of
 from .bounds import EXPLAINED, difference, differences, size
@@ -258,11 +257,11 @@ class _Look:
         near = [mutant for mutant in graphs if not mutant.remote]
         others = self._explaining(*WRONG_SCORES, *WRONG_OPERANDS)
         if others or any(mutant.rank < MOVED for mutant in near):
-            return described(mutants, near), others
+            return mutants.described(near), others
         others = self._explaining(*RARE_SCORES, *RARE_OPERANDS)
         if near:  # a mask that is rolled looks like keys and values that are: both are named
-            return described(mutants, near), others
-        return described(mutants, graphs), others or self._numbers() or self._rounding()
+            return mutants.described(near), others
+        return mutants.described(graphs), others or self._numbers() or self._rounding()
 
     def _explaining(self, *mistakes: Mistake) -> list[str]:
         """The mistakes in words that give this output."""
@@ -274,7 +273,7 @@ class _Look:
         matching = list[Mutant]()
         explains = dict[bytes, bool]()
         sources = torch.arange(self.graph.num_sources, device=self.scene.targets.device)
-        for mutant, graph in singles(mutants):
+        for mutant, graph in mutants.singles():
             mask = graph.contains(self.scene.targets[:, None], sources[None, :])
             key = mask.cpu().numpy().tobytes()
             if key not in explains:

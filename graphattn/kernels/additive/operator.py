@@ -63,8 +63,7 @@ def edge_additive(
     from .cpu import Scores
 
     rows = EdgeRows.of(*layout[:4])
-    G, K, _ = weight.shape
-    out = x.new_empty(x.shape[0], rows.edge.numel(), G * K)
+    out = x.new_empty(x.shape[0], rows.edge.numel(), weight.shape[:2].numel())
     if out.numel():
         operands = _operands(rows, x, y, z, weight, slope)
         kernel = native(Scores, rows.kinds(x).of_kernel).bind(**operands, out=out)

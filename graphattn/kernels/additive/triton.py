@@ -10,7 +10,7 @@ how programs, nodes and edges are laid out.
 import triton
 import triton.language as tl
 
-from ..softmax.triton import _edges, _row, _share, _tanh
+from ..softmax.triton import edge_block, edge_row, program_rows, tanh
 
 
 @triton.jit
@@ -42,7 +42,7 @@ def _active(row, nodes, b, other, edge, g, live, slope, SIZES: tl.constexpr):
     if nodes.edges is not None:
         total += _gathered(nodes.edges, b, edge, g, live, SIZES)
     if SIZES.SMOOTH:
-        active = _tanh(total).to(SIZES.WIDE)
+        active = tanh(total).to(SIZES.WIDE)
     else:
         active = tl.where(total < 0, total * tl.full((1, 1), slope, SIZES.WIDE), total)
     return active
@@ -65,10 +65,10 @@ def scores(nodes, rows, out, E, batch, slope: tl.float64, SIZES: tl.constexpr):
     work = tl.program_id(0).to(tl.int64)
     b = (tl.program_id(1) // H + batch).to(tl.int64)
     g = tl.program_id(1) % H
-    node, start, count = _row(rows, work)
+    node, start, count = edge_row(rows, work)
     row = _own(nodes.own, b, node, g, SIZES)
     for i in range(0, count, SIZES.BE):
-        live, _, edge, other = _edges(rows, start, i, count, SIZES.BE)
+        live, _, edge, other = edge_block(rows, start, i, count, SIZES.BE)
         active = _active(row, nodes, b, other, edge, g, live, slope, SIZES)
         to = out + ((b * E + edge) * H + g) * K
         for k in range(0, K):
@@ -95,14 +95,14 @@ def passed_back(
     d = tl.arange(0, BD)
     b = (tl.program_id(1) // H + batch).to(tl.int64)
     h = tl.program_id(1) % H
-    node, start, count = _row(rows, work)
+    node, start, count = edge_row(rows, work)
     row = _own(nodes.own, b, node, h, SIZES)
     total = tl.zeros((BD,), WIDE)
     groups: tl.constexpr = H * SIZES.MEMBERS
     for member in range(0, SIZES.MEMBERS):
         g = h * SIZES.MEMBERS + member
         for i in range(0, count, BE):
-            live, _, edge, other = _edges(rows, start, i, count, BE)
+            live, _, edge, other = edge_block(rows, start, i, count, BE)
             at = ((b * E + edge) * groups + g) * K
             has_gradient = _has_gradient(grad, at, live, K)
             active = _active(row, nodes, b, other, edge, g, has_gradient, slope, SIZES)
@@ -147,13 +147,13 @@ def to_weights(
     k = block % SIZES.BLOCKS * BK + tl.arange(0, BK)
     groups: tl.constexpr = H // SIZES.BLOCKS
     total = tl.zeros((BK, BD), tl.float64)
-    first, last = _share(num_rows)
+    first, last = program_rows(num_rows)
     for work in range(first, last):
-        node, start, count = _row(rows, work)
+        node, start, count = edge_row(rows, work)
         row = _own(nodes.own, b, node, g, SIZES)
         part = tl.zeros((BK, BD), SIZES.WIDE)
         for i in range(0, count, SIZES.BE):
-            live, _, edge, other = _edges(rows, start, i, count, SIZES.BE)
+            live, _, edge, other = edge_block(rows, start, i, count, SIZES.BE)
             at = ((b * E + edge) * groups + g) * K
             has_gradient = _has_gradient(grad, at, live, K)
             active = _active(row, nodes, b, other, edge, g, has_gradient, slope, SIZES)

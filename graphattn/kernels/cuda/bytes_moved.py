@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from .row_work import heads_at_once
 
-INDEX, POINTER = 4, 8  # bytes of the index of a node or an edge, and of the start of a row
+INDEX = 4  # bytes of the index of a node or an edge
+ROW = INDEX + 2 * 8  # of a row's node, start and stop
 
 
 class Sizes(NamedTuple):
@@ -53,8 +54,13 @@ def forward(sizes: Sizes, *, lse: bool = False, keeps_weights: bool = False) -> 
     H = sizes.heads
     w = sizes.sum_itemsize
     F = sizes.features
-    blocks, heads_read = _blocks(H, sizes.group, sizes.head_dim, sizes.value_dim, F)
-    loaded = blocks * (T * _row() + E * 2 * INDEX) + T * H * sizes.head_dim * sizes.number
+    per_program = heads_at_once(H, sizes.head_dim, sizes.value_dim, F)
+    starts = range(0, H, per_program)
+    blocks = len(starts)  # programs that share a row
+    heads_read = sum(  # heads of keys that they read together
+        len({h // sizes.group for h in range(at, min(at + per_program, H))}) for at in starts
+    )
+    loaded = blocks * (T * ROW + E * 2 * INDEX) + T * H * sizes.head_dim * sizes.number
     loaded += E * heads_read * (sizes.head_dim + sizes.value_dim) * sizes.number
     loaded += E * H * sizes.number * sizes.bias + E * H * w * keeps_weights
     stored = T * H * (sizes.value_dim * sizes.number + w * lse) + 2 * E * H * w * keeps_weights
@@ -64,19 +70,6 @@ def forward(sizes: Sizes, *, lse: bool = False, keeps_weights: bool = False) -> 
         )
         stored += T * H * 2 * F * w
     return Moved(B * loaded, B * stored)
-
-
-def _row() -> int:
-    return INDEX + 2 * POINTER
-
-
-def _blocks(heads: int, group: int, *widths: int) -> tuple[int, int]:
-    """Programs that share a row, and the heads of keys that they read together."""
-    per_program = heads_at_once(heads, *widths)
-    starts = range(0, heads, per_program)
-    return len(starts), sum(
-        len({h // group for h in range(at, min(at + per_program, heads))}) for at in starts
-    )
 
 
 def bytes_kept(sizes: Sizes, softcap: bool) -> tuple[int, int]:

@@ -62,14 +62,6 @@ class KernelSizes(NamedTuple):
     SUMMED: bool = False
 
 
-def dropout_of(dropout_p: float) -> tuple[int, float]:
-    """The hash below which a weight is dropped, and the factor of the others."""
-    factor = 0.0
-    if dropout_p < 1:
-        factor = 1.0 / (1.0 - dropout_p)
-    return math.ceil(dropout_p * 2**53), factor
-
-
 def word_of(query: Tensor, dropout_p: float, seed: Tensor | None) -> Tensor | None:
     """The seed of dropout, on the device of the queries; None without dropout."""
     if dropout_p <= 0:

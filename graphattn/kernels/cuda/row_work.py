@@ -143,14 +143,12 @@ def cut(ptr: Tensor, order: Tensor, degrees: Degrees | None = None) -> RowSchedu
     short = degree <= SHORT
     hub = degree > piece
     parts = ((SHORT, short), (LONG, ~short & ~hub))
-    works = (_of_rows(block, torch.nonzero(mask).flatten(), ptr, order) for block, mask in parts)
-    return RowSchedule(
-        tuple(work for work in works if work.node.numel()), _hubs(ptr, order, hub, piece)
-    )
-
-
-def _of_rows(block: int, rows: Tensor, ptr: Tensor, order: Tensor) -> Work:
-    return Work(block, order[rows], ptr[rows], ptr[rows + 1])
+    works = []
+    for block, mask in parts:
+        numbers = torch.nonzero(mask).flatten()
+        if numbers.numel():
+            works.append(Work(block, order[numbers], ptr[numbers], ptr[numbers + 1]))
+    return RowSchedule(tuple(works), _hubs(ptr, order, hub, piece))
 
 
 def _hubs(ptr: Tensor, order: Tensor, hub: Tensor, piece: int) -> Hubs | None:

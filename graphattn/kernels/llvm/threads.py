@@ -71,13 +71,6 @@ def kind_of_threads() -> str:
     return "torch's OpenMP team"
 
 
-def _workers(count: int) -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None or _pool._max_workers < count:
-        _pool = ThreadPoolExecutor(count, thread_name_prefix="graphattn")
-    return _pool
-
-
 def threads_for(work: int) -> int:
     """The number of threads for some work: torch's number, or fewer if starting them takes longer.
 
@@ -90,10 +83,14 @@ def threads_for(work: int) -> int:
 
 
 def _in_pool(threads: int, drain: Callable[[], None]) -> None:
+    global _pool
     others: list[Future[None]] = []
     try:
         with suppress(RuntimeError):  # no more threads available: at exit, or by ulimit
-            others += (_workers(threads - 1).submit(drain) for _ in range(threads - 1))
+            if _pool is None or _pool._max_workers < threads - 1:
+                _pool = ThreadPoolExecutor(threads - 1, thread_name_prefix="graphattn")
+            pool = _pool
+            others += (pool.submit(drain) for _ in range(threads - 1))
         drain()
     finally:
         for other in others:

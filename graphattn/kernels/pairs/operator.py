@@ -108,9 +108,8 @@ def edge_sum(
     elif out.numel():
         kinds = rows.kinds(x)
         removed_edges = array(removed, torch.bool)
-        if removed_edges is None or removed_edges.shape[0] == 1:
-            removed_batch = 0
-        else:
+        removed_batch = 0
+        if removed_edges is not None and removed_edges.shape[0] > 1:
             removed_batch = removed_edges.stride(0)
         kernel = native(EdgeSums, kinds.of_kernel).bind(
             **rows.operands_of_sums(B, H, H // max(1, groups), kinds),
@@ -213,45 +212,33 @@ def _(alpha, grad, grad_lse, *rest):
     return torch.empty_like(alpha)
 
 
-def _weights_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(output[0], *inputs)
-
-
 def _weights_backward(ctx: Any, grad: Tensor, grad_lse: Tensor) -> tuple[Tensor | None, ...]:
     alpha, score, *layout = ctx.saved_tensors
     if torch.is_grad_enabled():  # a second derivative is needed: the same in plain operations
-        return (
-            *gradients_of_definition(_plain_weights, (score,), layout, (grad, grad_lse)),
-            None,
-            None,
-            None,
-            None,
+        target, _ = ends_in_order(*layout)
+        (grad_score,) = gradients_of_definition(
+            edge_softmax, (score,), (target, layout[-1].numel()), (grad, grad_lse)
         )
-    return edge_weights_backward(alpha, grad, grad_lse, *layout), None, None, None, None
+    else:
+        grad_score = edge_weights_backward(alpha, grad, grad_lse, *layout)
+    return grad_score, None, None, None, None
 
 
-def _plain_weights(score: Tensor, *layout: Tensor) -> tuple[Tensor, Tensor]:
-    return edge_softmax(score, ends_in_order(*layout)[0], layout[-1].numel())
-
-
-edge_weights.register_autograd(_weights_backward, setup_context=_weights_context)
-
-
-def _products_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+edge_weights.register_autograd(
+    _weights_backward,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output[0], *inputs),
+)
 
 
 def _products_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     x, y, *rest = ctx.saved_tensors
     groups = y.shape[2]
+    gx = None
+    gy = None
     if ctx.needs_input_grad[0]:
         gx = edge_sum(grad, y, groups, False, *rest)
-    else:
-        gx = None
     if ctx.needs_input_grad[1]:
         gy = edge_sum(grad, x, groups, True, *rest)
-    else:
-        gy = None
     return gx, gy, *(None,) * 9
 
 
@@ -268,18 +255,19 @@ def _sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     else:
         at_targets = grad
         at_sources = x
+    gw = None
+    gx = None
     if ctx.needs_input_grad[0]:
         gw = edge_products(at_targets, at_sources, *rest)
-    else:
-        gw = None
-    if gw is not None and rest[0] is not None:
-        gw = gw.masked_fill(rest[0], 0.0)
+        if rest[0] is not None:
+            gw = gw.masked_fill(rest[0], 0.0)
     if ctx.needs_input_grad[1]:
         gx = edge_sum(weight, grad, ctx.groups, not ctx.to_sources, *rest)
-    else:
-        gx = None
     return gw, gx, *(None,) * 11
 
 
-edge_products.register_autograd(_products_backward, setup_context=_products_context)
+edge_products.register_autograd(
+    _products_backward,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
 edge_sum.register_autograd(_sum_backward, setup_context=_sum_context)

@@ -45,19 +45,14 @@ class _Take(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         ptr, slot = ctx.saved_tensors
         x = torch.cat(grads, 1)
-        if plain_operations_only():
-            total = _plain_sum(x, ptr, slot)
+        if plain_operations_only():  # that torch.func.vmap supports
+            owner = torch.repeat_interleave(ptr.diff())
+            rows = x.index_select(1, slot).to(torch.promote_types(x.dtype, torch.float32))
+            zeros = rows.new_zeros(x.shape[0], ptr.numel() - 1, *x.shape[2:])
+            total = zeros.index_add(1, owner, rows).to(x.dtype)
         else:
             total = _Sum.apply(x, ptr, slot)
         return total, None, None, None, None
-
-
-def _plain_sum(x: Tensor, ptr: Tensor, slot: Tensor) -> Tensor:
-    """:class:`_Sum` in operations that ``torch.func.vmap`` supports."""
-    owner = torch.repeat_interleave(ptr.diff())
-    rows = x.index_select(1, slot).to(torch.promote_types(x.dtype, torch.float32))
-    total = rows.new_zeros(x.shape[0], ptr.numel() - 1, *x.shape[2:])
-    return total.index_add(1, owner, rows).to(x.dtype)
 
 
 class _Sum(torch.autograd.Function):

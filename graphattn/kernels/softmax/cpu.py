@@ -26,6 +26,7 @@ from ..llvm.native import Double, Function, Integer, Marks, Nodes, Sums
 from ..llvm.node_rows import ROW, padded
 from ..llvm.rows_kernel import EdgeRow, SummingKernel
 from ..llvm.vectors import DOUBLE, dot, from_edges, inner, scale, slopes, softmax, tanh, to_edges
+from ..plain.dropout import signed
 
 NEAR = 1 << 9  # places of rows whose keys a core's own cache holds
 
@@ -234,24 +235,17 @@ class _Targets(SummingKernel):
         """Weights times their factors: a hash of the edge (splitmix64), the same in any thread."""
         code = self.code
         kept_factor = self.number(self.kept_factor)
-        batch = self.seed + self.b * _signed(0xD6E8FEB86659FD93)
+        batch = self.seed + self.b * signed(0xD6E8FEB86659FD93)
         with code.loop(0, self.heads) as h:
             weights = buf.after(row.at + h * row.places)
-            head = batch + (h + 1) * _signed(0xC2B2AE3D27D4EB4F)
+            head = batch + (h + 1) * signed(0xC2B2AE3D27D4EB4F)
             for i, lanes in code.vectors(row.n, ROW, 1):
-                x = self.edge.read(row.first + i, lanes) * _signed(0x9E3779B97F4A7C15) + head
-                x = (x ^ (x >> 30)) * _signed(0xBF58476D1CE4E5B9)
-                x = (x ^ (x >> 27)) * _signed(0x94D049BB133111EB)
+                x = self.edge.read(row.first + i, lanes) * signed(0x9E3779B97F4A7C15) + head
+                x = (x ^ (x >> 30)) * signed(0xBF58476D1CE4E5B9)
+                x = (x ^ (x >> 27)) * signed(0x94D049BB133111EB)
                 x = (x ^ (x >> 31)) >> 11
                 factor = (x < self.dropped).where(0.0, kept_factor.splat(lanes))
                 weights.write(i, weights.read(i, lanes) * factor)
-
-
-def _signed(word: int) -> int:
-    """A word of 64 bits as a signed integer."""
-    if word >> 63:
-        return word - (1 << 64)
-    return word
 
 
 class Forward(_Targets):

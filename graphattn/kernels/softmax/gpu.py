@@ -206,7 +206,11 @@ def project(
     tiles_per_program = 1
     sums = None
     if shares is not None:
-        tiles_per_program = -(-tiles // _programs(x, F))
+        # shares take 1 / SHARE of the nodes' memory, or are a few. Those of a graph of a size, on any
+        # device: the sum has equal bits
+        most = T * x.element_size() // (SHARE * F * dtype_of_sums(x).itemsize)
+        programs = min(max(4, most), max(1, PROGRAMS // (B * H)))
+        tiles_per_program = -(-tiles // programs)
         sums = shares.new(B * -(-tiles // tiles_per_program), dtype_of_sums(x))
     align, (nodes,) = strided(rows)
     sizes = sizes._replace(ALIGN=align)
@@ -223,16 +227,6 @@ def _joined(x: Tensor | None) -> Tensor | None:
     if x is None:
         return None
     return x.flatten(0, 1).unsqueeze(0)
-
-
-def _programs(x: Tensor, F: int) -> int:
-    """Programs for a sum over nodes (B, T, H, D): their shares are 1 / SHARE of those, or a few.
-
-    Those of a graph of a size, on any device: the sum has equal bits.
-    """
-    B, T, H, _ = x.shape
-    most = T * x.element_size() // (SHARE * F * dtype_of_sums(x).itemsize)
-    return min(max(4, most), max(1, PROGRAMS // (B * H)))
 
 
 def _launch(grid: tuple[int, int], arguments: tuple[Any, ...], sizes: ProjectionSizes) -> None:

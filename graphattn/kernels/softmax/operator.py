@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..arrays import SMALLEST, Kinds, NodeRows, array, dtype_of_sums, empty, narrow, nodes, results
 from ..llvm.edge_rows import EdgeRows, memory
 from ..llvm.threads import chunks, share
 from ..modes import are_batched, nothing_watches, on_gpu
+from ..plain.dropout import dropout_factors, dropout_of
 from ..plain.second_derivatives import gradients_of_definition
 from ..plain.sums import edge_softmax, scatter_sum
 from . import features as edge_features
@@ -73,6 +73,10 @@ class _Pass(NamedTuple):
         features = 0
         if attr is not None:
             features = attr.shape[2]
+        dropped, kept_factor = dropout_of(call.dropout_p)
+        seed = 0
+        if call.seed is not None:
+            seed = int(call.seed) % (1 << 64)  # without a sign
         return {
             "size": self.places,
             "query": nodes(call.query),
@@ -90,9 +94,9 @@ class _Pass(NamedTuple):
             "bias_head": strides[2],
             "scale": call.scale,
             "softcap": call.softcap,
-            "dropped": math.ceil(call.dropout_p * 2**53),
-            "kept_factor": _kept_factor(call.dropout_p),
-            "seed": _word(call.seed),
+            "dropped": dropped,
+            "kept_factor": kept_factor,
+            "seed": seed,
             "key_products": address_of(products, self.key),
             "value_products": address_of(products, self.value),
         }
@@ -115,19 +119,6 @@ def _strides(x: Tensor | None) -> tuple[int, int, int]:
         0 if size == 1 else stride for size, stride in zip(x.shape, x.stride(), strict=True)
     )
     return batch, edge, head
-
-
-def _kept_factor(dropout_p: float) -> float:
-    if dropout_p < 1:
-        return 1.0 / (1.0 - dropout_p)
-    return 0.0
-
-
-def _word(seed: Tensor | None) -> int:
-    """A seed as 64 bits without a sign."""
-    if seed is None:
-        return 0
-    return int(seed) % (1 << 64)
 
 
 def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -444,8 +435,9 @@ def _(*arguments):
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     of_forward = output[3:]
-    ctx.save_for_backward(*inputs[:14], inputs[18], *of_forward)
-    ctx.options = inputs[14:18]
+    call = SoftmaxCall(*inputs[:OPERANDS])
+    ctx.save_for_backward(*call[:14], call.seed, *of_forward)
+    ctx.options = call[14:18]
     ctx.mark_non_differentiable(*of_forward)
     ctx.set_materialize_grads(False)
 
@@ -541,43 +533,3 @@ def plain(*operands: Any) -> tuple[Tensor, Tensor, Tensor]:
         sums = scatter_sum(weight.unsqueeze(-1) * features, target, T, 1)
         output = output + edge_features.projected(sums, attr_weight).to(output.dtype)
     return output, lse, alpha
-
-
-def dropout_factors(
-    like: Tensor, edge: Tensor, dropout_p: float, seed: Tensor | None
-) -> Tensor | float:
-    """Dropout factors of the kernels for weights ``like`` (B, E, H).
-
-    They are splitmix64 of ``edge``, in torch's integers.
-    """
-    if dropout_p <= 0:
-        return 1.0
-    # vmap(randomness="different")
-    if seed is not None and torch._C._functorch.is_batchedtensor(seed):
-        return F.dropout(torch.ones_like(like), dropout_p)
-    batch, head = (torch.arange(like.shape[axis], device=like.device) for axis in (0, 2))
-    x = batch[:, None, None] * _signed(0xD6E8FEB86659FD93)
-    x = x + edge[:, None] * _signed(0x9E3779B97F4A7C15)
-    x = x + (head + 1) * _signed(0xC2B2AE3D27D4EB4F)
-    if seed is not None:
-        x = x + int(seed)
-    x = (x ^ _shifted(x, 30)) * _signed(0xBF58476D1CE4E5B9)
-    x = (x ^ _shifted(x, 27)) * _signed(0x94D049BB133111EB)
-    uniform = _shifted(x ^ _shifted(x, 31), 11).double() / 2**53
-    if dropout_p < 1:
-        kept_factor = 1.0 / (1.0 - dropout_p)
-    else:
-        kept_factor = 0.0
-    return ((uniform >= dropout_p).double() * kept_factor).to(like.dtype)
-
-
-def _signed(word: int) -> int:
-    """A word of 64 bits as torch's signed integer; products and sums wrap."""
-    if word >> 63:
-        return word - (1 << 64)
-    return word
-
-
-def _shifted(x: Tensor, bits: int) -> Tensor:
-    """``x`` shifted to the right, filled with zeros."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -13,7 +13,6 @@ from ..cuda.launches import (
     KernelRows,
     KernelSizes,
     Strided,
-    dropout_of,
     launch_rows,
     room_for,
     sizes_of,
@@ -22,6 +21,7 @@ from ..cuda.launches import (
     word_of,
 )
 from ..cuda.row_work import LONG, Hubs, Work, schedule
+from ..plain.dropout import dropout_of
 from . import triton as triton_softmax
 from . import triton_sums
 from .call import SoftmaxCall

@@ -21,7 +21,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _tanh(x):
+def tanh(x):
     """tanh in float64, by Kahan's exp(y) - 1; a float32 logarithm has no digits near 1."""
     y = -2.0 * tl.abs(x.to(tl.float64))
     power = tl.exp(y)
@@ -32,7 +32,7 @@ def _tanh(x):
 
 
 @triton.jit
-def _dropout_factor(dropout_seed, b, edge, h, threshold, factor, WIDE: tl.constexpr):
+def dropout_factor(dropout_seed, b, edge, h, threshold, factor, WIDE: tl.constexpr):
     """The dropout factors of weights, of edges and heads that broadcast: splitmix64 as on the CPU."""
     x = tl.load(dropout_seed).to(tl.uint64) + b.to(tl.uint64) * 0xD6E8FEB86659FD93
     x = x + edge.to(tl.uint64) * 0x9E3779B97F4A7C15 + (h + 1).to(tl.uint64) * 0xC2B2AE3D27D4EB4F
@@ -43,7 +43,7 @@ def _dropout_factor(dropout_seed, b, edge, h, threshold, factor, WIDE: tl.conste
 
 
 @triton.jit
-def _heads(batch, SIZES: tl.constexpr):
+def program_heads(batch, SIZES: tl.constexpr):
     """A program's part of the batch and its heads, and which of these there are."""
     blocks = tl.cdiv(SIZES.H, SIZES.BH)
     b = (tl.program_id(1) // blocks + batch).to(tl.int64)
@@ -52,7 +52,7 @@ def _heads(batch, SIZES: tl.constexpr):
 
 
 @triton.jit
-def _share(num_rows):
+def program_rows(num_rows):
     """The first of a program's rows, and the one after its last."""
     first = tl.program_id(0).to(tl.int64) * num_rows // tl.num_programs(0)
     last = (tl.program_id(0) + 1).to(tl.int64) * num_rows // tl.num_programs(0)
@@ -60,7 +60,7 @@ def _share(num_rows):
 
 
 @triton.jit
-def _row(rows, work):
+def edge_row(rows, work):
     """The node of a row of edges, its first edge and their number."""
     start = tl.load(rows.start + work).to(tl.int64)
     count = (tl.load(rows.stop + work) - start).to(tl.int32)
@@ -75,7 +75,7 @@ def _places(start, i, count, BE: tl.constexpr):
 
 
 @triton.jit
-def _edges(rows, start, i, count, BE: tl.constexpr):
+def edge_block(rows, start, i, count, BE: tl.constexpr):
     """Which of a row's edges ``i ..`` there are, their places, numbers and other ends, (BE,)."""
     live, place = _places(start, i, count, BE)
     edge = tl.load(rows.edge + place, mask=live, other=0).to(tl.int64)
@@ -84,7 +84,7 @@ def _edges(rows, start, i, count, BE: tl.constexpr):
 
 
 @triton.jit
-def _by_head(edge, h, H: tl.constexpr):
+def by_head(edge, h, H: tl.constexpr):
     """Places (BE, BH) of edges and heads in (B E, H)."""
     return edge[:, None] * H + h[None, :]
 
@@ -102,14 +102,16 @@ def _rows(X, at, head, mask, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _gathered(x, b, node, h, mask, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SIZES: tl.constexpr):
+def gathered_nodes(
+    x, b, node, h, mask, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SIZES: tl.constexpr
+):
     """Rows (BE, BH, BLOCK) of nodes (BE,) and heads (BH,), 0 where the mask has none."""
     at = (b * x.batch + node * x.node) * SIZES.ALIGN
     return _rows(x.data, at, h * x.head * SIZES.ALIGN, mask, WIDTH, BLOCK).to(SIZES.WIDE)
 
 
 @triton.jit
-def _node(X, at, head, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):
+def node_rows(X, at, head, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr):
     """A node's rows (BH, BLOCK)."""
     d = tl.arange(0, BLOCK)
     mask = on[:, None] & (d < WIDTH)[None, :]
@@ -117,14 +119,16 @@ def _node(X, at, head, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.co
 
 
 @triton.jit
-def _strided_node(x, b, node, h, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SIZES: tl.constexpr):
+def strided_node_rows(
+    x, b, node, h, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SIZES: tl.constexpr
+):
     """A node's rows (BH, BLOCK), read with strides."""
     at = (b * x.batch + node * x.node) * SIZES.ALIGN
-    return _node(x.data, at, h * x.head * SIZES.ALIGN, on, WIDTH, BLOCK, SIZES.WIDE)
+    return node_rows(x.data, at, h * x.head * SIZES.ALIGN, on, WIDTH, BLOCK, SIZES.WIDE)
 
 
 @triton.jit
-def _store_node(X, at, head, x, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+def store_node_rows(X, at, head, x, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     d = tl.arange(0, BLOCK)
     tl.store(
         X + at + head[:, None] + d[None, :],
@@ -134,14 +138,14 @@ def _store_node(X, at, head, x, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _bias(bias, b, edge, h, mask):
+def edge_bias(bias, b, edge, h, mask):
     """(BE, BH), -inf where there is none."""
     at = b * bias.batch + edge[:, None] * bias.node + h[None, :] * bias.head
     return tl.load(bias.data + at, mask=mask, other=-float("inf"))
 
 
 @triton.jit
-def _features(attr, b, edge, live, SIZES: tl.constexpr):
+def edge_features(attr, b, edge, live, SIZES: tl.constexpr):
     """(BE, 1, BF)."""
     f = tl.arange(0, SIZES.BF)
     mask = live[:, None] & (f < SIZES.F)[None, :]
@@ -150,7 +154,7 @@ def _features(attr, b, edge, live, SIZES: tl.constexpr):
 
 
 @triton.jit
-def _expanded(Y, W, row, h, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SIZES: tl.constexpr):
+def expanded(Y, W, row, h, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SIZES: tl.constexpr):
     """``sum_f Y[row, h, f] W[h, f]`` (BH, BLOCK), from rows of F numbers that lie in memory.
 
     W (H, F, WIDTH) is read by every program, from the caches.
@@ -168,7 +172,7 @@ def _expanded(Y, W, row, h, on, WIDTH: tl.constexpr, BLOCK: tl.constexpr, SIZES:
 
 
 @triton.jit
-def _store_lse(lse, at, peak, total, divisor, on):
+def store_lse(lse, at, peak, total, divisor, on):
     """The logarithm of a row's sum (BH,), -inf without an edge."""
     log = tl.log(divisor)
     tl.store(lse + at, tl.where(total == 0, -float("inf"), peak + log), mask=on)
@@ -205,47 +209,49 @@ def forward(
     WIDE: tl.constexpr = SIZES.WIDE
     BDV: tl.constexpr = SIZES.BDV
     BF: tl.constexpr = SIZES.BF
-    b, h, on = _heads(batch, SIZES)
-    first, last = _share(num_rows)
+    b, h, on = program_heads(batch, SIZES)
+    first, last = program_rows(num_rows)
     for work in range(first, last):
-        t, start, count = _row(rows, work)
+        t, start, count = edge_row(rows, work)
         row = (b * T + t) * H
         peak = tl.full((BH,), -float("inf"), WIDE)
         total = tl.zeros((BH,), WIDE)
         if read.query is not None:
-            q = _strided_node(read.query, b, t, h, on, SIZES.D, SIZES.BD, SIZES)
+            q = strided_node_rows(read.query, b, t, h, on, SIZES.D, SIZES.BD, SIZES)
         if read.value is not None:
             acc = tl.zeros((BH, BDV), WIDE)
         if read.queries is not None:
-            attr_q = _node(read.queries, row * F, h * F, on, F, BF, WIDE)
+            attr_q = node_rows(read.queries, row * F, h * F, on, F, BF, WIDE)
         if written.sums is not None:
             attr_acc = tl.zeros((BH, BF), WIDE)
         for i in range(0, count, BE):
-            live, place, edge, source = _edges(rows, start, i, count, BE)
+            live, place, edge, source = edge_block(rows, start, i, count, BE)
             here = live[:, None] & on[None, :]
             mask = here
             score = tl.zeros((BE, BH), WIDE)
             if read.bias is not None:
-                bias = _bias(read.bias, b, edge, h, mask)
+                bias = edge_bias(read.bias, b, edge, h, mask)
                 mask = mask & (bias != -float("inf"))
             if read.query is not None:
-                k = _gathered(read.key, b, source, h // SIZES.GROUP, mask, SIZES.D, SIZES.BD, SIZES)
+                k = gathered_nodes(
+                    read.key, b, source, h // SIZES.GROUP, mask, SIZES.D, SIZES.BD, SIZES
+                )
                 score = tl.sum(q[None, :, :] * k, 2)
             if read.attr is not None:
-                features = _features(read.attr, b, edge, live, SIZES)
+                features = edge_features(read.attr, b, edge, live, SIZES)
             if read.queries is not None:
                 score += tl.sum(attr_q[None, :, :] * features, 2)
             score = score * tl.full((1, 1), scale, WIDE)
             if SIZES.CAPPED:
                 cap = tl.full((1, 1), softcap, WIDE)
-                score = cap * _tanh(score / cap).to(WIDE)
+                score = cap * tanh(score / cap).to(WIDE)
             if read.bias is not None:
                 score += bias
             score = tl.where(mask, score, -float("inf"))
             if written.kept is not None:
-                tl.store(written.kept + _by_head(b * E + place, h, H), score, mask=here)
+                tl.store(written.kept + by_head(b * E + place, h, H), score, mask=here)
             elif written.alpha is not None:
-                tl.store(written.alpha + _by_head(b * E + edge, h, H), score, mask=here)
+                tl.store(written.alpha + by_head(b * E + edge, h, H), score, mask=here)
             higher = tl.maximum(peak, tl.max(score, 0))
             level = tl.where(higher == -float("inf"), 0.0, higher)
             shrink = tl.exp(peak - level)
@@ -253,11 +259,11 @@ def forward(
             total = total * shrink + tl.sum(weight, 0)
             peak = higher
             if read.seed is not None:
-                weight = weight * _dropout_factor(
+                weight = weight * dropout_factor(
                     read.seed, b, edge[:, None], h[None, :], threshold, factor, WIDE
                 )
             if read.value is not None:
-                v = _gathered(read.value, b, source, h // SIZES.GROUP, mask, DV, BDV, SIZES)
+                v = gathered_nodes(read.value, b, source, h // SIZES.GROUP, mask, DV, BDV, SIZES)
                 acc = acc * shrink[:, None] + tl.sum(weight[:, :, None] * v, 0)
             if written.sums is not None:
                 attr_acc = attr_acc * shrink[:, None] + tl.sum(weight[:, :, None] * features, 0)
@@ -266,21 +272,23 @@ def forward(
             tl.store(written.peak + at + h, peak, mask=on)
             tl.store(written.total + at + h, total, mask=on)
             if read.value is not None:
-                _store_node(written.output, at * DV, h * DV, acc, on, DV, BDV)
+                store_node_rows(written.output, at * DV, h * DV, acc, on, DV, BDV)
             if written.sums is not None:
-                _store_node(written.sums, at * F, h * F, attr_acc, on, F, BF)
+                store_node_rows(written.sums, at * F, h * F, attr_acc, on, F, BF)
         else:
             divisor = tl.where(total == 0, 1.0, total)
             if written.lse is not None:
-                _store_lse(written.lse, row + h, peak, total, divisor, on)
+                store_lse(written.lse, row + h, peak, total, divisor, on)
             if written.sums is not None:
-                _store_node(written.sums, row * F, h * F, attr_acc / divisor[:, None], on, F, BF)
+                store_node_rows(
+                    written.sums, row * F, h * F, attr_acc / divisor[:, None], on, F, BF
+                )
             if read.value is not None:
                 acc = acc / divisor[:, None]
                 if written.sums is not None:
                     tl.debug_barrier()  # other threads of the program wrote what is read here
-                    acc += _expanded(written.sums, read.weight, row, h, on, DV, BDV, SIZES)
-                _store_node(written.output, row * DV, h * DV, acc, on, DV, BDV)
+                    acc += expanded(written.sums, read.weight, row, h, on, DV, BDV, SIZES)
+                store_node_rows(written.output, row * DV, h * DV, acc, on, DV, BDV)
             _weights(written, rows, b * E, start, count, h, on, peak, divisor, SIZES)
 
 
@@ -293,10 +301,10 @@ def _weights(written, rows, first, start, count, h, on, peak, total, SIZES: tl.c
         for i in range(0, count, SIZES.BE):
             live, place = _places(start, i, count, SIZES.BE)
             mask = live[:, None] & on[None, :]
-            by_place = _by_head(first + place, h, SIZES.H)
+            by_place = by_head(first + place, h, SIZES.H)
             if written.alpha is not None:
                 edge = tl.load(rows.edge + place, mask=live, other=0).to(tl.int64)
-                by_edge = _by_head(first + edge, h, SIZES.H)
+                by_edge = by_head(first + edge, h, SIZES.H)
             if written.kept is not None:
                 score = tl.load(written.kept + by_place, mask=mask, other=0.0)
             else:
@@ -314,8 +322,8 @@ def _weights(written, rows, first, start, count, h, on, peak, total, SIZES: tl.c
 def hub_weights(rows, owner, hubs, written, E, batch, num_hubs, SIZES: tl.constexpr):
     """Scores of a piece become weights, given its hub's peak and total (B, hubs, H)."""
     work = tl.program_id(0).to(tl.int64)
-    b, h, on = _heads(batch, SIZES)
-    _, start, count = _row(rows, work)
+    b, h, on = program_heads(batch, SIZES)
+    _, start, count = edge_row(rows, work)
     at = (b * num_hubs + tl.load(owner + work).to(tl.int64)) * SIZES.H + h
     peak = tl.load(hubs.peak + at, mask=on, other=0.0)
     total = tl.load(hubs.total + at, mask=on, other=1.0)
@@ -338,7 +346,7 @@ def merge(sums, features, node, first, written, N, pieces, batch, SIZES: tl.cons
     BH: tl.constexpr = SIZES.BH
     BD: tl.constexpr = SIZES.BD
     hub = tl.program_id(0).to(tl.int64)
-    b, h, on = _heads(batch, SIZES)
+    b, h, on = program_heads(batch, SIZES)
     e = tl.arange(0, BE)
     t = tl.load(node + hub).to(tl.int64)
     start = tl.load(first + hub).to(tl.int64)
@@ -347,7 +355,7 @@ def merge(sums, features, node, first, written, N, pieces, batch, SIZES: tl.cons
     total = tl.zeros((BH,), WIDE)
     if sums.peak is not None:
         for i in range(0, count, BE):
-            at = _by_head(b * pieces + start + i + e, h, H)
+            at = by_head(b * pieces + start + i + e, h, H)
             mask = (i + e < count)[:, None] & on[None, :]
             peaks = tl.load(sums.peak + at, mask=mask, other=-float("inf"))
             peak = tl.maximum(peak, tl.max(peaks, 0))
@@ -357,7 +365,7 @@ def merge(sums, features, node, first, written, N, pieces, batch, SIZES: tl.cons
     for i in range(0, count, BE):
         piece = b * pieces + start + i + e
         mask = (i + e < count)[:, None] & on[None, :]
-        at = _by_head(piece, h, H)
+        at = by_head(piece, h, H)
         share = tl.full((BE, BH), 1.0, WIDE)
         if sums.peak is not None:
             share = tl.exp(tl.load(sums.peak + at, mask=mask, other=-float("inf")) - level[None, :])
@@ -372,9 +380,9 @@ def merge(sums, features, node, first, written, N, pieces, batch, SIZES: tl.cons
         tl.store(written.total + at, total, mask=on)
     row = (b * N + t) * H
     if written.lse is not None:
-        _store_lse(written.lse, row + h, peak, total, divisor, on)
+        store_lse(written.lse, row + h, peak, total, divisor, on)
     if sums.output is not None:
         acc = acc / divisor[:, None]
         if features.sums is not None:
-            acc += _expanded(features.sums, features.weight, row, h, on, D, BD, SIZES)
-        _store_node(written.output, row * D, h * D, acc, on, D, BD)
+            acc += expanded(features.sums, features.weight, row, h, on, D, BD, SIZES)
+        store_node_rows(written.output, row * D, h * D, acc, on, D, BD)

@@ -8,37 +8,37 @@ import triton
 import triton.language as tl
 
 from .triton import (
-    _bias,
-    _by_head,
-    _dropout_factor,
-    _edges,
-    _expanded,
-    _features,
-    _gathered,
-    _heads,
-    _node,
-    _row,
-    _share,
-    _store_node,
-    _strided_node,
-    _tanh,
+    by_head,
+    dropout_factor,
+    edge_bias,
+    edge_block,
+    edge_features,
+    edge_row,
+    expanded,
+    gathered_nodes,
+    node_rows,
+    program_heads,
+    program_rows,
+    store_node_rows,
+    strided_node_rows,
+    tanh,
 )
 
 
 @triton.jit(do_not_specialize=["E", "batch", "num_rows"])
 def edge_products(x, y, rows, out, E, batch, num_rows, SIZES: tl.constexpr):
     """``<x[b, t, h], y[b, s, h // GROUP]>`` of every edge."""
-    b, h, on = _heads(batch, SIZES)
-    first, last = _share(num_rows)
+    b, h, on = program_heads(batch, SIZES)
+    first, last = program_rows(num_rows)
     for work in range(first, last):
-        node, start, count = _row(rows, work)
-        row = _strided_node(x, b, node, h, on, SIZES.D, SIZES.BD, SIZES)
+        node, start, count = edge_row(rows, work)
+        row = strided_node_rows(x, b, node, h, on, SIZES.D, SIZES.BD, SIZES)
         for i in range(0, count, SIZES.BE):
-            live, _, edge, other = _edges(rows, start, i, count, SIZES.BE)
+            live, _, edge, other = edge_block(rows, start, i, count, SIZES.BE)
             mask = live[:, None] & on[None, :]
-            others = _gathered(y, b, other, h // SIZES.GROUP, mask, SIZES.D, SIZES.BD, SIZES)
+            others = gathered_nodes(y, b, other, h // SIZES.GROUP, mask, SIZES.D, SIZES.BD, SIZES)
             product = tl.sum(row[None, :, :] * others, 2)
-            tl.store(out + _by_head(b * E + edge, h, SIZES.H), product, mask=mask)
+            tl.store(out + by_head(b * E + edge, h, SIZES.H), product, mask=mask)
 
 
 @triton.jit(do_not_specialize=["E", "N", "batch", "num_rows"])
@@ -52,11 +52,11 @@ def edge_sums(weights, x, removed, rows, out, acc, E, N, batch, num_rows, SIZES:
     D: tl.constexpr = SIZES.D
     BH: tl.constexpr = SIZES.BH
     BD: tl.constexpr = SIZES.BD
-    b, h, on = _heads(batch, SIZES)
+    b, h, on = program_heads(batch, SIZES)
     heads: tl.constexpr = SIZES.H * SIZES.GROUP if SIZES.SUMMED else SIZES.H
-    first, last = _share(num_rows)
+    first, last = program_rows(num_rows)
     for work in range(first, last):
-        node, start, count = _row(rows, work)
+        node, start, count = edge_row(rows, work)
         total = tl.zeros((BH, BD), SIZES.WIDE)
         for member in range(0, SIZES.GROUP if SIZES.SUMMED else 1):
             if SIZES.SUMMED:
@@ -66,27 +66,27 @@ def edge_sums(weights, x, removed, rows, out, acc, E, N, batch, num_rows, SIZES:
                 of_weight = h
                 of_x = h // SIZES.GROUP
             for i in range(0, count, SIZES.BE):
-                live, _, edge, other = _edges(rows, start, i, count, SIZES.BE)
+                live, _, edge, other = edge_block(rows, start, i, count, SIZES.BE)
                 mask = live[:, None] & on[None, :]
-                at = _by_head(edge, of_weight, heads)
+                at = by_head(edge, of_weight, heads)
                 weight = tl.load(weights + b * E * heads + at, mask=mask, other=0.0)
                 if removed is not None:
                     is_removed = tl.load(removed.data + b * removed.batch + at, mask=mask, other=1)
                     mask = mask & (is_removed == 0)
                     weight = tl.where(mask, weight, 0.0)
-                others = _gathered(x, b, other, of_x, mask, D, BD, SIZES)
+                others = gathered_nodes(x, b, other, of_x, mask, D, BD, SIZES)
                 total += tl.sum(weight[:, :, None] * others, 0)
         if acc is not None:
-            _store_node(acc, (b * num_rows + work) * SIZES.H * D, h * D, total, on, D, BD)
+            store_node_rows(acc, (b * num_rows + work) * SIZES.H * D, h * D, total, on, D, BD)
         else:
-            _store_node(out, (b * N + node) * SIZES.H * D, h * D, total, on, D, BD)
+            store_node_rows(out, (b * N + node) * SIZES.H * D, h * D, total, on, D, BD)
 
 
 @triton.jit
 def _present(bias, b, edge, h, mask):
     """The mask without the edges that a bias of -inf removes."""
     if bias is not None:
-        mask = mask & (_bias(bias, b, edge, h, mask) != -float("inf"))
+        mask = mask & (edge_bias(bias, b, edge, h, mask) != -float("inf"))
     return mask
 
 
@@ -133,27 +133,27 @@ def backward(
     BF: tl.constexpr = SIZES.BF
     WIDE: tl.constexpr = SIZES.WIDE
     BD: tl.constexpr = SIZES.BD
-    b, h, on = _heads(batch, SIZES)
-    first, last = _share(num_rows)
+    b, h, on = program_heads(batch, SIZES)
+    first, last = program_rows(num_rows)
     for work in range(first, last):
-        t, start, count = _row(rows, work)
+        t, start, count = edge_row(rows, work)
         delta = tl.zeros((BH,), WIDE)
         row = (b * T + t) * H
         of_row = (b * num_rows + work) * H
         if read.value is not None:
-            go = _strided_node(read.outer.output, b, t, h, on, SIZES.DV, SIZES.BDV, SIZES)
+            go = strided_node_rows(read.outer.output, b, t, h, on, SIZES.DV, SIZES.BDV, SIZES)
         if read.outer.sums is not None:
-            gao = _node(read.outer.sums, row * F, h * F, on, F, BF, WIDE)
+            gao = node_rows(read.outer.sums, row * F, h * F, on, F, BF, WIDE)
         if read.queries is not None:
-            attr_q = _node(read.queries, row * F, h * F, on, F, BF, WIDE)
+            attr_q = node_rows(read.queries, row * F, h * F, on, F, BF, WIDE)
         if read.outer.delta is None:
             for i in range(0, count, BE):
-                live, place, edge, source = _edges(rows, start, i, count, BE)
+                live, place, edge, source = edge_block(rows, start, i, count, BE)
                 mask = live[:, None] & on[None, :]
                 present = _present(read.bias, b, edge, h, mask)
                 grad = tl.zeros((BE, BH), WIDE)
                 if read.value is not None:
-                    v = _gathered(
+                    v = gathered_nodes(
                         read.value,
                         b,
                         source,
@@ -165,16 +165,16 @@ def backward(
                     )
                     grad = tl.sum(go[None, :, :] * v, 2)
                 if read.outer.sums is not None:
-                    features = _features(read.attr, b, edge, live, SIZES)
+                    features = edge_features(read.attr, b, edge, live, SIZES)
                     grad += tl.sum(gao[None, :, :] * features, 2)
                 if read.bias is not None:
                     grad = tl.where(present, grad, 0.0)
                 if read.seed is not None:
-                    grad = grad * _dropout_factor(
+                    grad = grad * dropout_factor(
                         read.seed, b, edge[:, None], h[None, :], threshold, factor, WIDE
                     )
-                by_edge = _by_head(b * E + edge, h, H)
-                by_place = _by_head(b * E + place, h, H)
+                by_edge = by_head(b * E + edge, h, H)
+                by_place = by_head(b * E + place, h, H)
                 if read.outer.alpha is not None:
                     grad += tl.load(read.outer.alpha + by_edge, mask=mask, other=0.0)
                 p = _given_weights(read, by_edge, by_place, mask)
@@ -191,15 +191,15 @@ def backward(
             if read.outer.lse is not None:
                 shift += tl.load(read.outer.lse + row + h, mask=on, other=0.0)
             if read.key is not None:
-                q = _strided_node(read.query, b, t, h, on, D, BD, SIZES)
+                q = strided_node_rows(read.query, b, t, h, on, D, BD, SIZES)
                 gq = tl.zeros((BH, BD), WIDE)
             if read.queries is not None:
                 g_attr_q = tl.zeros((BH, BF), WIDE)
             for i in range(0, count, BE):
-                live, place, edge, source = _edges(rows, start, i, count, BE)
+                live, place, edge, source = edge_block(rows, start, i, count, BE)
                 mask = live[:, None] & on[None, :]
-                by_edge = _by_head(b * E + edge, h, H)
-                by_place = _by_head(b * E + place, h, H)
+                by_edge = by_head(b * E + edge, h, H)
+                by_place = by_head(b * E + place, h, H)
                 present = _present(read.bias, b, edge, h, mask)
                 p = _given_weights(read, by_edge, by_place, mask)
                 grad = tl.load(written.share + by_place, mask=mask, other=0.0)
@@ -208,19 +208,19 @@ def backward(
                 if written.bias is not None:
                     tl.store(written.bias + by_edge, grad, mask=mask)
                 if read.key is not None:
-                    k = _gathered(read.key, b, source, h // SIZES.GROUP, present, D, BD, SIZES)
+                    k = gathered_nodes(read.key, b, source, h // SIZES.GROUP, present, D, BD, SIZES)
                     grad = grad * tl.full((1, 1), scale, WIDE)
                     if read.attr is not None:
-                        features = _features(read.attr, b, edge, live, SIZES)
+                        features = edge_features(read.attr, b, edge, live, SIZES)
                     if SIZES.CAPPED:
                         product = tl.sum(q[None, :, :] * k, 2)
                         if read.queries is not None:
                             product += tl.sum(attr_q[None, :, :] * features, 2)
                         product = product * tl.full((1, 1), scale, WIDE)
-                        y = _tanh(product / tl.full((1, 1), softcap, WIDE)).to(WIDE)
+                        y = tanh(product / tl.full((1, 1), softcap, WIDE)).to(WIDE)
                         grad = tl.where(mask, grad * (1.0 - y * y), 0.0)
                     if read.seed is not None:
-                        p = p * _dropout_factor(
+                        p = p * dropout_factor(
                             read.seed, b, edge[:, None], h[None, :], threshold, factor, WIDE
                         )
                     if written.weights is not None:
@@ -250,8 +250,8 @@ def backward(
                 if read.outer.delta is not None:
                     at = of_row
                 if read.queries is not None:
-                    _store_node(written.queries, at * F, h * F, g_attr_q, on, F, BF)
+                    store_node_rows(written.queries, at * F, h * F, g_attr_q, on, F, BF)
                     if read.outer.delta is None:
                         tl.debug_barrier()  # other threads of the program wrote what is read here
-                        gq += _expanded(written.queries, read.weight, row, h, on, D, BD, SIZES)
-                _store_node(written.query, at * D, h * D, gq, on, D, BD)
+                        gq += expanded(written.queries, read.weight, row, h, on, D, BD, SIZES)
+                store_node_rows(written.query, at * D, h * D, gq, on, D, BD)

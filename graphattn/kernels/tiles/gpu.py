@@ -12,12 +12,12 @@ from ..cuda.launches import (
     BATCHES,
     Strided,
     as_sums,
-    dropout_of,
     on_device_of,
     strided,
     sum_type,
     word_of,
 )
+from ..plain.dropout import dropout_of
 from . import triton as triton_compacted
 from .operator import TileCall
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from ...graph.modes import plain_operations_only
 from ..arrays import dtype_of_sums
 from ..modes import are_batched, nothing_watches, on_gpu
+from ..plain.dropout import dropout_factors
 from ..plain.second_derivatives import gradients_of_definition
 from ..plain.sums import edge_softmax, scatter_sum
-from ..softmax.operator import dropout_factors
 
 _OPERANDS = """Tensor query, Tensor key, Tensor value, Tensor? bias, int rows, Tensor ptr, Tensor column, Tensor bits,
     int source_rows, Tensor? source_ptr, Tensor? target, Tensor? source_bits,

@@ -15,7 +15,7 @@ caller's order. Operands come as named tuples (:mod:`.gpu`), ``SIZES`` is what t
 import triton
 import triton.language as tl
 
-from ..softmax.triton import _dropout_factor, _store_lse, _tanh
+from ..softmax.triton import dropout_factor, store_lse, tanh
 
 
 @triton.jit
@@ -94,7 +94,7 @@ def _scores(x, y, scale, softcap, SIZES: tl.constexpr):
     slope = tl.full((1, 1), 1.0, SIZES.WIDE)
     if SIZES.CAPPED:
         cap = tl.full((1, 1), softcap, SIZES.WIDE)
-        share = _tanh(score / cap).to(SIZES.WIDE)
+        share = tanh(score / cap).to(SIZES.WIDE)
         score = cap * share
         slope = 1.0 - share * share
     return score, slope
@@ -144,12 +144,12 @@ def of_tiles(
         weight = tl.exp(score - level[:, None])
         total = total * shrink + tl.sum(weight, 1)
         if read.seed is not None:
-            weight *= _dropout_factor(read.seed, b, edge, h, threshold, factor, WIDE)
+            weight *= dropout_factor(read.seed, b, edge, h, threshold, factor, WIDE)
         acc = _product(weight.to(v.dtype), v, acc * shrink[:, None], SIZES)
         peak = higher
     divisor = tl.where(total == 0, 1.0, total)
     row = (b * T + t) * SIZES.H + h
-    _store_lse(lse, row, peak, total, divisor, on)
+    store_lse(lse, row, peak, total, divisor, on)
     _stored(output, row * SIZES.DV, acc / divisor[:, None], on, SIZES.DV, BDV)
 
 
@@ -211,7 +211,7 @@ def of_targets(
         weight, present = _weights(read, b, edge, h, bit, score, lse[:, None])
         grad = _product(go, tl.trans(v), None, SIZES)
         if read.seed is not None:
-            grad *= _dropout_factor(read.seed, b, edge, h, threshold, factor, WIDE)
+            grad *= dropout_factor(read.seed, b, edge, h, threshold, factor, WIDE)
         grad = tl.where(present, weight * (grad - delta[:, None]), 0.0)
         if written.bias is not None:
             tl.store(written.bias + (b * E + edge) * H + h, grad, mask=bit)
@@ -270,7 +270,7 @@ def of_sources(
             grad = _product(v, tl.trans(go), None, SIZES)
             passed = weight
             if read.seed is not None:
-                kept = _dropout_factor(read.seed, b, edge, head, threshold, factor, WIDE)
+                kept = dropout_factor(read.seed, b, edge, head, threshold, factor, WIDE)
                 passed = weight * kept
                 grad *= kept
             of_value = _product(passed.to(go.dtype), go, of_value, SIZES)

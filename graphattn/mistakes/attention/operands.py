@@ -1,7 +1,6 @@
 """Known mistakes about which queries, keys and values meet: heads, tokens, rotary positions."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from .scene import Answer, Make, Mistake, Rotation, Scene
 
 _HEADS = 16  # up to which each is tried in the place of each
 _OPERANDS = ("query", "key", "value")
+_OTHER_LAYOUT = {"half": "interleaved", "interleaved": "half"}
 Change = Callable[[Tensor], Tensor]
 
 
@@ -83,10 +83,6 @@ def _innermost(x: Tensor) -> Tensor:
     return x.reshape(*x.shape[:-2], x.shape[-1], x.shape[-2]).mT
 
 
-def _outermost(x: Tensor) -> Tensor:
-    return x.mT.reshape(x.shape)
-
-
 def _moved(names: tuple[str, ...], change: Change, finish: Change = lambda output: output) -> Make:
     """Operands of all targets, and then the output, with tokens or numbers in other places."""
 
@@ -105,18 +101,17 @@ def _moved(names: tuple[str, ...], change: Change, finish: Change = lambda outpu
 # --- tokens
 
 
-def _late(by: int, round_the_end: bool, x: Tensor) -> Tensor:
-    """Tokens moved by one place."""
-    x = x.roll(by, -3)
-    if not round_the_end and x.shape[-3]:
-        x = x.index_fill(-3, torch.tensor([min(0, by) % x.shape[-3]], device=x.device), 0.0)
-    return x
-
-
 def _a_token_off() -> Iterator[Mistake]:
     for by, other in ((1, "- 1"), (-1, "+ 1")):
         for round_the_end in (True, False):
-            late = partial(_late, by, round_the_end)
+
+            def late(x: Tensor, by: int = by, round_the_end: bool = round_the_end) -> Tensor:
+                x = x.roll(by, -3)
+                if round_the_end or not x.shape[-3]:
+                    return x
+                end = torch.tensor([min(0, by) % x.shape[-3]], device=x.device)
+                return x.index_fill(-3, end, 0.0)
+
             yield f"a token off: target t has the query of t {other}", _moved(("query",), late)
             yield (
                 f"a token off: the weight of source s is that of the key of s {other}",
@@ -215,17 +210,6 @@ def _positions(change: Callable[[Tensor], Tensor]) -> Callable[[Rotation], Rotat
     return changed
 
 
-def _in_other_layout(r: Rotation) -> Rotation:
-    if r.layout == "half":
-        return r._replace(layout="interleaved")
-    return r._replace(layout="half")
-
-
-def _places(at: Tensor) -> Tensor:
-    """0, 1, 2, ... in the shape of positions (N,) or (N, A)."""
-    return torch.arange(at.shape[0], device=at.device).view(-1, *[1] * (at.dim() - 1)).expand_as(at)
-
-
 def _of_queries(change: Callable[[Tensor], Tensor]) -> Callable[[Rotation], Rotation]:
     return lambda r: r._replace(positions=(change(r.positions[0]), r.positions[1]))
 
@@ -239,7 +223,10 @@ WRONG_OPERANDS: tuple[Mistake, ...] = (
     ("rotary of queries alone: keys are not rotated", _rotated_by(lambda r: r, ("query",))),
     ("rotary of keys alone: queries are not rotated", _rotated_by(lambda r: r, ("key",))),
     ("rotary applied twice", _rotated_by(_positions(lambda at: 2 * at))),
-    ("rotary by places 0, 1, 2, ... in place of the positions", _rotated_by(_positions(_places))),
+    (
+        "rotary by places 0, 1, 2, ... in place of the positions",
+        _rotated_by(_positions(lambda at: torch.ones_like(at).cumsum(0) - 1)),
+    ),
     (
         "rotary by positions one too large at the queries",
         _rotated_by(_of_queries(lambda at: at + 1)),
@@ -251,7 +238,7 @@ WRONG_OPERANDS: tuple[Mistake, ...] = (
     ("rotary with the opposite sign at the queries", _rotated_by(_of_queries(lambda at: -at))),
     (
         "rotary in the other layout: pairs of halves for interleaved ones, or the other way round",
-        _rotated_by(_in_other_layout),
+        _rotated_by(lambda r: r._replace(layout=_OTHER_LAYOUT[r.layout])),
     ),
     *(
         (
@@ -276,7 +263,7 @@ RARE_OPERANDS: tuple[Mistake, ...] = (
     ("heads innermost: (N, H, D) read as (N, D, H)", _moved(_OPERANDS, _innermost)),
     (
         "heads innermost: (N, H, D) read as (N, D, H), and joined likewise",
-        _moved(_OPERANDS, _innermost, _outermost),
+        _moved(_OPERANDS, _innermost, lambda x: x.mT.reshape(x.shape)),
     ),
     (
         "heads of value mixed up: weights of one head gather values of another",

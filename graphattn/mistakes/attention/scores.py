@@ -5,11 +5,13 @@ The tables at the end say in words what each function gets wrong.
 
 from collections.abc import Callable, Sequence
 from math import log
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, pad
 
+from ...twins.problem import Problem
 from .scene import Answer, Make, Mistake, Scene
 
 
@@ -21,17 +23,25 @@ def with_mask(mask: Tensor, scene: Scene) -> Answer | None:
     return scene.solve(None, mask=mask)
 
 
-def _scaled(by: Callable[[float, int, int], float]) -> Make:
-    """Another scale, of the right one, the width and the number of heads."""
+def _changed(
+    applies: Callable[[Problem], bool], changes: Callable[[Problem], dict[str, Any]]
+) -> Make:
+    """A problem with other values, where the mistake can be made."""
 
     def make(scene: Scene) -> Answer | None:
-        p = scene.problem
-        heads, width = p.query.shape[-2:]
-        if p.score is not None or not width:
+        if not applies(scene.problem):
             return None
-        return scene.solve(scene.copies, scale=by(p.scale, width, heads))
+        return scene.solve(scene.copies, **changes(scene.problem))
 
     return make
+
+
+def _scaled(by: Callable[[float, int, int], float]) -> Make:
+    """Another scale, of the right one, the width and the number of heads."""
+    return _changed(
+        lambda p: p.score is None and p.query.shape[-1] > 0,
+        lambda p: {"scale": by(p.scale, p.query.shape[-1], p.query.shape[-2])},
+    )
 
 
 def _weighted(weights: Callable[[Tensor, Tensor], Tensor]) -> Make:
@@ -66,10 +76,6 @@ def rounded_weights(dtype: torch.dtype) -> dict[str, Make]:
     }
 
 
-def _with_sink(score: Tensor, mask: Tensor) -> Tensor:
-    return _inside(pad(score, (0, 1)), pad(mask, (0, 1), value=True))[..., :-1]
-
-
 def _bias_sorted(scene: Scene) -> Answer | None:
     """The biases dealt out by target and then by source, to edges that came in another order."""
     p = scene.problem
@@ -86,14 +92,10 @@ def _bias_sorted(scene: Scene) -> Answer | None:
 
 def _biased(change: Callable[[Tensor, float], Tensor]) -> Make:
     """Other biases, of the right ones and the scale."""
-
-    def make(scene: Scene) -> Answer | None:
-        p = scene.problem
-        if p.bias is None:
-            return None
-        return scene.solve(scene.copies, bias=change(p.bias, p.scale))
-
-    return make
+    return _changed(
+        lambda p: p.bias is not None,
+        lambda p: {"bias": change(p.bias, p.scale)},  # type: ignore[arg-type]
+    )
 
 
 def _bias_late(scene: Scene) -> Answer | None:
@@ -124,29 +126,9 @@ def _capped(capped: Callable[[Tensor, float, float], Tensor]) -> Make:
     return make
 
 
-def _bias_capped(scene: Scene) -> Answer | None:
-    p = scene.problem
-    if p.softcap is None or p.bias is None:
-        return None
-    return scene.solve(scene.copies, cap_bias=not p.cap_bias)
-
-
-def _cosines(scene: Scene) -> Answer | None:
-    p = scene.problem
-    if p.score is not None or p.edge is not None:
-        return None
-    return scene.solve(scene.copies, query=normalize(p.query, dim=-1), key=normalize(p.key, dim=-1))
-
-
 def _without(part: str) -> Make:
     """The answer where an option of the problem is ignored."""
-
-    def make(scene: Scene) -> Answer | None:
-        if getattr(scene.problem, part) is None:
-            return None
-        return scene.solve(scene.copies, **{part: None})
-
-    return make
+    return _changed(lambda p: getattr(p, part) is not None, lambda p: {part: None})
 
 
 def _repeats_merged(scene: Scene) -> Answer | None:
@@ -207,7 +189,13 @@ WRONG_SCORES: tuple[Mistake, ...] = (
         "exp2 in place of exp: the scores lack a factor of log2(e)",
         _scaled(lambda scale, width, heads: scale * log(2)),
     ),
-    ("cosines in place of products: queries and keys divided by their norms", _cosines),
+    (
+        "cosines in place of products: queries and keys divided by their norms",
+        _changed(
+            lambda p: p.score is None and p.edge is None,
+            lambda p: {"query": normalize(p.query, dim=-1), "key": normalize(p.key, dim=-1)},
+        ),
+    ),
     ("softmax over the wrong axis: over targets, not over sources", _over_targets),
     (
         "softmax over the wrong axis: over heads, not over sources",
@@ -223,7 +211,10 @@ WRONG_SCORES: tuple[Mistake, ...] = (
     ),
     ("no softmax: the scores are the weights", _weighted(lambda z, mask: z * mask)),
     ("exp of the scores, not divided by their sum", _weighted(lambda z, mask: z.exp() * mask)),
-    ("1 added to the sum of the softmax", _weighted(_with_sink)),
+    (
+        "1 added to the sum of the softmax",
+        _weighted(lambda z, mask: _inside(pad(z, (0, 1)), pad(mask, (0, 1), value=True))[..., :-1]),
+    ),
     ("sigmoid in place of softmax", _weighted(lambda z, mask: z.sigmoid() * mask)),
     ("softmax twice", _weighted(lambda z, mask: _inside(_inside(z, mask), mask))),
     (
@@ -251,7 +242,10 @@ WRONG_SCORES: tuple[Mistake, ...] = (
     (
         "softcap of the score with its bias where that of the score alone is meant, or the other "
         "way round",
-        _bias_capped,
+        _changed(
+            lambda p: p.softcap is not None and p.bias is not None,
+            lambda p: {"cap_bias": not p.cap_bias},
+        ),
     ),
     ("softcap before the scale", _capped(lambda x, scale, cap: cap * torch.tanh(x / cap) * scale)),
     (
@@ -266,18 +260,6 @@ WRONG_SCORES: tuple[Mistake, ...] = (
 RARE_SCORES: tuple[Mistake, ...] = (
     ("reversed edges added and counted beside those that were there", _symmetric_counted),
 )
-
-
-def _filled(number: float) -> Make:
-    return _weighted(lambda z, mask: torch.where(mask, z, number).softmax(-1))
-
-
-def _filled_and_dropped(number: float) -> Make:
-    return _weighted(lambda z, mask: torch.where(mask, z, number).softmax(-1) * mask)
-
-
-def _added(number: float) -> Make:
-    return _weighted(lambda z, mask: (z + number * ~mask).softmax(-1))
 
 
 def _added_to_the_sum(of: Callable[[Tensor, Tensor], Tensor]) -> Callable[[float], Make]:
@@ -295,23 +277,35 @@ def _added_to_the_sum(of: Callable[[Tensor, Tensor], Tensor]) -> Callable[[float
     return mistake
 
 
-def _below_the_largest(z: Tensor, mask: Tensor) -> Tensor:
-    return (z - z.masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)).exp().nan_to_num(0.0, 0.0)
-
-
 _FILLS = tuple(range(-36, 37, 3))
 _SMALL = (0.0, 1e-9, 1e-7, 1e-5, 1e-3, 0.1, 10.0)
 _EPSILON = "{} added to the sum that the weights are divided by"
 # mistakes with a number in them, which is found between these
 NUMBERS: tuple[tuple[str, Callable[[float], Make], Sequence[float]], ...] = (
-    ("missing edges filled with {} before the softmax, not with -inf", _filled, _FILLS),
-    ("{} added to the scores of missing edges, not -inf", _added, _FILLS),
     (
-        "missing edges filled with {} before the softmax, and dropped after it",
-        _filled_and_dropped,
+        "missing edges filled with {} before the softmax, not with -inf",
+        lambda fill: _weighted(lambda z, mask: torch.where(mask, z, fill).softmax(-1)),
         _FILLS,
     ),
-    (_EPSILON, _added_to_the_sum(_below_the_largest), _SMALL),
+    (
+        "{} added to the scores of missing edges, not -inf",
+        lambda more: _weighted(lambda z, mask: (z + more * ~mask).softmax(-1)),
+        _FILLS,
+    ),
+    (
+        "missing edges filled with {} before the softmax, and dropped after it",
+        lambda fill: _weighted(lambda z, mask: torch.where(mask, z, fill).softmax(-1) * mask),
+        _FILLS,
+    ),
+    (
+        _EPSILON,
+        _added_to_the_sum(
+            lambda z, mask: (
+                (z - z.masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)).exp().nan_to_num(0, 0)
+            )
+        ),
+        _SMALL,
+    ),
     (_EPSILON, _added_to_the_sum(lambda z, mask: z.exp()), _SMALL),
     (
         f"{_EPSILON}, after a softmax over all sources",

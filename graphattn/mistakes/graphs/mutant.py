@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...arguments import clipped
+from ...errors import GraphAttnError
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import METHODS, Expression, Operand, function_of
 
@@ -17,6 +18,8 @@ _NAMED = 6  # nodes of padding that are named
 _LONGEST = 100  # characters of an expression that is quoted
 MOVED = 3  # rank of masks that are rolled or shifted
 REMOTE = 6  # rank of mistakes that are not named where another explains the same
+# what a builder raises where it has no such graph, itself or from torch, or none that fits
+REFUSED = (GraphAttnError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ A part of the expression is replaced by another one; ``audit`` and ``verify`` na
 have the edges of a mask, the commonest first.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,11 +12,15 @@ import torch
 from ...errors import without_warnings
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import Expression, built, function_of
-from .mutant import Mutant, Node, Padding, parts, replaced, with_argument
+from ...graphs import causal
+from .mutant import REFUSED, Mutant, Node, Padding, parts, replaced, with_argument
 from .of_builders import of_builder
 from .of_calls import of_call
 from .of_graphs import of_any, of_joined
 from .simple import simple_expression
+
+_NAMED = 4  # mistakes that explain the same
+_COUNTED = 1 << 20  # runs or edges that are walked over to count sources
 
 
 class Mutants:
@@ -28,7 +33,11 @@ class Mutants:
     def __init__(self, graph: AttentionGraph) -> None:
         self._graphs: dict[Node, AttentionGraph] = {}
         self.device = graph.device
-        self.root = _recognised(graph._as_operand())
+        self.root: Node = graph._as_operand()
+        for leaf in [part for part in parts(self.root) if isinstance(part, AttentionGraph)]:
+            simple = simple_expression(leaf) or _padded(leaf)
+            if simple is not None:
+                self.root = replaced(self.root, leaf, simple)
         self.all: list[Mutant] = []
         for part in reversed(list(parts(self.root))):
             self._graphs[part] = self.grow(part)
@@ -50,7 +59,7 @@ class Mutants:
         """The graph of an expression; the parts of the root are made once.
 
         Raises:
-            GraphAttnError: If a builder refuses what a mutant asks of it.
+            Exception: One of ``REFUSED``, if a builder refuses what a mutant asks of it.
         """
         if node in self._graphs:
             return self._graphs[node]
@@ -73,6 +82,41 @@ class Mutants:
             return self.grow(value)
         return value
 
+    def made(self, node: Node) -> AttentionGraph | None:
+        """The graph of an expression; None where there is none, or one of other sizes."""
+        try:
+            graph = self.grow(node)
+        except REFUSED:
+            return None
+        meant = self._graphs[self.root]
+        if _sizes(graph) != _sizes(meant):
+            return None
+        return graph
+
+    def singles(self) -> Iterator[tuple[Mutant, AttentionGraph]]:
+        """Every single mistake that leaves the sizes as they are, and the graph that it makes."""
+        for mutant in self.all:
+            graph = self.made(self.mutated(mutant))
+            if graph is not None:
+                yield mutant, graph
+
+    def described(self, chosen: list[Mutant]) -> tuple[str, ...]:
+        """The commonest of mistakes that make the same graph, in words."""
+        first = [mutant for mutant in chosen if mutant.rank <= chosen[0].rank + 1]
+        return tuple(dict.fromkeys(self.in_words(mutant) for mutant in first[:_NAMED]))
+
+    def in_words(self, mutant: Mutant) -> str:
+        """The words of a mistake, behind the number of sources too many or too few."""
+        if not mutant.counted:
+            return mutant.words
+        try:
+            count = _counted(self.grow(mutant.part), self.grow(mutant.changed))
+        except REFUSED:
+            return mutant.words
+        if count:
+            return f"{count}: {mutant.words}"
+        return mutant.words
+
     def mutated(self, mutant: Mutant) -> Node:
         """The root with the mistake made."""
         node: Node = replaced(self.root, mutant.part, mutant.changed)
@@ -92,13 +136,6 @@ class Mutants:
             if node is not tree:
                 return node
         return None
-
-
-def _recognised(node: Node) -> Node:
-    """The expression with listed edges as the simple call that has them."""
-    for leaf in [part for part in parts(node) if isinstance(part, AttentionGraph)]:
-        node = replaced(node, leaf, simple_expression(leaf) or _padded(leaf) or leaf)
-    return node
 
 
 def _padded(leaf: AttentionGraph) -> Expression | None:
@@ -127,3 +164,36 @@ def _padded(leaf: AttentionGraph) -> Expression | None:
     if tokens.build().to(leaf.device).equals(leaf):
         return tokens
     return None
+
+
+def _sizes(graph: AttentionGraph) -> tuple[int, int]:
+    return graph.num_targets, graph.num_sources
+
+
+def _counted(meant: AttentionGraph, mutated: AttentionGraph) -> str:
+    """The sources that a target reads too many or too few: "one source too many in the past"."""
+    cost = sum(graph.edges.num_runs for graph in (meant, mutated))
+    if cost > _COUNTED or _sizes(mutated) != _sizes(meant):
+        return ""
+    more = mutated - meant
+    fewer = meant - mutated
+    if bool(more.num_edges) == bool(fewer.num_edges):
+        return ""
+    if more.num_edges:
+        wrong = more
+        fault = "too many"
+    else:
+        wrong = fewer
+        fault = "too few"
+    if not meant.is_square:
+        return _sources(int(wrong.in_degree.max()), fault)
+    past = causal(meant.num_nodes).without_self_loops().to(wrong.device)
+    sides = {" in the past": past, " in the future": past.reverse()}
+    most = {where: int((wrong & side).in_degree.max()) for where, side in sides.items()}
+    return " and ".join(_sources(number, fault) + where for where, number in most.items() if number)
+
+
+def _sources(number: int, fault: str) -> str:
+    if number == 1:
+        return f"one source {fault}"
+    return f"{number:,} sources {fault}"

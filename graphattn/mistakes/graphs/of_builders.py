@@ -1,12 +1,13 @@
 """The table of wrong calls of builders: common confusions, the commonest first."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor
 
-from ...errors import GraphAttnError, GraphError
+from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import SIGNS, Expression
 from ...graphs import (
@@ -25,7 +26,7 @@ from ...graphs import (
     tree,
 )
 from ...graphs.network.trees import tree_depth
-from .mutant import REMOTE, Mutant, Node, Padding, arguments, quoted
+from .mutant import REFUSED, REMOTE, Mutant, Node, Padding, arguments, quoted
 from .of_grids import of_grid
 from .simple import band_of
 
@@ -141,7 +142,7 @@ def of_builder(part: Node, graph: AttentionGraph) -> Iterator[Mutant]:
         for rank, words, change in _TABLE[part.function]:
             try:
                 mutated = change(call)
-            except GraphAttnError:  # the builder has no such graph
+            except REFUSED:
                 continue
             if mutated is not None:
                 yield Mutant(
@@ -238,8 +239,7 @@ def _by_boundaries(c: BuilderCall) -> AttentionGraph:
     return c.within(documents(torch.bucketize(torch.arange(c.n), ends, right=True), causal=False))
 
 
-def _of_documents(labels: Tensor) -> AttentionGraph:
-    return documents(labels, causal=False)
+_within_blocks = partial(documents, causal=False)
 
 
 def _strictly(labels: Tensor) -> AttentionGraph:
@@ -248,7 +248,7 @@ def _strictly(labels: Tensor) -> AttentionGraph:
 
 def _diffusion(
     c: BuilderCall,
-    noisy: Callable[[Tensor], AttentionGraph] = _of_documents,
+    noisy: Callable[[Tensor], AttentionGraph] = _within_blocks,
     context: Callable[[Tensor], AttentionGraph | None] = _strictly,
     clean: Callable[[Tensor], AttentionGraph] = causal_by_rank,
 ) -> AttentionGraph:
@@ -259,21 +259,14 @@ def _diffusion(
 # --- padding: one document beside tokens of none
 
 
-def _real(c: BuilderCall) -> tuple[Tensor, Tensor] | None:
-    """Targets and sources that are no padding, bool (N,), if one document is all beside it."""
-    real = torch.isin(c.target_ids, c.source_ids)
-    one = c.source_ids.numel() == c.n and torch.unique(c.target_ids[real]).numel() == 1
-    if one:
-        return (real, torch.isin(c.source_ids, c.target_ids))
-    return None
-
-
 def _padding(change: Callable[[Tensor, Tensor], AttentionGraph | None]) -> Change:
+    """A change of targets and sources that are no padding, if one document is all beside it."""
+
     def changed(c: BuilderCall) -> AttentionGraph | None:
-        real = _real(c)
-        if real is None:
+        real = torch.isin(c.target_ids, c.source_ids)
+        if c.source_ids.numel() != c.n or torch.unique(c.target_ids[real]).numel() != 1:
             return None
-        return change(*real)
+        return change(real, torch.isin(c.source_ids, c.target_ids))
 
     return changed
 

@@ -111,11 +111,16 @@ def _words(annotation: Any) -> list[str]:
 
 def _others(value: Any) -> list[Any]:
     """Values confused with this one: one more, twice, half, none; also inside a tuple."""
-    if isinstance(value, tuple):
-        if value and _is_numbers(value):
-            return _of_tuple(value)
+    if not isinstance(value, tuple):
+        return [new for new in _near(value) if new >= 0 or value < 0]
+    if not value or not _is_numbers(value):
         return []
-    return [new for new in _near(value) if new >= 0 or value < 0]
+    near = [_near(number) for number in value]
+    places = range(len(value)) if 1 < len(value) <= _MOST_PLACES else ()
+    one = [(*value[:i], new, *value[i + 1 :]) for i in places for new in near[i][:2]]
+    less = [value[:i] + value[i + 1 :] for i in places]
+    values = [*zip(*near, strict=True), value[::-1], *one, *less, *_moved(value)]
+    return [new for new in values if min(new) >= 0 or min(value) < 0]
 
 
 def _near(value: Any) -> list[Any]:
@@ -144,15 +149,6 @@ def _near(value: Any) -> list[Any]:
         for new in (2 * value, value / 2, value**2, abs(value) ** 0.5)
         if abs(new) <= 4 * abs(value)
     ]
-
-
-def _of_tuple(value: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    near = [_near(number) for number in value]
-    places = range(len(value)) if 1 < len(value) <= _MOST_PLACES else ()
-    one = [(*value[:i], new, *value[i + 1 :]) for i in places for new in near[i][:2]]
-    less = [value[:i] + value[i + 1 :] for i in places]
-    values = [*zip(*near, strict=True), value[::-1], *one, *less, *_moved(value)]
-    return [new for new in values if min(new) >= 0 or min(value) < 0]
 
 
 def _moved(value: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

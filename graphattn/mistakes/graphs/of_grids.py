@@ -25,8 +25,11 @@ def of_grid(part: Expression, graph: AttentionGraph) -> Iterator[Change]:
         size = (size,)
     if not isinstance(size, tuple) or not graph.is_square or prod(size) != graph.num_targets:
         return
-    if len(size) > 1:
-        yield _numbered(part, size)
+    if len(size) > 1:  # numbered with the first axis running fastest
+        axes_reversed = tuple(reversed(range(len(size))))
+        number = torch.arange(prod(size)).reshape(size[::-1]).permute(axes_reversed).flatten()
+        words = "grid numbered down the columns: height and width swapped"
+        yield words, Expression("relabel", (part, number))
     if part.function == "window_partition" and not values["read_padding"]:
         cells = _per_axis(values["cell"], size)
         shift = _per_axis(values["shift"] or 0, size)
@@ -43,16 +46,6 @@ def _per_axis(value: Any, size: tuple[int, ...]) -> tuple[Any, ...]:
     if isinstance(value, tuple):
         return value
     return (value,) * len(size)
-
-
-def _numbered(part: Expression, size: tuple[int, ...]) -> Change:
-    """The nodes of a grid numbered with the first axis running fastest."""
-    axes = tuple(reversed(range(len(size))))
-    number = torch.arange(prod(size)).reshape(size[::-1]).permute(axes).flatten()
-    return (
-        "grid numbered down the columns: height and width swapped",
-        Expression("relabel", (part, number)),
-    )
 
 
 def _of_windows(values: dict[str, Any], size: tuple[int, ...]) -> Iterator[Change]:

@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import GraphAttnError
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import SIGNS, Expression
 from ...graph.deferred.pattern import SIZES
-from .mutant import REMOTE, Mutant, Node, arguments, parts, quoted, with_argument
+from .mutant import REFUSED, REMOTE, Mutant, arguments, parts, quoted, with_argument
 from .mutants import Mutants
 from .of_calls import where
 from .simple import simple_expression
@@ -63,21 +62,17 @@ def _mutant(part: Expression, name: str, value: Any, text: str) -> Mutant:
     return Mutant(f"{text}, in {quoted(part)}", part, with_argument(part, name, value), rank=_READ)
 
 
-def _count(mutants: Mutants, part: Expression, name: str, value: int) -> int | None:
-    node: Node = mutants.mutated(Mutant("", part, with_argument(part, name, value)))
-    try:
-        return mutants.grow(node).num_edges
-    except GraphAttnError:
-        return None
-
-
 def _number(
     mutants: Mutants, part: Expression, name: str, value: int, mask: AttentionGraph
 ) -> int | None:
     """The argument that gives the graph the mask's number of edges, if that is monotone."""
 
     def count(new: int) -> int | None:
-        return _count(mutants, part, name, new)
+        node = mutants.mutated(Mutant("", part, with_argument(part, name, new)))
+        try:
+            return mutants.grow(node).num_edges
+        except REFUSED:
+            return None
 
     # windows of both sides are odd
     if count(value + 1) is not None:

@@ -1,6 +1,5 @@
 """The mistakes that turn the graph that was meant into the graph of a mask, in words."""
 
-from collections.abc import Iterator
 from itertools import combinations
 from time import thread_time
 from typing import NamedTuple
@@ -8,31 +7,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...errors import GraphAttnError
 from ...graph import AttentionGraph
-from ...graph.deferred.expression import Expression
-from ...graphs import causal
 from .mutant import Mutant, Node
 from .mutants import Mutants
 from .of_masks import of_mask
 
-_NAMED = 4  # mistakes that explain the same
 # pairs of either kind on which a mutant must agree before all are compared
-_WRONG, _RIGHT = (
-    1024,
-    64,
-)
+_WRONG = 1024
+_RIGHT = 64
 _PAIRS = 4096  # of mistakes that are tried,
 _PAIRED_EDGES = 1 << 23  # fewer where nodes and listed edges are many
-# entries of a mask that cost what an interval or a listed edge does
-_INTERVAL, _EDGE, _REMADE = (
-    64,
-    16,
-    8,
-)
+# entries of a mask that cost what an interval, a listed edge, and one made anew do
+_INTERVAL = 64
+_EDGE = 16
+_REMADE = 8
 _CHANGED = 0.5  # of the wrong pairs that two mistakes change, each alone
 _SECONDS = 5.0  # of this thread's time for pairs of mistakes
-_COUNTED = 1 << 20  # runs or edges that are walked over to count sources
 
 
 def compared(graph: AttentionGraph) -> int:
@@ -66,11 +56,8 @@ def mistakes(
         )
     probe = _Probe(mutants, mask, wrong, budget)
     answers = [probe.answer(mutants.mutated(mutant)) for mutant in mutants.all]
-    single = [
-        mutant
-        for mutant, answer in zip(mutants.all, answers, strict=True)
-        if probe.explains(answer)
-    ]
+    tried = zip(mutants.all, answers, strict=True)
+    single = [mutant for mutant, answer in tried if probe.explains(answer)]
     if not single or single[0].remote:
         read = of_mask(mutants, mask, wrong, budget // max(1, compared(meant)))
         single += [
@@ -78,7 +65,7 @@ def mistakes(
         ]
         single.sort(key=lambda mutant: mutant.rank)
     if single:
-        return described(mutants, single), ""
+        return mutants.described(single), ""
     work = meant.num_targets
     if not meant.is_rule:
         work += meant.num_edges
@@ -89,7 +76,7 @@ def mistakes(
             break
         pair = mutants.mutated_twice(first, second)
         if pair is not None and probe.explains(probe.answer(pair)):
-            return (f"{_in_words(mutants, first)}; and {_in_words(mutants, second)}",), ""
+            return (f"{mutants.in_words(first)}; and {mutants.in_words(second)}",), ""
     if not probe.needed:
         return (), ""
     return (), (
@@ -113,7 +100,7 @@ def _pairs(
         for answer in answers
     ]
     turns = [
-        mutant.part is mutants.root and _function(mutant) in ("~", "reverse")
+        mutant.part is mutants.root and getattr(mutant.changed, "function", "") in ("~", "reverse")
         for mutant in mutants.all
     ]
     visible = [answer is None or not torch.equal(answer.bits, meant.bits) for answer in answers]
@@ -132,30 +119,6 @@ def _pairs(
     return [
         (one, other) for one, other, i, j in pairs if not (one.remote or other.remote) and may(i, j)
     ]
-
-
-def _function(mutant: Mutant) -> str:
-    if isinstance(mutant.changed, Expression):
-        return mutant.changed.function
-    return ""
-
-
-def singles(mutants: Mutants) -> Iterator[tuple[Mutant, AttentionGraph]]:
-    """Every single mistake that leaves the sizes as they are, and the graph that it makes."""
-    meant = mutants.grow(mutants.root)
-    for mutant in mutants.all:
-        graph = _grown(mutants, mutants.mutated(mutant))
-        if graph is not None and (graph.num_targets, graph.num_sources) == (
-            meant.num_targets,
-            meant.num_sources,
-        ):
-            yield mutant, graph
-
-
-def described(mutants: Mutants, chosen: list[Mutant]) -> tuple[str, ...]:
-    """The commonest of mistakes that make the same graph, in words."""
-    first = [mutant for mutant in chosen if mutant.rank <= chosen[0].rank + 1]
-    return tuple(dict.fromkeys(_in_words(mutants, mutant) for mutant in first[:_NAMED]))
 
 
 class _Answer(NamedTuple):
@@ -191,11 +154,8 @@ class _Probe:
         self.bits = mask.contains(self.target, self.source)
 
     def answer(self, node: Node) -> _Answer | None:
-        graph = _grown(self.mutants, node)
-        if graph is None or (graph.num_targets, graph.num_sources) != (
-            self.mask.num_targets,
-            self.mask.num_sources,
-        ):
+        graph = self.mutants.made(node)
+        if graph is None:
             return None
         return _Answer(graph, graph.contains(self.target, self.source))
 
@@ -206,13 +166,6 @@ class _Probe:
         if cost > self.budget:
             self.needed = max(self.needed, cost)
         return cost <= self.budget and same(answer.graph, self.mask)
-
-
-def _grown(mutants: Mutants, node: Node) -> AttentionGraph | None:
-    try:
-        return mutants.grow(node)
-    except (GraphAttnError, MemoryError):  # the builder has no such graph, or none that fits
-        return None
 
 
 def same(one: AttentionGraph, other: AttentionGraph) -> bool:
@@ -237,47 +190,3 @@ def _of_rows(graph: AttentionGraph, most: int) -> Tensor:
     ).long()
     row, lo, hi = graph.edges.rows(target)
     return torch.stack((target[row].repeat(2), torch.cat((lo, hi - 1))))[:, (hi > lo).repeat(2)]
-
-
-def _in_words(mutants: Mutants, mutant: Mutant) -> str:
-    if mutant.counted:
-        graph = _grown(mutants, mutant.changed)
-    else:
-        graph = None
-    if graph is None:
-        count = ""
-    else:
-        count = _counted(mutants.grow(mutant.part), graph)
-    if count:
-        return f"{count}: {mutant.words}"
-    return mutant.words
-
-
-def _counted(meant: AttentionGraph, mutated: AttentionGraph) -> str:
-    """The sources that a target reads too many or too few: "one source too many in the past"."""
-    sizes = (meant.num_targets, meant.num_sources)
-    cost = sum(graph.edges.num_runs for graph in (meant, mutated))
-    if cost > _COUNTED or (mutated.num_targets, mutated.num_sources) != sizes:
-        return ""
-    more = mutated - meant
-    fewer = meant - mutated
-    if bool(more.num_edges) == bool(fewer.num_edges):
-        return ""
-    if more.num_edges:
-        wrong = more
-        fault = "too many"
-    else:
-        wrong = fewer
-        fault = "too few"
-    if not meant.is_square:
-        return _sources(int(wrong.in_degree.max()), fault)
-    past = causal(meant.num_nodes).without_self_loops().to(wrong.device)
-    sides = {" in the past": past, " in the future": past.reverse()}
-    most = {where: int((wrong & side).in_degree.max()) for where, side in sides.items()}
-    return " and ".join(_sources(number, fault) + where for where, number in most.items() if number)
-
-
-def _sources(number: int, fault: str) -> str:
-    if number == 1:
-        return f"one source {fault}"
-    return f"{number:,} sources {fault}"

@@ -16,9 +16,10 @@ from graphattn.kernels.arrays import Kinds
 from graphattn.kernels.llvm import native, node_rows
 from graphattn.kernels.llvm import threads as kernel_threads
 from graphattn.kernels.llvm.threads import LARGE, SMALL, chunks, share
+from graphattn.kernels.plain.dropout import dropout_factors
 from graphattn.kernels.softmax import operator as edges_op
 from graphattn.kernels.softmax.call import SoftmaxCall
-from graphattn.kernels.softmax.operator import dropout_factors, edge_attention, plain
+from graphattn.kernels.softmax.operator import edge_attention, plain
 from graphattn.plans.grouped import by_source, by_target
 
 GRAPH = ga.graphs.sliding_window(61, 7, causal=False) | ga.graphs.global_tokens(61, [3])
@@ -410,7 +411,7 @@ def test_a_system_without_more_threads_runs_all_in_those_it_has(monkeypatch, sta
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     monkeypatch.setattr(kernel_threads, "_gomp_parallel", lambda: None)
     with Pool(3) as pool:
-        monkeypatch.setattr(kernel_threads, "_workers", lambda count: pool)
+        monkeypatch.setattr(kernel_threads, "_pool", pool)
         share(list(range(101)), 1 << 30, lambda lo, hi: done.append(lo))
     assert sorted(done) == list(range(100))
     assert len(asked) == started
