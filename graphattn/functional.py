@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arguments import check_flags, device_named, whole
+from .arguments import device_named, whole
 from .arguments import dtype as checked_dtype
 from .backends.check import FLOATS, check
 from .backends.choose import Explanation, HeadsExplanation, explain_choice
@@ -136,7 +136,6 @@ def attention(
         >>> ga.attention(x, x, x, ga.graphs.causal(3))[0, 0]  # the first token reads only itself
         tensor([0., 1.])
     """
-    check_flags(return_weights=return_weights, return_lse=return_lse)
     if isinstance(graph, list | tuple):
         graph = as_examples(graph)
     sized_graph = sized(graph, query, key)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..arguments import check_flags, one_of
+from ..arguments import one_of
 from ..errors import GraphError
 from ..graph import AttentionGraph, need_graph
 from ..graph.edge_index import from_edge_index
@@ -54,7 +54,6 @@ def from_networkx(
     """
 
     one_of(arrows, "arrows", ("flow", "attends"), GraphError)
-    check_flags(return_nodes=return_nodes)
     nodes = list(G.nodes)
     if (sources is None) != (targets is None):
         raise GraphError(

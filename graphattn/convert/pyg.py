@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..arguments import flag
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerExample, need_graph
 from ..graph.edge_index import from_edge_index
@@ -52,7 +51,6 @@ def from_pyg(
     """
     from ..pyg import Data, EdgeIndex
 
-    flag(per_example, "per_example", GraphError)
     if not name:
         name = "pyg"
     if per_example:

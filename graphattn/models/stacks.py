@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, for_each, probability, several, width
+from ..arguments import for_each, probability, several, width
 from ..errors import GraphError, OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.kinds.layers import Layers, layers_of
@@ -43,8 +43,6 @@ class _Stack(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        if final_norm is not None:
-            check_flags(final_norm=final_norm)
         rates = growing(drop_path, width(num_layers, "num_layers"))
         self.layers = nn.ModuleList(
             TransformerBlock(

@@ -9,8 +9,7 @@ from typing import Any, Never, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, one_of, positive, probability, shown
-from ..backends.choose import BACKENDS
+from ..arguments import positive, shown
 from ..errors import GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.advice import advice, of_other_size
@@ -29,15 +28,6 @@ def made_with(make: Callable[..., T], **sizes: Any) -> T:
     """``make`` called with the sizes that it accepts."""
     takes = signature(make).parameters
     return make(**{name: size for name, size in sizes.items() if name in takes})
-
-
-def check_options(dropout: Any, backend: Any, **flags: Any) -> None:
-    """Refuse a dropout that is not a probability, an unknown backend, a flag that is neither True
-    nor False.
-    """
-    check_flags(**flags)
-    probability(dropout, "dropout")
-    one_of(backend, "backend", ("auto", *BACKENDS))
 
 
 def names_of_biased(bias: Any) -> Sequence[str]:
@@ -185,12 +175,3 @@ def check_features(name: str, features: Tensor, nodes: str | None, width: int) -
         shape = f"(..., {width})"
     got = tuple(features.shape) if is_tensor else shown(features)
     raise ShapeError(f"{name} must have shape {shape}, got {got}")
-
-
-def pair_of(name: str, pair: tuple[Tensor, ...] | list[Tensor], of: str) -> Pair:
-    """The two tensors of a pair."""
-    if len(pair) != 2:
-        raise ShapeError(
-            f"{name} must be a tensor or a pair {of}, got a {type(pair).__name__} of {len(pair)}"
-        )
-    return pair[0], pair[1]

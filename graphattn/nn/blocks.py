@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import check_flags, one_of, positive, width
+from ..arguments import one_of, positive, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Chosen, Pattern, PerExample, PerHead
 from ..graph.foreign_names import names_checked
@@ -85,7 +85,6 @@ class TransformerBlock(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        check_flags(cross=cross, norm_first=norm_first, branch_norm=branch_norm)
         self.embed_dim = embed_dim
         self.norm_first = norm_first
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, whole
+from ..arguments import for_each, whole
 from ..errors import OptionError
 from ..graph import PerHead
 from ..graph.edge_index import from_edge_index
@@ -19,18 +19,9 @@ _FROM_LATER = ("circular", "reflect")  # padding before the start is a copy of w
 def from_conv(make: Callable[..., Any], conv: Any, size: Any, causal: bool) -> tuple[Any, PerHead]:
     """The layer, ``make``, with the weights of a convolution, and the graph of each head."""
     refuse_other(conv, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    check_flags(causal=causal)
     kernel = conv.kernel_size
-    if isinstance(size, tuple | list):
-        lengths = tuple(size)
-    else:
-        lengths = (size,)
-    if len(lengths) != len(kernel):
-        raise OptionError(
-            f"size must be the {len(kernel)} lengths of the {type(conv).__name__}'s input, got "
-            f"{size!r}"
-        )
-    lengths = tuple(whole(length, "size", 1) for length in lengths)
+    sides = for_each(size, "size", len(kernel), "axis of the input")
+    lengths = tuple(whole(length, "size", 1) for length in sides)
     places = _places(conv, lengths, causal)
     graphs = tuple(_graph(chosen, lengths) for chosen in product(*places))
     inputs = conv.in_channels

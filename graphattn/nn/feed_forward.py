@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import check_flags, floats, probability, width
+from ..arguments import floats, probability, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.edge_index import from_edge_index
@@ -63,7 +63,6 @@ class FeedForward(nn.Module):
                 "or a function; got "
                 f"{activation!r}"
             )
-        check_flags(bias=bias)
         self.embed_dim = width(embed_dim, "embed_dim")
         self.activation = activation
         self.up = nn.Linear(embed_dim, width(hidden, "hidden"), bias)
@@ -123,11 +122,6 @@ class MixtureOfExperts(nn.Module):
         super().__init__()
         experts = nn.ModuleList(experts)
         top_k = width(top_k, "top_k")
-        check_flags(bias=bias)
-        if top_k > len(experts):
-            raise OptionError(
-                f"top_k must be between 1 and the number of experts, {len(experts)}; got {top_k}"
-            )
         self.experts = experts
         self.embed_dim = width(embed_dim, "embed_dim")
         self.top_k = top_k
@@ -194,8 +188,6 @@ def load_balancing_loss(scores: Tensor, top_k: int) -> Tensor:
     Source: Fedus et al. 2022, "Switch Transformers", equation 4, with k = 1.
     """
     n = floats(scores, "scores", "(..., n)", 1).shape[-1]
-    if not 1 <= width(top_k, "top_k") <= n:
-        raise OptionError(f"top_k must be between 1 and the number of experts, {n}; got {top_k}")
     chosen = F.one_hot(torch.topk(scores, top_k, dim=-1).indices, n).sum(-2).to(scores.dtype)
     share = torch.softmax(scores, -1)
     return n / top_k * (chosen.reshape(-1, n).mean(0) * share.reshape(-1, n).mean(0)).sum()

@@ -150,8 +150,6 @@ def edge_geometry(
     features = several(features, "features", f"must name some of {', '.join(FEATURES)}")
     for word in features:
         one_of(word, "features", tuple(FEATURES))
-    if not len(features):
-        raise OptionError(f"features must name at least one of {', '.join(FEATURES)}, got none")
     d = relative_positions(graph, pos, queries, cell=cell)
     ends: Any = ()
     if any(word in _OF_NORMALS for word in features):

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import check_flags, one_of, width
-from ..backends import EdgeWeights
+from ..arguments import one_of, width
+from ..backends import BACKENDS, EdgeWeights
 from ..backends.check import check, check_bias, check_numbers, check_parts
 from ..backends.edge_attention import EdgeAttention
 from ..backends.rows import is_changed
@@ -29,7 +29,6 @@ from . import loaders
 from .arguments import (
     BIASED,
     Pair,
-    check_options,
     graph_of,
     names_of_biased,
     norm_of_heads,
@@ -162,14 +161,7 @@ class GraphAttention(EdgeAttention):
     ) -> None:
         """A layer with fresh parameters; for the arguments see :class:`GraphAttention`."""
         super().__init__()
-        check_options(
-            dropout,
-            backend,
-            out_proj=out_proj,
-            gate=gate,
-            root_weight=root_weight,
-            cap_bias=cap_bias,
-        )
+        one_of(backend, "backend", ("auto", *BACKENDS))
         check_numbers(scale, softcap, dropout)
         self._set_sizes(
             embed_dim, num_heads, (qdim, kdim, vdim), head_dim, value_dim, num_kv_heads, edge_dim
@@ -417,8 +409,6 @@ class GraphAttention(EdgeAttention):
             GraphError: If ``graph`` is missing or of another type, or an ``edge_index`` that
                 repeats an edge.
         """
-        if return_weights is not False:
-            check_flags(return_weights=return_weights)
         if size is not None:
             graph = of_size(graph, size, self.backend)
         features = x

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from ..errors import GraphError
 from ..graph import AttentionGraph
-from ..graph.advice import no_graph
 from ..graph.graph import need_graph
 from ..graph.like import GraphLike
 from ..graph.limits import refuse_over
@@ -188,14 +187,9 @@ def with_random_signs(vectors: Tensor, sizes: tuple[int, ...]) -> Tensor:
 
 
 def _data(graph: AttentionGraph, both_ways: bool = False) -> Data:
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph")
-    if not graph.is_square or graph.has_repeated_edges:
-        if graph.is_square:
-            fault = "repeats edges; drop them with graph | graph"
-        else:
-            fault = "is not square"
-        raise GraphError(f"graph must be square, without repeated edges, but {graph.name} {fault}")
+    need_graph(graph, "an encoding of walks")
+    graph._need_square("an encoding of walks")
+    graph._need_set("an encoding of walks")
     if both_ways:
         edges = graph | graph.reverse()
     else:

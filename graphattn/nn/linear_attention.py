@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from ..arguments import one_of, width
 from ..graph import AttentionGraph, PerExample
-from ..graph.limits import refuse_over
 from ..graph.modes import not_followed, without_autocast
 from ..operands import Inputs, Outputs
 from ..plans.cache import cached
@@ -140,11 +139,6 @@ class PositiveFeatures(nn.Module):
         super().__init__()
         self.head_dim = head_dim = width(head_dim, "head_dim")
         num_features = width(num_features, "num_features")
-        refuse_over(
-            4 * num_features * head_dim,
-            f"{num_features:,} features of width {head_dim:,}",
-            "use fewer",
-        )
         generator = torch.Generator().manual_seed(seed)
         rows = []
         left = num_features

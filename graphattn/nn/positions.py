@@ -1,6 +1,5 @@
 """Positions of nodes, added to their features."""
 
-import math
 from typing import Any
 
 import torch
@@ -186,10 +185,6 @@ def even(name: str, value: Any) -> int:
 def frequency_base(base: Any) -> float:
     """Theta, a number above 0 whose angles do not overflow float64."""
     number = positive(base, "base")
-    if not math.isfinite(2.0**63 / number):
-        raise OptionError(
-            f"base must be large enough for angles not to overflow, got {base!r}; 10000 is usual"
-        )
     return number
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import OptionError, ShapeError
 from ..graph.like import GraphLike
-from .arguments import Pair, check_features, pair_of
+from .arguments import Pair, check_features
 from .cache import KeyValueCache
 from .casts import cast_once
 from .positions import pair_of_positions
@@ -162,7 +162,7 @@ def read(layer: Any, x: Any, context: Any, cache: Any, graph: Any) -> tuple[Tens
 def _of_pair(layer: Any, pair: Any, context: Any, cache: Any, graph: Any) -> tuple[Tensor, Sources]:
     if context is not None:
         raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
-    context, x = pair_of("x", pair, "(sources, targets)")
+    context, x = pair
     if x is None:
         x = _without_features(layer, context, graph)
     else:
@@ -196,7 +196,7 @@ def of_context(layer: Any, context: Any, name: str = "context") -> Sources:
     """The sources of a context: one tensor for keys and values, or a pair."""
     key = value = context
     if isinstance(context, tuple | list):
-        key, value = pair_of("context", context, "(for keys, for values)")
+        key, value = context
     check_features(name, key, "S", layer.kdim)
     check_features(name, value, "S", layer.vdim)
     return Sources(key, value)

@@ -368,11 +368,6 @@ def test_drop_path_grows_from_block_to_block():
             "built without rotary",
         ),
         (
-            lambda x: MixtureOfExperts([FeedForward(8, 8)], 8, 2),
-            OptionError,
-            "top_k must be between 1 and .* 1; got 2",
-        ),
-        (
             lambda x: Encoder(2, 8, 2)(x, CAUSAL, edge_attr=[x]),
             OptionError,
             "edge_attr must be one, or 2, one for each layer, got 1",
@@ -413,11 +408,6 @@ def test_drop_path_grows_from_block_to_block():
             lambda x: MixtureOfExperts([Silent()], 8, 1).graph(x[None]),
             ShapeError,
             r"tokens \(N, 8\), .* got \(1, 5, 8\)",
-        ),
-        (
-            lambda x: load_balancing_loss(x, 9),
-            OptionError,
-            "top_k must be between 1 and the number of experts, 8; got 9",
         ),
         (lambda x: TransformerBlock.from_torch(nn.Linear(2, 2)), OptionError, "got Linear"),
         (

@@ -80,8 +80,8 @@ def test_edges_of_one_way_count_as_of_both_and_loops_not_at_all():
 def test_refusals():
     twice = ga.from_edge_index(torch.tensor([[0, 0], [1, 1]]), num_nodes=2, duplicates="keep")
     for graph, words in (
-        (ga.graphs.cross(2, 3), "is not square"),
-        (twice, r"repeats edges; drop them with graph \| graph"),
+        (ga.graphs.cross(2, 3), "needs a square graph"),
+        (twice, r"repeats some; drop them with graph \| graph"),
     ):
         for encode in (random_walk_pe, laplacian_eigenvector_pe):
             with pytest.raises(GraphError, match=words):

@@ -220,11 +220,6 @@ REFUSED = {
         "at most head_dim = 8, got 10",
     ),
     "axes": (lambda: Rotary(10, num_axes=2), OptionError, r"multiple of 2 \* num_axes = 4, got 10"),
-    "base tiny": (
-        lambda: SinusoidalPosition(8, base=1e-300),
-        OptionError,
-        "angles not to overflow, got 1e-300",
-    ),
     "layout": (
         lambda: Rotary(8, layout="neox"),
         OptionError,

@@ -14,7 +14,7 @@ from ...graph.edges import Edges
 from ...graph.forms import band, product
 from ...graph.limits import refuse_over
 from ...graph.runs import Runs
-from ..arguments import axes, call, flag, number
+from ..arguments import axes, call, number
 
 _LINE_BYTES = 128  # per line of the grid, during the search for its widest row inside the ball
 
@@ -59,7 +59,6 @@ def grid_ball(
                 [0, 0, 0, 0, 0]])
     """
     size = axes(size)
-    strict = flag(strict, "strict")
     reach = number(r, "r", "a finite number >= 0", lambda r: 0 <= r < math.inf)
     norm = number(p, "p", "a number >= 1", lambda p: p >= 1)
     if norm == math.inf:

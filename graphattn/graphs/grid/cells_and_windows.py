@@ -11,7 +11,7 @@ from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
 from ...graph.forms import band, one_run, product
 from ...graph.runs import Runs, spread
-from ..arguments import axes, call, flag, per_axis
+from ..arguments import axes, call, per_axis
 from .axes import cell_window, divided
 from .axes import cells as axis_cells
 
@@ -70,8 +70,6 @@ def window_partition(
     if shift is None:
         shift = 0
     shifts = list(per_axis(shift, len(size), "shift"))
-    pad = flag(pad, "pad")
-    read_padding = flag(read_padding, "read_padding")
     for axis, (length, side, moved) in enumerate(zip(size, cells, shifts, strict=True)):
         shifts[axis] = moved % side
         if side >= length:  # one cell, which a shift does not change
@@ -163,9 +161,8 @@ def grid_neighbourhood(
     kernels = per_axis(kernel, len(size), "kernel", 1)
     steps = per_axis(dilation, len(size), "dilation", 1)
     strides = per_axis(stride, len(size), "stride", 1)
-    clamp = flag(clamp, "clamp")
     flags = for_each(causal, "causal", len(size), "axis of size", GraphError)
-    backwards = tuple(flag(axis_flag, "causal") for axis_flag in flags)
+    backwards = tuple(axis_flag for axis_flag in flags)
     shown: tuple[bool, ...] | bool = backwards
     if len(set(backwards)) == 1:
         shown = backwards[0]

@@ -5,7 +5,7 @@ from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
 from ...graph.forms import product
-from ..arguments import axes, call, flag, per_axis
+from ..arguments import axes, call, per_axis
 from .axes import cell_window, divided
 
 
@@ -62,8 +62,6 @@ def halo(
     size = axes(size)
     cells = per_axis(cell, len(size), "cell", 1)
     border = per_axis(halo, len(size), "halo")
-    pad = flag(pad, "pad")
-    read_padding = flag(read_padding, "read_padding")
     divided(size, cells, pad or read_padding)
     parts: list[Edges] = []
     for length, side, around in zip(size, cells, border, strict=True):
@@ -114,7 +112,7 @@ def cell_pooling(
     """
     size = axes(size)
     cells = per_axis(cell, len(size), "cell", 1)
-    divided(size, cells, flag(pad, "pad"))
+    divided(size, cells, pad)
     sides = zip(size, cells, strict=True)
     parts: list[Edges] = [
         cell_window(-(-length // side), length, 1, side, side) for length, side in sides

@@ -11,7 +11,7 @@ from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
-from ..arguments import call, flag
+from ..arguments import call
 from ..points.clouds import coordinates
 from ..points.neighbours import distance
 from .faces import checked_faces
@@ -65,7 +65,6 @@ def geodesic_ball(
         · █ · █ █
     """
     reach = distance(r)
-    self_loops = flag(self_loops, "self_loops")
     points = coordinates(pos, "pos").cpu()
     mesh, device = checked_faces(faces, points.shape[0])
     parts = []

@@ -10,7 +10,7 @@ from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
-from ..arguments import call, flag, whole
+from ..arguments import call, whole
 
 _FACE_BYTES = 256  # of a face of the finest mesh, while its edges are found
 
@@ -57,8 +57,6 @@ def icosphere(levels: int, *, multimesh: bool = True, self_loops: bool = False) 
         · · · · · · █ █ █ █ █ ·
     """
     levels = _levels(levels)
-    multimesh = flag(multimesh, "multimesh")
-    self_loops = flag(self_loops, "self_loops")
     edges = _refined(levels).edges
     if not multimesh:
         edges = edges[-1:]

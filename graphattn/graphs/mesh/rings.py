@@ -11,7 +11,7 @@ from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
 from ...graph.listed import listed
 from ...graph.sort import offsets, rows_of, sorted_keys
-from ..arguments import call, flag, one_of, whole
+from ..arguments import call, one_of, whole
 from .faces import Faces, checked_faces
 
 
@@ -57,7 +57,6 @@ def mesh_vertices(
         · █ █ ·
     """
     hops = whole(hops, "hops", 1)
-    self_loops = flag(self_loops, "self_loops")
     mesh, device = checked_faces(faces, num_vertices)
     step = torch.cat((mesh.vertex, mesh.follower)), torch.cat((mesh.follower, mesh.vertex))
     name = call("mesh_vertices", hops=hops, self_loops=self_loops)
@@ -103,7 +102,6 @@ def mesh_faces(
         · █ █
     """
     hops = whole(hops, "hops", 1)
-    self_loops = flag(self_loops, "self_loops")
     one_of(share, "share", ("edge", "vertex"))
     mesh, device = checked_faces(faces, None)
     if share == "edge":
@@ -153,7 +151,6 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
         · · █ █ ·
     """
     hops = whole(hops, "hops", 1)
-    self_loops = flag(self_loops, "self_loops")
     mesh, device = checked_faces(faces, None)
     edge, ends = mesh.edges()
     incidence = _matrix(mesh.face, edge, len(mesh.sound), len(ends))

@@ -9,7 +9,7 @@ from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
 from ...graph.runs import Runs, from_pairs
-from ..arguments import call, flag, integers, whole
+from ..arguments import call, integers, whole
 from ..sequence.blocks import in_blocks
 
 
@@ -167,7 +167,6 @@ def coarse_to_fine(num_nodes: int, block: int, *, causal: bool) -> AttentionGrap
     """
     N = whole(num_nodes, "num_nodes")
     block = whole(block, "block", 2)
-    causal = flag(causal, "causal")
     if block % 2:
         raise GraphError(
             f"block must be even, since two blocks of a level form one of the next, got {block}"

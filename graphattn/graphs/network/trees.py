@@ -14,7 +14,7 @@ from ...graph.edges import Edges
 from ...graph.forms import band, partition
 from ...graph.listed import listed
 from ...graph.runs import Runs
-from ..arguments import call, flag, integers, one_of, whole
+from ..arguments import call, integers, one_of, whole
 
 
 @builder
@@ -49,7 +49,6 @@ def tree(
     """
     up, _, device = _forest(parent)
     one_of(read, "read", ("both", "parent", "children"))
-    self_loops = flag(self_loops, "self_loops")
     N = up.numel()
     node = torch.arange(N)
     below = node[up >= 0]
@@ -96,7 +95,6 @@ def ancestors(
         █ · · · █
     """
     up, depth, device = _forest(parent)
-    self_loops = flag(self_loops, "self_loops")
     if window is not None:
         window = whole(window, "window", 1)
     name = call("ancestors", up, window=window, self_loops=self_loops)
@@ -163,7 +161,6 @@ def siblings(parent: Tensor, *, self_loops: bool = True) -> AttentionGraph:
         · · · █
     """
     up, _, device = _forest(parent)
-    self_loops = flag(self_loops, "self_loops")
     label = torch.where(up >= 0, up, up.numel() + torch.arange(up.numel()))
     name = call("siblings", up, self_loops=self_loops)
     return AttentionGraph(_with_loops(partition(label), self_loops), name, device)

@@ -10,7 +10,7 @@ from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
-from ..arguments import call, flag
+from ..arguments import call
 
 
 @builder
@@ -51,8 +51,6 @@ def line_graph(
         True
     """
     graph._need_square("line_graph")
-    directed = flag(directed, "directed")
-    non_backtracking = flag(non_backtracking, "non_backtracking")
     into = graph.in_degree
     out = graph.out_degree
     if not directed:

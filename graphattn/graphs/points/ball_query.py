@@ -8,7 +8,7 @@ from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
 from ...graph.limits import refuse_over
-from ..arguments import call, flag, whole
+from ..arguments import call, whole
 from .clouds import clouds, device_of
 from .neighbours import checked_points, distance, graph_of
 from .search.balls import NearPairs, within
@@ -64,7 +64,6 @@ def ball_query(
     """
     reach = distance(r)
     most = whole(k, "k", 1)
-    pad = flag(pad, "pad")
     points, targets, query_points, size = checked_points(pos, queries, False)
     edges = []
     taken = 0

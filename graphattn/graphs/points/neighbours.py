@@ -14,7 +14,7 @@ from ...graph.deferred.pattern import sizable
 from ...graph.images import Images
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
-from ..arguments import call, flag, number, one_of, whole
+from ..arguments import call, number, one_of, whole
 from .clouds import Cloud, clouds, coordinates, device_of, parts
 from .search.balls import within
 from .search.nearest import nearest, self_first
@@ -86,8 +86,6 @@ def knn(
         · █ █ ·
     """
     k = whole(k, "k", 1)
-    self_loops = flag(self_loops, "self_loops")
-    clamp = flag(clamp, "clamp")
     step = whole(dilation, "dilation", 1)
     points, targets, query_points, size = checked_points(pos, queries, self_loops)
     searched = list(clouds(points, targets, batch, queries_batch))
@@ -224,7 +222,6 @@ def radius(
         ([[1, 3, 0, 2, 3, 1, 0, 1], [0, 0, 1, 1, 1, 2, 3, 3]], [0, -1, 0, 0, -1, 0, 1, 1])
     """
     reach = distance(r)
-    self_loops = flag(self_loops, "self_loops")
     one_of(overflow, "overflow", ("error", "nearest"))
     most = max_neighbours
     if most is not None:

@@ -14,7 +14,7 @@ from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.deferred.places import count_of_clouds
 from ...graph.listed import listed
-from ..arguments import flag, integers, tensor, whole
+from ..arguments import integers, tensor, whole
 from .clouds import coordinates, length, lengths
 from .clusters import clusters
 from .curve_keys import Curve
@@ -78,7 +78,6 @@ def serialized_hierarchy(
     step = whole(stride, "stride", 2)
     levels = whole(levels, "levels", 1)
     bits = whole(bits, "bits", 1)
-    shuffle = flag(shuffle, "shuffle")
     if step & (step - 1):
         raise GraphError(f"stride must be a power of 2, got {step}")
     names = several(curves, "curves", "must be words for curves", GraphError)

@@ -14,7 +14,7 @@ from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
 from ...graph.forms import band, partition, rectangle
 from ...graph.limits import refuse_over
-from ..arguments import call, flag, integers, one_of, whole
+from ..arguments import call, integers, one_of, whole
 
 _CORNERS = " (lower right, as with a cache, or upper left)"  # of align
 
@@ -250,7 +250,7 @@ def _one_width(window: int, causal: bool | None) -> tuple[int, int, int]:
             f"causal must be given beside window={width}: True reads no later token, False as many "
             "as before the target; or pass window=(left, right)"
         )
-    if flag(causal, "causal"):
+    if causal:
         return width - 1, 0, width
     if width % 2 == 0:
         raise GraphError(
@@ -296,7 +296,6 @@ def documents(
         · · █ █ ·
         · · █ █ █
     """
-    causal = flag(causal, "causal")
     if (ids is None) == (lengths is None):
         raise GraphError(
             "documents needs either ids (the document of each token) or lengths (tokens per "

@@ -10,7 +10,7 @@ from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
 from ...graph.forms import FAR, band, first_of_block
 from ...graph.runs import Runs
-from ..arguments import call, flag, whole
+from ..arguments import call, whole
 
 
 def in_blocks(base: Edges, block: int, num_nodes: int) -> Edges:
@@ -77,8 +77,6 @@ def block_local(
     block = whole(block, "block", 1)
     back = whole(look_back, "look_back")
     ahead = whole(look_ahead, "look_ahead")
-    causal = flag(causal, "causal")
-    wrap = flag(wrap, "wrap")
     if causal and ahead:
         raise GraphError(
             f"look_ahead={ahead} reads later tokens and causal=True forbids them; leave one out"

@@ -19,7 +19,7 @@ from ...graph.forms import partition
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
 from ...graph.modes import keep, without_autocast
-from ..arguments import call, flag, integers, one_of, tensor, whole
+from ..arguments import call, integers, one_of, tensor, whole
 from .basic import documents
 from .bipartite import cross
 
@@ -394,11 +394,8 @@ def lsh_buckets(
         █ · █ · █ ·
     """
     ids = integers(buckets, "buckets")
-    causal = flag(causal, "causal")
-    same_bucket = flag(same_bucket, "same_bucket")
     chunk = whole(chunk, "chunk", 1)
     look_back = whole(look_back, "look_back")
-    wrap = flag(wrap, "wrap")
     one_of(self_loops, "self_loops", ("alone", "always"))
     labels = ids.cpu()
     N = ids.numel()

@@ -8,7 +8,7 @@ from ...graph import AttentionGraph
 from ...graph.algebra import union
 from ...graph.deferred.expression import builder
 from ...graph.forms import band, partition, stretch_of_order
-from ..arguments import call, flag, integers
+from ..arguments import call, integers
 
 
 @builder
@@ -76,7 +76,6 @@ def causal_by_rank(
         █ █ █ █
         · █ · █
     """
-    strict = flag(strict, "strict")
     of_target = integers(ranks, "ranks")
     of_source = of_target
     sides = [of_target]

@@ -14,7 +14,7 @@ from ...graph.edges import Edges, PairTest
 from ...graph.forms import band, of_function
 from ...graph.limits import refuse_over
 from ...graph.listed import listed as edges_of_list
-from ..arguments import call, flag, seeded, whole
+from ..arguments import call, seeded, whole
 from ..arguments import probability as checked_probability
 
 _DRAWN_BYTES = 96  # per edge, during the draw
@@ -158,7 +158,6 @@ def erdos_renyi(
     """
     T = whole(num_targets, "num_targets")
     seed = whole(seed, "seed")
-    listed = flag(listed, "listed")
     if num_sources is None:
         S = T
     else:

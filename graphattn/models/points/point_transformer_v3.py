@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import flag, for_each, one_of, probability, width
+from ...arguments import for_each, one_of, probability, width
 from ...graph.foreign_names import names_checked
 from ...graphs import Hierarchy
 from ...graphs.points.hierarchy import Level
@@ -104,8 +104,8 @@ class PointTransformerV3(nn.Module):
         if level_widths[1:] and readout == "node":
             back = sizes(back_depths, "back_depths", len(level_widths) - 1, 0)
         parts = zip(
-            _flags(convs, "convs", level_widths),
-            _flags(attends, "attends", level_widths),
+            for_each(convs, "convs", len(level_widths), "level"),
+            for_each(attends, "attends", len(level_widths), "level"),
             strict=True,
         )
         self.levels = Levels(
@@ -251,11 +251,6 @@ class CellBlock(nn.Module):
         else:
             positions = level.cells
         return self.block(x, level.graphs[number % len(level.graphs)], positions=positions)
-
-
-def _flags(values: Any, name: str, levels: Sequence[int]) -> list[bool]:
-    """A flag for each level."""
-    return [flag(value, name) for value in for_each(values, name, len(levels), "level")]
 
 
 class CellPooling(nn.Module):

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import check_flags, probability, width
+from ...arguments import probability, width
 from ...errors import OptionError
 from ...graph.foreign_names import names_checked
 from ...graph.kinds.layers import Layers, layers_of
@@ -76,7 +76,6 @@ class BERT(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        check_flags(masked_head=masked_head, pooler=pooler)
         self.embedding = nn.Embedding(
             width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim")
         )

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from ...arguments import check_flags, probability, width
+from ...arguments import probability, width
 from ...graph.foreign_names import names_checked
 from ...graph.kinds.layers import Layers, layers_of
 from ...graphs import causal
@@ -64,7 +64,6 @@ class GPT(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        check_flags(tied=tied)
         self.embedding = nn.Embedding(
             width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim")
         )

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from ...arguments import check_flags, one_of, width
+from ...arguments import one_of, width
 from ...backends import EdgeWeights
 from ...errors import OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern, disjoint_union
@@ -136,7 +136,6 @@ class Seq2Seq(nn.Module):
         super().__init__()
         if attention is not None:
             one_of(attention, "attention", ("bahdanau", "dot", "general"), hint=", or None")
-        check_flags(bidirectional=bidirectional)
         embed_dim = width(embed_dim, "embed_dim")
         hidden = width(hidden, "hidden")
         if bidirectional and hidden % 2:
@@ -188,7 +187,6 @@ class Seq2Seq(nn.Module):
             ShapeError: If tokens or lengths do not fit.
             OptionError: If a graph or weights are requested of a model without attention.
         """
-        check_flags(return_weights=return_weights)
         self._check("target", target, self.target)
         memory, last = self.encode(source, lengths)
         y = self.target(target)

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...arguments import check_flags, probability, width
+from ...arguments import probability, width
 from ...graph.foreign_names import names_checked
 from ...graph.kinds.layers import Layers, layers_of
 from ...graphs import causal, full
@@ -84,7 +84,6 @@ class T5(nn.Module):
         super().__init__()
         if scaled is None:
             scaled = tied
-        check_flags(tied=tied, scaled=scaled)
         self.embedding = nn.Embedding(
             width(vocab_size, "vocab_size"), width(embed_dim, "embed_dim")
         )

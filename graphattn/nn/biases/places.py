@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ...arguments import check_flags, positive, width
+from ...arguments import positive, width
 from ...errors import OptionError, ShapeError
 from ...graph.like import GraphLike
 from ...graph.modes import without_autocast
@@ -92,7 +92,6 @@ class ContextualTable(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        check_flags(values=values)
         self.reach = width(reach, "reach")
         self.step = positive(step, "step")
         size = (

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ...arguments import check_flags, table, width
+from ...arguments import table, width
 from ...errors import OptionError
 from ...graph import AttentionGraph
 from ...graph.like import GraphLike
@@ -126,7 +126,6 @@ class T5Bias(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        check_flags(bidirectional=bidirectional)
         self.num_buckets = width(num_buckets, "num_buckets")
         self.max_distance = width(max_distance, "max_distance")
         self.bidirectional = bidirectional

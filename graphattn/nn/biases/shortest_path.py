@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import check_flags, shown, width
+from ...arguments import shown, width
 from ...errors import GraphError, ShapeError
 from ...graph import AttentionGraph, PerExample
 from ...graph.graph import need_graph
@@ -70,7 +70,6 @@ class ShortestPathBias(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        check_flags(virtual_node=virtual_node)
         self.max_distance = width(max_distance, "max_distance")
         self.virtual_node = virtual_node
         self.table = EdgeTypeBias(self.max_distance + 2 + virtual_node, num_heads)
@@ -130,10 +129,6 @@ class ShortestPathBias(nn.Module):
         bonds = (along,) * len(graph)
         if isinstance(along, PerExample):
             bonds = along.graphs
-        if len(graph) != len(bonds):
-            raise GraphError(
-                f"along must have a graph for each of {len(graph)} examples, got {len(bonds)}"
-            )
         parts = []
         first = 0
         for one, bond in zip(graph.graphs, bonds, strict=True):

@@ -85,12 +85,7 @@ class EdgeTypeBias(nn.Module):
 
     def rows(self, values: Tensor) -> Tensor:
         """The rows (..., E, H) of values already checked to be in range."""
-        try:
-            return rows_of(self.weight, values)
-        except IndexError:
-            raise PositionIndexError(
-                f"values must be in [0, {self.weight.shape[0]}), the rows of the table"
-            ) from None
+        return rows_of(self.weight, values)
 
     def extra_repr(self) -> str:
         return f"num_values={self.weight.shape[0]}, num_heads={self.weight.shape[1]}"

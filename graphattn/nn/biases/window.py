@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import width
-from ...errors import GraphError, OptionError
+from ...arguments import for_each, width
+from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.like import GraphLike
 from ...graphs.arguments import axes, per_axis
@@ -115,14 +115,10 @@ class SwinV2Bias(nn.Module):
         """Arguments as in the docstring of the class."""
         super().__init__()
         self.window = _window(window)
-        if pretrained_window is None:
-            self.pretrained_window = self.window
-        else:
-            self.pretrained_window = _window(pretrained_window)
-        if len(self.pretrained_window) != len(self.window):
-            raise OptionError(
-                f"pretrained_window must have {len(self.window)} axes, got {pretrained_window!r}"
-            )
+        self.pretrained_window = self.window
+        if pretrained_window is not None:
+            sides = for_each(pretrained_window, "pretrained_window", len(self.window), "axis")
+            self.pretrained_window = _window(sides)
         heads = width(num_heads, "num_heads")
         self.mlp = nn.Sequential(
             nn.Linear(len(self.window), width(hidden, "hidden")),
@@ -160,13 +156,9 @@ class SwinV2Bias(nn.Module):
 
 
 def _window(window: Any) -> Size:
-    if isinstance(window, tuple | list):
-        sides = tuple(window)
-    else:
-        sides = (window,)
-    if not sides:
-        raise OptionError("window must name at least one axis, such as (height, width), got ()")
-    return tuple(width(side, "window") for side in sides)
+    if not isinstance(window, tuple | list):
+        window = (window,)
+    return tuple(width(side, "window") for side in window)
 
 
 def _places(

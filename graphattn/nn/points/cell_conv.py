@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ...arguments import flag, width
+from ...arguments import width
 from ...backends.device import without_kernels
 from ...errors import GraphError
 from ...graph import AttentionGraph
@@ -59,7 +59,7 @@ class CellConv(nn.Module):
         )
         self.weight = nn.Parameter(torch.empty(size))
         self.bias: nn.Parameter | None = None
-        if flag(bias, "bias"):
+        if bias:
             self.bias = nn.Parameter(torch.zeros(size[1]))
         nn.init.normal_(self.weight, std=(size[0] * size[2]) ** -0.5)
 
@@ -76,11 +76,6 @@ class CellConv(nn.Module):
             raise GraphError(
                 f"near must be CellNeighbours of {offsets} offsets, as the kernel has, got "
                 f"{near.num_offsets}"
-            )
-        if x.shape[-2] != near.graph.num_sources:
-            raise GraphError(
-                f"x must have a row for each of {near.graph.num_sources} cells, got "
-                f"{tuple(x.shape)}"
             )
         y = self._sums(x, near)
         if self.bias is None:

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from ...errors import ShapeError
 from ...graph import AttentionGraph
-from ...graph.advice import no_graph
 from ...graphs.arguments import number
 from ...graphs.points.clouds import coordinates
 
@@ -53,8 +52,6 @@ def inverse_distance_bias(
         tensor([[0.6667, 0.3333],
                 [1.0000, 0.0000]])
     """
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph")
     power = number(power, "power", "a number above 0", lambda p: 0 < p < float("inf"))
     places = []
     for rows, points, argument in (
