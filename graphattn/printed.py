@@ -1,6 +1,7 @@
 """What results print: all by ``print``, a few lines where a notebook shows them; counts in words."""
 
 from html import escape
+from math import isfinite
 
 from .arguments import clipped
 from .errors import singular
@@ -42,6 +43,13 @@ class Printed:
         if every == few:
             return few
         return f"<details><summary>{few}</summary>{every}</details>"
+
+
+def json_number(number: float) -> float | str:
+    """A number as JSON holds it; NaN and infinity, which it lacks, as words."""
+    if isfinite(number):
+        return number
+    return str(number)
 
 
 def counted(number: int, noun: str, several: str = "") -> str:

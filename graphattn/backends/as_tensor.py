@@ -156,7 +156,9 @@ class AsTensor:
         if function is torch.autograd.grad:
             return _gradients(*args, **kwargs)
         if function is torch.autograd.backward:
-            return _backward(*args, **kwargs)
+            # gradients of weights accumulate in their tensors of edges
+            inputs = _of_edges(kwargs.pop("inputs", None))
+            return torch.autograd.backward(*_dense(args), **_dense(kwargs), inputs=inputs)
         written = kwargs.get("out")
         if _is_in_place(getattr(function, "__name__", "")) and args:
             written = args[0]
@@ -237,9 +239,3 @@ def _gradients(outputs: Any, inputs: tuple[Any, ...], **options: Any) -> tuple[A
         else:
             results.append(grad)
     return tuple(results)
-
-
-def _backward(tensors: Any, **options: Any) -> None:
-    """``torch.autograd.backward``; gradients of weights accumulate in their tensors of edges."""
-    inputs = _of_edges(options.pop("inputs", None))
-    torch.autograd.backward(_dense(tensors), inputs=inputs, **_dense(options))

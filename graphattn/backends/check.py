@@ -182,16 +182,13 @@ def _under_autocast(*operands: Any) -> tuple[Any, ...]:
     device = query.device.type
     if device == "meta" or not torch.is_autocast_enabled(device):
         return operands
-    return tuple(_cast(x, device) for x in operands)
-
-
-def _cast(x: Any, device: str) -> Any:
-    """``x`` in the dtype of autocast, if it is a tensor of this device that autocast casts."""
-    if not isinstance(x, Tensor):
-        return x
-    if x.device.type != device or x.dtype not in FLOATS[:3]:
-        return x
-    return x.to(torch.get_autocast_dtype(device))
+    cast: list[Any] = []
+    for x in operands:
+        if isinstance(x, Tensor) and x.device.type == device and x.dtype in FLOATS[:3]:
+            cast.append(x.to(torch.get_autocast_dtype(device)))
+        else:
+            cast.append(x)
+    return tuple(cast)
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike, hint: str) -> None:

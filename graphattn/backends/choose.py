@@ -88,7 +88,9 @@ class Explanation(Printed):
                 "times on CUDA come from a model; to measure them: graphattn doctor --calibrate "
                 "--device cuda"
             )
-        near = ", ".join(_near(self.candidates, self.chosen))
+        others = [c for c in self.candidates if c.name != self.chosen]
+        least = min((c.cost for c in self.candidates if c not in others), default=math.nan)
+        near = ", ".join(c.name for c in others if c.cost <= 1.1 * least)
         if near:
             lines.append(f"within 10 % of it: {near}")
         for c in self.candidates:
@@ -106,7 +108,10 @@ class Explanation(Printed):
                 lines += [f"      because {reason}" for reason in c.reasons]
             lines += [f"      note: {note}" for note in c.notes * c.runs]
         if self.request.device.type == "cpu":
-            lines.append(_source_of_rates())
+            source = "built in; graphattn doctor --calibrate measures those of this machine"
+            if measured():
+                source = "measured on this machine"
+            lines.append(f"rates: {source}; threads: {torch.get_num_threads()}")
         return "\n".join(lines)
 
 
@@ -143,12 +148,6 @@ class HeadsExplanation(Printed):
         )
 
 
-def _near(candidates: tuple[Candidate, ...], chosen: str | None) -> list[str]:
-    """Other backends whose time is at most a tenth above that of the chosen one."""
-    least = min((c.cost for c in candidates if c.name == chosen), default=math.nan)
-    return [c.name for c in candidates if c.name != chosen and c.cost <= 1.1 * least]
-
-
 def _in_words(request: Request) -> str:
     """The sizes of a call, its dtype and its device, for printing."""
     heads = f"{request.heads} heads"
@@ -161,14 +160,6 @@ def _in_words(request: Request) -> str:
         width += f", values of {request.value_dim}"
     dtype = str(request.dtype).removeprefix("torch.")
     return f"batch {request.batch}, {heads} of {width}, {dtype} on {request.device}"
-
-
-def _source_of_rates() -> str:
-    """The origin of the times on a CPU, and the threads that they are for."""
-    source = "built in; graphattn doctor --calibrate measures those of this machine"
-    if measured():
-        source = "measured on this machine"
-    return f"rates: {source}; threads: {torch.get_num_threads()}"
 
 
 _TIMES = ((1.0, "ms"), (1e3, "s"), (60e3, "min"), (3600e3, "h"), (86400e3, "days"))

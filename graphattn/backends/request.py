@@ -69,7 +69,9 @@ class Request(NamedTuple):
             score=inputs.score is not None,
             normalize=inputs.normalize is not None,
             of_rows=of_rows(inputs.normalize) is not None,
-            cap_bias=_caps_bias(inputs),
+            cap_bias=inputs.cap_bias
+            and inputs.score_bias is not None
+            and inputs.softcap is not None,
         )
 
     @property
@@ -98,13 +100,6 @@ def _is_plain(call: Inputs) -> bool:
     if call.score_bias is not None or call.edge_attr is not None:
         return False
     return call.score is call.normalize is call.softcap is None
-
-
-def _caps_bias(inputs: Inputs) -> bool:
-    """True if softcap bounds scores with their bias, and there are both."""
-    if inputs.score_bias is None or inputs.softcap is None:
-        return False
-    return inputs.cap_bias
 
 
 #: The reason against calls that have nothing to multiply; such a call runs by message passing.

@@ -87,9 +87,14 @@ def unfused_weights(
     score = (query.to(dtype) @ key.to(dtype).transpose(-2, -1)) * scale
     if softcap is not None:
         score = softcap * torch.tanh(score / softcap)
-    if weigh is None:
-        return softmax_lse(_masked(score, mask), -1)
-    return weigh(*_edges(score, mask)), score.new_zeros(*score.shape[:-1], 1)
+    if weigh is not None:
+        return weigh(*_edges(score, mask)), score.new_zeros(*score.shape[:-1], 1)
+    if mask.bias is not None:
+        return softmax_lse(score + mask.bias, -1)
+    allowed = _allowed(score, mask)
+    if allowed is not None:
+        score = score.masked_fill(~allowed, -torch.inf)
+    return softmax_lse(score, -1)
 
 
 def softmax_lse(score: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -132,15 +137,6 @@ def near_zero(bias: Tensor) -> Tensor:
     peak = bias.detach().amax(-1, keepdim=True)
     moves = (peak.abs() > _FAR) & (peak > -torch.inf)
     return bias - torch.where(moves, peak, 0.0)
-
-
-def _masked(score: Tensor, mask: Mask) -> Tensor:
-    if mask.bias is not None:
-        return score + mask.bias
-    allowed = _allowed(score, mask)
-    if allowed is None:
-        return score
-    return score.masked_fill(~allowed, -torch.inf)
 
 
 def _allowed(score: Tensor, mask: Mask) -> Tensor | None:

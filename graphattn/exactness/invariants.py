@@ -301,22 +301,19 @@ def _removed_edge(probe: Probe) -> Outcome:
     else:
         least = agreement(probe.dtype) * size(probe.output)
     for group in _telling(probe):
-        gone = {row: _dropped(probe, row) for row in group}
+        gone = {}
+        for row in group:
+            edges = probe.piece.row == row
+            if bool((probe.edge_weight == 1).all()):
+                place = row % int(edges.sum())
+            else:
+                place = int(probe.edge_weight[edges].argmax())
+            gone[row] = int(probe.piece.edge[edges][place])
         output = probe.run(*probe.without(torch.tensor(list(gone.values()))))
         for row, edge in gone.items():
             if difference(probe.at(output, [row]), probe.at(probe.output, [row])) <= least:
                 return f"dropping edge {edge} changed nothing at its {probe.name(row)}"
     return None
-
-
-def _dropped(probe: Probe, row: int) -> int:
-    """Any edge of a row, or the one with the largest weight where not all are 1."""
-    edges = probe.piece.row == row
-    if bool((probe.edge_weight == 1).all()):
-        place = row % int(edges.sum())
-    else:
-        place = int(probe.edge_weight[edges].argmax())
-    return int(probe.piece.edge[edges][place])
 
 
 def _masked(probe: Probe) -> Tensor:

@@ -342,7 +342,13 @@ class LayerSubject:
     def _edges_of_heads(self, leaves: dict[str, Tensor]) -> Tensor | None:
         """True for the edges that each head has, bool (..., E, H); None if all have all."""
         if self.chosen is not None:
-            return self._choice(self.chosen, _dtype_of(leaves["x"]))
+            x = leaves["x"]
+            dtype = x.dtype
+            # the narrowest that holds the numbers: the layer's, also where the twin is wider
+            for narrow in (torch.float32, torch.float16, torch.bfloat16):
+                if torch.equal(x.to(narrow).to(x), x):
+                    dtype = narrow
+            return self._choice(self.chosen, dtype)
         groups = self.of_heads.groups(self.layer.num_heads)
         if len(groups) == 1:
             return None
@@ -370,11 +376,3 @@ def _in_examples(layer: Any, x: Tensor, graph: PerExample, inputs: dict[str, Any
 def _moved(name: str, x: Tensor, dtype: torch.dtype) -> Tensor:
     """Numbers (float64), each moved by about a rounding of the largest in a dtype."""
     return x + torch.finfo(dtype).eps * size(x) * seeded(name, tuple(x.shape), 5).to(x)
-
-
-def _dtype_of(x: Tensor) -> torch.dtype:
-    """The narrowest dtype that holds the numbers: the layer's, also where the twin is wider."""
-    for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        if torch.equal(x.to(dtype).to(x), x):
-            return dtype
-    return x.dtype

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..printed import Printed, counted
+from ..printed import Printed, counted, json_number
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,12 @@ class Report(Printed):
             "targets_measured": self.measured,
             "targets": self.total,
             "rows": [
-                {**row.__dict__, "error": _json(row.error), "bound": _json(row.bound), "ok": row.ok}
+                {
+                    **row.__dict__,
+                    "error": json_number(row.error),
+                    "bound": json_number(row.bound),
+                    "ok": row.ok,
+                }
                 for row in self.rows
             ],
             "checks": [dict(check.__dict__) for check in self.checks],
@@ -174,7 +179,9 @@ class Report(Printed):
                 verdict = "ok"
             name = ""
             if rest is not None:
-                name = f"{_in_words(rest.quantity)} ({rest.case})"
+                name = f"{rest.quantity} ({rest.case})"
+                if name.startswith("second "):
+                    name = f"2nd grad {name.removeprefix('second ')}"
             errors = f"{_cell(output)}   {_cell(rest)}"
             line = f"{backend:<{width}}  {dtype:<8}  {verdict:<5} {errors}  {name}"
             lines.append(line.rstrip())
@@ -256,16 +263,3 @@ def _cell(row: Row | None) -> str:
     if row is None:
         return f"{'-':>7} {'-':>7}"
     return f"{row.error:7.1e} {row.bound:7.1e}"
-
-
-def _in_words(quantity: str) -> str:
-    kind, _, name = quantity.partition(" ")
-    if kind == "second":
-        return f"2nd grad {name}"
-    return quantity
-
-
-def _json(number: float) -> float | str:
-    if math.isfinite(number):
-        return number
-    return str(number)

@@ -113,7 +113,10 @@ def _bitmaps(graph: AttentionGraph, kinds: Tensor) -> tuple[Tensor, Tensor]:
     table, octets = bitmaps(graph.edges, kinds, SIDE)
     bits = octets.view(torch.int32)
     rows = _within(graph.num_targets, kinds.shape[0])[partial[:, 0]].to(torch.int32)
-    columns = _packed(_within(graph.num_sources, kinds.shape[1]))[partial[:, 1]]
+    # bool (blocks, SIDE) as int32 words (blocks, SIDE // WORD), lowest bit first
+    powers = torch.bitwise_left_shift(torch.ones((), dtype=torch.int64), torch.arange(WORD))
+    places = _within(graph.num_sources, kinds.shape[1]).view(kinds.shape[1], -1, WORD)
+    columns = (places.long() * powers).sum(-1).to(torch.int32)[partial[:, 1]]
     bits[2:] &= columns.unsqueeze(1) & -rows.unsqueeze(-1)
     distinct, which = _distinct(bits)
     room = 1 << max(3, (len(distinct) - 1).bit_length())
@@ -124,12 +127,6 @@ def _bitmaps(graph: AttentionGraph, kinds: Tensor) -> tuple[Tensor, Tensor]:
 def _within(size: int, blocks: int) -> Tensor:
     """The places of each block that are nodes, bool (blocks, SIDE)."""
     return (torch.arange(blocks * SIDE) < size).view(blocks, SIDE)
-
-
-def _packed(places: Tensor) -> Tensor:
-    """bool (blocks, SIDE) as int32 words (blocks, SIDE // WORD), lowest bit first."""
-    powers = torch.bitwise_left_shift(torch.ones((), dtype=torch.int64), torch.arange(WORD))
-    return (places.view(len(places), -1, WORD).long() * powers).sum(-1).to(torch.int32)
 
 
 def _distinct(bits: Tensor) -> tuple[Tensor, Tensor]:

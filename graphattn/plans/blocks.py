@@ -139,11 +139,6 @@ def _columns(
     return _runs.expand(joint)[1], columns, run, torch.bincount(owner, minlength=count), edges_of
 
 
-def _widths(edges: Edges, target: Tensor, block: Tensor) -> Tensor:
-    """The number of sources of each block."""
-    return _runs.row_lengths(_read(edges, target, block)[1], int(block[-1]) + 1)
-
-
 def _read(edges: Edges, target: Tensor, block: Tensor) -> tuple[Runs, Runs]:
     """The runs of each target, and those of its block, with the block as row."""
     row, lo, hi = runs = _runs.nonempty(edges.rows(target))
@@ -282,7 +277,8 @@ def _cost(edges: Edges, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, i
             cut.target[in_sample],
             torch.unique_consecutive(cut.block[in_sample], return_inverse=True)[1],
         )
-        width = _widths(edges, target, owner).double()
+        runs = _read(edges, target, owner)[1]
+        width = _runs.row_lengths(runs, int(owner[-1]) + 1).double()
         columns[block] = float((width * rows[sample]).sum() / rows[sample].sum())
     return int((columns * rows).sum()), int(columns.sum()), float(work(rows, columns).sum())
 

@@ -107,7 +107,12 @@ def _cheapest(layout: EdgeLayout, rows: int, columns: int) -> Reuse:
 
 def compacted(layout: EdgeLayout, columns: int, rows: int) -> Compacted:
     """The tiles of a layout whose rows are in order, made on its device."""
-    tile, column, word = _distinct(layout, columns, rows)
+    key = _keys(layout, columns, rows)
+    pair, which = torch.unique_consecutive(key // rows, return_inverse=True)
+    bit = torch.bitwise_left_shift(torch.ones_like(key), key % rows)
+    word = torch.zeros_like(pair).index_add_(0, which, bit)
+    tile = pair // max(1, columns)
+    column = pair % max(1, columns)
     tiles = -(-layout.order.numel() // rows)
     count = torch.bincount(tile, minlength=tiles)
     ptr = offsets((count + PADDED - 1) // PADDED * PADDED)
@@ -121,16 +126,6 @@ def compacted(layout: EdgeLayout, columns: int, rows: int) -> Compacted:
     padded[place] = column.to(padded.dtype)
     bits[place] = word.to(kind)
     return Compacted(rows, ptr, padded, bits)
-
-
-def _distinct(layout: EdgeLayout, columns: int, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The tile, the column and the word of each pair of a tile and a column, in that order."""
-    key = _keys(layout, columns, rows)
-    pair, which = torch.unique_consecutive(key // rows, return_inverse=True)
-    bit = torch.bitwise_left_shift(torch.ones_like(key), key % rows)
-    word = torch.zeros_like(pair).index_add_(0, which, bit)
-    size = max(1, columns)
-    return pair // size, pair % size, word
 
 
 def _keys(layout: EdgeLayout, columns: int, rows: int) -> Tensor:

@@ -60,14 +60,15 @@ class Packed(NamedTuple):
 
 def derivable(graph: AttentionGraph) -> frozenset[Key]:
     """The keys of those cached derivations of a graph that :func:`derived` can make elsewhere."""
-    return frozenset(key for key in graph._memo if key in FACTS or _is_call(key))
-
-
-def _is_call(key: Key) -> bool:
-    """True for a function of a graph, with its arguments if there are any, and a device."""
-    if not isinstance(key, tuple) or len(key) not in (2, 3):
-        return False
-    return callable(key[0]) and isinstance(key[-1], torch.device)
+    keys = set()
+    for key in graph._memo:
+        is_call = False
+        if isinstance(key, tuple) and len(key) in (2, 3):
+            # a function of a graph, with its arguments if there are any, and a device
+            is_call = callable(key[0]) and isinstance(key[-1], torch.device)
+        if is_call or key in FACTS:
+            keys.add(key)
+    return frozenset(keys)
 
 
 def derived(graph: AttentionGraph, keys: Iterable[Key]) -> Derived:
@@ -149,7 +150,12 @@ class _Packer(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """A call that makes a value again."""
         if isinstance(value, AttentionGraph):
-            return _graph, (value.edges, value.name, _OnDevice(), self._plans_of(value))
+            moved: Derived = {}
+            for key, result in self.plans(value).items():
+                moved[key] = result
+                if isinstance(key, tuple) and key[-1] != self.device:
+                    moved[key] = self._placed(result, "host")
+            return _graph, (value.edges, value.name, _OnDevice(), moved)
         if isinstance(value, Listed):
             sizes = (value.num_targets, value.num_sources)
             return _listed, (*sizes, value.ends, value.has_repeats, value.images)
@@ -160,15 +166,6 @@ class _Packer(pickle.Pickler):
         if isinstance(value, Apart):
             return _same, (self._placed(value.value, "apart"),)
         return NotImplemented
-
-    def _plans_of(self, graph: AttentionGraph) -> Derived:
-        moved: Derived = {}
-        for key, result in self.plans(graph).items():
-            stays = isinstance(key, tuple) and key[-1] != self.device
-            if stays:
-                result = self._placed(result, "host")
-            moved[key] = result
-        return moved
 
     def _rule(self, edges: Edges) -> tuple[Any, ...]:
         stored: Any = edges.stored()

@@ -150,7 +150,8 @@ class TilesBackend(Backend):
         """
         kind = self.kind(graph, request)
         ms = self._compacted_ms(graph, request)
-        if self._can_flex(graph, request):
+        can_flex = request.device.type == "cuda" and not without_kernels(request.device)
+        if can_flex and not _flex().reasons_against_flex(graph, request):
             ms["flex"] = self.work_ms(request, "flex", _flex().flex_work(graph))
         has_varlen = "varlen" in self.rates(request.device.type)
         if has_varlen and not _varlen().reasons_against_varlen(graph, request):
@@ -160,12 +161,6 @@ class TilesBackend(Backend):
         if min(ms.values()) >= self.work_ms(request, kind, least_work(graph)):
             ms = {kind: self.work_ms(request, kind, survey(graph).work), **ms}
         return min(ms, key=ms.__getitem__)
-
-    def _can_flex(self, graph: AttentionGraph, request: Request) -> bool:
-        """True if FlexAttention can run."""
-        if request.device.type != "cuda" or _flex().reasons_against_flex(graph, request):
-            return False
-        return not without_kernels(request.device)
 
     def _compacted_ms(self, graph: AttentionGraph, request: Request) -> dict[str, float]:
         """The time of tiles with compacted sources, if they were measured and can run."""

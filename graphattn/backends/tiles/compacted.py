@@ -127,18 +127,13 @@ def compacted_run(graph: AttentionGraph, inputs: Inputs, lse: bool) -> Outputs:
     edges: tuple[Tensor | None, ...] | None = None
     seed = None
     if inputs.score_bias is not None or inputs.dropout_p > 0:
-        edges = _edges(graph, device, sources is not None)
+        into = by_target(graph, device)
+        edges = into.ptr, into.edge, None, None
+        if sources is not None:
+            edges = edges_of_rows(graph, device)
     if inputs.dropout_p > 0:
         seed = graph._agreed(torch.randint(2**63 - 1, (), device=device))
     return run_on(tiles_of_targets(graph, device), sources, edges, seed, inputs, lse)
-
-
-def _edges(graph: AttentionGraph, device: torch.device, tracked: bool) -> tuple[Tensor | None, ...]:
-    """The edges of the rows of tiles of targets and, for gradients, of sources."""
-    if tracked:
-        return edges_of_rows(graph, device)
-    into = by_target(graph, device)
-    return into.ptr, into.edge, None, None
 
 
 def run_on(

@@ -96,7 +96,12 @@ def varlen_run(
 
     def run(query: Tensor, key: Tensor, value: Tensor) -> Pair:
         query, scale = above_zero(query, inputs.scale)
-        rows = [_aligned(x.reshape(batch * nodes, *x.shape[2:])) for x in (query, key, value)]
+        rows = []
+        for x in (query, key, value):
+            row = x.reshape(batch * nodes, *x.shape[2:])
+            if not _is_aligned(row):
+                row = row.clone(memory_format=torch.contiguous_format)
+            rows.append(row)
         window = (plan.before, plan.after)
         output = attend(
             *rows, ends, ends, plan.longest, plan.longest, scale=scale, window_size=window
@@ -105,13 +110,6 @@ def varlen_run(
 
     output, _ = twice_differentiable(run, definition, query, key, value, contiguous=True)
     return Outputs(output.reshape(shape))
-
-
-def _aligned(x: Tensor) -> Tensor:
-    """``x``, or a copy whose rows the kernels can read."""
-    if _is_aligned(x):
-        return x
-    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _is_aligned(x: Tensor) -> bool:

@@ -78,19 +78,14 @@ def question(
         _check_one_cell(cell, inputs, periodic)
     of = {name: _of(name, x, len(pos), edges) for name, x in inputs.items()}
     _check_edges(of, build)
-    inputs = {name: _detached(x) for name, x in inputs.items()}
+    tensors = {name: x.detach() for name, x in inputs.items() if isinstance(x, Tensor)}
+    inputs = {**inputs, **tensors}
     turning = _vectors(vectors, inputs, pos.shape[1])
     structure = Structure(pos, cell, edges, inputs, of, turning, build).with_coordinates()
     model.check(structure)
     if tolerance is not None:
         tolerance = positive(tolerance, "tolerance")
     return Question(model, structure, symmetries, periodic, tolerance, whole(seed, "seed"))
-
-
-def _detached(x: Any) -> Any:
-    if isinstance(x, Tensor):
-        return x.detach()
-    return x
 
 
 def _symmetries(symmetry: Any, axes: int, cell: Any) -> tuple[str, ...]:
@@ -175,7 +170,14 @@ def _edges(
 def _builder(graph: Any) -> Builder:
     """The builder of edges from positions: a recipe, or a function of positions and a cell."""
     if isinstance(graph, Pattern):
-        return lambda pos, cell, batch: _recipe(graph, pos, cell, batch)
+        recipe = graph
+
+        def of_recipe(pos: Tensor, cell: Tensor | None, batch: Tensor | None) -> AttentionGraph:
+            if cell is None:
+                return recipe(pos, batch).materialise()
+            return recipe(pos, batch, cell=cell).materialise()
+
+        return of_recipe
     if not callable(graph):
         raise GraphError(
             "graph must be an AttentionGraph, a recipe such as ga.graphs.knn(..., k=8), or a "
@@ -197,14 +199,6 @@ def _builder(graph: Any) -> Builder:
         return edges.materialise()
 
     return build
-
-
-def _recipe(
-    recipe: Pattern, pos: Tensor, cell: Tensor | None, batch: Tensor | None
-) -> AttentionGraph:
-    if cell is None:
-        return recipe(pos, batch).materialise()
-    return recipe(pos, batch, cell=cell).materialise()
 
 
 def _of(name: str, x: Any, num_nodes: int, graph: AttentionGraph | None) -> str:

@@ -128,9 +128,11 @@ class _Case:
             if self._is(name, kind):
                 continue
             shape = self.trials.base[name].shape
-            others = [other for other in (*OF_NODES, *KINDS) if _fits(other, shape, self.structure)]
-            for other in others:
-                if self._is(name, other):
+            has_nodes = shape[:1] == (self.structure.num_nodes,)
+            has_axes = shape[-1:] == (self.structure.axes,)
+            for other in (*OF_NODES, *KINDS):
+                fits = (has_nodes or other not in OF_NODES) and (has_axes or other not in TURNING)
+                if fits and self._is(name, other):
                     description = KINDS[other].partition(":")[0]
                     words = f'{self.symmetry} hold for output="{other}"; {description}'
                     explanations.append(("output", name, words))
@@ -345,13 +347,6 @@ class _Case:
                 )
                 explanations.append(("cell", "size of the cell", words))
         return explanations
-
-
-def _fits(kind: str, shape: torch.Size, structure: Structure) -> bool:
-    """True if an output of this shape may be of a kind."""
-    if kind in OF_NODES and shape[:1] != (structure.num_nodes,):
-        return False
-    return kind not in TURNING or shape[-1:] == (structure.axes,)
 
 
 def _rows(graph: object) -> set[tuple[int, ...]]:

@@ -38,7 +38,11 @@ class Trials:
         self.seed = seed
         result = model.raw(structure)
         self.base = model.checked(result, structure)
-        self.dtype = _narrowest(structure.pos, named(result).values())
+        # of the rounding in the outputs: float32 if that of positions or an output is
+        self.dtype = torch.float64
+        for x in (structure.pos, *named(result).values()):
+            if isinstance(x, Tensor) and x.is_floating_point() and x.dtype != torch.float64:
+                self.dtype = torch.float32
         if tolerance is None:
             rounding = FAR * torch.finfo(structure.pos.dtype).eps * structure.distance
             tolerance = max(BOUNDS[self.dtype], rounding)
@@ -76,17 +80,14 @@ class Trials:
             inputs[name] = inputs[name] + self._noise(inputs[name])
         far = structure.pos + structure.spread * self._noise(structure.pos)
         try:
-            other = self._stretch().moved(replace(structure, pos=far, inputs=inputs))
+            # a matrix near 1, which turns nothing and keeps no lengths
+            one = torch.eye(structure.axes, dtype=torch.float64)
+            stretch = Turn("", "", one + STRETCH * self._noise(one))
+            other = stretch.moved(replace(structure, pos=far, inputs=inputs))
             moved = self.model.run(other.settled())
         except Exception:  # of the model's code, on points that it does not take
             return ()
         return self._still(still, moved)
-
-    def _stretch(self) -> Turn:
-        """A matrix near 1, which turns nothing and keeps no lengths."""
-        axes = self.structure.axes
-        noise = self._noise(torch.zeros(axes, axes, dtype=torch.float64))
-        return Turn("", "", torch.eye(axes, dtype=torch.float64) + STRETCH * noise)
 
     def _noise(self, x: Tensor) -> Tensor:
         noise = torch.randn(x.shape, generator=generator(self.seed + 60), dtype=torch.float64)
@@ -173,14 +174,6 @@ class Trials:
                 if before is None or not row.error <= before.error:
                     worst[key] = row
         return list(worst.values())
-
-
-def _narrowest(pos: Tensor, outputs: Iterable[object]) -> torch.dtype:
-    """The dtype whose rounding is in the outputs: float32 if that of positions or an output is."""
-    widths = [x.dtype for x in (pos, *outputs) if isinstance(x, Tensor) and x.is_floating_point()]
-    if all(dtype == torch.float64 for dtype in widths):
-        return torch.float64
-    return torch.float32
 
 
 def _apart(x: Tensor, y: Tensor) -> float:

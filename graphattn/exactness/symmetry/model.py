@@ -69,7 +69,10 @@ class ModelUnderTest:
 
     def raw(self, structure: Structure) -> Any:
         """The model's own result."""
-        arguments = {name: _fresh(x) for name, x in self._named(structure).items()}
+        arguments = self._named(structure)
+        for name, x in arguments.items():
+            if isinstance(x, Tensor):  # the model may change it, or differentiate by it
+                arguments[name] = x.detach().clone()
         passed = []
         named_ones = {}
         for name, parameter in self.signature.parameters.items():
@@ -140,13 +143,6 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
         raise OptionError(
             f"subject must have a signature, got {shown(function)}; wrap it: lambda pos: model(pos)"
         ) from None
-
-
-def _fresh(x: Any) -> Any:
-    """A copy of a tensor, which the model may change or differentiate by."""
-    if isinstance(x, Tensor):
-        return x.detach().clone()
-    return x
 
 
 def named(outputs: Any) -> dict[str, Any]:

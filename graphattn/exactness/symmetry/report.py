@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ...printed import Printed
+import numpy as np
+
+from ...printed import Printed, json_number
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,10 @@ class SymmetryReport(Printed):
     @property
     def worst(self) -> SymmetryRow | None:
         """The row with the largest error in terms of its bound."""
-        return max(self.rows, key=lambda row: _order(row.error / row.bound), default=None)
+        ratios = [row.error / row.bound for row in self.rows]
+        if not ratios:
+            return None
+        return self.rows[int(np.argmax(ratios))]  # of a NaN, if there is one
 
     @property
     def broken(self) -> tuple[str, ...]:
@@ -95,7 +100,7 @@ class SymmetryReport(Printed):
             "subject": self.subject,
             "structure": self.structure,
             "rows": [
-                {**row.__dict__, "error": _json(row.error), "ok": row.ok} for row in self.rows
+                {**row.__dict__, "error": json_number(row.error), "ok": row.ok} for row in self.rows
             ],
             "causes": [
                 {**cause.__dict__, "symmetries": list(cause.symmetries)} for cause in self.causes
@@ -145,16 +150,3 @@ class SymmetryReport(Printed):
                 "    it does not depend on the positions, or by less than the limit shows",
             ]
         return [f"SYMMETRIC: all {len(self.rows)} checks hold"]
-
-
-def _order(ratio: float) -> float:
-    """The ratio, with NaN above all."""
-    if ratio == ratio:
-        return ratio
-    return float("inf")
-
-
-def _json(number: float) -> float | str:
-    if number - number == 0:
-        return number
-    return str(number)
