@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerExample, PerHead
 from ..graph.forms import of_function
+from ..graph.kinds.per_head import one_or_heads
 from .rule import by_pair, from_rule, on_device, sample
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -154,7 +155,7 @@ def of_heads(
     if len(set(graphs)) == 1:
         return replace(graphs[0], name=name)
     number = len(heads)
-    examples = [_one(graphs[b * number : (b + 1) * number]) for b in range(batches)]
+    examples = [one_or_heads(graphs[b * number : (b + 1) * number]) for b in range(batches)]
     if graphs == graphs[:number] * batches:
         return examples[0]
     return PerExample(tuple(examples))
@@ -171,13 +172,6 @@ def _at_batch(graph: AttentionGraph, batch: int) -> AttentionGraph:
             "of batches that it has, B=1 for a single one"
         ) from error
     return other
-
-
-def _one(graphs: list[AttentionGraph]) -> AttentionGraph | PerHead:
-    """One graph if all heads share it, else graphs of heads."""
-    if len(set(graphs)) > 1:
-        return PerHead(tuple(graphs))
-    return graphs[0]
 
 
 def _refuse_many(B: int, H: int, size: int) -> None:

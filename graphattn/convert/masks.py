@@ -9,7 +9,8 @@ from torch import Tensor
 from ..arguments import dtype as checked_dtype
 from ..arguments import one_of, table, whole
 from ..errors import GraphError
-from ..graph import AttentionGraph, PerExample, PerHead, need_graph
+from ..graph import AttentionGraph, PerExample, need_graph
+from ..graph.kinds.per_head import one_or_heads
 from ..graph.limits import refuse_over
 from ..graph.listed import checked
 
@@ -167,7 +168,7 @@ def _graph(mask: Tensor, name: str) -> AttentionGraph:
     return AttentionGraph(checked(torch.stack((source, target)), *mask.shape), name, mask.device)
 
 
-def _of_several(masks: Tensor, name: str) -> PerExample | PerHead:
+def _of_several(masks: Tensor, name: str) -> Any:
     """The graphs of masks (B, H, T, S); those of equal masks are one object."""
     B, H = masks.shape[:2]
     alike: dict[tuple[int, int], list[AttentionGraph]] = {}
@@ -183,7 +184,7 @@ def _of_several(masks: Tensor, name: str) -> PerExample | PerHead:
         else:
             candidates.append(graph)
         graphs.append(graph)
-    examples = [_of_heads(graphs[first : first + H]) for first in range(0, B * H, H)]
+    examples = [one_or_heads(graphs[first : first + H]) for first in range(0, B * H, H)]
     if B == 1:
         return examples[0]
     return PerExample(tuple(examples))
@@ -196,13 +197,6 @@ def _label(number: int, B: int, H: int) -> str:
     if B == 1:
         return f"h={h}"
     return f"b={b}, h={h}"
-
-
-def _of_heads(graphs: list[AttentionGraph]) -> Any:
-    """One graph if all heads share it, else graphs of heads."""
-    if len(set(graphs)) == 1:
-        return graphs[0]
-    return PerHead(tuple(graphs))
 
 
 def _no_copies(graph: AttentionGraph, subject: str, instead: str) -> None:

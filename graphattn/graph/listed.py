@@ -228,9 +228,9 @@ def check_pairs(num_targets: int, num_sources: int) -> None:
         )
 
 
-def _check_layout(edge_index: object) -> Tensor:
+def _as_index(edge_index: object) -> Tensor:
     if not isinstance(edge_index, Tensor):
-        return _check_layout(table(edge_index, "edge_index", "integers (2, E)", GraphError))
+        return _as_index(table(edge_index, "edge_index", "integers (2, E)", GraphError))
     shape = tuple(edge_index.shape)
     # an empty list, or a table of no rows or of no columns
     if edge_index.numel() == 0 and (len(shape) != 2 or 2 in shape):
@@ -286,7 +286,7 @@ def checked(
     """
     one_of(duplicates, "duplicates", ("error", "keep", "merge"), GraphError)
     check_pairs(num_targets, num_sources)
-    source, target = _check_layout(edge_index).detach().to(torch.int64).unbind(0)
+    source, target = _as_index(edge_index).detach().to(torch.int64).unbind(0)
     if source.numel():
         _check_range(source, num_sources, 0, num_targets, target)
         _check_range(target, num_targets, 1, num_sources, source)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..analysis.masks.audit_mask import BUDGET, Audit, audit_one
-from ..errors import GraphAttnError, LoaderError, OptionError, need_extra
+from ..errors import GraphAttnError, LoaderError, need_extra
 from ..graph import AttentionGraph
 from ..graphs import block_local, causal, full, sliding_window
 from ..printed import Printed
@@ -122,35 +122,24 @@ def audit_config(config: Any) -> ConfigAudit:
         tiny = small(config)
         _refuse_large(tiny)
         model = transformers.AutoModel.from_config(tiny, trust_remote_code=False).eval()
+        tokens = {"input_ids": torch.ones(1, _TOKENS, dtype=torch.int64)}
+        if getattr(config, "is_encoder_decoder", False):
+            tokens["decoder_input_ids"] = tokens["input_ids"]
+        with patched(model, "model") as probe, torch.no_grad():
+            model(**tokens)
+            graphs = {
+                place: probe.last[place][0]
+                for place in probe.slots
+                if place in probe.last and place.role != "cross"
+            }
+            others = listed(probe.mixers)
     except GraphAttnError:
         raise
-    except Exception as error:  # transformers' own, about a field that the configuration lacks
+    except Exception as error:  # of transformers, about a field, or an input that is no text
         raise LoaderError(
-            f"no small model can be made of this {type(config).__name__}: {str(error)[:200]}"
+            f"no small model of tokens can be made of this {type(config).__name__}: "
+            f"{str(error)[:200]}"
         ) from error
-    if model.main_input_name != "input_ids":
-        raise OptionError(
-            f"{type(model).__name__} reads {model.main_input_name}; audit_config is for models of "
-            "tokens"
-        )
-    tokens = {"input_ids": torch.ones(1, _TOKENS, dtype=torch.int64)}
-    if getattr(config, "is_encoder_decoder", False):
-        tokens["decoder_input_ids"] = tokens["input_ids"]
-    with patched(model, "model") as probe, torch.no_grad():
-        try:
-            model(**tokens)
-        except GraphAttnError:
-            raise
-        except Exception as error:
-            raise LoaderError(
-                f"no small model of this {type(config).__name__} runs: {str(error)[:200]}"
-            ) from error
-        graphs = {
-            place: probe.last[place][0]
-            for place in probe.slots
-            if place in probe.last and place.role != "cross"
-        }
-        others = listed(probe.mixers)
     expected = {
         place: _expected(place, tiny.get_text_config(), probe.slots[place].is_causal)
         for place in graphs
@@ -198,15 +187,6 @@ def _loaded(config: Any) -> Any:
         raise need_extra("transformers", "hf") from None
     if isinstance(config, PretrainedConfig):
         return config
-    if not isinstance(config, str | os.PathLike):
-        raise OptionError(
-            "config must be a configuration of transformers or its path, got "
-            f"{type(config).__name__}"
-        )
-    if not os.path.exists(config):
-        raise LoaderError(
-            f"{config} does not exist; pass a folder with a config.json, or that file"
-        )
     try:
         file = config
         if os.path.isdir(config):

@@ -15,7 +15,7 @@ from .ticket import Generation, ModelCall
 from .tokens.frame import Frame, SequencePiece
 from .tokens.rows import Graph
 from .tokens.virtual import behind
-from .tokens.written import Places, TokenRow, Tokens, check_drafts, check_written
+from .tokens.written import Places, TokenRow, Tokens, check_drafts, keep_written
 
 
 def graphs_of_batch(
@@ -79,7 +79,7 @@ def graphs_of_batch(
     if call.has_all and generation.written is not None:
         check_drafts(rows, tokens, generation.prompt, crosses=crosses)
         key = (id(slot.graph), slot.place.stack)
-        check_written(key, rows, tokens, generation.written, generation.ids)
+        keep_written(key, rows, tokens, generation.written, generation.ids)
     is_one = frame.alike and all(row is rows[0] for row in rows)
     if is_one:
         pieces = pieces[:1]

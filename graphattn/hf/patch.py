@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from torch import nn
 
-from ..arguments import shown
 from ..errors import OptionError, need_extra
 from . import generation, saving
 from .attend import attend, carries_patch
@@ -80,7 +79,6 @@ def patch(model: nn.Module, graph: Any) -> Patch:
         import transformers.modeling_utils  # noqa: F401
     except ImportError:
         raise need_extra("transformers", "hf") from None
-    _need_model(model)
     modules = attention_modules(model)
     if not hasattr(model, "config"):
         raise OptionError(
@@ -125,7 +123,6 @@ def unpatch(model: nn.Module) -> None:
         model: The model, or a model in it; one without a patch stays as it is. A copy of it is
             another model.
     """
-    _need_model(model)
     for state in _patches(model):
         # not so of a copy, which shares its patch
         if any(part is model for part in state.model.modules()):
@@ -176,11 +173,6 @@ def from_pretrained(path: Any, graph: Any = "saved", **options: Any) -> nn.Modul
     model = saving.load_model(path, options)
     patch(model, graph)
     return model
-
-
-def _need_model(model: Any) -> None:
-    if not isinstance(model, nn.Module):
-        raise OptionError(f"model must be a model of transformers, got {shown(model)}")
 
 
 def _inputs(model: nn.Module) -> tuple[str, ...]:

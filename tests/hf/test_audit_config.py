@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import graphattn as ga
 from graphattn.cli.app import app
-from graphattn.errors import LoaderError, OptionError
+from graphattn.errors import LoaderError
 
 NAMES = ("mistral", "gemma3_text", "llama4_text", "modernbert", "gpt_oss", "bert", "t5", "gemma3")
 
@@ -66,16 +66,12 @@ def test_on_the_command_line(tmp_path):
 
 
 def test_refusals(tmp_path):
-    with pytest.raises(LoaderError, match="/nowhere does not exist; pass a folder with a config"):
+    with pytest.raises(LoaderError, match="/nowhere: expected a configuration of transformers"):
         ga.hf.audit_config("/nowhere")
     with pytest.raises(LoaderError, match="expected a configuration of transformers"):
         ga.hf.audit_config(tmp_path)
-    with pytest.raises(OptionError, match="ViTModel reads pixel_values"):
+    with pytest.raises(LoaderError, match="no small model of tokens can be made of this ViTConfig"):
         ga.hf.audit_config(transformers.ViTConfig(num_hidden_layers=1))
-    with pytest.raises(
-        OptionError, match="must be a configuration of transformers or its path, got int"
-    ):
-        ga.hf.audit_config(3)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +94,9 @@ def test_a_model_that_does_not_run(tmp_path):
     config = transformers.Gemma3TextConfig(
         num_hidden_layers=1, layer_types=["sliding_attention"], sliding_window=None
     )
-    with pytest.raises(LoaderError, match="no small model of this Gemma3TextConfig runs"):
+    with pytest.raises(
+        LoaderError, match="no small model of tokens can be made of this Gemma3TextConfig"
+    ):
         ga.hf.audit_config(config)
 
 
@@ -128,7 +126,7 @@ def test_code_beside_a_configuration_is_not_run_and_nothing_is_asked(
     if kind == "llama" and load is ga.hf.audit_config:
         assert not load(folder)
     else:
-        with pytest.raises(LoaderError):
+        with pytest.raises((LoaderError, OSError)):
             load(folder)
     assert not list(tmp_path.rglob("ran"))
 

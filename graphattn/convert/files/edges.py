@@ -78,10 +78,6 @@ def load_edges(
         ([0, 1], [1, 2], [10, 20, 30])
     """
     kind = suffix(path, ENDINGS, "load_edges")
-    if weights not in ("refuse", "ignore"):
-        raise LoaderError(
-            f"weights: expected 'refuse' or 'ignore', got {weights!r}. Try: weights='ignore'."
-        )
     if header and kind not in TEXT:
         raise LoaderError(f"header: expected a text file, got {kind}. Try: header=False.")
     blob, source, target, lines, sizes = _read(path, kind, header, weights == "ignore", max_bytes)
@@ -250,7 +246,7 @@ def read_npz(
         raise blob.fault(
             "edge_index of shape (2, E)", f"{pair.shape}", "edge_index.T if it is (E, 2)"
         )
-    size = {name: _scalar(blob, arrays[name], name) for name in _SIZES if name in arrays}
+    size = {name: integers(blob, arrays[name], name).item() for name in _SIZES if name in arrays}
     num_nodes = size.get("num_nodes")
     return (
         blob,
@@ -258,10 +254,3 @@ def read_npz(
         pair[1],
         (size.get("num_sources", num_nodes), size.get("num_targets", num_nodes)),
     )
-
-
-def _scalar(blob: Blob, array: np.ndarray, name: str) -> int:
-    number = integers(blob, array, name)
-    if number.size != 1:
-        raise blob.fault("one number", f"shape {number.shape}", "save it as an integer", at=name)
-    return int(number.reshape(-1)[0])

@@ -1,6 +1,6 @@
 """Graphs per head: one layer whose heads read along different edges."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -296,6 +296,13 @@ def _count(graph: PerHead) -> int:
 @constant_result  # in a tuple: torch.compile accepts a bare tensor from one call only
 def _in_union(graph: PerHead, number: int) -> tuple[Tensor]:
     return (graph._in_union(number),)
+
+
+def one_or_heads(graphs: Sequence[AttentionGraph]) -> AttentionGraph | PerHead:
+    """One graph if all heads share it, else graphs of heads."""
+    if len(set(graphs)) == 1:
+        return graphs[0]
+    return PerHead(tuple(graphs))
 
 
 def heads_read(first: int, last: int, heads: int, kv_heads: int) -> list[int]:

@@ -1,7 +1,7 @@
 """Small inputs for patterns that need points, faces or networks; the same on every machine."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -41,49 +41,38 @@ octahedron_faces = torch.tensor(
 )
 
 
-def _sphere_faces() -> torch.Tensor:
-    """92 triangles over the 48 points of ``sphere``, their convex hull; int64 (92, 3)."""
-    from scipy.spatial import ConvexHull  # slow to import
-
-    return torch.from_numpy(ConvexHull(sphere.numpy()).simplices).long()
-
-
 def _graph(name: str, num_nodes: int, pairs: Iterable[tuple[int, int]]) -> AttentionGraph:
     source, target = torch.tensor(sorted(pairs, key=lambda pair: pair[::-1])).unbind(1)
     return AttentionGraph(listed(target, source, num_nodes, num_nodes), name)
 
 
-def _karate() -> AttentionGraph:
-    """Zachary's karate club, friendships of its members: 34 nodes, 78 edges in both directions."""
-    import networkx  # slow to import
-
-    club = networkx.karate_club_graph()
-    return _graph("karate", 34, {*club.edges, *((b, a) for a, b in club.edges)})
-
-
-def _node_types() -> torch.Tensor:
-    """Members of the karate club that left with the officer (1); int64 (34,)."""
-    import networkx
-
-    club = networkx.karate_club_graph()
-    return torch.tensor([int(club.nodes[node]["club"] == "Officer") for node in club])
-
-
+#: The 92 triangles of the convex hull of ``sphere``; int64 (92, 3).
 sphere_faces: torch.Tensor
+#: Zachary's karate club, friendships of its members: 34 nodes, 78 edges in both directions.
 karate: AttentionGraph
+#: Members of the karate club that left with the officer (1); int64 (34,).
 node_types: torch.Tensor
-_MAKERS: dict[str, Callable[[], Any]] = {
-    "sphere_faces": _sphere_faces,
-    "karate": _karate,
-    "node_types": _node_types,
-}
 
 
 def __getattr__(name: str) -> Any:
     """Inputs that need another library are made at first use."""
-    if name not in _MAKERS:
+    value: Any
+    if name == "sphere_faces":
+        from scipy.spatial import ConvexHull
+
+        value = torch.from_numpy(ConvexHull(sphere.numpy()).simplices).long()
+    elif name in ("karate", "node_types"):
+        import networkx
+
+        club = networkx.karate_club_graph()
+        if name == "karate":
+            value = _graph(name, 34, {*club.edges, *((b, a) for a, b in club.edges)})
+        else:
+            sides = [club.nodes[node]["club"] for node in club]
+            value = torch.tensor([int(side == "Officer") for side in sides])
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, _MAKERS[name]())
+    return globals().setdefault(name, value)
 
 
 #: A directed acyclic graph of 24 nodes: t reads t // 2 and t // 3.

@@ -117,15 +117,9 @@ def composite(rows: Sequence[Sequence[AttentionGraph | None]]) -> AttentionGraph
     edges = union_of_blocks(cells, sum(targets), sum(sources))
     if not any(cell.is_rule for cell in parts):
         edges = as_list(edges, None).to(device)
-    rows_shown = [f"[{', '.join(map(_name, row))}]" for row in table]
+    rows_shown = [f"[{', '.join(getattr(cell, 'name', 'None') for cell in row)}]" for row in table]
     name = short_name(f"composite([{', '.join(rows_shown)}])")
     return AttentionGraph(edges, name, device)
-
-
-def _name(cell: AttentionGraph | None) -> str:
-    if cell is None:
-        return "None"
-    return cell.name
 
 
 def _table(rows: Sequence[Sequence[AttentionGraph | None]]) -> list[list[AttentionGraph | None]]:

@@ -360,7 +360,11 @@ def hierarchy(
         raise GraphError(
             f"levels come from one of ratio, cell and points, got {' and '.join(options)}"
         )
-    steps = [(name, step) for name, value in options.items() for step in _several(value)]
+    steps = []
+    for name, value in options.items():
+        if not isinstance(value, list | tuple):
+            value = [value]
+        steps += [(name, step) for step in value]
     graphs = _graphs(graph, len(steps) + 1)
     if isinstance(pos, EllipsisType):
         plain = {"graph": (graph, NEAREST), "down": (down, POOLING), "up": (up, UNPOOLING)}
@@ -380,12 +384,6 @@ def hierarchy(
             level = _subsampled(levels[-1], step, name, down, up)
         levels.append(replace(level, graphs=_called(recipes, level.pos, level.batch, None)))
     return Hierarchy(tuple(levels), count_of_clouds(batch))
-
-
-def _several(value: Any) -> list[Any]:
-    if isinstance(value, list | tuple):
-        return list(value)
-    return [value]
 
 
 def _graphs(graph: Any, num_levels: int) -> list[tuple[Pattern | AttentionGraph, ...]]:

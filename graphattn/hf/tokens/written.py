@@ -94,14 +94,14 @@ def check_drafts(
                 )
 
 
-def check_written(
+def keep_written(
     key: Any,
     rows: list[TokenRow],
     tokens: Tokens,
     written: dict[Any, Written],
     ids: Tensor | None,
 ) -> None:
-    """Compare the rows of the tokens in a cache with those along which they were computed.
+    """Keep the rows of the tokens, and compare those in a cache with the rows that they had.
 
     Raises:
         GraphError: If one has changed.

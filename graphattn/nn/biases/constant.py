@@ -76,7 +76,7 @@ def targets(graph: GraphLike, device: torch.device) -> Tensor:
     """
     if not graph._is_constant:
         return graph.target
-    return of_edges(graph.union(), _target, device=device)
+    return of_edges(graph.union(), getattr, "target", device=device)
 
 
 def sources(graph: GraphLike, device: torch.device) -> Tensor:
@@ -85,7 +85,7 @@ def sources(graph: GraphLike, device: torch.device) -> Tensor:
     """
     if not graph._is_constant:
         return graph.source
-    return of_edges(graph.union(), _source, device=device)
+    return of_edges(graph.union(), getattr, "source", device=device)
 
 
 def offsets(
@@ -130,10 +130,6 @@ def _are_integers(positions: Any, size: int) -> bool:
 
 def _source_minus_target(graph: AttentionGraph) -> Tensor:
     return graph.source - graph.target
-
-
-def _target(graph: AttentionGraph) -> Tensor:
-    return graph.target
 
 
 def _source(graph: AttentionGraph) -> Tensor:
