@@ -29,6 +29,7 @@ LONG = (
     "command_line",
     "compiling_and_training",
     "pictures",
+    "port_a_model",
     "start_biases",
 )
 each_page = pytest.mark.parametrize(

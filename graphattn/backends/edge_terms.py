@@ -48,7 +48,7 @@ def with_edge_terms(
 ) -> Inputs:
     """The inputs of a call, whose keys and values have terms (..., E, H, H_kv or 1, D) of edges.
 
-    A kernel reads one tensor of edges. Of two, the term of the keys is a bias,
+    A kernel reads one tensor of edges, for both if they are one. Of two, the term of the keys is a bias,
     :math:`\\lambda \\langle q_t, e_{ts} \\rangle`.
 
     Raises:
@@ -57,6 +57,9 @@ def with_edge_terms(
     """
     if isinstance(inputs.score_bias, PartBiases):
         inputs = replace(inputs, score_bias=inputs.score_bias.on(graph.union()))
+    if edge_key is edge_value and edge_key is not None:
+        term = _of_heads("edge_key", edge_key, inputs, graph)
+        return _with_term(inputs, graph, term, "both")
     if edge_key is not None:
         edge_key = _of_heads("edge_key", edge_key, inputs, graph)
     if edge_value is not None:

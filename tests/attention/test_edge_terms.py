@@ -1,5 +1,7 @@
 """Features of edges that are added to keys and to values, against the formula edge by edge."""
 
+from functools import partial
+
 import pytest
 import torch
 from graph_table import GRAPHS
@@ -129,6 +131,28 @@ def test_a_nan_in_the_terms_of_a_removed_edge_changes_nothing():
         results.append((y, *torch.autograd.grad(y.sum(), (query, key, value))))
     for zero, nan in zip(*results, strict=True):
         assert torch.equal(zero, nan)
+
+
+@pytest.mark.parametrize("backend", ["edges", "message_passing"])
+@pytest.mark.parametrize("options", [{}, {"softcap": 2.0}])
+def test_one_tensor_for_keys_and_values(backend, options):
+    """As in a layer; a NaN in the term of a removed edge changes nothing."""
+    graph = ga.graphs.causal(5)
+    query, key, value, term, _ = operands(graph)
+    bias = torch.zeros(graph.num_edges, 1, dtype=term.dtype)
+    bias = bias.masked_fill(torch.arange(15)[:, None] == 4, -torch.inf)
+    call = partial(ga.attention, query, key, value, graph, bias, backend=backend, **options)
+    found = call(edge_key=term, edge_value=term)
+    if not options:
+        apart = call(edge_key=term, edge_value=term * 1.0)
+        inputs = (query, key, value, term)
+        torch.testing.assert_close(found, apart, rtol=1e-12, atol=1e-12)
+        cotangent = torch.randn_like(found)
+        both = [torch.autograd.grad(y, inputs, cotangent) for y in (found, apart)]
+        torch.testing.assert_close(*both, rtol=1e-11, atol=1e-12)
+    with torch.no_grad():
+        term[4] = torch.nan
+    assert torch.equal(call(edge_key=term, edge_value=term), found)
 
 
 def test_what_does_not_fit_is_named():
