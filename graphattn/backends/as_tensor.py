@@ -210,7 +210,7 @@ def _is_in_place(name: str) -> bool:
 
 
 def _dense(values: Any) -> Any:
-    """The same values with dense tensors in place of weights."""
+    """Values with dense tensors in place of weights."""
     if isinstance(values, AsTensor):
         return values.dense()
     if type(values) in (list, tuple):
@@ -221,7 +221,7 @@ def _dense(values: Any) -> Any:
 
 
 def _of_edges(values: Any) -> Any:
-    """The same values with tensors of edges in place of weights."""
+    """Values with tensors of edges in place of weights."""
     if isinstance(values, AsTensor):
         return values.alpha
     if isinstance(values, list | tuple):

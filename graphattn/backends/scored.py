@@ -245,7 +245,7 @@ def _of_nodes(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tupl
 
 
 def _of_edges(edges: AttentionGraph | EdgeTensors, device: torch.device) -> tuple[Tensor, ...]:
-    """The same with every edge as a source of its own, which holds its features."""
+    """The layout with every edge as a source of its own, which holds its features."""
     if isinstance(edges, AttentionGraph):
         return _edges_layout(edges, device)
     return _as_sources(edges._by_target, edges.target)

@@ -192,7 +192,7 @@ class _Product(NamedTuple):
         value: Tensor,
         bias: Tensor | None,
     ) -> tuple[Tensor]:
-        """The same in plain operations, for second derivatives."""
+        """SDPA in plain operations, for second derivatives."""
         if self.dropout_p > 0.0:
             raise BackendError('second derivatives through dropout need backend="message_passing"')
         mask = Mask(self.allowed, bias, self.causal)

@@ -117,7 +117,7 @@ def difference(x: Tensor, reference: Tensor) -> float:
 
 
 def differences(x: Tensor, reference: Tensor, axis: int) -> Tensor:
-    """The same for each place along an axis, float64 (n,)."""
+    """The largest difference at each place along an axis, float64 (n,)."""
     apart = _apart(x, reference).movedim(axis, 0).flatten(1)
     if apart.numel():
         return apart.amax(1)

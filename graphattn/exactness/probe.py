@@ -184,7 +184,7 @@ class Probe:
         return torch.unique(self.piece.columns[self.piece.column[self.piece.row == row]])
 
     def weighted_sources(self, row: int) -> Tensor:
-        """Those of them whose edge has a weight."""
+        """The distinct sources that the row's target reads by an edge with a weight."""
         edges = (self.piece.row == row) & (self.edge_weight > 0)
         return torch.unique(self.piece.columns[self.piece.column[edges]])
 

@@ -133,7 +133,7 @@ class Report(Printed):
         }
 
     def few_lines(self) -> list[str]:
-        """What was verified, and the verdict, with what explains it."""
+        """The subject, the verdict, and what explains it."""
         lines = [f"verify {self.subject}", f"  on {self.graph}"]
         if self.diagnosis is not None:
             lines.append(f"  diagnosis: {self.diagnosis}")

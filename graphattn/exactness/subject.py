@@ -86,7 +86,7 @@ class Subject(Protocol):
         ...
 
     def problem(self, leaves: dict[str, Tensor], case: Case, piece: Piece) -> Problem:
-        """The same as dense operands on a piece."""
+        """Dense operands of a piece."""
         ...
 
 

@@ -23,7 +23,7 @@ class Answers:
     targets: np.ndarray
 
     def known(self) -> "Answers":
-        """The same, where each answer is known."""
+        """Answers of which each is known."""
         return Answers(numbered(codes_of(self.targets)), self.targets)
 
 

@@ -165,7 +165,7 @@ class EdgeTensors(GraphLike):
         return run(self, self._on_union(inputs), backend, weights, lse)
 
     def _on_union(self, inputs: Inputs) -> Inputs:
-        """The same call, whose normalisation reads the numbers of nodes in the larger graph."""
+        """A call whose normalisation reads the numbers of nodes in the larger graph."""
         if self.numbers is None:
             return inputs
         if not inputs.reads_numbers:

@@ -46,7 +46,7 @@ class Packed(NamedTuple):
     sizes: tuple[int, ...]
 
     def pin_memory(self, device: Any = None) -> "Packed":
-        """The same in pinned memory; called by torch's ``DataLoader``."""
+        """A copy in pinned memory; called by torch's ``DataLoader``."""
         return self._replace(memory=self.memory.pin_memory())
 
     def blocks(self, device: torch.device) -> dict[str, Tensor]:

@@ -79,7 +79,7 @@ class StepRuns:
         return cls(tuple(by), tuple(after))
 
     def within(self, budget: int) -> "StepRuns":
-        """The same runs, had they ended after so many batches."""
+        """The runs, had they ended after so many batches."""
         inside = [step <= budget for step in self.by]
         by = [
             step if is_inside else math.inf for step, is_inside in zip(self.by, inside, strict=True)

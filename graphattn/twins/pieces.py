@@ -175,7 +175,7 @@ def _one_by_one(graph: AttentionGraph, at_once: int) -> Iterator[Piece]:
 
 
 def piece_of(graph: AttentionGraph, targets: Tensor, *, complete: bool = False) -> Piece:
-    """Those targets (R,) with all sources that any of them reads."""
+    """The piece of some targets (R,), with all sources that any of them reads."""
     return _Rows(graph).joint(targets, complete)
 
 

@@ -55,7 +55,7 @@ class Problem:
         return Result(self.finish(result.output), result.lse, weights)
 
     def attend(self, piece: Piece, copies: Tensor | None = None) -> DenseResult:
-        """The same before what follows it; ``copies`` (R, U) says how often each edge counts."""
+        """Attention alone, before ``finish``; ``copies`` (R, U) says how often each edge counts."""
         if piece.slots is not None:
             return self._row_by_row(piece.slots)
         score = _of_edges(self.score, self.edge_attr)
@@ -73,7 +73,7 @@ class Problem:
         return dense_attention(self.query, self.key, self.value, self.mask, *options)
 
     def _row_by_row(self, slots: Tensor) -> DenseResult:
-        """The same where every row has its own sources: a problem with one target for each row."""
+        """Attention of rows with sources of their own: a problem with one target for each row."""
         key, value = (
             x.index_select(-3, slots.flatten()).unflatten(-3, slots.shape)
             for x in (self.key, self.value)

@@ -94,7 +94,7 @@ class Trials:
         return noise.to(x)
 
     def _still(self, names: Iterable[str], outputs: Outputs) -> tuple[str, ...]:
-        """Those of some outputs whose change is so small that a break of it is within the bound."""
+        """Outputs whose change is so small that a broken symmetry is within the bound."""
         least = {name: LEAST_CHANGE * self.bound * self.sizes[name] for name in names}
         return tuple(
             name for name in names if _apart(outputs[name], self.base[name]) <= least[name]

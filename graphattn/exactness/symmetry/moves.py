@@ -255,7 +255,7 @@ class Recell:
 
 @dataclass(frozen=True, eq=False)
 class Doubled:
-    """The same crystal as a cell of twice the size along an axis: each node twice."""
+    """A crystal as a cell of twice the size along an axis: each node twice."""
 
     axis: int
     symmetry: str = "cells"

@@ -110,7 +110,7 @@ class SymmetryReport(Printed):
         }
 
     def few_lines(self) -> list[str]:
-        """What was moved, and the verdict, with what breaks it."""
+        """The moves, the verdict, and what breaks the symmetry."""
         lines = [f"symmetry of {self.subject}", f"  on {self.structure}"]
         lines += [f"  {', '.join(cause.symmetries)}: {cause.input}" for cause in self.causes[:4]]
         return [*lines, *self._verdict()]

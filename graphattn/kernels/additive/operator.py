@@ -189,7 +189,7 @@ def plain(
     edge: Tensor,
     order: Tensor,
 ) -> Tensor:
-    """The same in plain operations, in memory of (E, G, D): differentiable any number of times."""
+    """Scores in plain operations, in memory of (E, G, D): differentiable any number of times."""
     target, source = ends_in_order(ptr, index, edge, order)
     dtype = dtype_of_sums(x)
     x = x.to(dtype)

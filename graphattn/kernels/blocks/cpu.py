@@ -127,7 +127,7 @@ class Blocks(Kernel):
         return self.code.constant(x, self.kind)
 
     def fill(self, x: Sums, count: Value | int, number: float = 0.0) -> None:
-        """The same number in so many places, whole vectors."""
+        """Write a number to so many places, whole vectors."""
         lanes = self.shape.lanes
         value = self.number(number).splat(lanes)
         with self.code.loop(0, count, lanes) as i:

@@ -68,7 +68,7 @@ class _FiniteRows(NamedTuple):
         return cls(torch.where(lost, 0.0, x), lost.to(x.dtype), x.sum(-1, keepdim=True))
 
     def at(self, index: Tensor) -> "_FiniteRows":
-        """Those of blocks, (B, blocks, H, n, D), at an index (blocks, n)."""
+        """Rows of blocks, (B, blocks, H, n, D), at an index (blocks, n)."""
         return _FiniteRows(
             *(
                 x.index_select(1, index.flatten()).unflatten(1, index.shape).transpose(2, 3)

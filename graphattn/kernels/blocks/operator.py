@@ -110,7 +110,7 @@ def _stride(width: int, lanes: int) -> int:
 
 
 class _Shapes(NamedTuple):
-    """What a kernel's code and the memory of its threads depend on, beside a plan."""
+    """Sizes on which a kernel's code and the memory of its threads depend, beside a plan."""
 
     sums: torch.dtype
     nodes: torch.dtype

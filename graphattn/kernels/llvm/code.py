@@ -141,7 +141,7 @@ class Value:
         return self.fold(lambda a, b: a + b, until)
 
     def to(self, element: Any) -> "Value":
-        """The same numbers in another type of floating point."""
+        """Numbers converted to another type of floating point."""
         if self.element == element:
             return self
         target = self._like(element)
@@ -150,7 +150,7 @@ class Value:
         return Value(self.code, self.builder.fptrunc(self.ir, target))
 
     def bits(self, element: Any) -> "Value":
-        """The same bits in a type of the same width."""
+        """Bits taken for those of another type of equal width."""
         return Value(self.code, self.builder.bitcast(self.ir, self._like(element)))
 
     def resized(self, element: Any) -> "Value":

@@ -230,7 +230,7 @@ class KernelOperand(NamedTuple):
 
     @classmethod
     def of(cls, kind: type, kinds: Kinds) -> "KernelOperand":
-        """That of an annotation of a kernel."""
+        """The kind of an annotation of a kernel."""
         letters: dict[type, str] = {Double: "d", Nodes: "4Q"}
         dtype = None
         if issubclass(kind, Array):

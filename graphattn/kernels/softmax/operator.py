@@ -492,7 +492,7 @@ def attend(*arguments: Any, tracked: bool) -> tuple[Tensor, ...]:
 
 
 def plain(*operands: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The same in plain operations, edge by edge: slow, differentiable any number of times.
+    """Attention in plain operations, edge by edge: slow, differentiable any number of times.
 
     ``operands`` are those of :class:`SoftmaxCall` without the edges by source.
     """
