@@ -1,12 +1,11 @@
 """Input validation for ``verify``: the subject of its arguments, or an error that names one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..arguments import check_flags, several, shown, width
+from ..arguments import several, shown, width
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerExample, PerHead
 from ..graph.deferred.chosen import Chosen
@@ -15,7 +14,6 @@ from ..graph.like import GraphLike
 from ..nn import GraphAttention
 from ..twins.pieces import EXHAUSTIVE
 from .layer import LayerSubject
-from .measure import Progress
 from .operator import GraphSubject, function_subject, side_by_side
 from .subject import Subject
 
@@ -23,71 +21,7 @@ from .subject import Subject
 OPTIONS = ("heads", "kv_heads", "head_dim", "value_dim", "scale", "softcap")
 
 
-@dataclass(frozen=True, eq=False)
-class Verification:
-    """The checked arguments of ``verify``.
-
-    Args:
-        subject: The code under test, and its dense problem.
-        dtypes: Dtypes of the inputs.
-        backends: Names of the backends.
-        named: True if the caller named the backends; then memory does not limit them.
-        gradients: Whether gradients are measured.
-        at_most: Targets in a sample; None for all.
-        seed: Of the sample.
-        any_heads: True if the caller set no numbers of heads.
-        progress: Called with the next step, in words.
-    """
-
-    subject: Subject
-    dtypes: tuple[torch.dtype, ...]
-    backends: tuple[str, ...]
-    named: bool
-    gradients: bool
-    at_most: int | None
-    seed: int
-    any_heads: bool
-    progress: Progress
-
-
-def verification(
-    subject: Any,
-    graph: Any,
-    dtypes: Sequence[torch.dtype],
-    backends: Sequence[str] | None,
-    at_most: int | None,
-    gradients: bool,
-    seed: int,
-    progress: Progress | None,
-    options: dict[str, Any],
-) -> Verification:
-    """The arguments of ``verify``, checked in the order of its signature."""
-    check_flags(gradients=gradients)
-    if progress is None:
-        progress = _silent
-    dtypes = tuple(dtypes)
-    judged = _subject(subject, graph, seed, options, dtypes)
-    names = _backends(backends, judged)
-    if at_most is not None and at_most < 1:
-        raise OptionError(f"at_most must be at least 1, got {at_most}")
-    return Verification(
-        judged,
-        dtypes,
-        names,
-        backends is not None,
-        gradients,
-        at_most,
-        seed,
-        "heads" not in options,
-        progress,
-    )
-
-
-def _silent(step: str) -> None:
-    """Progress that is not shown."""
-
-
-def _backends(backends: Any, subject: Subject) -> tuple[str, ...]:
+def backends_of(subject: Subject, backends: Any) -> tuple[str, ...]:
     """The names of backends; all of the subject's by default."""
     if backends is None:
         return subject.backends
@@ -100,7 +34,7 @@ def _backends(backends: Any, subject: Subject) -> tuple[str, ...]:
     return backends
 
 
-def _subject(
+def subject_of(
     subject: Any, graph: Any, seed: int, options: dict[str, Any], dtypes: Sequence[torch.dtype]
 ) -> Subject:
     """The subject to verify: attention on a graph, a layer on a graph, or a function on a graph."""
@@ -166,9 +100,9 @@ def _on_chosen(
         _sizes(subject, options)
         judged = LayerSubject(subject, graph, seed=seed)
     elif subject is graph:
-        judged = _subject(graph.union(), None, seed, options, dtypes)
+        judged = subject_of(graph.union(), None, seed, options, dtypes)
     else:
-        judged = _subject(subject, graph.union(), seed, options, dtypes)
+        judged = subject_of(subject, graph.union(), seed, options, dtypes)
     judged.chosen = graph
     judged.notes = (
         *judged.notes,

@@ -2,7 +2,7 @@
 
 The path of a call, file by file:
 
-* ``arguments`` checks the arguments and makes a *subject* of what is to be verified: ``operator``
+* ``arguments`` makes a *subject* of what is to be verified: ``operator``
   (attention on a graph, or a caller's function) or ``layer`` (with ``layer_twin``, its formulas);
   ``subject`` is their interface. A subject runs the code under test on the whole graph, and states
   the same as a dense ``Problem`` on a few targets.
@@ -20,24 +20,23 @@ The path of a call, file by file:
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from ..backends.device import free_bytes
+from ..arguments import check_flags
 from ..errors import ExactnessError, OptionError
 from ..graph import AttentionGraph, PerHead
 from ..graph.modes import without_autocast
 from ..nn import GraphAttention
 from ..twins.pieces import EVERYTHING, Piece, all_pieces, sample
-from .arguments import Verification, verification
+from .arguments import backends_of, subject_of
 from .invariants import tested_invariants
-from .measure import Measures, Progress, measure
+from .measure import Progress, measure
 from .operator import FORWARD_ONLY, CallableSubject, with_layout
 from .probe import threads
-from .report import Check, Report, Row
+from .report import Check, Report
 from .symmetry.report import SymmetryReport
 
 DTYPES = (torch.float64, torch.float32)
@@ -191,113 +190,69 @@ def verify(
                 "symmetry; leave them out"
             )
         return verify_symmetry(subject, graph, symmetry=symmetry, seed=seed, **options)
-    request = verification(
-        subject, graph, dtypes, backends, at_most, gradients, seed, progress, options
-    )
-    part = sample(request.subject.graph, at_most or 256, seed, request.subject.floats_per_pair)
-    with _undisturbed(request, part) as num_threads:
-        pieces = _pieces(request, part)
-        measures = _measures(request, pieces)
-        # the invariants of every backend that ran; none where every call chooses other edges
-        if request.subject.chosen is not None:
-            checks = []
-        else:
-            checks = tested_invariants(
-                request.subject,
-                part,
-                measures.rows,
-                request.gradients,
-                request.progress,
-                num_threads,
-            )
-        diagnosis = _diagnosis(request, pieces, measures.rows)
-    return _report(request, measures, checks, diagnosis)
+    check_flags(gradients=gradients)
+    progress = progress or (lambda step: None)
+    dtypes = tuple(dtypes)
+    judged = subject_of(subject, graph, seed, options, dtypes)
+    names = backends_of(judged, backends)
+    if at_most is not None and at_most < 1:
+        raise OptionError(f"at_most must be at least 1, got {at_most}")
+    part = sample(judged.graph, at_most or 256, seed, judged.floats_per_pair)
+    with _undisturbed(judged.graph, part) as num_threads:
+        # all targets in pieces that a twin can hold, or the sample where they are too many
+        pieces = [part]
+        if not part.complete:
+            most_pairs = EVERYTHING
+            if at_most is None:
+                most_pairs = sys.maxsize
+            pieces = all_pieces(judged.graph, most_pairs, judged.floats_per_pair) or pieces
+        limited = backends is None  # memory does not limit backends that the caller names
+        measures = measure(judged, pieces, dtypes, names, gradients, limited, progress)
+        rows = measures.rows
+        checks: list[Check] = []
+        if judged.chosen is None:  # else every call has other edges
+            checks = tested_invariants(judged, part, rows, gradients, progress, num_threads)
+        diagnosis = None
+        if judged.chosen is None and not all(row.ok for row in rows):
+            from .diagnose import diagnose  # it loads mistakes, which an exact subject never needs
 
-
-@contextmanager
-def _undisturbed(request: Verification, part: Piece) -> Iterator[int]:
-    """The caller's modes and random numbers set aside; yields the caller's number of threads."""
-    if part.complete:
-        num_threads = 1
-    else:
-        num_threads = torch.get_num_threads()
-    with (
-        threads(num_threads) as before,
-        torch.random.fork_rng(devices=[]),
-        torch.enable_grad(),
-        without_autocast(request.subject.graph.device.type),
-    ):
-        yield before
-
-
-def _pieces(request: Verification, part: Piece) -> list[Piece]:
-    """All targets in pieces that a twin can hold, or the sample where they are too many."""
-    if part.complete:
-        return [part]
-    if request.at_most is None:
-        most_pairs = sys.maxsize
-    else:
-        most_pairs = EVERYTHING
-    subject = request.subject
-    return all_pieces(subject.graph, most_pairs, subject.floats_per_pair) or [part]
-
-
-def _measures(request: Verification, pieces: list[Piece]) -> Measures:
-    """The errors of every backend, as far as half the free memory allows unless they are named."""
-    subject = request.subject
-    most_bytes = None
-    if not request.named:
-        most_bytes = partial(_half_of_memory, subject.graph.device)
-    return measure(
-        subject,
-        pieces,
-        request.dtypes,
-        request.backends,
-        request.gradients,
-        most_bytes,
-        request.progress,
-    )
-
-
-def _half_of_memory(device: torch.device) -> int:
-    return free_bytes(device) // 2
-
-
-def _diagnosis(request: Verification, pieces: list[Piece], rows: list[Row]) -> str | None:
-    """Explanation of the errors that were measured; ``None`` if there are none."""
-    subject = request.subject
-    diagnosis = None
-    if subject.chosen is None and not all(row.ok for row in rows):
-        from .diagnose import diagnose  # it loads mistakes, which an exact subject never needs
-
-        diagnosis = diagnose(subject, pieces, rows)
-    if not isinstance(subject, CallableSubject):
-        return diagnosis
-    if rows and all(row.ok for row in rows if row.is_output):
-        return diagnosis
-    if not rows and request.gradients and subject.runs(request.dtypes):
-        return FORWARD_ONLY
-    return with_layout(diagnosis, subject, pieces, request.dtypes, request.any_heads)
-
-
-def _report(
-    request: Verification, measures: Measures, checks: list[Check], diagnosis: str | None
-) -> Report:
-    subject = request.subject
-    notes = [*subject.notes, *measures.notes]
-    if not request.gradients:
+            diagnosis = diagnose(judged, pieces, rows)
+        outputs = [row.ok for row in rows if row.is_output]
+        if isinstance(judged, CallableSubject) and not (rows and all(outputs)):
+            if not rows and gradients and judged.runs(dtypes):
+                diagnosis = FORWARD_ONLY
+            else:
+                any_heads = "heads" not in options
+                diagnosis = with_layout(diagnosis, judged, pieces, dtypes, any_heads)
+    notes = [*judged.notes, *measures.notes]
+    if not gradients:
         notes.append("gradients not measured")
     return Report(
-        subject=subject.name,
-        graph=repr(subject.run_on),
+        subject=judged.name,
+        graph=repr(judged.run_on),
         measured=measures.compared,
-        total=subject.graph.num_targets,
-        rows=tuple(measures.rows),
+        total=judged.graph.num_targets,
+        rows=tuple(rows),
         checks=tuple(checks),
         refusals=tuple(measures.refusals),
         notes=tuple(notes),
         diagnosis=diagnosis,
     )
+
+
+@contextmanager
+def _undisturbed(graph: AttentionGraph, part: Piece) -> Iterator[int]:
+    """The caller's modes and random numbers set aside; yields the caller's number of threads."""
+    num_threads = 1
+    if not part.complete:
+        num_threads = torch.get_num_threads()
+    with (
+        threads(num_threads) as before,
+        torch.random.fork_rng(devices=[]),
+        torch.enable_grad(),
+        without_autocast(graph.device.type),
+    ):
+        yield before
 
 
 def assert_exact(subject: Any, graph: Any = None, **arguments: Any) -> Any:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..backends import BACKENDS
-from ..backends.device import ran_out_of_memory
+from ..backends.device import free_bytes, ran_out_of_memory
 from ..errors import BackendError, ShapeError
 from ..twins.pieces import EVERYTHING, Piece, longest_sum, piece_of
 from ..twins.problem import Result
@@ -41,13 +41,13 @@ def measure(
     dtypes: Sequence[torch.dtype],
     backends: Sequence[str],
     gradients: bool = True,
-    most_bytes: Callable[[], int] | None = None,
+    limited: bool = False,
     progress: Progress = lambda step: None,
 ) -> Measures:
     """Every backend x case x dtype against the twin in float64, beside the twin in the same dtype.
 
     On the targets of the pieces: several are all targets, one is a sample or all of them. A backend
-    that would hold more than ``most_bytes()`` is not run; None lifts the limit.
+    that would hold more than half the free memory is not run if it is ``limited``.
     """
     rows: list[Row] = []
     refusals: dict[Refusal, None] = {}
@@ -78,7 +78,10 @@ def measure(
                     continue
             truth, dense = twins(compared, case, dtype, pieces, order, nudges)
             for backend in backends:
-                refused = too_large(subject, case, dtype, backend, gradients, most_bytes)
+                refused: list[Refusal] = []
+                if limited:
+                    half = free_bytes(subject.graph.device) // 2
+                    refused = too_large(subject, case, dtype, backend, half, gradients)
                 if not refused:
                     progress(f"{backend}, {_label(dtype)}, {case.name}")
                     values, refused = _attempt(compared, case, dtype, backend, pieces, order)
@@ -431,13 +434,13 @@ def too_large(
     case: Case,
     dtype: torch.dtype,
     backend: str,
+    most_bytes: int,
     gradients: bool = True,
-    most_bytes: Callable[[], int] | None = None,
 ) -> list[Refusal]:
-    """The refusal of a backend that would hold more than ``most_bytes()``, or an empty list."""
+    """The refusal of a backend that would hold more than so many bytes, or none."""
     request = subject.request(case, dtype)
     graph = subject.graph
-    if request is None or most_bytes is None or backend not in BACKENDS:
+    if request is None or backend not in BACKENDS:
         return []
     way = BACKENDS[backend]
     if way.reasons_against(graph, request):
@@ -447,11 +450,10 @@ def too_large(
         needed *= PASSES_HELD
     if graph.is_rule and way.lists_edges:
         needed += LISTED * graph.num_edges
-    allowed = most_bytes()
-    if needed <= allowed:
+    if needed <= most_bytes:
         return []
     reason = (
-        f"measuring it takes about {needed:,} bytes, {allowed:,} may be taken; name it in "
+        f"measuring it takes about {needed:,} bytes, {most_bytes:,} may be taken; name it in "
         "backends= to insist"
     )
     return [Refusal(backend, case.name, (reason,))]

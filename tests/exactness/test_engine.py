@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphattn.backends import BACKENDS, sdpa
 from graphattn.errors import GraphError, OptionError, ShapeError
-from graphattn.exactness import Report, engine, verify
+from graphattn.exactness import Report, engine, measure, verify
 from graphattn.exactness.report import Check, Refusal, Row
 from graphattn.graph import AttentionGraph
 from graphattn.graph.forms import band
@@ -241,7 +241,7 @@ def test_a_long_rule_stays_a_rule():
 
 
 def test_what_memory_does_not_allow_is_refused_unless_named(monkeypatch):
-    monkeypatch.setattr(engine, "free_bytes", lambda device: 1_000)
+    monkeypatch.setattr(measure, "free_bytes", lambda device: 1_000)
     report = verify(RANDOM)
     assert not report.ok
     assert any(
@@ -253,7 +253,7 @@ def test_what_memory_does_not_allow_is_refused_unless_named(monkeypatch):
 
 
 def test_free_memory_is_known():
-    assert 1 << 24 < engine.free_bytes(torch.device("cpu")) < 1 << 50
+    assert 1 << 24 < measure.free_bytes(torch.device("cpu")) < 1 << 50
 
 
 # --- arguments

@@ -14,28 +14,19 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("backend", ["edges", "message_passing"])
 def test_listing_two_hundred_million_edges_does_not_fit_eight_gib(backend):
     subject = GraphSubject(ga.graphs.causal(20_000))
-    refused = measure.too_large(
-        subject, subject.cases[0], torch.float64, backend, True, lambda: 8 << 30
-    )
+    case = subject.cases[0]
+    refused = measure.too_large(subject, case, torch.float64, backend, 8 << 30)
     assert "8,589,934,592 may be taken" in refused[0].reasons[0]
-    assert not measure.too_large(subject, subject.cases[0], torch.float64, backend, True, None)
-    assert not measure.too_large(
-        subject, subject.cases[0], torch.float64, backend, True, lambda: 1 << 50
-    )
+    assert not measure.too_large(subject, case, torch.float64, backend, 1 << 50)
 
 
 def test_a_mask_in_float64_counts_the_numbers_it_is_turned_into():
     """Measured: 255 MB for 4,000 x 4,000 pairs."""
     subject = GraphSubject(ga.graphs.sliding_window(4_000, 33, causal=True))
-    assert measure.too_large(
-        subject, subject.cases[0], torch.float64, "dense", False, lambda: 250_000_000
-    )
-    assert not measure.too_large(
-        subject, subject.cases[0], torch.float64, "dense", False, lambda: 260_000_000
-    )
-    assert measure.too_large(
-        subject, subject.cases[0], torch.float64, "dense", True, lambda: 260_000_000
-    )
+    call = (subject, subject.cases[0], torch.float64, "dense")
+    assert measure.too_large(*call, 250_000_000, False)
+    assert not measure.too_large(*call, 260_000_000, False)
+    assert measure.too_large(*call, 260_000_000, True)
 
 
 def test_a_control_group_limits_what_is_free(monkeypatch, tmp_path):
