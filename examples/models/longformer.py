@@ -158,7 +158,7 @@ def _rows(graph: AttentionGraph | PerHead, tokens: tuple[int, ...]) -> Attention
     def rows_of_one(one: AttentionGraph) -> AttentionGraph:
         return cached(one, (Longformer, tokens), lambda: one.subgraph(targets=tokens))
 
-    return graph._of_each(rows_of_one)
+    return graph._map_graphs(rows_of_one)
 
 
 def _read(

@@ -316,9 +316,9 @@ def check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
             "graph.edge_values(score_bias)"
         )
     shapes = f"({E},), ({E}, {heads}) or (..., {E}, {heads})"
-    of_one = graph._edges_of_each
+    of_one = graph._edges_per_example
     if of_one is not None:
-        B = len(graph._of_examples)
+        B = len(graph._example_graphs)
         shapes = f"({E},), ({E}, {heads}), (..., {E}, {heads}) or ({B}, {of_one}, {heads})"
     raise ShapeError(
         f"score_bias must have shape {shapes} for {E} edges and {heads} heads, in the graph's edge "
@@ -328,9 +328,9 @@ def check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
 
 def _check_copies(name: str, x: Tensor, operands: tuple[Tensor, ...], graph: GraphLike) -> None:
     """Refuse the edges of all examples once for each example, whose outputs would be B x B."""
-    B = len(graph._of_examples)
+    B = len(graph._example_graphs)
     copies = x.shape[:-3]
-    if not copies or copies[-1] != B or graph._of_examples == (graph,):
+    if not copies or copies[-1] != B or graph._example_graphs == (graph,):
         return
     if x.dim() - 2 > max(operand.dim() - 3 for operand in operands):
         raise ShapeError(

@@ -124,7 +124,9 @@ class EdgeAttention(MessagePassing):
         union = graph.union()
         edge_index = union._listed().edge_index.to(inputs.query.device)
         size = (union.num_sources, union.num_targets)
-        return graph._of_union(self.attend(edge_index, size, graph._on_union(inputs)))
+        return graph._outputs_from_union(
+            self.attend(edge_index, size, graph._call_on_union(inputs))
+        )
 
     def message(
         self,

@@ -259,7 +259,7 @@ def _options(graph: AttentionGraph | EdgeTensors, inputs: Inputs, request: Reque
     """The numbers of a call, with a seed for dropout that all processes of a graph share."""
     seed = None
     if request.dropout:
-        seed = graph._agreed(torch.randint(2**63 - 1, (), device=request.device))
+        seed = graph._shared_seed(torch.randint(2**63 - 1, (), device=request.device))
     softcap = inputs.softcap
     if softcap is None:
         softcap = 0.0

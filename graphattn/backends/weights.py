@@ -92,7 +92,7 @@ class EdgeWeights(AsTensor):
         """bool (E, H): True where a head has an edge; all True if heads share a graph."""
         graphs: tuple[Any, ...] = (self.heads or self.graph,)
         if self.examples is not None:
-            graphs = self.examples._of_examples
+            graphs = self.examples._example_graphs
         parts = [_present(graph, self.alpha.shape[-1]) for graph in graphs]
         return torch.cat(parts).to(self.alpha.device)
 

@@ -82,7 +82,7 @@ class Halo:
         by_parts = softmax_of_products and not weights and inputs.dropout_p == 0
         if not by_parts or not self.parts:
             keys, values = pair(self.of_sources(rows))
-            local_inputs = self.local._on_union(replace(inputs, key=keys, value=values))
+            local_inputs = self.local._call_on_union(replace(inputs, key=keys, value=values))
             return run(self.local, local_inputs, weights, lse)
         every = self.coming(rows)
         outputs = []

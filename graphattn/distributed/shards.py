@@ -304,7 +304,7 @@ class Shard(EdgeTensors):
         return self.owned.to(self.device), self.owned_sources.to(self.device)
 
     @property
-    def _of_whole(self) -> AttentionGraph:
+    def _whole_graph(self) -> AttentionGraph:
         """Its edges, in order, between the nodes of the whole graph, for biases of node indices."""
         return keep(self._memo, "of_whole", self._with_numbers_of_whole)
 
@@ -369,7 +369,7 @@ class Shard(EdgeTensors):
         """Rows (..., S_p, d) and (..., T_p, d) of own nodes as the ends of edges index them."""
         return self._plan.ends(of_sources, of_targets)
 
-    def _of_own(self, x: Tensor, dim: int = -2) -> Tensor:
+    def _own_targets(self, x: Tensor, dim: int = -2) -> Tensor:
         """The rows of own targets among those that edges index."""
         if isinstance(self._plan, Heads):
             return x.index_select(dim, self.owned.to(x.device))
@@ -443,7 +443,7 @@ class HeadShards(Shard):
         raise self._refused()
 
     @property
-    def _of_whole(self) -> AttentionGraph:
+    def _whole_graph(self) -> AttentionGraph:
         """Refused, as :meth:`ends`."""
         raise self._refused()
 

@@ -321,7 +321,7 @@ class LayerSubject:
 
     def _numbers(self, piece: Piece) -> Numbers:
         """The numbers of a piece's nodes in their graph, which for an example is its own."""
-        graphs = self.layout._of_examples
+        graphs = self.layout._example_graphs
         T = max(1, self.layout.num_targets)
         S = max(1, self.layout.num_sources)
         num_targets = [graphs[target // T].num_targets for target in piece.targets.tolist()]

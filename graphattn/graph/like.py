@@ -66,11 +66,13 @@ class GraphLike:
         """Itself, or what a pattern is at a size; also under torch.compile."""
         return self
 
-    def _at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
+    def _sized_for(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
         """Itself, or a pattern's graph for rows (..., nodes, heads, width) and ``past`` cached."""
         return self
 
-    def _at_step(self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0) -> Any:
+    def _sized_for_step(
+        self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0
+    ) -> Any:
         """Itself, or a pattern's graph of new targets on cached and new sources."""
         return self
 
@@ -82,15 +84,15 @@ class GraphLike:
         """One graph of all edges that a call may read, whose order is that of tensors of edges."""
         return self
 
-    def _on_union(self, inputs: Inputs) -> Inputs:
+    def _call_on_union(self, inputs: Inputs) -> Inputs:
         """The same call on :meth:`union`, with a bias of -inf on edges that it does not read."""
         return inputs
 
-    def _of_union(self, outputs: Outputs) -> Outputs:
-        """The outputs of a call from those of :meth:`_on_union`."""
+    def _outputs_from_union(self, outputs: Outputs) -> Outputs:
+        """The outputs of a call from those of :meth:`_call_on_union`."""
         return outputs
 
-    def _rows_of_union(self, x: Tensor) -> Tensor:
+    def _rows_on_union(self, x: Tensor) -> Tensor:
         """Rows (..., T, C) of targets as those of :meth:`union`."""
         return x
 
@@ -99,16 +101,16 @@ class GraphLike:
         return x
 
     @property
-    def _edges_of_each(self) -> int | None:
+    def _edges_per_example(self) -> int | None:
         """E_b, the number of edges of each example; ``None`` if they share a graph or differ."""
         return None
 
-    def _at_edges(self, x: Tensor) -> Tensor:
+    def _spread_to_edges(self, x: Tensor) -> Tensor:
         """Numbers (...) of examples at their edges, (..., 1) or (..., E)."""
         return x.unsqueeze(-1)
 
     @property
-    def _of_examples(self) -> tuple[Any, ...]:
+    def _example_graphs(self) -> tuple[Any, ...]:
         """The graphs of the examples of a batch, in order; itself if they share one."""
         return (self,)
 
@@ -121,7 +123,7 @@ class GraphLike:
         """The graphs with their heads."""
         return [Group(0, self, 0, num_heads)]
 
-    def _of_each(self, make: Callable[[Any], Any]) -> Any:
+    def _map_graphs(self, make: Callable[[Any], Any]) -> Any:
         """``make`` of the graph, or graphs per head of those that it makes of each."""
         return make(self)
 
@@ -133,12 +135,12 @@ class GraphLike:
         return None
 
     @property
-    def _of_whole(self) -> Any:
+    def _whole_graph(self) -> Any:
         """The edges of :meth:`union`, in their order, between the nodes of the larger graph."""
         return self.union()
 
     @property
-    def _num_ends(self) -> int:
+    def _num_target_rows(self) -> int:
         """The number of rows that targets of edges index: T, or more in a share by heads."""
         return self.num_targets
 
@@ -146,11 +148,11 @@ class GraphLike:
         """The rows that sources and targets of edges index, from those of the nodes."""
         return of_sources, of_targets
 
-    def _of_own(self, x: Tensor, dim: int = -2) -> Tensor:
+    def _own_targets(self, x: Tensor, dim: int = -2) -> Tensor:
         """The rows of own targets among those that targets of edges index."""
         return x
 
-    def _agreed(self, seed: Tensor) -> Tensor:
+    def _shared_seed(self, seed: Tensor) -> Tensor:
         """The seed of dropout of all processes that share a graph."""
         return seed
 
@@ -174,12 +176,12 @@ def need_fixed(graph: Any, argument: str) -> None:
     """Raise a GraphError with advice unless ``graph`` is a graph, or graphs of heads."""
     if not isinstance(graph, GraphLike) or not graph._is_fixed:
         raise no_graph(graph, argument)
-    if graph._of_examples != (graph,):
+    if graph._example_graphs != (graph,):
         raise no_graph(graph, argument)
 
 
 def sized(graph: Any, query: Tensor, key: Tensor, past: int = 0) -> Any:
-    """:meth:`GraphLike._at_rows`; what is no graph stays as it is, for a check to refuse."""
+    """:meth:`GraphLike._sized_for`; what is no graph stays as it is, for a check to refuse."""
     if isinstance(graph, GraphLike):
-        return graph._at_rows(query, key, past)
+        return graph._sized_for(query, key, past)
     return graph

@@ -228,7 +228,7 @@ def _without_padding(graph: Graph, targets: Places, sources: Places, tokens: Tok
     sizes = (range(graph.num_targets), range(graph.num_sources))
     if (rows, sources) == sizes:
         return TokenRow(graph, targets, sources, is_new)
-    cut = graph._of_each(lambda one: one.subgraph(targets=_index(rows), sources=_index(sources)))
+    cut = graph._map_graphs(lambda one: one.subgraph(targets=_index(rows), sources=_index(sources)))
     return TokenRow(cut, targets, sources, is_new)
 
 

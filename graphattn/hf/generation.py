@@ -204,4 +204,4 @@ def _graph(slot: Any, length: int) -> AttentionGraph | PerHead:
 
 
 def _first(graph: AttentionGraph | PerHead, length: int) -> AttentionGraph | PerHead:
-    return graph._of_each(lambda one: first_nodes(one, length))
+    return graph._map_graphs(lambda one: first_nodes(one, length))

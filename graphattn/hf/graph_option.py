@@ -190,5 +190,5 @@ def _large_enough(graph: Any, length: int, targets: int | None) -> Graph:
         )
     if targets is not None and graph.num_sources > length:
         rows = range(graph.num_targets)
-        return graph._of_each(lambda one: one.subgraph(targets=rows, sources=range(length)))
+        return graph._map_graphs(lambda one: one.subgraph(targets=rows, sources=range(length)))
     return graph

@@ -19,7 +19,7 @@ def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
     longest = source.shape[-1]
     shape = tuple(source.shape[:-1])
     if isinstance(graph, GraphLike) and graph.positions is not None:
-        longest = graph._of_whole.num_sources
+        longest = graph._whole_graph.num_sources
     if tuple(lengths.shape) != shape or lengths.dtype == torch.bool:
         raise ShapeError(
             f"lengths must be a tensor of {shape} integers in [1, {longest}], got {shown(lengths)}"
@@ -44,8 +44,8 @@ def check_tokens(name: str, tokens: Any, size: int) -> None:
 
 def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:
     """Biases (..., E, 1) that remove the edges from sources beyond the lengths (...)."""
-    edges: AttentionGraph = graph._of_whole
-    padding = edges.source.to(x.device) >= graph._at_edges(lengths.to(x.device))
+    edges: AttentionGraph = graph._whole_graph
+    padding = edges.source.to(x.device) >= graph._spread_to_edges(lengths.to(x.device))
     return x.new_zeros(padding.shape).masked_fill(padding, -torch.inf).unsqueeze(-1)
 
 

@@ -69,7 +69,7 @@ def graph_of(graph: Any, x: Tensor, sources: Any, backend: str) -> Any:
         graph = _listed(graph, x.shape[-2], key.shape[-2] + cached, backend)
     if graph.is_open:
         dropped = sources.past - cached
-        graph = graph._at_rows(x.unsqueeze(-2), key.unsqueeze(-2), cached, dropped)
+        graph = graph._sized_for(x.unsqueeze(-2), key.unsqueeze(-2), cached, dropped)
     T = graph.num_targets
     S = graph.num_sources - cached
     if x.shape[-2] != T or key.shape[-2] != S or sources.value.shape[-2] != S:

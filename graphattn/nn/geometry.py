@@ -212,9 +212,9 @@ def local_frames(
             f"{tuple(normals.shape)}"
         )
     target = targets(graph, d.device)
-    size = graph._num_ends
-    pull = graph._of_own(scatter_sum(d * length_of(d) ** 2, target, size, 0), 0)
-    least = torch.finfo(d.dtype).eps ** 0.5 * graph._of_own(
+    size = graph._num_target_rows
+    pull = graph._own_targets(scatter_sum(d * length_of(d) ** 2, target, size, 0), 0)
+    least = torch.finfo(d.dtype).eps ** 0.5 * graph._own_targets(
         scatter_sum(length_of(d) ** 3, target, size, 0), 0
     )
     along = pull - (pull * normals).sum(-1, keepdim=True) * normals
@@ -245,13 +245,13 @@ def local_pca(
     """
     d = -relative_positions(graph, pos, queries).double()
     target = targets(graph, d.device)
-    size = graph._num_ends
+    size = graph._num_target_rows
     count = torch.bincount(target, minlength=size).clamp(min=1)[:, None]
     spread = d - gather(scatter_sum(d, target, size, 0) / count, target, 0)
     covariance = (
         scatter_sum(spread[:, :, None] * spread[:, None, :], target, size, 0) / count[:, None]
     )
-    covariance = graph._of_own(covariance, 0)
+    covariance = graph._own_targets(covariance, 0)
     values, vectors = torch.linalg.eigh(covariance)
     values = values.clamp(min=0)
     total = values.sum(-1, keepdim=True)

@@ -722,7 +722,7 @@ def with_sink(sink: SinkSoftmax, softmax: Outputs, inputs: Inputs, graph: AnyGra
     outputs = Outputs(softmax.output * share.unsqueeze(-1).to(softmax.output.dtype))
     if alpha is not None:
         target = graph.union().target
-        alpha = alpha * gather(graph._rows_of_union(share), target.to(share.device), -2)
+        alpha = alpha * gather(graph._rows_on_union(share), target.to(share.device), -2)
         outputs = replace(outputs, alpha=alpha)
         if alpha.requires_grad and softmax.total is not None:
             outputs = with_weights(softmax, alpha)

@@ -84,7 +84,7 @@ def relative_walk_pe(
     steps = whole(steps, "steps", 1)
     data = _data(along)
     if isinstance(graph, GraphLike):
-        graph = graph._of_whole
+        graph = graph._whole_graph
     need_graph(graph, "relative_walk_pe")
     if (graph.num_targets, graph.num_sources) != (data.num_nodes,) * 2:
         sizes = (graph.num_targets, graph.num_sources)

@@ -137,7 +137,7 @@ class EdgeTensors(GraphLike):
         return torch.empty_like(ptr[1:]).index_copy(0, order.long(), ptr.diff())
 
     @property
-    def _num_ends(self) -> int:
+    def _num_target_rows(self) -> int:
         """The number of rows that :attr:`target` may name."""
         return self._by_target[0].shape[0] - 1
 
@@ -154,7 +154,7 @@ class EdgeTensors(GraphLike):
         named = self._named
         return keep(self._memo, "names", lambda: named().to(self.device, self._by_target[2].dtype))
 
-    def _agreed(self, seed: Tensor) -> Tensor:
+    def _shared_seed(self, seed: Tensor) -> Tensor:
         """The seed of dropout of all processes that share a graph."""
         if self.seed_of_all is None:
             return seed
@@ -162,9 +162,9 @@ class EdgeTensors(GraphLike):
 
     def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
         """The outputs of a call, by a call of ``run`` on these edges."""
-        return run(self, self._on_union(inputs), backend, weights, lse)
+        return run(self, self._call_on_union(inputs), backend, weights, lse)
 
-    def _on_union(self, inputs: Inputs) -> Inputs:
+    def _call_on_union(self, inputs: Inputs) -> Inputs:
         """A call whose normalisation reads the numbers of nodes in the larger graph."""
         if self.numbers is None:
             return inputs

@@ -149,7 +149,7 @@ OF_GRAPHS = {
         lambda bias, g, own, pos: bias(g, TORUS), ga.nn.ShortestPathBias(4)
     ),
     "edge table": lambda: biased(
-        lambda bias, g, own, pos: bias(g, getattr(g, "_of_whole", g).source % 3),
+        lambda bias, g, own, pos: bias(g, getattr(g, "_whole_graph", g).source % 3),
         ga.nn.EdgeTypeBias(3, 4),
     ),
     "offsets": lambda: biased(lambda bias, g, own, pos: bias(g, pos), ga.nn.OffsetBias(4)),

@@ -132,7 +132,7 @@ def compacted_run(graph: AttentionGraph, inputs: Inputs, lse: bool) -> Outputs:
         if sources is not None:
             edges = edges_of_rows(graph, device)
     if inputs.dropout_p > 0:
-        seed = graph._agreed(torch.randint(2**63 - 1, (), device=device))
+        seed = graph._shared_seed(torch.randint(2**63 - 1, (), device=device))
     return run_on(tiles_of_targets(graph, device), sources, edges, seed, inputs, lse)
 
 

@@ -179,11 +179,11 @@ class Chosen(GraphLike, Operand):
     def _attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
         with counted(self.num_edges, inputs):  # scores of all edges, to choose by
             if weights or _needs_union(inputs, backend):
-                return run(self.union(), self._on_union(inputs), backend, weights, lse)
+                return run(self.union(), self._call_on_union(inputs), backend, weights, lse)
             edges, call = as_one_head(self.edges, self.union, inputs)
             return of_all_heads(run(edges, call, backend, weights, lse), inputs)
 
-    def _on_union(self, inputs: Inputs) -> Inputs:
+    def _call_on_union(self, inputs: Inputs) -> Inputs:
         """The same call on :meth:`union`, with a bias of -inf on the edges that are not chosen."""
         choose = chosen_edges
         if plain_operations_only():

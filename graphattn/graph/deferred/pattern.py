@@ -177,14 +177,16 @@ class Pattern(GraphLike, Operand):
         _make(self, size, num_sources)
         return getattr(self.shelf, cache_key(size, num_sources))
 
-    def _at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
+    def _sized_for(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
         """The graph at the sizes of ``query`` and ``key`` (..., nodes, heads, width).
 
         ``past`` cached sources come before those of ``key``, and ``dropped`` before these.
         """
-        return self._at_step(query.shape[-3], key.shape[-3] + past, past, dropped)
+        return self._sized_for_step(query.shape[-3], key.shape[-3] + past, past, dropped)
 
-    def _at_step(self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0) -> Any:
+    def _sized_for_step(
+        self, num_targets: int, num_sources: int, past: int = 0, dropped: int = 0
+    ) -> Any:
         """The graph of new targets on cached and new sources.
 
         A pattern of one size gives the last rows of the graph of all tokens so far.

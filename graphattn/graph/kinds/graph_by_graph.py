@@ -38,7 +38,7 @@ class GraphByGraph(Immutable):
 
     graphs: tuple[Graph, ...]
     examples: tuple[tuple[int, ...], ...]
-    _of_examples: tuple[Graph, ...]
+    _example_graphs: tuple[Graph, ...]
     order: tuple[int, ...]
     num_targets: int
     _memo: Memo = field(default_factory=Memo, init=False)
@@ -143,7 +143,7 @@ def _ranges(calls: GraphByGraph) -> list[Tensor]:
 
 
 def _make_ranges(calls: GraphByGraph) -> list[Tensor]:
-    starts = [0, *accumulate(graph.num_edges for graph in calls._of_examples)]
+    starts = [0, *accumulate(graph.num_edges for graph in calls._example_graphs)]
     of_example = [torch.arange(first, last) for first, last in pairwise(starts)]
     return [torch.cat([of_example[example] for example in examples]) for examples in calls.examples]
 

@@ -55,7 +55,7 @@ def padded(graph: Joined, num_targets: int, num_sources: int) -> Joined:
     """A graph, or graphs of heads, with nodes without edges up to these numbers."""
     if (graph.num_targets, graph.num_sources) == (num_targets, num_sources):
         return graph
-    of_each: Joined = graph._of_each(
+    of_each: Joined = graph._map_graphs(
         lambda one: side_by_side([one], (0,), (0,), (num_targets, num_sources))
     )
     return of_each

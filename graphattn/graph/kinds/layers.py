@@ -100,7 +100,7 @@ def examples_of(layers: tuple[Layer, ...]) -> list[tuple[Any, ...]]:
     Raises:
         GraphError: If two layers have other numbers of examples.
     """
-    numbers = {len(layer._of_examples) for layer in layers if isinstance(layer, PerExample)}
+    numbers = {len(layer._example_graphs) for layer in layers if isinstance(layer, PerExample)}
     if len(numbers) > 1:
         raise GraphError(
             f"layers must have as many examples, got graphs of {min(numbers)} and {max(numbers)}"
@@ -109,8 +109,8 @@ def examples_of(layers: tuple[Layer, ...]) -> list[tuple[Any, ...]]:
     columns = []
     for layer in layers:
         sizes = (layer.num_targets, layer.num_sources)
-        graphs = {graph: padded(graph, *sizes) for graph in dict.fromkeys(layer._of_examples)}
-        column = [graphs[graph] for graph in layer._of_examples]
+        graphs = {graph: padded(graph, *sizes) for graph in dict.fromkeys(layer._example_graphs)}
+        column = [graphs[graph] for graph in layer._example_graphs]
         columns.append(column * (B // len(column)))
     return list(zip(*columns, strict=True))
 

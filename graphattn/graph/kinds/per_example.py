@@ -121,7 +121,7 @@ class PerExample(GraphLike, Immutable):
         return tuple(graph for graph in self.graphs if not isinstance(graph, Pattern))
 
     @property
-    def _of_examples(self) -> tuple[Example, ...]:
+    def _example_graphs(self) -> tuple[Example, ...]:
         """The graphs of the examples, in order."""
         return self.graphs
 
@@ -148,12 +148,12 @@ class PerExample(GraphLike, Immutable):
     @property
     def target(self) -> Tensor:
         """int64 (E,): the target of each edge in its own example, example after example."""
-        return self._of_whole.target
+        return self._whole_graph.target
 
     @property
     def source(self) -> Tensor:
         """int64 (E,): the source of each edge in its own example."""
-        return self._of_whole.source
+        return self._whole_graph.source
 
     @property
     def _edge_counts(self) -> list[int]:
@@ -161,7 +161,7 @@ class PerExample(GraphLike, Immutable):
         return [graph.num_edges for graph in self._sized]
 
     @property
-    def _edges_of_each(self) -> int | None:
+    def _edges_per_example(self) -> int | None:
         """E_b, if all examples have as many edges."""
         counts = set(self._edge_counts)
         if len(counts) != 1:
@@ -195,14 +195,18 @@ class PerExample(GraphLike, Immutable):
         sized: PerExample = self._made("at", size, num_sources)
         return sized
 
-    def _at_rows(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> "PerExample":
+    def _sized_for(
+        self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0
+    ) -> "PerExample":
         """The same with its patterns at the sizes of rows (..., nodes, heads, width)."""
         if not self.is_open:
             return self
         for graph in self.graphs:
-            graph._at_rows(query, key, past, dropped)  # refuses other tensors
+            graph._sized_for(query, key, past, dropped)  # refuses other tensors
         T = index(query.shape[-3])
-        sized: PerExample = self._made("_at_step", T, index(key.shape[-3]) + past, past, dropped)
+        sized: PerExample = self._made(
+            "_sized_for_step", T, index(key.shape[-3]) + past, past, dropped
+        )
         return sized
 
     def _made(self, what: str, *args: Any) -> Any:
@@ -210,9 +214,9 @@ class PerExample(GraphLike, Immutable):
         _make(self, what, *args)
         return getattr(self.shelf, _key(what, *args))
 
-    def _of_each(self, make: Callable[[Any], Any]) -> "PerExample":
+    def _map_graphs(self, make: Callable[[Any], Any]) -> "PerExample":
         """The same with other graphs; those that are one stay one."""
-        results = {graph: graph._of_each(make) for graph in dict.fromkeys(self.graphs)}
+        results = {graph: graph._map_graphs(make) for graph in dict.fromkeys(self.graphs)}
         return PerExample(tuple(results[graph] for graph in self.graphs))
 
     def to(self, device: torch.device | str) -> "PerExample":
@@ -251,13 +255,13 @@ class PerExample(GraphLike, Immutable):
         return self.side_by_side.union()
 
     @property
-    def _of_whole(self) -> AttentionGraph:
+    def _whole_graph(self) -> AttentionGraph:
         """The edges of :meth:`union`, in their order, between the T and S nodes of any example."""
         edges: AttentionGraph = self._made("of_whole")
         return edges
 
     @property
-    def _num_ends(self) -> int:
+    def _num_target_rows(self) -> int:
         """B T, the number of rows that targets of edges index."""
         return self.num_examples * self.num_targets
 
@@ -268,11 +272,11 @@ class PerExample(GraphLike, Immutable):
         """
         return self._rows(of_sources), self._rows(of_targets)
 
-    def _of_own(self, x: Tensor, dim: int = -2) -> Tensor:
+    def _own_targets(self, x: Tensor, dim: int = -2) -> Tensor:
         """The rows of targets, example by example."""
         return x.unflatten(dim, (self.num_examples, self.num_targets))
 
-    def _rows_of_union(self, x: Tensor) -> Tensor:
+    def _rows_on_union(self, x: Tensor) -> Tensor:
         """Rows (..., B, T, C) of targets as those of :meth:`union`."""
         return self._rows(x)
 
@@ -348,7 +352,7 @@ class PerExample(GraphLike, Immutable):
         """The graphs of the examples, each once."""
         return self._calls.graphs
 
-    def _at_edges(self, x: Tensor) -> Tensor:
+    def _spread_to_edges(self, x: Tensor) -> Tensor:
         """Numbers (..., B) of examples at their edges, (..., E)."""
         counts = torch.tensor(self._edge_counts, device=x.device)
         return x.repeat_interleave(counts, -1, output_size=self.num_edges)
@@ -372,13 +376,13 @@ class PerExample(GraphLike, Immutable):
         if self._calls.are_one or backend == "dense" or self._runs_apart:
             return self._calls.attend(run, inputs, backend, weights, lse)
         row = self._in_a_row(inputs)
-        return self._of_union(self.side_by_side.attend(run, row, backend, weights, lse))
+        return self._outputs_from_union(self.side_by_side.attend(run, row, backend, weights, lse))
 
-    def _on_union(self, inputs: Inputs) -> Inputs:
+    def _call_on_union(self, inputs: Inputs) -> Inputs:
         """The same call on :meth:`union`, whose nodes are those of all examples."""
-        return self.side_by_side._on_union(self._in_a_row(inputs))
+        return self.side_by_side._call_on_union(self._in_a_row(inputs))
 
-    def _of_union(self, outputs: Outputs) -> Outputs:
+    def _outputs_from_union(self, outputs: Outputs) -> Outputs:
         """The outputs of a call on :meth:`union`, example by example."""
         total = outputs.total
         if total is not None:
@@ -497,7 +501,7 @@ def _call_of(graph: AttentionGraph | PerHead) -> Any:
     return text, graph.device, graph.num_targets, graph.num_sources
 
 
-def _of_whole(graphs: PerExample) -> AttentionGraph:
+def _whole_graph(graphs: PerExample) -> AttentionGraph:
     T = graphs.num_targets
     S = graphs.num_sources
     union = graphs.union()
@@ -508,11 +512,13 @@ def _of_whole(graphs: PerExample) -> AttentionGraph:
 
 _MAKERS: dict[str, Callable[..., Any]] = {
     "at": lambda graphs, *size: PerExample(tuple(x.at(*size) for x in graphs.graphs)),
-    "_at_step": lambda graphs, *step: PerExample(tuple(x._at_step(*step) for x in graphs.graphs)),
+    "_sized_for_step": lambda graphs, *step: PerExample(
+        tuple(x._sized_for_step(*step) for x in graphs.graphs)
+    ),
     "calls": _calls,
-    "joined": lambda graphs: joined(graphs._calls._of_examples, padded=True),
+    "joined": lambda graphs: joined(graphs._calls._example_graphs, padded=True),
     "union": lambda graphs: in_blocks([graph.union() for graph in graphs._sized], True),
-    "of_whole": _of_whole,
+    "of_whole": _whole_graph,
 }
 
 

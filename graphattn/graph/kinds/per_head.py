@@ -151,7 +151,7 @@ class PerHead(GraphLike, Immutable):
                 first = last
         return groups
 
-    def _of_each(self, make: Callable[[AttentionGraph], AttentionGraph]) -> "PerHead":
+    def _map_graphs(self, make: Callable[[AttentionGraph], AttentionGraph]) -> "PerHead":
         """The same with other graphs; those that are one stay one."""
         results = {graph: make(graph) for graph in dict.fromkeys(self.graphs)}
         return PerHead(tuple(results[graph] for graph in self.graphs))
@@ -171,14 +171,14 @@ class PerHead(GraphLike, Immutable):
         """The outputs of a call of each graph with its heads, side by side."""
         # functions that read all heads at once
         if inputs.score is not None or inputs.normalize is not None:
-            return run(self.union(), self._on_union(inputs), backend, weights, lse)
+            return run(self.union(), self._call_on_union(inputs), backend, weights, lse)
         results = [run(*call, backend, weights, lse) for call in self.split(inputs)]
         outputs = self.join(results, inputs.query.shape[-2])
         if weights and inputs.tracks_weights and outputs.alpha is not None:
             return with_weights(outputs, outputs.alpha)
         return outputs
 
-    def _on_union(self, inputs: Inputs) -> Inputs:
+    def _call_on_union(self, inputs: Inputs) -> Inputs:
         """The same call on :meth:`union`, with a bias of -inf on the edges that a head lacks."""
         heads = inputs.query.shape[-2]
         bias = inputs.score_bias
@@ -273,7 +273,7 @@ class PerHead(GraphLike, Immutable):
 
     def to(self, device: torch.device | str) -> "PerHead":
         """The same graphs with their index tensors on another device."""
-        return self._of_each(lambda graph: graph.to(device))
+        return self._map_graphs(lambda graph: graph.to(device))
 
     def __repr__(self) -> str:
         if self.num_targets == self.num_sources:

@@ -86,7 +86,7 @@ def _part(graph: Graph, piece: SequencePiece, device: torch.device) -> Graph:
                 f"{graph!r} reads token 0, which the cache has dropped; pass a DynamicCache()"
             )
         return graph.part(piece.targets.nodes, piece.sources.end)
-    return graph._of_each(lambda one: _part_of_one(one, piece, device))
+    return graph._map_graphs(lambda one: _part_of_one(one, piece, device))
 
 
 def _part_of_one(

@@ -54,7 +54,7 @@ def behind(graph: Graph, targets: int, sources: int, *, is_causal: bool) -> Grap
             f"{graph!r} chooses edges by content, which virtual tokens of prompt or prefix tuning "
             "do not take part in; pass a pattern without a choice, or merge another adapter"
         )
-    return graph._of_each(lambda one: _behind(one, targets, sources, is_causal))
+    return graph._map_graphs(lambda one: _behind(one, targets, sources, is_causal))
 
 
 def _behind(graph: AttentionGraph, targets: int, sources: int, is_causal: bool) -> AttentionGraph:

@@ -153,7 +153,7 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
             )
     place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
     leak = leaks(
-        [layer._of_each(lambda graph: first_nodes(graph, length)) for layer in layers], place
+        [layer._map_graphs(lambda graph: first_nodes(graph, length)) for layer in layers], place
     )
     if leak:
         raise GraphError(
@@ -199,7 +199,7 @@ def graphs_of_sequences(defaults: Any, graph: Layers | None) -> list[list[Any]]:
 def _whole(layer: Any, length: int) -> Any:
     if not isinstance(layer, GraphLike):
         return layer  # for layers_of to refuse
-    return layer.at(length)._of_each(lambda graph: _large_enough(graph, length))
+    return layer.at(length)._map_graphs(lambda graph: _large_enough(graph, length))
 
 
 def _large_enough(graph: Any, length: int) -> Any:
@@ -267,7 +267,7 @@ def rows(
     layer: AttentionGraph | PerHead, targets: range, sources: range, device: torch.device | str
 ) -> AttentionGraph | PerHead:
     """The graph from some sources to some targets; a few rows of a rule are listed, for speed."""
-    return layer._of_each(lambda graph: _rows_of_one(graph, targets, sources, device))
+    return layer._map_graphs(lambda graph: _rows_of_one(graph, targets, sources, device))
 
 
 def _rows_of_one(

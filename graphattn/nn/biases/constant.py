@@ -56,7 +56,7 @@ def of_edges(
 def _constant(
     graph: GraphLike, make: Callable[..., Tensor], device: torch.device, *arguments: Any
 ) -> tuple[Tensor]:
-    edges = graph._of_whole
+    edges = graph._whole_graph
     others = [argument for argument in arguments if isinstance(argument, AttentionGraph)]
     rest = tuple(argument for argument in arguments if not isinstance(argument, AttentionGraph))
 

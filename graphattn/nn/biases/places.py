@@ -150,11 +150,11 @@ class ContextualTable(nn.Module):
             )
         index = targets(graph, rows.device).unsqueeze(-1) * len(table) + rows
         weights = alpha.repeat_interleave(rows.shape[-1], -2)
-        size = graph._num_ends
+        size = graph._num_target_rows
         total = sums_of(weights, index.flatten(), size * len(table)).unflatten(
             -2, (size, len(table))
         )
-        total = graph._of_own(total, -3)
+        total = graph._own_targets(total, -3)
         return torch.einsum("...nrh,rhd->...nhd", total, table.to(alpha.dtype))
 
     def _rows(self, graph: GraphLike, pos: Tensor, queries: Tensor | None) -> Tensor:

@@ -198,7 +198,7 @@ def _dihedral(mesh: Faces, corner: Tensor, edge: Tensor, ends: Tensor) -> Tensor
 def _along(graph: AttentionGraph | EdgeTensors, values: Tensor, ends: Tensor, size: int) -> Tensor:
     """The row of each graph edge's mesh edge."""
     if isinstance(graph, GraphLike):
-        graph = graph._of_whole
+        graph = graph._whole_graph
     need_graph(graph, "mesh_edge_geometry")
     source, target = graph.edge_index.to(values.device)
     key = ends[:, 0] * size + ends[:, 1]

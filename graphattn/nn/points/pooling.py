@@ -51,7 +51,7 @@ def pool(x: Tensor, graph: AttentionGraph | EdgeTensors, how: str = "mean") -> T
         degrees = of_edges(graph, _degrees, device=x.device)
     else:
         degrees = _degrees(graph)
-    return mean * graph._of_own(degrees, 0).to(x.dtype)
+    return mean * graph._own_targets(degrees, 0).to(x.dtype)
 
 
 def inverse_distance_interpolate(
@@ -83,7 +83,7 @@ def inverse_distance_interpolate(
     coincident = squared == 0
     target = targets(graph, pos.device)
     has_coincident = (
-        coincident.new_zeros(graph._num_ends, dtype=torch.int64).index_add(
+        coincident.new_zeros(graph._num_target_rows, dtype=torch.int64).index_add(
             0, target, coincident.long()
         )
         > 0
@@ -116,5 +116,7 @@ def largest(values: Tensor, graph: AttentionGraph | EdgeTensors) -> Tensor:
     without any.
     """
     slots = targets(graph, values.device).unsqueeze(-1).expand_as(values)
-    empty = values.new_zeros(*values.shape[:-2], graph._num_ends, values.shape[-1])
-    return graph._of_own(empty.scatter_reduce(-2, slots, values, "amax", include_self=False), -2)
+    empty = values.new_zeros(*values.shape[:-2], graph._num_target_rows, values.shape[-1])
+    return graph._own_targets(
+        empty.scatter_reduce(-2, slots, values, "amax", include_self=False), -2
+    )
