@@ -42,7 +42,7 @@ class OfPair:
         return self._ask(target, source)
 
     def at(self, letter: str, value: int) -> "OfPair":
-        """The same function at another batch or head."""
+        """The function at another batch or head."""
         if letter == "b":
             return replace(self, batch=value)
         return replace(self, head=value)

@@ -99,7 +99,7 @@ class _OfBlocks:
         return (block == FULL) | ((block == PARTIAL) & self.rule(target, source))
 
     def at(self, letter: str, value: int) -> "_OfBlocks":
-        """The same edges at another batch or head."""
+        """Edges at another batch or head."""
         return replace(self, rule=self.rule.at(letter, value))
 
 

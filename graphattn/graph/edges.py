@@ -270,7 +270,7 @@ class Edges:
         return torch.cat(parts)
 
     def block_areas(self, height: int, width: int) -> Tensor:
-        """The same of all pairs, edges or not."""
+        """Pairs in every block, whether edges or not; see :meth:`block_counts`."""
         sides = ((self.num_targets, height), (self.num_sources, width))
         rows, columns = (
             (size - torch.arange(-(-size // side)) * side).clamp(max=side) for size, side in sides
@@ -278,7 +278,7 @@ class Edges:
         return rows.unsqueeze(-1) * columns
 
     def flip(self) -> "Edges":
-        """The same edges with sources and targets exchanged; listed ones keep their order."""
+        """Edges with sources and targets exchanged; listed ones keep their order."""
         if self._reverse is not None:
             return self._reverse
 
@@ -316,7 +316,7 @@ class Edges:
         return self
 
     def to(self, device: torch.device) -> "Edges":
-        """The same edges with their list, where there is one, on another device."""
+        """Edges with their list, where there is one, on another device."""
         return self
 
 

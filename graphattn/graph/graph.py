@@ -193,7 +193,7 @@ class AttentionGraph(GraphLike, Operand):
         return self._listed().ends[1].to(torch.int64, copy=True)
 
     def materialise(self, max_bytes: int | None = MAX_BYTES) -> "AttentionGraph":
-        """The same graph with its edges listed; ``max_bytes=None`` lifts the limit."""
+        """A graph of these edges as a list; ``max_bytes=None`` lifts the limit."""
         return replace(self, edges=self._listed(max_bytes))
 
     @property
@@ -385,7 +385,7 @@ class AttentionGraph(GraphLike, Operand):
             )
 
     def to(self, device: torch.device | str) -> "AttentionGraph":
-        """The same graph with its index tensors on another device; itself if they are there."""
+        """The graph with its index tensors on another device; itself if they are there."""
         device = checked_device(device, numbers=not self.is_rule)
         if device == self.device:
             return self
@@ -411,7 +411,7 @@ class AttentionGraph(GraphLike, Operand):
             )
 
     def _made_by(self, function: str, *args: Any, **options: Any) -> "AttentionGraph":
-        """The same graph with this call as its expression, if the call can be written down."""
+        """The graph with this call as its expression, if the call can be written down."""
         return replace(self, expression=written(self.edges, function, *args, **options))
 
     def _as_operand(self) -> Expression | Operand:

@@ -39,7 +39,7 @@ class Images:
         return Images(-self.offsets, self.cells, self.cell_of_edge)
 
     def to(self, device: torch.device) -> "Images":
-        """The same on another device."""
+        """Copy on another device."""
         cell_of_edge = self.cell_of_edge
         if cell_of_edge is not None:
             cell_of_edge = cell_of_edge.to(device)

@@ -85,7 +85,7 @@ class GraphLike:
         return self
 
     def _call_on_union(self, inputs: Inputs) -> Inputs:
-        """The same call on :meth:`union`, with a bias of -inf on edges that it does not read."""
+        """A call on :meth:`union`, with a bias of -inf on edges that it does not read."""
         return inputs
 
     def _outputs_from_union(self, outputs: Outputs) -> Outputs:

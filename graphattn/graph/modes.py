@@ -192,7 +192,7 @@ def keep(
 
 
 class Memo(dict[Hashable, Any]):
-    """What an object keeps by :func:`keep`: a copy of it, and its pickle, begin without."""
+    """Values that an object keeps by :func:`keep`; its copies and pickles begin without them."""
 
     def __reduce__(self) -> Any:
         return type(self), ()

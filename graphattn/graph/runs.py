@@ -127,7 +127,7 @@ def complement(runs: Runs, num_rows: int, num_sources: int) -> Runs:
 
 
 def canonical(runs: Runs) -> Runs:
-    """The same sources in the fewest runs: none empty, none that touches the one before."""
+    """Sources in the fewest runs: none empty, none that touches the one before."""
     row, lo, hi = nonempty(runs)
     starts = torch.ones_like(row, dtype=torch.bool)
     starts[1:] = (row[1:] != row[:-1]) | (lo[1:] > hi[:-1])

@@ -86,7 +86,7 @@ def counted(row: Tensor, column: Tensor, rows: int, columns: int) -> Sorted:
 
 
 def transposed(edges: Sorted, columns: int) -> Sorted:
-    """The same edges by column, then by row; ``place`` is the index of each in ``edges``."""
+    """Edges by column, then by row; ``place`` is the index of each in ``edges``."""
     rows = edges.ptr.numel() - 1
     if not countable(edges.column, rows, columns):
         return by_row(edges.column.long(), rows_of(edges.ptr), columns, rows)

@@ -95,7 +95,7 @@ def _probe(patch: Any) -> frozenset[type]:
 
 
 def _whole(found: dict[str, nn.Module], patch: Any) -> list[str]:
-    """Of nested modules the outermost that is neither a layer nor around attention; else the
+    """The outermost of nested modules that is neither a layer nor around attention; else the
     innermost.
     """
     model: nn.Module = patch.model

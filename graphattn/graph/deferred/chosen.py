@@ -184,7 +184,7 @@ class Chosen(GraphLike, Operand):
             return of_all_heads(run(edges, call, backend, weights, lse), inputs)
 
     def _call_on_union(self, inputs: Inputs) -> Inputs:
-        """The same call on :meth:`union`, with a bias of -inf on the edges that are not chosen."""
+        """A call on :meth:`union`, with a bias of -inf on the edges that are not chosen."""
         choose = chosen_edges
         if plain_operations_only():
             choose = TransformedChoice.apply

@@ -62,7 +62,7 @@ class Operand(Immutable):
         return str(self.expression)
 
     def _made_by(self, function: str, *args: Any, **options: Any) -> Self:
-        """The same operand, with this call as its expression unless that is fixed."""
+        """The operand with this call as its expression unless that is fixed."""
         return self
 
     def _as_operand(self) -> "Expression | Operand":

@@ -187,7 +187,7 @@ class PerExample(GraphLike, Immutable):
         return next((graph.device for graph in sized if not graph.is_rule), sized[0].device)
 
     def at(self, size: int | tuple[int, ...], num_sources: int | None = None) -> "PerExample":
-        """The same with its patterns at that size."""
+        """Graphs with their patterns at that size."""
         if not self.is_open:
             return self
         for graph in self.graphs:
@@ -198,7 +198,7 @@ class PerExample(GraphLike, Immutable):
     def _sized_for(
         self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0
     ) -> "PerExample":
-        """The same with its patterns at the sizes of rows (..., nodes, heads, width)."""
+        """Graphs with their patterns at the sizes of rows (..., nodes, heads, width)."""
         if not self.is_open:
             return self
         for graph in self.graphs:
@@ -210,17 +210,17 @@ class PerExample(GraphLike, Immutable):
         return sized
 
     def _made(self, what: str, *args: Any) -> Any:
-        """What :data:`_MAKERS` make of the graphs, once."""
+        """Result of one of :data:`_MAKERS`, kept."""
         _make(self, what, *args)
         return getattr(self.shelf, _key(what, *args))
 
     def _map_graphs(self, make: Callable[[Any], Any]) -> "PerExample":
-        """The same with other graphs; those that are one stay one."""
+        """Graphs made of each of these; equal ones are made once."""
         results = {graph: graph._map_graphs(make) for graph in dict.fromkeys(self.graphs)}
         return PerExample(tuple(results[graph] for graph in self.graphs))
 
     def to(self, device: torch.device | str) -> "PerExample":
-        """The same graphs with their index tensors on another device."""
+        """Graphs with their index tensors on another device."""
         moved: dict[Example, Example] = {}
         for graph in dict.fromkeys(self._sized):
             moved[graph] = graph.to(device)
@@ -379,7 +379,7 @@ class PerExample(GraphLike, Immutable):
         return self._outputs_from_union(self.side_by_side.attend(run, row, backend, weights, lse))
 
     def _call_on_union(self, inputs: Inputs) -> Inputs:
-        """The same call on :meth:`union`, whose nodes are those of all examples."""
+        """A call on :meth:`union`, whose nodes are those of all examples."""
         return self.side_by_side._call_on_union(self._in_a_row(inputs))
 
     def _outputs_from_union(self, outputs: Outputs) -> Outputs:

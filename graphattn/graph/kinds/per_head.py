@@ -152,7 +152,7 @@ class PerHead(GraphLike, Immutable):
         return groups
 
     def _map_graphs(self, make: Callable[[AttentionGraph], AttentionGraph]) -> "PerHead":
-        """The same with other graphs; those that are one stay one."""
+        """Graphs made of each of these; equal ones are made once."""
         results = {graph: make(graph) for graph in dict.fromkeys(self.graphs)}
         return PerHead(tuple(results[graph] for graph in self.graphs))
 
@@ -179,7 +179,7 @@ class PerHead(GraphLike, Immutable):
         return outputs
 
     def _call_on_union(self, inputs: Inputs) -> Inputs:
-        """The same call on :meth:`union`, with a bias of -inf on the edges that a head lacks."""
+        """A call on :meth:`union`, with a bias of -inf on the edges that a head lacks."""
         heads = inputs.query.shape[-2]
         bias = inputs.score_bias
         dtype = inputs.statistics
@@ -272,7 +272,7 @@ class PerHead(GraphLike, Immutable):
         return self.union().dense_values(values, fill)
 
     def to(self, device: torch.device | str) -> "PerHead":
-        """The same graphs with their index tensors on another device."""
+        """Graphs with their index tensors on another device."""
         return self._map_graphs(lambda graph: graph.to(device))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What to show of large listed graphs, whose cells are all alike in the order of their nodes."""
+"""Views of large listed graphs, whose cells are all alike in the order of their nodes."""
 
 from typing import TypeGuard
 

@@ -53,7 +53,7 @@ class TokenInputs:
         return self.positions is not None or self.coordinates is not None
 
     def with_generated_positions(self) -> "TokenInputs":
-        """The same where a model or ``generate`` made the positions.
+        """Inputs whose positions a model or ``generate`` made.
 
         Positions that are all equal, with which models turn positions off, are left out.
         """
@@ -220,7 +220,7 @@ class TokenInputs:
 
 
 def token_inputs(arguments: dict[str, Any], *, has_pairs: bool = False) -> TokenInputs:
-    """Those among the arguments of a model.
+    """Inputs that number tokens, from the arguments of a model.
 
     Args:
         arguments: The arguments by name.

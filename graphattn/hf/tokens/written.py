@@ -61,7 +61,7 @@ class Written(NamedTuple):
     ids: Tensor | None
 
     def reordered(self, order: Tensor) -> "Written":
-        """That of other rows, as a beam search selects them."""
+        """Rows that a beam search selects."""
         ids = self.ids
         if ids is not None:
             ids = ids[order.to(ids.device)]

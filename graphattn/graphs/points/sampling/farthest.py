@@ -165,7 +165,7 @@ def _one_by_one(points: Tensor, count: int, start: int) -> Tensor:
 
 
 def _by_blocks(points: Tensor, count: int, start: int) -> Tensor:
-    """The same choices; blocks of points that are all nearer to an earlier choice are skipped."""
+    """Choices of :func:`_one_by_one`; blocks of points that are all nearer to an earlier choice are skipped."""
     try:
         from .blocks import choose  # numba takes half a second
     except ModuleNotFoundError:

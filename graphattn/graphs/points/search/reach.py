@@ -1,4 +1,4 @@
-"""What looks wrong in a search for neighbours: a length that joins nothing or everything, sources
+"""Warnings about a search for neighbours: a length that joins nothing or everything, sources
 that no target reads, and positions that are too coarse for their neighbours.
 """
 
