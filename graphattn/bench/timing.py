@@ -161,7 +161,7 @@ def measure(
     expected: dict[str, list[Tensor]] = {}
     for contender, row in running:
         progress(f"{row}: the answer")
-        _try(row, _check, contender, row, expected)
+        _try(row, _compare, contender, row, expected)
     for mode in MODES:
         running = [(contender, row) for contender, row in running if mode in row.difference]
         for contender, row in running:
@@ -187,7 +187,7 @@ def _try(row: PeerTimes, call: Callable[..., None], *args: Any) -> None:
             )
 
 
-def _check(contender: Contender, row: PeerTimes, expected: dict[str, list[Tensor]]) -> None:
+def _compare(contender: Contender, row: PeerTimes, expected: dict[str, list[Tensor]]) -> None:
     answer = contender.answer()
     tolerance = TOLERANCE[contender.problem.dtype]
     for mode, tensors in answer.items():

@@ -15,12 +15,12 @@ from ..convert import from_edge_index, from_mask
 from ..convert.files import load_edges, load_mask, sniff
 from ..convert.files.edges import ENDINGS as OF_EDGES
 from ..convert.saving import is_saved_graph, load_graph
-from ..errors import GraphAttnError, GraphError, LoaderError, OptionError
+from ..errors import GraphAttnError, GraphError, OptionError
 from ..graphs import mesh_vertices
 from ..graphs.expression import Deferred
 from ..graphs.mesh.rings import mesh_edge_ends
 from ..io.arrays import read_array
-from ..io.reading import MAX_BYTES, read, suffix
+from ..io.reading import MAX_BYTES, fault, read, suffix
 from ..shapes.files.polygons import fan
 from ..shapes.files.reading import read_raw
 from .output import one_line
@@ -146,9 +146,7 @@ class File(Deferred):
         ptr = mesh.ptr
         corner = mesh.corner
         if not len(corner):
-            raise LoaderError(
-                f"{self.path}: expected faces, got points alone. Try: {self._graphs_of_points()}."
-            )
+            raise fault(self.path, "faces", "points alone", self._graphs_of_points())
         triangles = fan(ptr, corner)
         for text in (*mesh.notes, *_odd(triangles, len(pos))):
             self._note(text)

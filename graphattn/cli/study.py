@@ -131,7 +131,7 @@ def study(
                     say("\n".join(lines))
         return
     if check:
-        _check(file, out, json, again)
+        _print_check(file, out, json, again)
     if file == "report":
         if folder is None:
             raise OptionError(
@@ -174,12 +174,12 @@ def study(
     _print(result, json, full)
 
 
-def _check(path: str | None, out: str | None, json: bool, again: int) -> None:
+def _print_check(path: str | None, out: str | None, json: bool, again: int) -> None:
     """Print the differences of a report, and end: with status 1 if there are some.
 
     ``path`` is its folder; or the study file, and its folder is ``out``.
     """
-    from ..study.check import check
+    from ..study.check import rendered_again
 
     folder = path
     file = None
@@ -192,7 +192,7 @@ def _check(path: str | None, out: str | None, json: bool, again: int) -> None:
             "graphattn study FILE.py --check --out DIR"
         )
     with warnings_in_lines():
-        result = check(folder, file, again)
+        result = rendered_again(folder, file, again)
     if json:
         document(result.to_dict())
     else:

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ..arguments import whole
-from ..errors import GraphError, LoaderError, OptionError, singular
+from ..errors import GraphError, OptionError, singular
 from ..graph import AttentionGraph
 from ..graph.advice import no_graph
 from ..graph.modes import Memo
 from ..graph.runs import hashed
 from ..graph.sort import offsets
 from ..io.arrays import open_archive, read_entries
-from ..io.reading import PathLike, open_regular, read
+from ..io.reading import PathLike, fault, open_regular, read
 from ..io.writing import replace_file, save_page
 from ..plans.edge_tensors import EdgeTensors
 from .own import OwnEdges, edges_into, local_edges
@@ -78,9 +78,7 @@ class EdgeFiles:
         self.folder = Path(folder)
         path = self.folder / _INDEX
         if not path.is_file():
-            raise LoaderError(
-                f"{path}: expected the edges of a graph, got no such file. Try: save_parts."
-            )
+            raise fault(path, "the edges of a graph", "no such file", "save_parts")
         try:
             index = json.loads(bytes(read(path).data))
             sizes = (index["targets"], index["sources"], index["edges"])
@@ -89,9 +87,11 @@ class EdgeFiles:
             )
             self.hashes = [whole(part, "a hash") for part in index["parts"]]
         except (ValueError, KeyError, TypeError) as error:
-            got = f"{type(error).__name__}: {error}"
-            raise LoaderError(
-                f"{path}: expected what save_parts writes, got {got}. Try: save_parts again."
+            raise fault(
+                path,
+                "what save_parts writes",
+                f"{type(error).__name__}: {error}",
+                "save_parts again",
             ) from None
         self._is_checked = False
 
@@ -115,9 +115,8 @@ class EdgeFiles:
         )
         fits = fits and _are_below(source, self.num_sources) and _are_below(edge, self.num_edges)
         if not fits or _hash(target, degree, source, edge) != self.hashes[part]:
-            raise LoaderError(
-                f"{self.path(part)}: expected the edges that were written, got others. Try: "
-                "save_parts again."
+            raise fault(
+                self.path(part), "the edges that were written", "others", "save_parts again"
             )
         return target, OwnEdges(offsets(degree), source, edge)
 
@@ -184,9 +183,7 @@ class EdgeFiles:
         self._is_checked = True
 
     def _refuse(self, expected: str, got: str) -> NoReturn:
-        raise LoaderError(
-            f"{self.folder / _INDEX}: expected {expected}, got {got}. Try: save_parts again."
-        )
+        raise fault(self.folder / _INDEX, expected, got, "save_parts again")
 
     def _arrays(self, part: int, *names: str) -> list[Tensor]:
         path = self.path(part)

@@ -58,7 +58,12 @@ class Blob:
         if offset is not None:
             line = f"line {self.data.count(10, 0, int(offset)) + 1}"
         where = ", ".join(part for part in (self.path, line, _short(at)) if part)
-        return LoaderError(f"{where}: expected {_short(expected)}, got {_short(got)}. Try: {fix}.")
+        return fault(where, _short(expected), _short(got), fix)
+
+
+def fault(where: object, expected: str, got: object, fix: str) -> LoaderError:
+    """The error for a file, or a place in it."""
+    return LoaderError(f"{where}: expected {expected}, got {got}. Try: {fix}.")
 
 
 def _short(text: str) -> str:
@@ -92,9 +97,7 @@ def suffix(
     if ending in endings:
         return ending
     if os.path.isdir(name):
-        raise LoaderError(
-            f"{name}: expected a file, got a directory. Try: the path of a file in it."
-        )
+        raise fault(name, "a file", "a directory", "the path of a file in it")
     fix = f"convert it; {verb} reads these only"
     if verb.startswith("save"):
         fix = "give the path one of these endings"
@@ -102,7 +105,7 @@ def suffix(
     fix = others.get(ending or os.path.basename(name).lower(), fix)
     if not ending:
         ending = "no extension"
-    raise LoaderError(f"{name}: expected one of {', '.join(endings)}, got {ending!r}. Try: {fix}.")
+    raise fault(name, f"one of {', '.join(endings)}", f"{ending!r}", fix)
 
 
 def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
@@ -114,10 +117,7 @@ def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
             flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
             file = os.fdopen(os.open(name, flags), "rb")
         else:
-            raise LoaderError(
-                f"{name}: expected a regular file, got a directory, pipe or device. Try: a path "
-                "to a file."
-            )
+            raise fault(name, "a regular file", "a directory, pipe or device", "a path to a file")
     except (OSError, ValueError) as error:
         if isinstance(error, LoaderError):
             raise
@@ -130,11 +130,8 @@ def open_regular(path: PathLike, max_bytes: int = MAX_BYTES) -> BinaryIO:
         return file
     file.close()
     if not info.st_size:
-        raise LoaderError(f"{name}: expected data, got an empty file. Try: write or copy it again.")
-    raise LoaderError(
-        f"{name}: expected at most {max_bytes} bytes, got {info.st_size}. Try: max_bytes=... if "
-        "that is meant."
-    )
+        raise fault(name, "data", "an empty file", "write or copy it again")
+    raise fault(name, f"at most {max_bytes} bytes", info.st_size, "max_bytes=... if that is meant")
 
 
 def read(path: PathLike, max_bytes: int = MAX_BYTES, head: int | None = None) -> Blob:
@@ -172,6 +169,4 @@ def file_name(path: PathLike) -> str:
     try:
         return os.fsdecode(path)
     except TypeError:
-        raise LoaderError(
-            f"path: expected a str or a Path, got {type(path).__name__}. Try: str(path)."
-        ) from None
+        raise fault("path", "a str or a Path", type(path).__name__, "str(path)") from None

@@ -13,6 +13,7 @@ from torch.utils.data import Dataset
 
 from ..arguments import function, one_of, several, whole
 from ..errors import LabelError, LoaderError
+from ..io.reading import fault
 from .depths import Depth, Values, as_of, bits_of_file, decisions, depth_of_folder, values_of
 from .files.corners import OF_CORNERS
 from .files.words import narrow
@@ -354,9 +355,11 @@ class ShapeFolder(Dataset):
                 f"{has[different[0] in properties]} {different[0]}, which {self.name(number)} "
                 f"{has[different[0] in first]}"
             )
-            raise LoaderError(
-                f"{item.path}: expected the properties of {self.name(number)}, got others: it "
-                f"{got}. Try: leave it out."
+            raise fault(
+                item.path,
+                f"the properties of {self.name(number)}",
+                f"others: it {got}",
+                "leave it out",
             )
 
     def _depths(self, chosen: Mapping[str, Depth]) -> dict[str, Depth]:
@@ -434,9 +437,8 @@ class ShapeFolder(Dataset):
             self._names = dict(enumerate(_LAS))
         if self.ignore:
             if shape.y.is_floating_point():
-                fix = "leave ignore out"
-                raise LoaderError(
-                    f"{item.path}: expected whole numbers, got labels {shape.y.dtype}. Try: {fix}."
+                raise fault(
+                    item.path, "whole numbers", f"labels {shape.y.dtype}", "leave ignore out"
                 )
             y = shape.y.long()
             below = (y.unsqueeze(-1) > torch.tensor(self.ignore)).sum(-1)
@@ -464,28 +466,27 @@ class ShapeFolder(Dataset):
         else:
             shape.y = shape.y.float()
         if not torch.isfinite(shape.y).all() or (whole_ and int(shape.y.min()) < -1):
-            raise LoaderError(
-                f"{item.path}: expected labels from -1 that are finite, got {shape.y.min()}. Try: "
-                "repair it."
-            )
+            raise fault(item.path, "labels from -1 that are finite", shape.y.min(), "repair it")
         return shape
 
     def _number_of(self, item: Item) -> int:
         if item.label not in self.classes:
-            fix = "a folder of the classes that are known"
-            raise LoaderError(
-                f"{item.path}: expected a class of {', '.join(self.classes)}, got {item.label!r}. "
-                f"Try: {fix}."
+            raise fault(
+                item.path,
+                f"a class of {', '.join(self.classes)}",
+                f"{item.label!r}",
+                "a folder of the classes that are known",
             )
         return self.classes.index(item.label)
 
     def _again(self, number: int) -> Shape:
         item = self.items[number]
         if _stamp(item) != self._surveys[number].stamp:
-            fix = "ShapeFolder(...) again, which reads it anew"
-            raise LoaderError(
-                f"{item.path}: expected the file that was there, got one that has changed since. "
-                f"Try: {fix}."
+            raise fault(
+                item.path,
+                "the file that was there",
+                "one that has changed since",
+                "ShapeFolder(...) again, which reads it anew",
             )
         return self._typed(self._with_label(item, item.load()))
 
@@ -526,10 +527,7 @@ class ShapeFolder(Dataset):
                 advice = "a name for each class, or ignore"
                 if num_classes or not self._few:
                     advice = "num_classes"
-                raise LoaderError(
-                    f"{self.items[number].path}: expected labels 0 to {most - 1}, got {got}. Try: "
-                    f"{advice}."
-                )
+                raise fault(self.items[number].path, f"labels 0 to {most - 1}", got, advice)
         if not all(len(label) == 1 for label in self.labels):
             largest = max(int(label.max()) for label in self.labels)
             if largest < 0:
@@ -537,29 +535,23 @@ class ShapeFolder(Dataset):
                     got = "none but those to ignore"
                 else:
                     got = "none but -1"
-                raise LoaderError(
-                    f"{self.root}: expected labels from 0, got {got}. Try: label some points."
-                )
+                raise fault(self.root, "labels from 0", got, "label some points")
             if not self.classes:
                 self.classes = tuple(map(str, range(num_classes or largest + 1)))
                 self.classes = tuple(self._names.get(value, str(value)) for value in self.values)
             return self._checked_task("segment")
         for number, label in enumerate(self.labels):
             if int(label) < 0:
-                fix = "leave it out"
-                raise LoaderError(
-                    f"{self.items[number].path}: expected a class from 0, got {int(label)}. Try: "
-                    f"{fix}."
-                )
+                raise fault(self.items[number].path, "a class from 0", int(label), "leave it out")
         count = Counter(int(label) for label in self.labels)
         self.classes = self.classes or tuple(map(str, range(num_classes or max(count) + 1)))
         for number, label in enumerate(self.labels):
             if count[int(label)] < 2 and not self._few:
-                got = f"only this one of {self.classes[int(label)]!r}"
-                fix = "add another, or leave the class out"
-                raise LoaderError(
-                    f"{self.items[number].path}: expected two shapes or more of each class, got "
-                    f"{got}. Try: {fix}."
+                raise fault(
+                    self.items[number].path,
+                    "two shapes or more of each class",
+                    f"only this one of {self.classes[int(label)]!r}",
+                    "add another, or leave the class out",
                 )
         return self._checked_task("classify")
 
@@ -570,10 +562,7 @@ class ShapeFolder(Dataset):
                 "segment": "a class of each point",
                 "regress": "numbers",
             }[task]
-            raise LoaderError(
-                f"{self.items[0].path}: expected labels to {self._asked_task}, got {got}. Try: "
-                f"task={task!r}."
-            )
+            raise fault(self.items[0].path, f"labels to {self._asked_task}", got, f"task={task!r}")
         return task
 
 
@@ -596,9 +585,8 @@ def _number(item: Item) -> float | None:
             return None
         return float(item.label)
     except ValueError:
-        fix = 'task="classify"'
-        raise LoaderError(
-            f"{item.path}: expected a number to regress, got {item.label!r}. Try: {fix}."
+        raise fault(
+            item.path, "a number to regress", f"{item.label!r}", 'task="classify"'
         ) from None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..errors import LoaderError
+from ..io.reading import fault
 from .files import load
 from .files.raw import READERS
 from .files.text import ENDINGS as TEXT
@@ -71,9 +71,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise LoaderError(
-            f"{path}: expected a text in UTF-8, got {error}. Try: save it as UTF-8."
-        ) from None
+        raise fault(path, "a text in UTF-8", error, "save it as UTF-8") from None
 
 
 def table(root: Path) -> list[Item] | None:
@@ -94,9 +92,7 @@ def table(root: Path) -> list[Item] | None:
             if row
         ]
     except csv.Error as error:
-        raise LoaderError(
-            f"{path}: expected a table of commas, got {error}. Try: save it as CSV again."
-        ) from None
+        raise fault(path, "a table of commas", error, "save it as CSV again") from None
     items = []
     labelled = set[Path]()
     # names of columns
@@ -104,9 +100,11 @@ def table(root: Path) -> list[Item] | None:
     for number, row in rows[named:]:
         cells = [cell.strip() for cell in row]
         if len(cells) != 2 or not cells[1]:
-            raise LoaderError(
-                f"{path}, line {number}: expected a file and its label, got "
-                f"{','.join(row)[:80]!r}. Try: fill it."
+            raise fault(
+                f"{path}, line {number}",
+                "a file and its label",
+                f"{','.join(row)[:80]!r}",
+                "fill it",
             )
         file = root / cells[0]
         if (
@@ -119,9 +117,8 @@ def table(root: Path) -> list[Item] | None:
                 got = "none of this name in the folder"
             else:
                 got = "a second label for it"
-            raise LoaderError(
-                f"{path}, line {number}: expected a file {cells[0][:80]}, got {got}. Try: correct "
-                "the line."
+            raise fault(
+                f"{path}, line {number}", f"a file {cells[0][:80]}", got, "correct the line"
             )
         labelled.add(file)
         decimal = between == ";" and re.fullmatch(r"[+-]?\d+,\d+", cells[1])
@@ -132,10 +129,7 @@ def table(root: Path) -> list[Item] | None:
         items.append(Item(file, label))
     missing = sorted({path_ for path_ in _below(root) if path_ != path} - labelled)
     if missing:
-        raise LoaderError(
-            f"{path}: expected a label for each file, got none for {missing[0]}. Try: add a line "
-            "for it."
-        )
+        raise fault(path, "a label for each file", f"none for {missing[0]}", "add a line for it")
     numbers = [_number(str(item.label)) for item in items]
     if all(number is not None for number in numbers) and any(
         not number.is_integer() for number in numbers if number is not None
@@ -168,10 +162,12 @@ def _complete(root: Path, items: list[Item]) -> list[Item] | None:
     )
     left = [path for path in left if path.parent != root or path.suffix.lower() not in TEXT]
     if items and left:
-        expected = (
-            "all files in a folder for each class, all in folders train and test, or all in one"
+        raise fault(
+            left[0],
+            "all files in a folder for each class, all in folders train and test, or all in one",
+            "this one elsewhere",
+            "move it",
         )
-        raise LoaderError(f"{left[0]}: expected {expected}, got this one elsewhere. Try: move it.")
     return items or None
 
 
@@ -183,9 +179,7 @@ def shapenet_part(root: Path) -> list[Item] | None:
         return None
     categories = [line.split() for line in _text(names).splitlines() if line.strip()]
     if any(len(words) != 2 for words in categories):
-        raise LoaderError(
-            f"{names}: expected lines of a name and a synset, got others. Try: get it again."
-        )
+        raise fault(names, "lines of a name and a synset", "others", "get it again")
     numbers = {synset: number for number, (_, synset) in enumerate(categories)}
     items = []
     for split in ("train", "val", "test"):
@@ -198,9 +192,7 @@ def shapenet_part(root: Path) -> list[Item] | None:
             parts = [Path(entry).parts[-2:] for entry in entries]
             also = [{"category": numbers[synset]} for synset, _ in parts]
         except (ValueError, KeyError, TypeError) as error:
-            raise LoaderError(
-                f"{path}: expected names synset/shape, got {error!r}. Try: get it again."
-            ) from None
+            raise fault(path, "names synset/shape", f"{error!r}", "get it again") from None
         for (synset, name), more in zip(parts, also, strict=True):
             items.append(Item(root / synset / f"{name}.txt", None, split, _PARTS, more))
     return items
@@ -221,10 +213,7 @@ def s3dis(root: Path) -> list[Item] | None:
         objects = sorted((item.path / "Annotations").glob("*_*.txt"))
         parts = [load(path, columns="x y z r g b") for path in objects]
         if not parts:
-            raise LoaderError(
-                f"{item.path / 'Annotations'}: expected files of objects, got none. Try: get it "
-                "again."
-            )
+            raise fault(item.path / "Annotations", "files of objects", "none", "get it again")
         label = [
             torch.full((len(p.pos),), names.index(o.name.rpartition("_")[0]))
             for p, o in zip(parts, objects, strict=True)
@@ -257,10 +246,7 @@ def scannet(root: Path) -> list[Item] | None:
                 got = f"{len(other.y)}"
             else:
                 got = "none"
-            raise LoaderError(
-                f"{labels}: expected {len(shape.pos)} labels, as vertices, got {got}. Try: get it "
-                "again."
-            )
+            raise fault(labels, f"{len(shape.pos)} labels, as vertices", got, "get it again")
         shape.y = other.y
         return shape
 
@@ -332,7 +318,7 @@ def folder_of(root: Any) -> Path:
     else:
         got = "one that does not exist"
         fix = "another path"
-    raise LoaderError(f"{root}: expected a folder of shapes, got {got}. Try: {fix}.")
+    raise fault(root, "a folder of shapes", got, fix)
 
 
 def items_of(root: Any) -> tuple[str, list[Item]]:
@@ -342,7 +328,9 @@ def items_of(root: Any) -> tuple[str, list[Item]]:
         items = layout(path)
         if items:
             return name, items
-    expected = f"files {', '.join(sorted(READERS))}, in a folder for each class or with labels"
-    raise LoaderError(
-        f"{root}: expected {expected}, got none. Try: load one of its files by itself."
+    raise fault(
+        root,
+        f"files {', '.join(sorted(READERS))}, in a folder for each class or with labels",
+        "none",
+        "load one of its files by itself",
     )

@@ -8,7 +8,7 @@ import numpy as np
 from torch.utils.data import Subset
 
 from ..arguments import real, whole
-from ..errors import LoaderError
+from ..io.reading import fault
 from ..io.writing import save_page
 
 _ORDERS = 16  # that are drawn of scenes, of which the one with the most equal parts is taken
@@ -37,9 +37,8 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
     """Those parts that the folder says, and others drawn from the rest, class by class."""
     shares = {"test": real(test, "test"), "val": real(val, "val")}
     if min(shares.values()) < 0 or sum(shares.values()) >= 1:
-        got = f"{val} and {test}"
-        raise LoaderError(
-            f"val and test: expected shares from 0 with a sum below 1, got {got}. Try: 0.1 and 0.2."
+        raise fault(
+            "val and test", "shares from 0 with a sum below 1", f"{val} and {test}", "0.1 and 0.2"
         )
     parts: dict[str, list[int]] = {"train": [], "val": [], "test": []}
     for number, item in enumerate(folder.items):

@@ -19,7 +19,7 @@ from .train import Reading, asked_of, loss_of, scaled, train
 _STEPS, _SAMPLES, BOUND, _MOVED = 3, 5, 1e-9, 0.1
 
 
-def check(comparison: Comparison) -> dict[str, Any]:
+def measured(comparison: Comparison) -> dict[str, Any]:
     """Make the asserts that fit the comparison, and return what was measured.
 
     Raises:

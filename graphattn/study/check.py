@@ -75,7 +75,7 @@ class Checked(Printed):
         return "\n".join([*lines, *map(str, self.differences)])
 
 
-def check(folder: Any, file: Any = None, again: int = 0) -> Checked:
+def rendered_again(folder: Any, file: Any = None, again: int = 0) -> Checked:
     """Render a report again from the plan and the trials of its folder, and compare it whole.
 
     A page with a summary of the study's own needs its study file: ``file``, or ``study.py`` in the

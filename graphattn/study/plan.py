@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..bench.machine import machine
 from ..errors import OptionError
-from .asserts import check
+from .asserts import measured
 from .claims import BITS_CURVE, SCORE_CURVE, STEPS, Claim, registered
 from .comparison import Comparison, Trial, check_name
 from .data import LABELS, VALUES
@@ -219,7 +219,7 @@ def _about(
     return {
         "arms": arms,
         "graphs": before.get("graphs", {}) | comparison.edges,
-        "checks": before.get("checks") or check(comparison),
+        "checks": before.get("checks") or measured(comparison),
         "warnings": warnings_of(comparison, arms),
         "reference": reference(comparison),
         "readout": comparison.readout,

@@ -12,6 +12,7 @@ from typing import Any
 from ..arguments import shown
 from ..errors import LoaderError
 from ..io.locks import locked
+from ..io.reading import fault
 from ..io.writing import replace_file
 from ..printed import counted
 
@@ -309,10 +310,12 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
     with suppress(ValueError, RecursionError):
         plan = json.loads(path.read_bytes())
     if not isinstance(plan, dict) or plan.pop(_HASH, None) != _hash(_PLAN_FORM, plan):
-        raise LoaderError(
-            f"{path}: expected a plan of a study as it was written, got one that was changed or "
-            "cut off, or is of another version. Try: get the file back, or remove it; the trials "
-            "beside it stay, and the same call plans them again, with all claims marked as late."
+        raise fault(
+            path,
+            "a plan of a study as it was written",
+            "one that was changed or cut off, or is of another version",
+            "get the file back, or remove it; the trials beside it stay, and the same call "
+            "plans them again, with all claims marked as late",
         )
     return plan
 

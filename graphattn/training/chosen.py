@@ -6,7 +6,8 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from ..errors import LoaderError, OptionError
+from ..errors import OptionError
+from ..io.reading import fault
 from ..shapes import ShapeFolder
 from .options import LoopSettings, Options, Schedule
 from .reading.elements import TOKEN, count_of
@@ -62,10 +63,11 @@ def _count(shapes: ShapeFolder, labels: list[Tensor]) -> Tensor:
     count = torch.bincount(class_ids, minlength=len(shapes.classes))
     present = [shapes.classes[int(number)] for number in count.nonzero()]
     if len(present) < 2:
-        got = f"only {present[0]!r} in the part to train"
-        fix = "shapes of another class, or other labels (--label)"
-        raise LoaderError(
-            f"{shapes.root}: expected labels of two classes or more, got {got}. Try: {fix}."
+        raise fault(
+            shapes.root,
+            "labels of two classes or more",
+            f"only {present[0]!r} in the part to train",
+            "shapes of another class, or other labels (--label)",
         )
     return count
 
@@ -88,10 +90,7 @@ def weights_of(count: Tensor) -> tuple[float, ...]:
 def check_labels(shapes: ShapeFolder, readout: str, elements: str = "") -> None:
     """Refuse labels in another number than shapes, or than their points, faces or edges."""
     if elements and "face" not in shapes[0]:
-        raise LoaderError(
-            f"{shapes.name(0)}: expected a mesh with faces, got points alone. Try: a model of "
-            "points."
-        )
+        raise fault(shapes.name(0), "a mesh with faces", "points alone", "a model of points")
     for number, label in enumerate(shapes.labels):
         if readout == "shape":
             token = "shape"
@@ -107,9 +106,7 @@ def check_labels(shapes: ShapeFolder, readout: str, elements: str = "") -> None:
         got = f"{len(label)} for {size} {token}s"
         if label.ndim != 1:
             got = f"{tuple(label.shape)} for {size}"
-        raise LoaderError(
-            f"{shapes.name(number)}: expected a label for each {token}, got {got}. Try: repair it."
-        )
+        raise fault(shapes.name(number), f"a label for each {token}", got, "repair it")
 
 
 def labelled(shapes: ShapeFolder, numbers: Iterable[int]) -> list[int]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ..errors import LoaderError, OptionError
-from ..io.reading import PathLike, read
+from ..errors import OptionError
+from ..io.reading import PathLike, fault, read
 from ..io.schema import parsed
 from ..statistics.paired import difference
 from .run import RESULT, Run
@@ -103,13 +103,13 @@ def _variance(result: dict[str, Any]) -> float:
 
 def _result(path: Path) -> dict[str, Any]:
     if not (path / RESULT).is_file():
-        raise LoaderError(
-            f"{path}: expected a run that has ended, got none with {RESULT}. Try: graphattn train "
-            "--resume, with --finish for the best epoch so far."
+        raise fault(
+            path,
+            "a run that has ended",
+            f"none with {RESULT}",
+            "graphattn train --resume, with --finish for the best epoch so far",
         )
     result: dict[str, Any] = parsed(bytes(read(path / RESULT).data))
     if not isinstance(result, dict) or not isinstance(result.get("each"), dict):
-        raise LoaderError(
-            f"{path / RESULT}: expected scores of each shape, got none. Try: train anew."
-        )
+        raise fault(path / RESULT, "scores of each shape", "none", "train anew")
     return result

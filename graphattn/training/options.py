@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..arguments import flag, number, positive, text, whole
+from ..arguments import number, positive, whole
 from ..errors import OptionError
 from ..io.fields import described, option
 from ..io.reading import PathLike
@@ -74,9 +74,6 @@ class LoopSettings:
         for name in ("weight_decay", "seconds"):
             number(getattr(self, name), name, "a finite number >= 0", lambda x: 0 <= x < math.inf)
         number(self.average, "average", "a number in [0, 1)", lambda x: 0 <= x < 1)
-        text(self.device, "device")
-        flag(self.amp, "amp")
-        flag(self.shard, "shard")
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from ..arguments import device, one_of
-from ..errors import LoaderError, OptionError
-from ..io.reading import PathLike
+from ..errors import OptionError
+from ..io.reading import PathLike, fault
 from ..shapes import ShapeFolder
 from .chosen import labelled, schedule_of, task_of
 from .controls import controls_named
@@ -77,10 +77,7 @@ def _split(options: Options, shapes: ShapeFolder) -> tuple[dict[str, list[int]],
     parts = shapes.split(val=options.val, test=options.test, seed=options.seed)
     split = {name: labelled(shapes, part.indices) for name, part in parts.items()}
     if not split["train"]:
-        raise LoaderError(
-            f"{shapes.root}: expected labels in the part to train, got none but -1. Try: another "
-            "seed."
-        )
+        raise fault(shapes.root, "labels in the part to train", "none but -1", "another seed")
     without = len(shapes) - sum(map(len, split.values()))
     if without:
         return split, f"{parts}; {without:,} without labels left out"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..arguments import device, one_of, whole
 from ..errors import GraphAttnError, LabelError, LoaderError, OptionError
 from ..io.locks import locked
-from ..io.reading import PathLike, read
+from ..io.reading import PathLike, fault, read
 from ..io.schema import parsed, record, written
 from ..io.writing import remove_unfinished, save_page
 from ..shapes import ShapeFolder
@@ -237,10 +237,7 @@ class Run:
         """Read ``run.json`` of a run's folder."""
         name = Path(path) / "run.json"
         if not name.is_file():
-            raise LoaderError(
-                f"{path}: expected the folder of a run, got none with run.json. Try: graphattn "
-                "train."
-            )
+            raise fault(path, "the folder of a run", "none with run.json", "graphattn train")
         try:
             contents = record(parsed(bytes(read(name).data)), _Record)
             task = contents.task
@@ -295,9 +292,11 @@ class Run:
                 got = other[0]
             else:
                 got = f"{len(tensors):,} others"
-            fix = "the model and the options that it was trained with"
-            raise LoaderError(
-                f"{path}: expected parameters of {self.model}, got {got}. Try: {fix}."
+            raise fault(
+                path,
+                f"parameters of {self.model}",
+                got,
+                "the model and the options that it was trained with",
             )
         model.load_state_dict(state | fit)
         rest = [f"{name} {sizes[name]}" for name in new if name not in tensors]
@@ -358,10 +357,7 @@ class Run:
             else:
                 tensors = {}
         if not tensors:
-            raise LoaderError(
-                f"{self.path}: expected a trained model, got none yet. Try: wait for its first "
-                "epoch."
-            )
+            raise fault(self.path, "a trained model", "none yet", "wait for its first epoch")
         fill(model, tensors, path)
         return model.eval()
 
@@ -391,9 +387,11 @@ class Run:
         """
         tensors, metadata = load_state(path)
         if metadata.get("run") != self.key:
-            fix = "the run's own file, and run.json as it was written"
-            raise LoaderError(
-                f"{path}: expected a state of this run, got that of another. Try: {fix}."
+            raise fault(
+                path,
+                "a state of this run",
+                "that of another",
+                "the run's own file, and run.json as it was written",
             )
         return tensors, metadata
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from graphattn.cli.app import app
 from graphattn.errors import OptionError
 from graphattn.study import Budget, records, report
-from graphattn.study.check import check
+from graphattn.study.check import rendered_again
 
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 TRAINED = sorted(path.parent.relative_to(STUDIES) for path in STUDIES.glob("**/trials.jsonl"))
@@ -41,7 +41,7 @@ def digit(text):
 
 
 def test_a_report_is_rendered_again_and_stands(made):
-    result = check(made)
+    result = rendered_again(made)
     assert result.ok, str(result)
     assert result.files == ["report.md", "report.json", "report.csv", "report.tex", "report.html"]
     assert "0 differences in" in str(result)
@@ -51,7 +51,7 @@ def test_a_report_is_rendered_again_and_stands(made):
     "name", ["report.md", "report.json", "report.csv", "report.tex", "report.html"]
 )
 def test_a_digit_changed_in_a_file_is_found_and_named(made, tmp_path, name):
-    result = check(changed(made, tmp_path, name, digit))
+    result = rendered_again(changed(made, tmp_path, name, digit))
     assert {difference.file for difference in result.differences} == {name}
     assert len(result.differences) == 1
 
@@ -63,7 +63,7 @@ def test_prose_that_was_added_or_cut_out_is_found(made, tmp_path):
         start, end = text.index("## What cannot be said"), text.index("![Scores")
         return f"{text[:start]}**Result.** The window wins.\n\n{text[end:]}"
 
-    assert not check(changed(made, tmp_path, "report.md", reworded)).ok
+    assert not rendered_again(changed(made, tmp_path, "report.md", reworded)).ok
 
 
 def forged(made, tmp_path):
@@ -82,7 +82,7 @@ def forged(made, tmp_path):
 
 
 def test_accuracies_of_no_whole_number_of_answers_were_forged(made, tmp_path):
-    result = check(forged(made, tmp_path))
+    result = rendered_again(forged(made, tmp_path))
     assert [d.where for d in result.differences] == ["warning"]
     assert "was changed by hand" in str(result)
 
@@ -93,7 +93,7 @@ def test_a_trial_changed_after_the_report_is_found(made, tmp_path):
     def better(text):
         return text.replace('"accuracy": 0.', '"accuracy": 0.9', 1)
 
-    result = check(changed(made, tmp_path, "trials.jsonl", better))
+    result = rendered_again(changed(made, tmp_path, "trials.jsonl", better))
     assert {"report.md", "report.csv", "trials.jsonl"} <= {d.file for d in result.differences}
 
 
@@ -111,10 +111,10 @@ def test_the_command_line_names_what_differs_and_ends_with_status_1(made, tmp_pa
 
 def test_a_page_of_the_studys_own_is_checked_where_its_file_stands(made, tmp_path):
     with pytest.raises(OptionError, match="folder of a study with a report"):
-        check(tmp_path)
+        rendered_again(tmp_path)
     (tmp_path / "report.json").write_text("{}", encoding="utf-8")
     with pytest.raises(OptionError, match="needs its study file"):
-        check(tmp_path)
+        rendered_again(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_page_of_the_studys_own_is_checked_where_its_file_stands(made, tmp_pat
     ],
 )
 def test_reports_in_the_repository_are_those_of_their_trials(name):
-    result = check(STUDIES / name)
+    result = rendered_again(STUDIES / name)
     assert result.ok, str(result)
 
 
@@ -165,11 +165,11 @@ def test_a_summary_is_checked_by_the_file_of_the_recorded_command(
     with_own_page, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(with_own_page)
-    assert check("made").ok
+    assert rendered_again("made").ok
     page = changed(
         with_own_page / "made", tmp_path, "report.md", lambda text: text.replace("0.125", "0.126")
     )
-    (place,) = check(page).differences
+    (place,) = rendered_again(page).differences
     assert "0.126" in place.stands
     assert "0.125" in place.computed
 
@@ -231,4 +231,4 @@ def test_a_measurement_may_differ_by_rounding_and_a_count_may_not(tmp_path, slop
     (tmp_path / "study.py").write_text(
         MEASURED_HERE.format(slope=slope, count=count), encoding="utf-8"
     )
-    assert {place.file for place in check(tmp_path).differences} == differ
+    assert {place.file for place in rendered_again(tmp_path).differences} == differ

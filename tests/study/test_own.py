@@ -55,7 +55,7 @@ def test_a_module_is_read_out_as_ours_and_given_graphs_either_way(readout):
     torch.testing.assert_close(
         shared, {"mean": nodes.mean(1), "token": nodes[:, 2], "node": nodes}[readout]
     )
-    assert checks.check(about)["window, positions the module's, permuted with its nodes"] <= 1e-9
+    assert checks.measured(about)["window, positions the module's, permuted with its nodes"] <= 1e-9
 
 
 def test_a_study_of_a_module_trains_goes_on_and_refuses_another(tmp_path):
@@ -93,9 +93,9 @@ def test_a_module_that_looks_past_its_graph_is_refused():
     with pytest.raises(
         ControlError, match=r"depends on node 0.* that 2 layers of window do not reach"
     ):
-        checks.check(compared(Peeks))
+        checks.measured(compared(Peeks))
     with pytest.raises(ControlError, match=r"1 layer of window"):
-        checks.check(compared(lambda data: Twice(data), layers=1))
+        checks.measured(compared(lambda data: Twice(data), layers=1))
 
 
 def test_a_module_that_does_not_read_its_graph_is_refused():
@@ -106,7 +106,7 @@ def test_a_module_that_does_not_read_its_graph_is_refused():
     with pytest.raises(
         ControlError, match=r"reads nothing along its graphs.* that 2 layers of window reach"
     ):
-        checks.check(compared(Alone))
+        checks.measured(compared(Alone))
 
 
 def test_a_module_may_start_behind_a_gate_of_zeros():
@@ -125,9 +125,11 @@ def test_a_module_may_start_behind_a_gate_of_zeros():
                 -1, 1, 1
             )
 
-    assert checks.check(compared(Gated))["window: nodes in reach are read, and no others"] is True
+    assert (
+        checks.measured(compared(Gated))["window: nodes in reach are read, and no others"] is True
+    )
     with pytest.raises(ControlError, match="reads more than its graphs"):
-        checks.check(compared(Peeks))
+        checks.measured(compared(Peeks))
 
 
 def test_a_module_that_cannot_be_trained_again_is_refused():
@@ -139,8 +141,8 @@ def test_a_module_that_cannot_be_trained_again_is_refused():
 
     about = compared(Noisy)
     with pytest.raises(ControlError, match="trained twice from one seed, gives the loss"):
-        checks.check(about)
-    assert checks.check(compared())["the same training twice: bit for bit"] is True
+        checks.measured(about)
+    assert checks.measured(compared())["the same training twice: bit for bit"] is True
 
 
 class Twice(Summing):
@@ -166,7 +168,7 @@ WRONG = {
 @pytest.mark.parametrize("words", WRONG)
 def test_wrong_modules_are_refused(words):
     with pytest.raises(GraphAttnError) as error:
-        checks.check(compared(**WRONG[words]))
+        checks.measured(compared(**WRONG[words]))
     assert words in str(error.value)
 
 
@@ -212,7 +214,7 @@ def test_classes_of_pairs_are_a_table_that_reads_either_way():
     assert not torch.allclose(
         shared, Reading(other, about.graphs["window"])(network, torch.tensor([4, 9]))
     )
-    assert checks.check(about)["window, positions pairs, permuted with its nodes"] <= 1e-9
+    assert checks.measured(about)["window, positions pairs, permuted with its nodes"] <= 1e-9
     with pytest.raises(ShapeError, match=r"pairs must be \(83, 7, 7\)"):
         tiny_data(pairs=torch.zeros(HELD, N, N, dtype=torch.int64))
 

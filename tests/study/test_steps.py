@@ -14,7 +14,7 @@ import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError
 from graphattn.statistics.steps import StepRuns, Steps
-from graphattn.study.check import check
+from graphattn.study.check import rendered_again
 from graphattn.study.judge import (
     BROKEN,
     KEPT,
@@ -273,7 +273,7 @@ def test_trials_of_before_curves_are_not_measured_and_say_so(made):
 
 
 def test_every_number_of_such_a_report_is_computed_again(made):
-    result = check(made)
+    result = rendered_again(made)
     assert result.ok
     text = (made / "report.html").read_text("utf-8")
     assert "window fits in fewer steps than full" in text

@@ -14,7 +14,7 @@ import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError, ShapeError
 from graphattn.study import Budget, Claim, Comparison, Data, Model, Study, Training
-from graphattn.study.asserts import BOUND, check
+from graphattn.study.asserts import BOUND, measured
 from graphattn.study.comparison import Trial
 from graphattn.study.data import of_labels, of_values
 from graphattn.study.figure import draw
@@ -117,7 +117,7 @@ def test_edges_answer_by_both_of_their_ends():
     turned = network(tokens, (WINDOW,), torch.arange(N), ends=edges.flip(-1))
     assert logits.shape == (SAMPLES, 4, 4)
     assert not torch.allclose(logits, turned)
-    checks = check(
+    checks = measured(
         tiny_comparison({"window": WINDOW}, data, readout="edge", controls=(), positions=("none",))
     )
     assert max(value for value in checks.values() if value is not True) <= BOUND

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ...errors import LoaderError, need_extra
-from ...io.reading import Blob, PathLike, read, show
+from ...io.reading import Blob, PathLike, fault, read, show
 from .lengths import doubts_of_atoms
 from .parts import Parts
 from .raw import Contents, Raw, reads, writes
@@ -145,8 +145,9 @@ class _Frame:
             raise self.fault(at, "a number of atoms > 0", count)
         self.end = at + 2 + int(count)
         if self.end > len(lines):
-            got = f"{max(0, len(lines) - at - 2)}"
-            raise self.fault(at, f"{count} lines of atoms after the comment", got)
+            raise self.fault(
+                at, f"{count} lines of atoms after the comment", f"{max(0, len(lines) - at - 2)}"
+            )
         self.texts: list[str] = []
         self.pairs = self._pairs(lines[at + 1])
         self.rows = [line.split() for line in lines[at + 2 : self.end]]
@@ -327,9 +328,11 @@ def write_extxyz(file: BinaryIO, parts: Parts) -> None:
         parts.refuse("z as atomic numbers (N,)", f"{numbers.dtype} of shape {numbers.shape}")
         numbers = np.zeros(len(parts.pos), np.int64)
     if numbers.min() < 0 or numbers.max() >= len(SYMBOLS):
-        raise LoaderError(
-            f"{parts.path}: expected z from 0 to {len(SYMBOLS) - 1}, got {numbers.min()} to "
-            f"{numbers.max()}. Try: atomic numbers."
+        raise fault(
+            parts.path,
+            f"z from 0 to {len(SYMBOLS) - 1}",
+            f"{numbers.min()} to {numbers.max()}",
+            "atomic numbers",
         )
     of_shape = parts.others | parts.of_shape
     for name in _OF_FRAMES & set(points):  # of one atom, or (3, 3) of three
@@ -364,9 +367,8 @@ def write_extxyz(file: BinaryIO, parts: Parts) -> None:
 
 def _plain(parts: Parts, name: str) -> str:
     if re.search(r'[\s:="]', name):
-        raise LoaderError(
-            f"{parts.path}: expected names without blanks, colons, = and quotes, got {name!r}. "
-            "Try: rename it."
+        raise fault(
+            parts.path, "names without blanks, colons, = and quotes", f"{name!r}", "rename it"
         )
     return name
 
@@ -413,12 +415,16 @@ def read_cif(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
             "a CIF file", f"{type(error).__name__}: {str(error)[:200]}", "export it again"
         ) from None
     if atoms is None:
-        fix = "export it again; of a protein (mmCIF) ase.io.read of its .pdb"
-        raise blob.fault("a CIF file of a crystal", "none with places of atoms", fix)
+        raise blob.fault(
+            "a CIF file of a crystal",
+            "none with places of atoms",
+            "export it again; of a protein (mmCIF) ase.io.read of its .pdb",
+        )
     formula = next(filter(_MIXTURE.search, atoms.info.get("_atom_site_type_symbol", ())), None)
     if formula is not None:
-        fix = "write a row with its occupancy for each element"
-        raise blob.fault("one element for each site", formula, fix)
+        raise blob.fault(
+            "one element for each site", formula, "write a row with its occupancy for each element"
+        )
     notes = [str(message.message).split("\n")[0][:200] for message in messages]
     left = [tag.removeprefix(_SITE) for tag in atoms.info if tag.startswith(_SITE)]
     left = sorted(set(left) - _OF_SITES)

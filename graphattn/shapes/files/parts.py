@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...errors import LoaderError
+from ...io.reading import fault
 from ..shape import LATTICE
 from .words import levels, narrow
 
@@ -57,7 +57,7 @@ class Parts:
     def refuse(self, expected: str, got: str, fix: str = _ALL) -> None:
         """Raise, unless losses are allowed."""
         if not self.lossy:
-            raise LoaderError(f"{self.path}: expected {expected}, got {got}. Try: {fix}.")
+            raise fault(self.path, expected, got, fix)
 
     def holds(
         self,
@@ -143,9 +143,11 @@ class Parts:
             plain = name.removeprefix(prefix)
             values = group[name]
             if any(letter.isspace() or letter in ",;#" for letter in plain):
-                raise LoaderError(
-                    f"{self.path}: expected names without blanks, commas and semicolons, got "
-                    f"{plain!r}. Try: rename it."
+                raise fault(
+                    self.path,
+                    "names without blanks, commas and semicolons",
+                    f"{plain!r}",
+                    "rename it",
                 )
             if plain in ("color", "alpha") and values.dtype.kind == "f":
                 values = levels(values)
@@ -176,10 +178,7 @@ class Parts:
 def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
     """The tensors of a shape by kind; ``pos`` is (N, k), k in ``widths``, the rest tensors."""
     if getattr(data, "ptr", None) is not None and getattr(data, "batch", None) is not None:
-        raise LoaderError(
-            f"{path}: expected one shape, got a batch. Try: batch.to_data_list(), one file for "
-            "each."
-        )
+        raise fault(path, "one shape", "a batch", "batch.to_data_list(), one file for each")
     items = {name: value for name, value in data.to_dict().items() if value is not None}
     refused = [
         name
@@ -195,9 +194,7 @@ def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
     elif pos.ndim != 2 or not len(pos) or pos.shape[1] not in widths:
         got = f"{tuple(pos.shape)}"
     if got:
-        raise LoaderError(
-            f"{path}: expected pos of shape (N, 3), N > 0, got {got}. Try: Data(pos=...)."
-        )
+        raise fault(path, "pos of shape (N, 3), N > 0", got, "Data(pos=...)")
     arrays = {name: _array(items[name]) for name in items if name not in refused}
     face = arrays.pop("face", None)
     num_faces = None
@@ -220,16 +217,15 @@ def parts_of(data: Any, path: str, widths: range, lossy: bool) -> Parts:
 def _check_face(path: str, face: np.ndarray, num_points: int) -> None:
     """Refuse faces that are not (3, F) integers, or whose corners are no points."""
     if face.ndim != 2 or len(face) != 3 or face.dtype.kind not in "iu":
-        raise LoaderError(
-            f"{path}: expected face of shape (3, F), got {face.shape}. Try: data.face.t() if it "
-            "is (F, 3)."
-        )
+        raise fault(path, "face of shape (3, F)", face.shape, "data.face.t() if it is (F, 3)")
     if face.size == 0:
         return
     if not 0 <= face.min() <= face.max() < num_points:
-        raise LoaderError(
-            f"{path}: expected faces of vertices 0 to {num_points - 1}, got {face.min()} to "
-            f"{face.max()}. Try: repair face."
+        raise fault(
+            path,
+            f"faces of vertices 0 to {num_points - 1}",
+            f"{face.min()} to {face.max()}",
+            "repair face",
         )
 
 

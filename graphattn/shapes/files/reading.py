@@ -12,7 +12,7 @@ import torch
 from ...arguments import flag, text, whole
 from ...convert.saving import is_saved_graph, load_graph
 from ...errors import LoaderError
-from ...io.reading import MAX_BYTES, PathLike, file_name, read, suffix
+from ...io.reading import MAX_BYTES, PathLike, fault, file_name, read, suffix
 from ..shape import Shape
 from .corners import OF_CORNERS, welded
 from .extxyz import frames
@@ -107,10 +107,12 @@ def load(
         ('1 polygons cut into 2 triangles',)
     """
     if isinstance(path, str | os.PathLike) and os.path.isdir(path):
-        raise LoaderError(
-            f"{file_name(path)}: expected a file, got a directory. Try: the path of a file in it, "
-            "graphattn.shapes.ShapeFolder(folder) for all of them, or graphattn train FOLDER --out "
-            "RUN to learn from them."
+        raise fault(
+            file_name(path),
+            "a file",
+            "a directory",
+            "the path of a file in it, graphattn.shapes.ShapeFolder(folder) for all of them, or"
+            " graphattn train FOLDER --out RUN to learn from them",
         )
     if is_saved_graph(path):
         if any((columns, allow_nonfinite, weld)):
@@ -230,9 +232,7 @@ def read_raw(
     if columns and kind in TEXT:
         named = {"columns": columns}
     if columns and kind not in TEXT:
-        raise LoaderError(
-            f"columns: expected a text file, got {kind}. Try: columns='', the file names its own."
-        )
+        raise fault("columns", "a text file", kind, "columns='', the file names its own")
     return _checked(READERS[kind](path, allow_nonfinite, max_bytes, **named), allow_nonfinite)
 
 
@@ -250,8 +250,11 @@ def _checked(raw: Raw, allow_nonfinite: bool) -> Raw:
     names = Counter((*raw.points, *raw.faces, *raw.others, *raw.corners))
     taken = [name for name, count in names.items() if count > 1 or name in reserved]
     if taken:
-        expected = "properties under names of their own, and none of PyG's"
-        raise raw.blob.fault(expected, taken[0], "rename it in the file")
+        raise raw.blob.fault(
+            "properties under names of their own, and none of PyG's",
+            taken[0],
+            "rename it in the file",
+        )
     if "pos" not in raw.points:
         got = ", ".join(raw.points)[:200] or "none"
         raise raw.blob.fault("columns x, y and z", got, "export it with positions")

@@ -8,7 +8,7 @@ from ...convert.saving import is_saved_graph, save_graph
 from ...errors import LoaderError
 from ...graph import Relations
 from ...graph.kinds.layers import Layer
-from ...io.reading import PathLike, file_name, suffix
+from ...io.reading import PathLike, fault, file_name, suffix
 from ...io.writing import replace_file
 from .parts import parts_of
 from .raw import WIDTHS, WRITERS
@@ -53,10 +53,7 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         return save_graph(data, path)
     kind = suffix(path, tuple(WRITERS), "save")
     if not hasattr(data, "to_dict"):
-        raise LoaderError(
-            f"data: expected a torch_geometric.data.Data, got {type(data).__name__}. Try: "
-            "Data(pos=...)."
-        )
+        raise fault("data", "a torch_geometric.data.Data", type(data).__name__, "Data(pos=...)")
     parts = parts_of(data, file_name(path), WIDTHS[kind], lossy)
     replace_file(path, lambda file: WRITERS[kind](file, parts))
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ...errors import LoaderError
 from ...graphs import Hierarchy
 from ...graphs.points.cloud_cache import _bytes
+from ...io.reading import fault
 from ...pyg import Batch, Compose, Data, RandomJitter
 from ...shapes import PointBatches, RandomDrop, RandomMirror, RandomRotation, RandomStretch
 from ...shapes.seeded import seeded
@@ -208,7 +208,4 @@ def same_files(folder: Any, expected: dict[str, str]) -> None:
                 fix = "take it out of the folder, or train anew in another"
             else:
                 got = "one that has changed since"
-            raise LoaderError(
-                f"{folder.root / name}: expected the file that training began with, got {got}. "
-                f"Try: {fix}."
-            )
+            raise fault(folder.root / name, "the file that training began with", got, fix)

@@ -18,6 +18,7 @@ from ...graph.modes import cached_property
 from ...graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
 from ...graphs.expression import from_expression
 from ...graphs.points.hierarchy import Level
+from ...io.reading import fault
 from ...nn import local_pca, mesh_elements, mesh_normals
 from ...pyg import Data
 from ...shapes.folder import plain_name
@@ -145,22 +146,20 @@ class ShapeInputs:
 
     def _data(self, shape: Any, name: str) -> Data:
         if self.normals == "faces" and "face" not in shape:
-            raise LoaderError(
-                f"{name}: expected a mesh with faces, got points alone. Try: a model of points."
-            )
+            raise fault(name, "a mesh with faces", "points alone", "a model of points")
         if bool(shape.get("pbc", torch.zeros(3)).any()):
-            raise LoaderError(
-                f"{name}: expected a shape that does not repeat, got pbc. Try: a model of your own "
-                "on ga.graphs.radius(pos, r, cell=cell), or set pbc to False."
+            raise fault(
+                name,
+                "a shape that does not repeat",
+                "pbc",
+                "a model of your own on ga.graphs.radius(pos, r, cell=cell), or set pbc to False",
             )
         if self.sample:
             shape = sampled(shape, self.sample)
         pos = placed(shape.pos, self.scale, name)
         faces: Any = shape.face.T if "face" in shape else None
         if faces is None and self.elements:
-            raise LoaderError(
-                f"{name}: expected a mesh with faces, got points alone. Try: a model of points."
-            )
+            raise fault(name, "a mesh with faces", "points alone", "a model of points")
         element = None
         normals = None
         if self.elements:
@@ -329,20 +328,17 @@ def _property(shape: Any, word: str, size: int, name: str, width: int | None = N
     )
     if values is None:
         properties = ", ".join(key for key in rows if key != "pos") or "none"
-        got = f"none; its properties: {properties}"
-        raise LoaderError(
-            f"{name}: expected the property {word} of each point, got {got}. Try: other features."
+        raise fault(
+            name,
+            f"the property {word} of each point",
+            f"none; its properties: {properties}",
+            "other features",
         )
     values = values.float().reshape(size, -1)[:, :width]
     if width not in (None, values.shape[1]):
-        raise LoaderError(
-            f"{name}: expected {word} (N, {width}), got (N, {values.shape[1]}). Try: another model."
-        )
+        raise fault(name, f"{word} (N, {width})", f"(N, {values.shape[1]})", "another model")
     if not torch.isfinite(values).all():
-        raise LoaderError(
-            f"{name}: expected finite {word}, got NaN or infinity. Try: repair it, or other "
-            "features."
-        )
+        raise fault(name, f"finite {word}", "NaN or infinity", "repair it, or other features")
     return values
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import LoaderError
+from ...io.reading import fault
 from ...shapes import Shape
 from ...shapes.seeded import seeded
 
@@ -13,16 +13,11 @@ from ...shapes.seeded import seeded
 def placed(pos: Tensor, scale: float, name: str) -> Tensor:
     """Positions from their mean in units of ``scale``, or of the largest distance from it."""
     if not len(pos):
-        raise LoaderError(f"{name}: expected points, got none. Try: leave the file out.")
+        raise fault(name, "points", "none", "leave the file out")
     if pos.shape[1:] != (3,):
-        raise LoaderError(
-            f"{name}: expected positions (N, 3), got {tuple(pos.shape)}. Try: a third coordinate "
-            "of 0."
-        )
+        raise fault(name, "positions (N, 3)", tuple(pos.shape), "a third coordinate of 0")
     if not torch.isfinite(pos).all():
-        raise LoaderError(
-            f"{name}: expected finite positions, got NaN or infinity. Try: repair it."
-        )
+        raise fault(name, "finite positions", "NaN or infinity", "repair it")
     pos = pos.double() - pos.double().mean(0)
     radius = float(pos.norm(dim=1).max())
     if not radius > 1e-12:
@@ -30,9 +25,7 @@ def placed(pos: Tensor, scale: float, name: str) -> Tensor:
             got = "one point"
         else:
             got = f"{len(pos)} points at one place"
-        raise LoaderError(
-            f"{name}: expected points at different places, got {got}. Try: leave the file out."
-        )
+        raise fault(name, "points at different places", got, "leave the file out")
     return (pos / (scale or radius)).float()
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import LoaderError
 from ...graphs import voxel_downsample
+from ...io.reading import fault
 from ...shapes import Shape
 from .data import Prepared
 from .inputs import ShapeInputs, rows_of
@@ -59,18 +59,20 @@ class Scenes:
             pos = _checked(shape, name)
             extent = float((pos.amax(0) - pos.amin(0)).max())
             if extent > CELLS * inputs.grid:
-                fix = "a file without the points that lie far away, or a larger grid"
-                raise LoaderError(
-                    f"{name}: expected at most {CELLS:,} cells in a row, got {extent:g} long. Try: "
-                    f"{fix}."
+                raise fault(
+                    name,
+                    f"at most {CELLS:,} cells in a row",
+                    f"{extent:g} long",
+                    "a file without the points that lie far away, or a larger grid",
                 )
             sample = voxel_downsample(pos + shift * inputs.grid, inputs.grid)
             sample_rows = sample.kept
             if extent < inputs.grid or len(sample_rows) < 2:
-                got = f"grid={inputs.grid}, and {extent:.3g} from end to end"
-                fix = "a smaller grid, in the units of the files"
-                raise LoaderError(
-                    f"{name}: expected a scan larger than a cell, got {got}. Try: {fix}."
+                raise fault(
+                    name,
+                    "a scan larger than a cell",
+                    f"grid={inputs.grid}, and {extent:.3g} from end to end",
+                    "a smaller grid, in the units of the files",
                 )
             self._cell[number] = sample.cell
             if inputs.upward:
@@ -165,9 +167,7 @@ def _checked(shape: Any, name: str) -> Tensor:
     got = "NaN or infinity"
     if is_finite:
         got = f"{tuple(pos.shape)}"
-    raise LoaderError(
-        f"{name}: expected finite positions (N, 3), N > 0, got {got}. Try: repair it."
-    )
+    raise fault(name, "finite positions (N, 3), N > 0", got, "repair it")
 
 
 def above_ground(pos: Tensor, up: str, side: float) -> Tensor:
@@ -271,10 +271,7 @@ def grid_of(folder: Any, numbers: list[int]) -> float:
         sides.append(side)
     side = median(sides)
     if not side > 0:
-        raise LoaderError(
-            f"{folder.name(numbers[0])}: expected points at different places, got all at one. "
-            "Try: grid=0."
-        )
+        raise fault(folder.name(numbers[0]), "points at different places", "all at one", "grid=0")
     return nice(side)
 
 
