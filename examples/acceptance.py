@@ -135,7 +135,7 @@ def peers(folder: Path, result: Any, budget: bool = False) -> dict[str, float]:
     by a ``budget`` as many epochs as take the model's CPU time.
     """
     run = Run.load(folder.parent / "run")
-    shapes = run.shapes(folder)
+    shapes = run.read_folder(folder)
     number, scores = {shapes.name(i): i for i in range(len(shapes))}, {}
     parts = {name: [number[file] for file in files] for name, files in run.split.items()}
     turned = tuple(dict.fromkeys((*run.augment, "rotation")))  # they read positions

@@ -110,7 +110,7 @@ def of_parts(run_folder: Path) -> dict[str, float]:
     """Mean IoU of each candidate on the test part."""
     run = Run.load(run_folder).here()
     model: Any = run.trained_model()
-    folder = run.shapes(run.folder)
+    folder = run.read_folder(run.folder)
     numbers = [i for i in range(len(folder)) if folder.name(i) in set(run.split["test"])]
     scores = {}
     for name, share in SHARES.items():

@@ -92,7 +92,7 @@ def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -
         root = trained_run.folder
     else:
         root = Path(folder)
-    shapes = trained_run.shapes(root)
+    shapes = trained_run.read_folder(root)
     check_labels(shapes, trained_run.task.readout, trained_run.inputs.elements)
     if folder is None:
         same_files(shapes, trained_run.files)

@@ -277,7 +277,7 @@ class Options(LoopSettings):
                 )
         return cls(**values)
 
-    def shapes(self, folder: PathLike) -> ShapeFolder:
+    def read_folder(self, folder: PathLike) -> ShapeFolder:
         """The shapes of a folder, with labels as these options name them."""
         shapes = ShapeFolder(
             folder, task=self.task, classes=self.names, label=self.label, ignore=self.ignore

@@ -105,7 +105,7 @@ class Run:
         if unknown:
             raise OptionError(f"split must name files of the run, got {unknown[0][:80]!r}")
 
-    def shapes(self, folder: PathLike) -> ShapeFolder:
+    def read_folder(self, folder: PathLike) -> ShapeFolder:
         """A folder whose labels are read as those of the run.
 
         Raises:

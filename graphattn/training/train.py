@@ -87,10 +87,10 @@ def train(
     if before is None and Path(out).resolve() == Path(folder).resolve():
         raise OptionError(f"out must be a folder of its own, got that of the shapes, {out}")
     if before is not None and {*option_names} <= OF_THE_LOOP:
-        shapes = before.shapes(folder)
+        shapes = before.read_folder(folder)
         new = same_settings(before, shapes, options)
     else:
-        shapes = settings.shapes(folder)
+        shapes = settings.read_folder(folder)
         new = resolve(settings, shapes, out)
     is_new = not (new.path / "run.json").exists()
     with _together(new) as (processes, lock):
@@ -151,7 +151,7 @@ def resume(
         folder = run.folder
     run = replace(run, schedule=schedule, folder=Path(folder))
     device_here(run.schedule.device, numbers=True)
-    shapes = run.shapes(run.folder)
+    shapes = run.read_folder(run.folder)
     same_files(shapes, run.files)
     check_labels(shapes, run.task.readout, run.inputs.elements)
     with _together(run) as (processes, lock):

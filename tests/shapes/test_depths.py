@@ -113,7 +113,7 @@ def test_a_model_reads_other_files_as_of_the_bits_that_it_was_trained_on(tmp_pat
     assert any("intensity of LAS: 16 bits in 6 files" in line for line in words)
     run = ga.training.Run.load(tmp_path / "run")
     assert run.depths["intensity"].bits == 16
-    folder = run.shapes(tmp_path / "narrow")
+    folder = run.read_folder(tmp_path / "narrow")
     assert float(folder[0].intensity.max()) == pytest.approx(253 * 257)
     with pytest.warns(UserWarning, match=r"0\.las: intensity is taken as of 8 bits"):
         lines = ga.training.predict(
