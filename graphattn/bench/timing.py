@@ -161,30 +161,39 @@ def measure(
     expected: dict[str, list[Tensor]] = {}
     for contender, row in running:
         progress(f"{row}: the answer")
-        _try(row, _compare, contender, row, expected)
+        if not row.refused:
+            with _noting(row):
+                _compare(contender, row, expected)
     for mode in MODES:
-        running = [(contender, row) for contender, row in running if mode in row.difference]
+        running = [
+            (contender, row)
+            for contender, row in running
+            if mode in row.difference and not row.refused
+        ]
         for contender, row in running:
             progress(f"{row}: {mode}, the first call")
-            _try(row, _first, contender, row, mode)
+            with _noting(row):
+                row.first_ms[mode] = contender.first(mode)
+                row.ms[mode] = []
         for number in range(repeats):
             progress(f"{mode}, turn {number + 1} of {repeats}")
             for contender, row in running:
-                if sum(row.ms.get(mode, [])) <= 1e3 * limit:
-                    _try(row, _turn, contender, row, mode)
+                if not row.refused and sum(row.ms.get(mode, [])) <= 1e3 * limit:
+                    with _noting(row):
+                        row.ms[mode].append(contender.turn(mode))
             running = running[1:] + running[:1]  # another begins
     return rows
 
 
-def _try(row: PeerTimes, call: Callable[..., None], *args: Any) -> None:
-    """Call unless the row is refused; an error of the call is a reason to refuse it."""
-    if not row.refused:
-        try:
-            call(*args)
-        except Exception as error:
-            row.refused.append(
-                f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-            )
+@contextmanager
+def _noting(row: PeerTimes) -> Iterator[None]:
+    """An error is a reason to refuse the row."""
+    try:
+        yield
+    except Exception as error:
+        row.refused.append(
+            f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+        )
 
 
 def _compare(contender: Contender, row: PeerTimes, expected: dict[str, list[Tensor]]) -> None:
@@ -199,15 +208,6 @@ def _compare(contender: Contender, row: PeerTimes, expected: dict[str, list[Tens
                 f"not timed: its answer differs from ours, {mode} by {difference:.2g}, over "
                 f"{tolerance:g}; not timed"
             )
-
-
-def _first(contender: Contender, row: PeerTimes, mode: str) -> None:
-    row.first_ms[mode] = contender.first(mode)
-    row.ms[mode] = []
-
-
-def _turn(contender: Contender, row: PeerTimes, mode: str) -> None:
-    row.ms[mode].append(contender.turn(mode))
 
 
 def _difference(x: Tensor, expected: Tensor) -> float:

@@ -40,10 +40,6 @@ class Files:
 
     def load(self, path: str, **options: Any) -> "File":
         """The contents of a file; options are those of its loader: header, weights, ..."""
-        if not isinstance(path, str):
-            raise OptionError(
-                f'load needs the name of a file in quotes, such as load("scan.ply"), got {path!r}'
-            )
         self.paths.append(path)
         return File(path, options, self)
 

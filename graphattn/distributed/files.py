@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -253,7 +253,7 @@ def write(
                 _ARRAYS, (targets, degree, own_edges.source, own_edges.edge), strict=True
             )
         }
-        replace_file(_path(path, part), partial(_save, arrays))
+        replace_file(_path(path, part), partial(np.savez, **arrays))  # type: ignore[arg-type]
     index = {"targets": sizes[0], "sources": sizes[1], "edges": edges, "parts": hashes}
     save_page(path / _INDEX, json.dumps(index))
     return EdgeFiles(path)
@@ -292,10 +292,6 @@ def _are_below(numbers: Tensor, bound: int) -> bool:
 
 def _hash(*arrays: Tensor) -> int:
     return hashed(torch.cat(arrays))
-
-
-def _save(arrays: dict[str, np.ndarray], file: BinaryIO) -> None:
-    np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _path(folder: Path, part: int) -> Path:

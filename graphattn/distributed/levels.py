@@ -57,10 +57,12 @@ def shared(
         up = level.up
         if up is not None:
             up = share(up, finer, part)
-        near = tuple(
-            _near(neighbours, share(neighbours.graph, part, part)) for neighbours in level.near
-        )
-        levels.append(Level(**rows, graphs=graphs, down=down, up=up, near=near))
+        near = []
+        for neighbours in level.near:
+            graph = share(neighbours.graph, part, part)
+            offset = neighbours.offset.index_select(0, graph.edges.to(neighbours.offset.device))
+            near.append(CellNeighbours(graph, offset, neighbours.num_offsets))
+        levels.append(Level(**rows, graphs=graphs, down=down, up=up, near=tuple(near)))
     clouds = share(shape.clouds, contiguous(shape.num_clouds, processes.number), part)
     return replace(shape, levels=tuple(levels), clouds=clouds)
 
@@ -107,10 +109,3 @@ def _owners(level: Level, finer: Tensor, processes: int) -> Tensor:
         (target, finer[source].long()), torch.ones((), dtype=torch.int32), accumulate=True
     )
     return read.argmax(1).to(torch.int32)
-
-
-def _near(near: CellNeighbours, graph: Any) -> CellNeighbours:
-    """The neighbours of own cells."""
-    return CellNeighbours(
-        graph, near.offset.index_select(0, graph.edges.to(near.offset.device)), near.num_offsets
-    )

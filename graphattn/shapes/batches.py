@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from ..arguments import flag, integers, shown, whole
+from ..arguments import flag, integers, whole
 from ..errors import OptionError
 from ..pyg import DataLoader
 
@@ -95,22 +95,18 @@ class PointBatches:
             self._numbers = torch.as_tensor(self.dataset.indices)[self._numbers]
             self.dataset = self.dataset.dataset
         dataset_sizes = getattr(self.dataset, "sizes", None)
-        if sizes is None and dataset_sizes is None:
-            raise OptionError(
-                "sizes must be the numbers of points of this dataset's shapes, got None"
-            )
-        if sizes is not None:
-            numbers = sizes
-        else:
-            numbers = torch.as_tensor(dataset_sizes)[self._numbers]
-        self._sizes = integers(numbers, "sizes", "(len(dataset),)")
+        if sizes is None and dataset_sizes is not None:
+            sizes = torch.as_tensor(dataset_sizes)[self._numbers]
+        self._sizes = integers(sizes, "sizes", "(len(dataset),)")
         if len(self._sizes) != len(self._numbers) or not len(self._sizes):
             raise OptionError(
                 f"sizes must be {len(self._numbers)} numbers, at least one, got {len(self._sizes)}"
             )
         self._chances = chances
         if chances is not None:
-            check_chances(chances, len(self._numbers))
+            size = len(self._numbers)
+            if chances.shape != (size,) or not bool(((chances > 0) & chances.isfinite()).all()):
+                raise OptionError(f"chances must be {size} finite numbers above 0, got {chances}")
         big = int(self._sizes.argmax())
         if int(self._sizes[big]) > self.points:
             if hasattr(self.dataset, "name"):
@@ -213,16 +209,6 @@ class PointBatches:
         if self._chances is None:
             return number
         return zlib.crc32(self._chances.double().numpy().tobytes(), number)
-
-
-def check_chances(chances: Tensor, size: int) -> None:
-    """Refuse chances that are not ``size`` finite numbers above 0."""
-    expected = f"chances must be {size} finite numbers above 0"
-    if not torch.is_tensor(chances) or chances.shape != (size,):
-        raise OptionError(f"{expected}, got {shown(chances)}")
-    wrong = ~torch.isfinite(chances) | (chances <= 0)
-    if wrong.any():
-        raise OptionError(f"{expected}, got {float(chances[wrong][0])}")
 
 
 def _drawn(chances: Tensor, draw: torch.Generator) -> Tensor:

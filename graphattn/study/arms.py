@@ -117,10 +117,6 @@ def graphs_of(name: str, arm: Any, data: Data, num_layers: int) -> Graphs:
                 "function"
             )
         return Graphs(layers=(arm,) * num_layers)
-    if not callable(arm) or isinstance(arm, type):
-        raise OptionError(
-            f"arm {name!r} must be a graph, a recipe or a function of a sample, got {shown(arm)}"
-        )
     return Graphs(each=tuple(_of_sample(name, arm, sample) for sample in samples(data)))
 
 

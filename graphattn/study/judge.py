@@ -497,7 +497,7 @@ def seeds_for(claims: int) -> int:
     return next((n for n in range(1, EXACT + 1) if claims * least_p(n) < LEVEL), EXACT + 1)
 
 
-def check_power(claims: Sequence[Claim], seeds: int) -> None:
+def warn_of_power(claims: Sequence[Claim], seeds: int) -> None:
     """Warn, before training, of claims that so few seeds cannot decide."""
     least = [
         share_test(seeds, seeds, 0, seeds) if claim.of in (FITTING, SOLVING) else least_p(seeds)

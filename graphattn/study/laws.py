@@ -68,6 +68,9 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     elif law and comparison.metric == "accuracy":
         ceiling = _ceiling(comparison, share)
     bag = _is_bag(comparison, graphs)
+    of_first_drawing = None  # samples whose graph a rewiring leaves as it is
+    if kind in REWIRED:
+        of_first_drawing = unchanged(comparison.graphs[of], graphs)
     colours: dict[str, dict[str, float]] = {"colours": {}}
     if kind != "shuffled":
         colours = ceilings(comparison, of_arm)
@@ -76,7 +79,7 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
         "of": of,
         **mean,
         "keeps": _keeps(comparison, name, graphs),
-        "unchanged": _unchanged(comparison, name, graphs),
+        "unchanged": of_first_drawing,
         "reached": share,
         "ceiling": ceiling,
         "law": law,
@@ -96,14 +99,6 @@ def _keeps(comparison: Comparison, name: str, graphs: Graphs) -> list[str] | Non
         invariants(before[0], after[0], kind == "permuted", layers) for before, after in pairs
     ]
     return [word for word in properties[0] if all(word in words for words in properties)]
-
-
-def _unchanged(comparison: Comparison, name: str, graphs: Graphs) -> int | None:
-    """Samples whose graph the first drawing leaves as it is; None of other arms than rewirings."""
-    kind, of = comparison.kinds[name]
-    if kind not in REWIRED:
-        return None
-    return unchanged(comparison.graphs[of], graphs)
 
 
 def with_draws(

@@ -22,7 +22,7 @@ from ..errors import OptionError
 from .claims import Claim
 from .comparison import Comparison, Training, Trial
 from .data import Data
-from .judge import check_power, check_significance
+from .judge import check_significance, warn_of_power
 from .laws import check_baseline
 from .network import CustomModel, Model
 from .page import Report, from_docstring, report
@@ -137,7 +137,7 @@ def execute(
     if significance:
         check_significance(counted, max(1, len(study.claims)))
     elif not (pilot or study.quick):
-        check_power(study.claims, counted)
+        warn_of_power(study.claims, counted)
     study.check_claims()
     check_baseline(study.comparisons, baseline)
     try:
@@ -164,9 +164,16 @@ def execute(
             else:
                 comparison.costs = {}
         results = _trained(study, span, folder, records, before, processes, baseline)
-        while pilot and _grown(results, by_name):
-            before = read_plan(folder)
-            results = _trained(study, span, folder, records, before, processes, baseline)
+        grows = pilot
+        while grows:  # the budget of arms that do not fit
+            grows = False
+            for name, arms in unfit(results).items():
+                if may_grow(results, name):
+                    by_name[name].double(arms)
+                    grows = True
+            if grows:
+                before = read_plan(folder)
+                results = _trained(study, span, folder, records, before, processes, baseline)
         for comparison in by_name.values():
             comparison.reset_budgets()
     report_of = report(folder, study.summary, study.figure)
@@ -207,16 +214,6 @@ def _trained(
     if records.reach(plan["end"]):
         write_plan(folder, {**plan, "end": records.end})
     return Results(folder, plan, records)
-
-
-def _grown(results: Results, by_name: dict[str, Comparison]) -> bool:
-    """True if arms of a pilot did not fit and a larger budget was added, for these arms alone."""
-    grown = False
-    for name, arms in unfit(results).items():
-        if may_grow(results, name):
-            by_name[name].double(arms)
-            grown = True
-    return grown
 
 
 def _cost_of_pilot(by_name: dict[str, Comparison], trials: list[Trial], records: Records) -> str:

@@ -87,10 +87,11 @@ def lit(at: Array, faces: Index, smooth: float = SMOOTH) -> Lit:
     size = np.repeat(np.bincount(plane, area)[plane], 3)
     largest = np.zeros(3 * F)
     np.maximum.at(largest, fan, size)
-    weight = (
-        _angles(corners).ravel()
-        * np.minimum(1, _FEW * size / np.maximum(largest[fan], 1e-300)) ** 2
-    )
+    after = np.roll(corners, -1, 1) - corners
+    back = np.roll(corners, 1, 1) - corners
+    # (F, 3), at the corners of triangles
+    angle = np.arctan2(np.linalg.norm(np.cross(after, back), axis=2), (after * back).sum(2))
+    weight = angle.ravel() * np.minimum(1, _FEW * size / np.maximum(largest[fan], 1e-300)) ** 2
     total: Array = np.stack(
         [np.bincount(fan, weight * np.repeat(unit[:, k], 3)) for k in range(3)], 1
     )
@@ -137,11 +138,3 @@ def _components(count: int, one: Index, two: Index) -> Index:
 
     joined = csr_array((np.ones(len(one), dtype=bool), (one, two)), shape=(count, count))
     return connected_components(joined, directed=False)[1].astype(np.int64)
-
-
-def _angles(corners: Array) -> Array:
-    """Angles (F, 3) at the corners of triangles."""
-    ahead = np.roll(corners, -1, 1) - corners
-    back = np.roll(corners, 1, 1) - corners
-    angles: Array = np.arctan2(np.linalg.norm(np.cross(ahead, back), axis=2), (ahead * back).sum(2))
-    return angles

@@ -113,11 +113,6 @@ def by_edge(weights: Any) -> Tensor:
     """
     graph: AttentionGraph = weights.graph
     alpha = weights.alpha
-    if alpha.ndim < 2 or alpha.shape[-2] != graph.num_edges:
-        raise ShapeError(
-            f"weights.alpha must be (E, H) with E = {graph.num_edges} edges, got "
-            f"{tuple(alpha.shape)}"
-        )
     heads = alpha.shape[-1]
     if alpha.numel() != graph.num_edges * heads:
         if getattr(weights, "heads", None) is not None:

@@ -165,7 +165,7 @@ def test_a_study_interrupted_before_its_plan_was_written_goes_on(tmp_path, monke
 
     given = {"controls": (), "seeds": 1, "budgets": comparison.Budget(None, 1)}
     with monkeypatch.context() as patched:
-        patched.setattr(plan, "check", interrupted)
+        patched.setattr(plan, "measured", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tiny_run(tmp_path, **given)
     assert tiny_run(tmp_path, **given).counts["done"] == 1

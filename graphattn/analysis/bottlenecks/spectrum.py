@@ -50,8 +50,7 @@ def spectral_gap(graph: AttentionGraph) -> float:
     if n <= _DENSE:
         return _gap(np.linalg.eigvals(_dense(graph)))
     if connectivity(graph).acyclic:
-        # eigenvalues of a matrix that is triangular in some order of the nodes: its
-        # diagonal
+        # triangular in some order of the nodes: the diagonal has the eigenvalues
         node = torch.arange(graph.num_targets, device=graph.device)
         loop = graph.contains(node, node).cpu()
         if graph.has_repeated_edges:

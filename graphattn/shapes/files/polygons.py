@@ -28,7 +28,7 @@ def coordinates(blob: Blob, table: Rows, width: int = 3, *, skip: int = 0) -> np
     return table.value[table.ptr[:-1, None] + skip + np.arange(width)]
 
 
-def check(raw: Raw, pos: np.ndarray, nonfinite: bool) -> np.ndarray:
+def corners_of(raw: Raw, pos: np.ndarray, nonfinite: bool) -> np.ndarray:
     """The corners as int64; positions must be finite, faces have three corners or more."""
     if not len(pos):
         raise raw.blob.fault("points", "an empty file: it has none", "check how it was exported")

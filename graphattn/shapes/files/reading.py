@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...arguments import flag, text, whole
 from ...convert.saving import is_saved_graph, load_graph
 from ...errors import LoaderError
 from ...io.reading import MAX_BYTES, PathLike, fault, file_name, read, suffix
@@ -17,7 +16,7 @@ from ..shape import Shape
 from .corners import OF_CORNERS, welded
 from .extxyz import frames
 from .foreign import FOREIGN
-from .polygons import check, fan, unfolded, without_lines
+from .polygons import corners_of, fan, unfolded, without_lines
 from .raw import READERS, Raw
 from .text import ENDINGS as TEXT
 from .words import narrow, worded
@@ -121,7 +120,7 @@ def load(
             )
         return load_graph(path, max_bytes=max_bytes)
     raw = read_raw(path, columns=columns, allow_nonfinite=allow_nonfinite, max_bytes=max_bytes)
-    if flag(weld, "weld", LoaderError):
+    if weld:
         raw = welded(raw)
     _warn_of_units([raw], path)
     return _shape_of(raw, path)
@@ -155,9 +154,8 @@ def load_frames(
         >>> load_frames(path)[1]
         Shape(pos=[2, 3], z=[2], cell=[3, 3], pbc=[3])
     """
-    flag(allow_nonfinite, "allow_nonfinite", LoaderError)
     suffix(path, (".extxyz", ".xyz"), "load_frames")
-    blob = read(path, whole(max_bytes, "max_bytes", error=LoaderError))
+    blob = read(path, max_bytes)
     raws = [_checked(raw, allow_nonfinite) for raw in frames(blob)]
     _warn_of_units(raws, path)
     return [_shape_of(raw, path) for raw in raws]
@@ -224,9 +222,6 @@ def read_raw(
     path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES
 ) -> Raw:
     """The contents of a file under a shape's words, checked; numbers and polygons unchanged."""
-    text(columns, "columns", LoaderError)
-    flag(allow_nonfinite, "allow_nonfinite", LoaderError)
-    whole(max_bytes, "max_bytes", error=LoaderError)
     kind = suffix(path, tuple(READERS), "load", FOREIGN)
     named: dict[str, Any] = {}
     if columns and kind in TEXT:
@@ -265,7 +260,7 @@ def _checked(raw: Raw, allow_nonfinite: bool) -> Raw:
         raise raw.blob.fault(
             "x, y and z, or pos of as many numbers", f"pos of shape {pos.shape}", "rename pos"
         )
-    raw = replace(raw, corner=check(raw, pos, allow_nonfinite))
+    raw = replace(raw, corner=corners_of(raw, pos, allow_nonfinite))
     if raw.has_lines and len(raw.corner):
         raw = without_lines(raw)
     return raw

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
-from ...arguments import flag, several
+from ...arguments import several
 from ...convert.saving import is_saved_graph, save_graph
 from ...errors import LoaderError
 from ...graph import Relations
@@ -46,7 +46,6 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         >>> load(path)
         Shape(pos=[5, 3], curvature=[5], color=[5, 3])
     """
-    flag(lossy, "lossy", LoaderError)
     if isinstance(data, Layer | Relations | list | tuple) or is_saved_graph(path):
         if lossy:
             raise LoaderError("lossy: expected False, got True. Try: a graph is saved whole.")
@@ -70,7 +69,6 @@ def save_frames(shapes: Iterable[Any], path: PathLike, *, lossy: bool = False) -
     Raises:
         LoaderError: If the format cannot hold a tensor, or the file cannot be written.
     """
-    flag(lossy, "lossy", LoaderError)
     kind = suffix(path, (".extxyz",), "save_frames")
     expected = "must be a list of shapes"
     every = [

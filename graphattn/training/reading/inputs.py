@@ -166,11 +166,10 @@ class ShapeInputs:
             element, tokens = mesh_elements(pos, faces, self.elements)
             pos = tokens.levels[0].pos
             normals = tokens.levels[0].normals
-        local = [
-            local_pca(knn(pos, k, self_loops=True, clamp=True), pos)
-            for k in (_COARSE, _FINE)
-            if self._is_local
-        ]
+        local = []
+        if self.normals == "pca" or {"spread", "upright"} & {*self.features}:
+            neighbours = [knn(pos, k, self_loops=True, clamp=True) for k in (_COARSE, _FINE)]
+            local = [local_pca(graph, pos) for graph in neighbours]
         if normals is None:
             normals = self._normals(shape, pos, local, name)
         computed = {"element": element, "normals": normals}
@@ -207,12 +206,6 @@ class ShapeInputs:
             ..., ratio=self.ratio or None, cell=self.cell or None, graph=graphs, down=down, up=up
         )
         return recipe
-
-    @property
-    def _is_local(self) -> bool:
-        if self.normals == "pca":
-            return True
-        return not {"spread", "upright"}.isdisjoint(self.features)
 
     def _normals(
         self, shape: Any, pos: Tensor, local: list[tuple[Tensor, Tensor]], name: str

@@ -4,7 +4,6 @@ import warnings
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from ...errors import LoaderError
 from ...io.reading import read
@@ -128,18 +127,13 @@ def _of_file(shapes: Prepared, index: int) -> dict[str, tuple[float, float, floa
     data = shapes.static(index)
     parts = data.x.double().split(data.widths, 1)
     quantiles = {}
+    shares = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
     for word, values in zip(inputs.features, parts, strict=True):
         step = max(1, len(values) // 10_000)  # of large clouds, some points
-        quantiles[word] = _spread(values[::step].flatten())
+        low, middle, high = torch.quantile(values[::step].flatten(), shares).tolist()
+        quantiles[word] = (low, middle, high)
     if isinstance(shapes.folder, Scenes):
         quantiles[_SCAN] = (shapes.folder.spacing(shapes.numbers[index]),) * 3
     elif len(data.x) > 1:
         quantiles[_SPACING] = (spacing(data.levels.levels[0].pos) * (inputs.scale or 1.0),) * 3
     return quantiles
-
-
-def _spread(values: Tensor) -> tuple[float, float, float]:
-    low, middle, high = torch.quantile(
-        values, torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
-    ).tolist()
-    return low, middle, high

@@ -28,7 +28,7 @@ from ...graph import AttentionGraph
 from ...graphs import Hierarchy
 from ...kernels.cuda.row_work import cut, keep
 from ...plans.grouped import by_source, by_target
-from ...plans.transfer import Apart, Derived, Key, Packed, derivable, derived, pack, unpack
+from ...plans.transfer import Apart, Key, Packed, derivable, derived, pack, unpack
 from ...pyg import Batch as Joined
 from ...shapes.batches import Draw, without_interrupts
 from ..reading.data import Prepared, joined
@@ -181,7 +181,13 @@ class _Making(Dataset):
         for graph, keys in zip(_graphs(batch.levels), ordered.plans, strict=False):
             graph_plans = plans[graph] = derived(graph, keys)
             if self.device.type == "cuda":
-                schedules += _schedules(graph_plans)
+                for key, rows in graph_plans.items():
+                    if not isinstance(key, tuple) or key[0] not in (by_target, by_source):
+                        continue
+                    if key[-1].type == "cuda":
+                        # in the memory of its layout it would keep that alive, and itself
+                        work = Apart(cut(rows.ptr, rows.order))
+                        schedules.append((rows.ptr, rows.order, work))
         value = (batch, schedules)
         return pack(value, lambda graph: plans.get(graph, {}), self.device, _memory)
 
@@ -195,17 +201,6 @@ def _graphs(levels: Hierarchy) -> list[AttentionGraph]:
     """The graphs of a hierarchy, always in the same order."""
     of_cells = [near.graph for level in levels.levels for near in level.near]
     return [*levels.graphs(), *of_cells, levels.clouds]
-
-
-def _schedules(graph_plans: Derived) -> list[tuple[Tensor, Tensor, Any]]:
-    """The rows of layouts as work for the kernels on CUDA, which synchronize otherwise."""
-    layouts = [
-        result
-        for key, result in graph_plans.items()
-        if isinstance(key, tuple) and key[0] in (by_target, by_source) and key[-1].type == "cuda"
-    ]
-    # a schedule in the memory of its layout would keep that alive, and itself
-    return [(rows.ptr, rows.order, Apart(cut(rows.ptr, rows.order))) for rows in layouts]
 
 
 def _memory(size: int) -> Tensor:

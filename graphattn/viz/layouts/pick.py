@@ -161,10 +161,6 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
         pair = tokens
     else:
         pair = (tokens, tokens)
-    if pair is not tokens and not graph.is_square:
-        raise ShapeError(
-            "tokens of a bipartite graph must be a pair (target tokens, source tokens)"
-        )
     shown_names = []
     for names, count, side in zip(
         pair, (graph.num_targets, graph.num_sources), ("targets", "sources"), strict=True
@@ -232,8 +228,6 @@ def _array(points: Any, count: int, argument: str) -> Array:
 
 
 def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets: bool) -> Points:
-    if pos is None:
-        raise GraphError('layout "points" needs pos, the positions of the sources (S, 2) or (S, 3)')
     if queries is None and (two_sets or not graph.is_square):
         raise GraphError(
             f"pos gives positions of the {graph.num_sources} sources; "
