@@ -29,7 +29,7 @@ class Flops(Printed):
 
     @property
     def total(self) -> int:
-        """All that is computed."""
+        """Operations of the whole block."""
         return self.attention + self.projections + self.feed_forward
 
     def to_dict(self) -> dict[str, Any]:

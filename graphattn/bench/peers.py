@@ -74,7 +74,7 @@ class Peer:
     def prepare(
         self, problem: AttentionCall, query: Tensor, key: Tensor, value: Tensor
     ) -> Callable[[], Tensor]:
-        """All that depends on the graph alone (masks, layouts), and then the call to measure."""
+        """Prepare what depends on the graph alone (masks, layouts), and return the call to measure."""
         raise NotImplementedError
 
 

@@ -84,7 +84,7 @@ class Processes:
         )
 
     def send(self, x: Tensor, received: list[int], sent: list[int]) -> Tensor:
-        """The same rows, still on their way, and without gradients."""
+        """Rows that are still on their way, and without gradients."""
         run = torch.ops._c10d_functional.all_to_all_single
         name = self.group.group_name
         x = x.contiguous()

@@ -299,7 +299,7 @@ def _path(folder: Path, part: int) -> Path:
 
 
 def _small(x: Tensor) -> np.ndarray:
-    """As int32 if all numbers fit, else int64."""
+    """Numbers as int32 if all fit, else int64."""
     if x.numel() and int(x.max()) >= 2**31:
         return x.numpy().astype(np.int64)
     return x.numpy().astype(np.int32)

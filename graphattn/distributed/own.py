@@ -31,7 +31,7 @@ class OwnEdges(NamedTuple):
     degrees: Degrees | None = None
 
     def numbered(self) -> "OwnEdges":
-        """The same with numbers in the whole graph."""
+        """Own edges with numbers in the whole graph."""
         if self.number is None:
             return self
         return self._replace(edge=self.number(self.edge), number=None)

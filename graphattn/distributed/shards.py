@@ -352,7 +352,7 @@ class Shard(EdgeTensors):
         value: Tensor,
         numbers: Callable[[], int],
     ) -> tuple[EdgeTensors, Tensor, Pair]:
-        """The same; narrow rows (..., C) of all sources are sent while queries are computed.
+        """Attention on projected rows; narrow rows (..., C) of all sources are sent while queries are computed.
 
         Only where they are narrower than the keys and values.
         """

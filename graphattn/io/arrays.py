@@ -89,7 +89,7 @@ def map_array(path: PathLike) -> np.ndarray:
 
 
 def doubles(array: np.ndarray) -> np.ndarray:
-    """The same numbers as float64, by rows.
+    """Numbers as float64, by rows.
 
     numpy would warn of a signalling NaN, and of a number beyond float64.
     """
@@ -98,7 +98,7 @@ def doubles(array: np.ndarray) -> np.ndarray:
 
 
 def integers(blob: Blob, array: np.ndarray, at: str = "") -> np.ndarray:
-    """The same numbers as int64, refused unless they are integers from 0 to 2**63 - 1."""
+    """Numbers as int64, refused unless they are integers from 0 to 2**63 - 1."""
     if array.dtype.kind not in "iu":
         raise blob.fault("integers", f"dtype {array.dtype}", "array.astype(numpy.int64)", at=at)
     for end in (array.min(initial=0), array.max(initial=0)):

@@ -48,7 +48,7 @@ class Rows(NamedTuple):
 
 
 def clean(blob: Blob, comments: str = "") -> Blob:
-    r"""The same text in as many bytes, with ``\n`` line ends and blank comments.
+    r"""Text of as many bytes, with ``\n`` line ends and blank comments.
 
     Texts of very long lines are refused.
     """

@@ -212,7 +212,7 @@ class PointBatches:
 
 
 def _drawn(chances: Tensor, draw: torch.Generator) -> Tensor:
-    """As many numbers as there are chances, each about as often as it says, in random order.
+    """Numbers, as many as there are chances, each about as often as it says, in random order.
 
     A number is drawn its expected number of times, rounded up or down (systematic sampling).
     """

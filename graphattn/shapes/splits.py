@@ -34,7 +34,7 @@ class Splits(dict[str, Subset]):
 
 
 def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
-    """Those parts that the folder says, and others drawn from the rest, class by class."""
+    """Parts that the folder names, and others drawn from the rest, class by class."""
     shares = {"test": real(test, "test"), "val": real(val, "val")}
     if min(shares.values()) < 0 or sum(shares.values()) >= 1:
         raise fault(

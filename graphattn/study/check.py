@@ -64,7 +64,7 @@ class Checked(Printed):
         return not self.differences
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """The result as plain values."""
         return asdict(self)
 
     def in_full(self) -> str:
@@ -118,7 +118,7 @@ def rendered_again(folder: Any, file: Any = None, again: int = 0) -> Checked:
 
 
 def study_of(folder: Path, file: Any = None) -> Any:
-    """What the study file of a folder makes: ``file``, ``study.py`` in it, or the command's.
+    """The study that the file of a folder makes: ``file``, ``study.py`` in it, or the command's.
 
     Raises:
         OptionError: If there is no such file, or it is one of another study.

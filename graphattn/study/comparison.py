@@ -86,7 +86,7 @@ class Training:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """All that are tried."""
+        """Learning rates that are tried."""
         if isinstance(self.rate, Sequence):
             return tuple(self.rate)
         return (self.rate,)

@@ -351,7 +351,7 @@ class Pairs:
         return mean_interval(self.typical, self.bounds, TYPICAL if self.collapsed else MEAN)
 
     def __str__(self) -> str:
-        """What a verdict of typical runs leaves out; nothing where all runs are."""
+        """Runs that a verdict of typical runs leaves out; nothing where all runs are."""
         if not self.collapsed:
             return ""
         seeds = len(self.differences)
@@ -365,7 +365,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured for one claim.
+    """Measurements for one claim.
 
     Args:
         claim: The claim.
@@ -473,7 +473,7 @@ class Verdict:
         return "; ".join((self.verdict, *self.remarks))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """The verdict as plain values."""
         return asdict(self)
 
 

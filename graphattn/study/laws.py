@@ -1,4 +1,4 @@
-"""What is known of a study before its trials: reach, ceilings, covariates, plain methods."""
+"""Facts about a study before its trials: reach, ceilings, covariates, plain methods."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -161,7 +161,7 @@ class Report(Printed, Results):
 
     @property
     def limits(self) -> list[str]:
-        """What cannot be said, whatever the verdicts: a line each."""
+        """Limits of what the study can say, whatever the verdicts: a line each."""
         lines = []
         words = {verdict.verdict for verdict in self.verdicts}
         undecided = [v.claim for v in self.verdicts if v.verdict not in ("kept", "broken")]
@@ -269,7 +269,7 @@ class Report(Printed, Results):
         return [Table(head, rows), " ".join(notes)]
 
     def _score_blocks(self, most: int) -> list[Block]:
-        """What was predicted of arms and beside it what was measured, and plain methods."""
+        """Predictions of arms beside measurements, and plain methods."""
         lines = [self._score_line(row) for row in self.rows]
         varying = {
             name: len({line[name] for line in lines}) > 1

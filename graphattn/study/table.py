@@ -115,7 +115,7 @@ class ArmRow:
 
     @property
     def prediction(self) -> dict[str, Any]:
-        """What was said of the arm before training."""
+        """The prediction of the arm, made before training."""
         prediction: dict[str, Any] = self.about["arms"][self.arm]
         return prediction
 
@@ -126,7 +126,7 @@ class ArmRow:
 
     @property
     def metric(self) -> str:
-        """Of its scores: that of the comparison; of shuffled labels one that chance is known of."""
+        """Metric of its scores: that of the comparison; of shuffled labels one with a known chance."""
         if self.kind == "shuffled":
             return CONTROL[self.about.get("kind", CLASSES)]
         return str(self.about["metric"])
@@ -161,7 +161,7 @@ class ArmRow:
 
     @cached_property
     def scores(self) -> dict[int, float]:
-        """Of each seed; of drawn controls the mean of the drawings."""
+        """Score of each seed; of drawn controls the mean of the drawings."""
         return {seed: sum(x) / len(x) for seed, x in self._by_seed()}
 
     @property
@@ -231,7 +231,7 @@ class ArmRow:
 
     @property
     def bounded(self) -> list[tuple[float, float]]:
-        """Of each trial, where a law gives a ceiling: its score, and the ceiling of its graph."""
+        """Score and ceiling of each trial of whose graph a law gives one."""
         if self.group is not None:
             return []
         return [(self.score_of(r), r.ceiling) for r in self.scored if r.ceiling is not None]
@@ -321,7 +321,7 @@ class ArmRow:
         return replace(self, runs=[run for run in self.runs if run.seed not in seeds])
 
     def stretches(self, claim: Claim) -> dict[int, list[tuple[int, int] | None]] | None:
-        """By seed the stretch in which each drawing had the level of a claim; None without curves."""
+        """Stretches, by seed, in which each drawing had the level of a claim; None without curves."""
         by_seed: dict[int, list[tuple[int, int] | None]] = {}
         for run in self.runs:
             if run.record["state"] == "failed":
@@ -667,7 +667,7 @@ class Results:
 
     @staticmethod
     def _test(claim: Claim, row: ArmRow, other: ArmRow) -> Pairs | FitShares | Steps | None:
-        """What was measured for a claim; None of nothing."""
+        """The test of a claim; None without measurements."""
         if claim.of == SCORE:
             return pairs_of(row, other)
         if claim.of == STEPS:

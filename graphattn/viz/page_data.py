@@ -170,7 +170,7 @@ def packed(
     smooth: float,
     box: Array | None = None,
 ) -> dict[str, Any]:
-    """All of it for the page.
+    """The whole content of the page.
 
     Args:
         sets: The sets of nodes.

@@ -88,7 +88,7 @@ def ollivier_ricci_curvature(graph: AttentionGraph, alpha: float = 0.5) -> Tenso
 
 
 def _simple(matrix: Any) -> Any:
-    """The same with ones."""
+    """The matrix with ones for its entries."""
     ones = matrix.copy()
     ones.data[:] = 1
     return ones

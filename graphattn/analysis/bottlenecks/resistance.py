@@ -168,7 +168,7 @@ def _of_all(matrix: Any) -> Tensor:
 
 
 def _of_pairs(matrix: Any, pairs: Tensor, name: str) -> Tensor:
-    """By a factorisation if an order of the nodes gives a narrow band, else by iterations."""
+    """Resistances by a factorisation if an order of the nodes gives a narrow band, else by iterations."""
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     part = components(matrix)
@@ -220,7 +220,7 @@ def _banded(
 
 
 def _iterated(matrix: Any, num_pairs: int, name: str) -> Callable[[int, int], float]:
-    """By conjugate gradients, to about 1e-10."""
+    """Resistances by conjugate gradients, to about 1e-10."""
     from scipy.sparse import diags_array
     from scipy.sparse.linalg import cg
 
@@ -246,7 +246,7 @@ def _iterated(matrix: Any, num_pairs: int, name: str) -> Callable[[int, int], fl
 
 
 def _directed(matrix: Any) -> Tensor:
-    """By the fundamental matrix of each closed class of the walk."""
+    """Commute times by the fundamental matrix of each closed class of the walk."""
     from scipy.sparse.csgraph import connected_components
 
     size = matrix.shape[0]

@@ -141,7 +141,7 @@ def _closed(edges: Edges) -> tuple[int, bool] | None:
 
 
 def _of_intervals(rows: Intervals) -> tuple[int, bool]:
-    """The same where each node depends on an interval after ``k`` layers."""
+    """Hops where each node depends on an interval after ``k`` layers."""
     lo = rows.lo
     last = rows.hi - 1
     layers = max(int(tree_depth(lo).max()), int(tree_depth(last).max()))

@@ -119,7 +119,7 @@ class _Spent:
         self.instead = instead
 
     def __call__(self, joined: int) -> None:
-        """So many more, about to be joined."""
+        """Count rows that are about to be joined."""
         self.joined += joined
         self.refuse(self.joined)
 

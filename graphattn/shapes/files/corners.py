@@ -62,7 +62,7 @@ def mean_normals(vertex: np.ndarray, normals: np.ndarray, num: int) -> np.ndarra
 
 
 def welded(raw: Raw) -> Raw:
-    """The same faces with one vertex per place; what differs there goes to corners."""
+    """Faces with one vertex per place; what differs there goes to corners."""
     pos, number = merge(raw.points["pos"])
     joined = len(number) - len(pos)
     if not joined:

@@ -82,7 +82,7 @@ def units_of_keys(keys: dict[int, int]) -> tuple[str, str]:
 
 
 def units_of_text(wkt: str) -> tuple[str, str]:
-    """The same of well-known text, whose last unit in a part is that of its axes."""
+    """The unit of well-known text, whose last one in a part is that of its axes."""
     across = _last_unit(wkt, ("PROJCS", "PROJCRS", "PROJECTEDCRS"))
     if not across and re.match(r"\s*(?:COMPD_?CS|COMPOUNDCRS)?.*?\bGEOG(?:CS|CRS)\s*\[", wkt, re.S):
         across = _DEGREES

@@ -194,7 +194,7 @@ def _points(
 
 
 def _skipped(blob: Blob, text: bytes, begin: np.ndarray) -> Counter[bytes]:
-    """How often these lines have statements that a mesh of polygons cannot hold."""
+    """Counts of statements in these lines that a mesh of polygons cannot hold."""
     count: Counter[bytes] = Counter()
     for offset in map(int, begin):
         name = word(text, offset)

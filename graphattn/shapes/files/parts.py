@@ -115,7 +115,7 @@ class Parts:
             return values.astype(types[-1])
 
     def text(self, name: str, values: np.ndarray) -> np.ndarray:
-        """The same numbers, if those that are read back from a text are the same."""
+        """Numbers that are read back from a text as they are, or a refusal."""
         if values.dtype.kind == "f" and not np.array_equal(
             narrow(values, allow_int=False), values, equal_nan=True
         ):
@@ -230,7 +230,7 @@ def _check_face(path: str, face: np.ndarray, num_points: int) -> None:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    """The same numbers; NumPy has no bfloat16."""
+    """The numbers of a tensor; NumPy has no bfloat16."""
     if tensor.dtype.is_floating_point and tensor.dtype not in (torch.float16, torch.float64):
         tensor = tensor.float()
     return tensor.detach().cpu().contiguous().numpy()

@@ -292,7 +292,7 @@ def _narrow(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def tensor(values: np.ndarray) -> torch.Tensor:
-    """The same numbers in the order of bytes of this machine, in memory that may be written."""
+    """A tensor of the numbers in the order of bytes of this machine, in memory that may be written."""
     native = np.require(
         values, values.dtype.newbyteorder("="), ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"]
     )

@@ -1,1 +1,1 @@
-"""How a model reads the shapes of a folder: features, levels with graphs, scenes."""
+"""Inputs of a model from the shapes of a folder: features, levels with graphs, scenes."""

@@ -43,7 +43,7 @@ class OnCells(nn.Module):
 
 
 def redrawn(shape: Hierarchy, seed: int) -> Hierarchy:
-    """The same levels with random graphs of the same in-degrees, within a level and between levels.
+    """Levels with random graphs of the same in-degrees, within a level and between levels.
 
     Cells keep their points. Of the cells around each, that a convolution reads, a cell stays at its
     own offset, and each of the others has one of the drawn cells.

@@ -30,7 +30,7 @@ def placed(pos: Tensor, scale: float, name: str) -> Tensor:
 
 
 def sampled(shape: Any, size: int) -> Any:
-    """The same ``size`` points each time: on faces, with ``face_normal``, or some of a cloud."""
+    """Points, ``size`` of them and the same each time: on faces, with ``face_normal``, or some of a cloud."""
     num_points = len(shape.pos)
     points = dict(shape.items())
     floats = {

@@ -202,7 +202,7 @@ class Layout(ABC):
         ax.add_collection(LineCollection(list(flat), **style), autolim=False)
 
     def _inches(self, ax: Any, sources: Index, target: int) -> Array:
-        """How far sources are from a target on the page, before its panels are arranged."""
+        """Distances of sources from a target on the page, before its panels are arranged."""
         ends = np.concatenate((self.source_at[sources], self.target_at[[target]]))
         at = self.flat(ends)
         if at.shape[1] == 1:  # on a line
