@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..arguments import function, one_of, several, whole
+from ..arguments import one_of, whole
 from ..errors import LabelError, LoaderError
 from ..io.reading import fault
 from .depths import Depth, Values, as_of, bits_of_file, decisions, depth_of_folder, values_of
@@ -140,27 +140,17 @@ class ShapeFolder(Dataset):
         ignore: Sequence[int] = (),
         depths: Mapping[str, Depth] | None = None,
     ) -> None:
-        if task is None:
-            self._asked_task = None
-        else:
-            self._asked_task = one_of(task, "task", ("classify", "segment", "regress"))
+        if task is not None:
+            one_of(task, "task", ("classify", "segment", "regress"))
+        self._asked_task = task
         self.root = Path(root)
-        if transform is None:
-            self.transform = None
-        else:
-            self.transform = function(transform, "transform", "shape")
+        self.transform = transform
         self.layout, self.items = items_of(root)
         self.label = label
-        self.ignore = tuple(
-            sorted(
-                {whole(value, "ignore", 0) for value in several(ignore, "ignore", "whole numbers")}
-            )
-        )
+        self.ignore = tuple(sorted({whole(value, "ignore", 0) for value in ignore}))
         if label is not None:
-            self.layout, self.items = (
-                f"label: {label}",
-                [replace(item, label=None) for item in self.items],
-            )
+            self.layout = f"label: {label}"
+            self.items = [replace(item, label=None) for item in self.items]
         self._names: dict[int, str] = {}
         is_named = self.layout == CLASSES and not all(
             _is_number(str(item.label)) for item in self.items
@@ -243,7 +233,7 @@ class ShapeFolder(Dataset):
     def __repr__(self) -> str:
         classes = self.classes_here()
         if classes:
-            named = f": {', '.join(classes[:9])}{', ...' * (len(classes) > 9)}"
+            named = f": {_first(classes)}"
         else:
             named = ""
         few = int(self.sizes.min())
@@ -281,7 +271,7 @@ class ShapeFolder(Dataset):
             and self._asked_task is None
             and all(label.of_points for label in self._beside)
         ):
-            folders = ", ".join(self.classes[:9]) + ", ..." * (len(self.classes) > 9)
+            folders = _first(self.classes)
             self.items = [replace(item, label=None) for item in self.items]
             self.layout = FLAT
             self.classes = ()
@@ -397,30 +387,23 @@ class ShapeFolder(Dataset):
         """Give a shape its ``y`` from its label property, without values that mean no label."""
         label_name = self._label_in(shape)
         if not label_name:
-            others = (
-                ", ".join(name for name, _ in shape.items() if name not in ("pos", "face"))
-                or "none"
-            )
+            others = ", ".join(name for name, _ in shape.items() if name not in ("pos", "face"))
+            others = others or "none"
+            noun = "labels"
             fix = (
-                "a property label, labels.csv, or a folder for each class (and the folder above "
-                "them)"
+                "label='NAME' (--label NAME), a property label, labels.csv, or a folder for each "
+                "class (and the folder above them)"
             )
-            fix = f"label='NAME' (--label NAME), {fix}"
-            if self.label is not None:
-                if others == "none":
-                    fix = "no label= (--label), for labels.csv or folders of classes"
-                else:
-                    fix = "one of these"
             if self.layout == CLASSES:
                 fix = (
                     'task="classify" (--task classify) for the classes of folders, or '
                     "label='NAME' (--label NAME)"
                 )
-            if self.label is None:
-                noun = "labels"
-            else:
+            if self.label is not None:
                 noun = f"the property {self.label}"
-            noun += f" to {self._asked_task}" if self._asked_task is not None else ""
+                fix = "one of these, or no label= (--label), for labels.csv or folders of classes"
+            if self._asked_task is not None:
+                noun += f" to {self._asked_task}"
             lacking = f"{item.path}: expected {noun}, got none; its properties: {others}"
             raise LabelError(f"{lacking}. Try: {fix}.", lacking)
         if label_name != "y":
@@ -613,3 +596,11 @@ def _stamp(item: Item) -> tuple[int, ...]:
             f"{item.path}: expected a file, got: {error.strerror}. Try: check the list that names "
             "it."
         ) from None
+
+
+def _first(classes: Sequence[str]) -> str:
+    """The names of at most nine classes."""
+    names = ", ".join(classes[:9])
+    if len(classes) > 9:
+        return f"{names}, ..."
+    return names

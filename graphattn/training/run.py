@@ -45,8 +45,37 @@ CONTROL_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """The keys of ``run.json`` that a run has as they are."""
+
+    folder: Path
+    inputs: ShapeInputs
+    augment: tuple[str, ...]
+    model: str
+    options: dict[str, Any]
+    features: int
+    schedule: Schedule
+    control: tuple[str, ...]
+    split: dict[str, list[str]]
+    said: str
+    files: dict[str, str]
+    label: str = ""
+    ignore: tuple[int, ...] = ()
+    depths: dict[str, Depth] = field(default_factory=dict)
+    start: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Record(_Stored):
+    """All keys of ``run.json``."""
+
+    task: dict[str, Any]
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(_Stored):
     """The contents of ``run.json``.
 
     Attributes:
@@ -70,22 +99,7 @@ class Run:
     """
 
     path: Path
-    folder: Path
     task: Task
-    inputs: ShapeInputs
-    augment: tuple[str, ...]
-    model: str
-    options: dict[str, Any]
-    features: int
-    schedule: Schedule
-    control: tuple[str, ...]
-    split: dict[str, list[str]]
-    said: str
-    files: dict[str, str]
-    label: str = ""
-    ignore: tuple[int, ...] = ()
-    depths: dict[str, Depth] = field(default_factory=dict)
-    start: str = ""
 
     def __post_init__(self) -> None:
         for value in self.ignore:
@@ -410,26 +424,3 @@ def make_folder(path: Path) -> None:
         raise OptionError(
             f"out must be a folder that can be made, got {path}: {error.strerror}"
         ) from None
-
-
-@dataclass(frozen=True)
-class _Record:
-    """The keys of ``run.json``."""
-
-    folder: Path
-    task: dict[str, Any]
-    inputs: ShapeInputs
-    augment: tuple[str, ...]
-    model: str
-    options: dict[str, Any]
-    features: int
-    schedule: Schedule
-    control: tuple[str, ...]
-    split: dict[str, list[str]]
-    said: str
-    files: dict[str, str]
-    label: str
-    ignore: tuple[int, ...]
-    depths: dict[str, Depth]
-    start: str
-    versions: dict[str, str]

@@ -37,7 +37,8 @@ def test_the_error_lists_the_properties_that_were_seen(tmp_path):
     (tmp_path / "b").mkdir()
     ga.save(Shape(pos=torch.rand(7, 3)), tmp_path / "b" / "0.ply")
     with pytest.raises(
-        LoaderError, match=r"its properties: none\. Try: no label= \(--label\), for labels.csv"
+        LoaderError,
+        match=r"its properties: none\. Try: one of these, or no label= \(--label\), for labels.csv",
     ):
         ShapeFolder(tmp_path / "b", label="sort")
 
