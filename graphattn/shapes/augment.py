@@ -41,6 +41,11 @@ class _Linear(BaseTransform):
         for name, value in (("pos", pos), ("normal", normal)):
             if value is not None and value.shape != (len(pos), 3):
                 raise ShapeError(f"{self!r}: {name} must be (N, 3), got {tuple(value.shape)}")
+            # a matrix in the type of integers would be truncated
+            if value is not None and not value.is_floating_point():
+                raise ShapeError(
+                    f"{self!r}: {name} must be floats, got {value.dtype}; data.{name}.float() first"
+                )
         with without_autocast(pos.device.type):
             data.pos = pos @ matrix.to(pos).T
             if data.get("cell") is not None:

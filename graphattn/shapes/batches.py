@@ -106,7 +106,9 @@ class PointBatches:
         if chances is not None:
             size = len(self._numbers)
             if chances.shape != (size,) or not bool(((chances > 0) & chances.isfinite()).all()):
-                raise OptionError(f"chances must be {size} finite numbers above 0, got {chances}")
+                raise OptionError(
+                    f"chances must be {size} finite numbers above 0, got {chances.tolist()}"
+                )
         big = int(self._sizes.argmax())
         if int(self._sizes[big]) > self.points:
             if hasattr(self.dataset, "name"):

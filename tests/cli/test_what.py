@@ -155,7 +155,7 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
         ("sliding_window(64, 0, causal=True)", "window must be a whole number >= 1, got 0"),
         ("knn(load(scan.ply), 3)", "scan.ply does not belong in an expression"),
         ("knn(load(scan.ply), 3)", "words stand in quotes, and a file"),
-        ("load(3)", 'load needs the name of a file in quotes, such as load("scan.ply"), got 3'),
+        ("load(3)", "path: expected a str or a Path, got int"),
         (
             "load()",
             "missing a required argument: 'path'; the call is load(path: str, **options: Any)",

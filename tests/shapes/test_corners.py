@@ -102,8 +102,6 @@ def test_a_file_that_is_cut_along_its_seams_is_welded(ending, tmp_path):
     assert "ids differs at 8 places: that of the first vertex is kept" in shape.notes
     first = {tuple(place): n for n, place in reversed(list(enumerate(cut.pos.tolist())))}
     assert shape.ids.tolist() == [first[tuple(place)] for place in shape.pos.tolist()]
-    with pytest.raises(LoaderError, match="weld must be"):
-        ga.load(tmp_path / f"b{ending}", weld="yes")
 
 
 def test_numbers_of_vertices_follow_when_these_are_joined(tmp_path):
