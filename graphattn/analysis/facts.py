@@ -159,7 +159,13 @@ class FactsOfMany(Printed):
         places: dict[int, list[int]] = {}
         for number, facts in enumerate(self.each):
             places.setdefault(id(facts), []).append(number)
-        columns = [(_numbered(noun, numbers), self.each[numbers[0]]) for numbers in places.values()]
+        columns = []
+        for numbers in places.values():
+            named = f"{noun} {numbers[0]}"
+            if len(numbers) > 1:  # layers 0, 2, 4, ...
+                some = [*map(str, numbers[:3]), *["..."] * (len(numbers) > 3)]
+                named = f"{noun}s {', '.join(some)}"
+            columns.append((named, self.each[numbers[0]]))
         more = len(columns) - _MOST_COLUMNS
         columns = columns[:_MOST_COLUMNS]
         if self.union is not None:
@@ -383,14 +389,6 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     return str(value)
-
-
-def _numbered(one: str, numbers: list[int]) -> str:
-    """``layers 0, 2, 4, ...``."""
-    named = ", ".join([*map(str, numbers[:3]), *["..."] * (len(numbers) > 3)])
-    if len(numbers) > 1:
-        return f"{one}s {named}"
-    return f"{one} {named}"
 
 
 def _table(columns: list[tuple[str, Facts]]) -> str:

@@ -263,14 +263,6 @@ def _compiled(cache: dict[str, Any]) -> str:
     )
 
 
-def _verdict(check: dict[str, Any]) -> str:
-    if not check["ok"]:
-        return "WRONG"
-    if check["detail"].startswith("not run"):
-        return ""
-    return "exact"
-
-
 def _print(state: dict[str, Any]) -> None:
     say("versions")
     rendered(
@@ -303,14 +295,15 @@ def _print(state: dict[str, Any]) -> None:
         )
     )
     say("\nevery backend against its dense twin")
-    rendered(
-        table(
-            [
-                (f"  {c['backend']}", c["device"], _verdict(c), c["detail"])
-                for c in state["self_check"]
-            ]
-        )
-    )
+    checks: list[tuple[str, ...]] = []
+    for c in state["self_check"]:
+        verdict = "exact"
+        if not c["ok"]:
+            verdict = "WRONG"
+        elif c["detail"].startswith("not run"):
+            verdict = ""
+        checks.append((f"  {c['backend']}", c["device"], verdict, c["detail"]))
+    rendered(table(checks))
     for line in state["advice"]:
         say(f"\nto get what is missing: {line}")
     if state["ok"]:

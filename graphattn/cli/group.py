@@ -37,17 +37,14 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                groups.setdefault(_heading(parameter), []).append(record)
+                heading = getattr(parameter, "rich_help_panel", None) or "Options"
+                if parameter.param_type_name == "argument":
+                    heading = "Arguments"
+                groups.setdefault(heading, []).append(record)
         last = groups.pop("Options", [])  # what all commands have
         for heading, records in {**groups, "Options": last}.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
-
-
-def _heading(parameter: Any) -> str:
-    if parameter.param_type_name == "argument":
-        return "Arguments"
-    return getattr(parameter, "rich_help_panel", None) or "Options"
 
 
 class CommandGroup(TyperGroup):
@@ -161,7 +158,10 @@ def _described(error: Exception | Interrupted) -> tuple[int, str]:
         return WRONG, one_line(str(error))  # whatever files are called
     usage = getattr(error, "format_message", None)  # of click, or of the copy of it inside typer
     if usage is not None:
-        return WRONG, one_line(usage().rstrip(".")) + _see(error)
+        see = ""
+        if getattr(error, "ctx", None) is not None:
+            see = f"; see {error.ctx.command_path} --help"  # type: ignore[attr-defined]
+        return WRONG, one_line(usage().rstrip(".")) + see
     if isinstance(error, ModuleNotFoundError):
         line = _line_of_a_user(error)
         missing = not_installed(error)
@@ -194,13 +194,6 @@ def _described(error: Exception | Interrupted) -> tuple[int, str]:
         "shows where"
     )
     return UNEXPECTED, message
-
-
-def _see(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    if context is None:
-        return ""
-    return f"; see {context.command_path} --help"
 
 
 def _line_of_a_user(error: Exception) -> str:

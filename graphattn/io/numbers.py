@@ -148,26 +148,20 @@ def rows(blob: Blob, text: bytes, dtype: Any = np.float64, *, nonfinite: bool = 
     if integer:
         if _SIGN.search(text):  # numpy reads a lone sign as 0
             raise _wrong(blob, text, integer, nonfinite)
-        long = start[_length(byte, start) > 18]  # as many digits as 2**63; checked one by one
-        for offset in long.tolist():
-            if not -(2**63) <= _int(word(text, offset)) < 2**63:
-                got = show(word(text, offset))
-                raise blob.fault("an integer below 2**63", got, "renumber from 0", offset=offset)
+        blank = np.append(KIND[byte] == SPACE, True)
+        length = np.flatnonzero(blank[1:] & ~blank[:-1]) + 1 - start
+        # as many digits as 2**63; checked one by one
+        for offset in start[length > 18].tolist():
+            digits = word(text, offset)
+            is_short = len(digits) < 400 and _INTEGER.fullmatch(digits)
+            if not is_short or not -(2**63) <= int(digits) < 2**63:
+                raise blob.fault(
+                    "an integer below 2**63", show(digits), "renumber from 0", offset=offset
+                )
     value = _parse(text, dtype)
     if value is None or len(value) != len(start):
         raise _wrong(blob, text, integer, nonfinite)
     return Rows(value, ptr, start)
-
-
-def _length(byte: np.ndarray, start: np.ndarray) -> np.ndarray:
-    blank = np.append(KIND[byte] == SPACE, True)
-    return np.flatnonzero(blank[1:] & ~blank[:-1]) + 1 - start
-
-
-def _int(text: bytes) -> int:
-    if len(text) < 400 and _INTEGER.fullmatch(text):
-        return int(text)
-    return 2**64
 
 
 def _parse(text: bytes, dtype: Any) -> np.ndarray | None:

@@ -143,18 +143,15 @@ def study_of(folder: Path, file: Any = None) -> Any:
 def _differences(name: str, stands: str, computed: str) -> list[Mismatch]:
     """Lines of a file that are others."""
     lines = [_IMAGE.sub("", text).splitlines() for text in (stands, computed)]
-    return [
-        Mismatch(name, f"line {number}", *_around_first(one, other))
-        for number, (one, other) in enumerate(zip_longest(*lines, fillvalue=""), 1)
-        if one != other
-    ]
-
-
-def _around_first(line: str, other: str) -> tuple[str, str]:
-    """Both lines from shortly before the first character that differs."""
-    pairs = enumerate(zip_longest(line, other))
-    start = max(0, next(i for i, (one, computed) in pairs if one != computed) - 20)
-    return repr(line[start : start + 80]), repr(other[start : start + 80])
+    differences = []
+    for number, (one, other) in enumerate(zip_longest(*lines, fillvalue=""), 1):
+        if one != other:
+            # from shortly before the first character that differs
+            pairs = enumerate(zip_longest(one, other))
+            start = max(0, next(i for i, (a, b) in pairs if a != b) - 20)
+            quoted = (repr(line[start : start + 80]) for line in (one, other))
+            differences.append(Mismatch(name, f"line {number}", *quoted))
+    return differences
 
 
 def _trained_again(report: Report, study: Any, again: int) -> list[Mismatch]:
@@ -187,14 +184,17 @@ def _of_findings(folder: Path, findings: Any) -> Checked:
     measured: a share of the tolerance at which a finding is judged is rounding.
     """
     stored = json.loads((folder / "report.json").read_bytes())
-    parts = {}
+    parts: dict[str, list[Any]] = {}
     for heading, part in findings.parts.items():
         rows = stored.get("parts", {}).get(heading, [])
         measured = [row.get("measured") for row in rows] + [None] * len(part)
-        parts[heading] = [
-            replace(one, measured=value) if _is_rounding(one, value) else one
-            for one, value in zip(part, measured, strict=False)
-        ]
+        parts[heading] = []
+        for one, value in zip(part, measured, strict=False):
+            rounding = _ROUNDING * one.tolerance
+            are_floats = isinstance(value, float) and isinstance(one.measured, float)
+            if are_floats and math.isclose(value, one.measured, rel_tol=0, abs_tol=rounding):
+                one = replace(one, measured=value)
+            parts[heading].append(one)
     findings = replace(findings, parts=parts)
     page = (folder / "report.md").read_text("utf-8").partition("\n\n## Made by")[0]
     differences = _differences("report.md", page, str(findings).rstrip())
@@ -203,11 +203,3 @@ def _of_findings(folder: Path, findings: Any) -> Checked:
     texts = [json.dumps(numbers, indent=1) for numbers in (told, computed)]
     differences = _differences("report.json", *texts) + differences
     return Checked(folder.name, ["report.json", "report.md"], 0, differences)
-
-
-def _is_rounding(finding: Any, measured: Any) -> bool:
-    if not (isinstance(measured, float) and isinstance(finding.measured, float)):
-        return False
-    return math.isclose(
-        measured, finding.measured, rel_tol=0, abs_tol=_ROUNDING * finding.tolerance
-    )

@@ -145,21 +145,18 @@ def levelled_off(records: list[dict[str, Any]], guess_nats: float) -> list[dict[
     rises takes nothing from others that fall.
     """
     begun = [record for record in records if _training_nats(record) < GUESS * guess_nats]
-    falls = [_last_fall(record) for record in begun]
+    falls = []
+    for record in begun:
+        losses = [point[1] for point in record.get("curve", [])]
+        if len(losses) < _LEAST_POINTS:
+            return []
+        quarter = len(losses) // 4  # the third less the last
+        falls.append(fmean(losses[-2 * quarter : -quarter]) - fmean(losses[-quarter:]))
     if not falls or not math.isfinite(guess_nats):
         return []
     if max(map(abs, falls)) < MOVES * guess_nats and fmean(falls) < STILL * guess_nats:
         return begun
     return []
-
-
-def _last_fall(record: dict[str, Any]) -> float:
-    """The mean loss of the third quarter of training less that of the last; inf without a curve."""
-    losses = [point[1] for point in record.get("curve", [])]
-    if len(losses) < _LEAST_POINTS:
-        return math.inf
-    quarter = len(losses) // 4
-    return fmean(losses[-2 * quarter : -quarter]) - fmean(losses[-quarter:])
 
 
 def reached(

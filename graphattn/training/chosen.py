@@ -111,13 +111,12 @@ def check_labels(shapes: ShapeFolder, readout: str, elements: str = "") -> None:
 
 def labelled(shapes: ShapeFolder, numbers: Iterable[int]) -> list[int]:
     """Numbers of the shapes that have a label, of those given."""
-    return [number for number in numbers if _has_label(shapes.labels[number])]
-
-
-def _has_label(labels: Tensor) -> bool:
-    if labels.is_floating_point():
-        return True
-    return bool((labels >= 0).any())
+    with_label = []
+    for number in numbers:
+        labels = shapes.labels[number]
+        if labels.is_floating_point() or bool((labels >= 0).any()):
+            with_label.append(number)
+    return with_label
 
 
 def patience_of(epochs: int) -> int:

@@ -133,7 +133,11 @@ def panels_of(
         raise ShapeError(
             f"prediction must have the shape of {name}, {truth.shape}, got {guess.shape}"
         )
-    limits = _range(truth, guess)
+    limits = None
+    amounts = np.concatenate([values.astype(np.float64) for values in (truth, guess)])
+    amounts = amounts[np.isfinite(amounts)]
+    if len(amounts):
+        limits = (float(amounts.min()), float(amounts.max()))
     panels = [
         colouring(values, called, names, limits)
         for values, called in ((truth, name), (guess, "prediction"))
@@ -203,15 +207,6 @@ def named(shape: Any, color: str) -> Any:
     raise ShapeError(
         f'color names the property "{color}", which the shape does not have; it has {words}'
     )
-
-
-def _range(*values: Any) -> tuple[float, float] | None:
-    """The lowest and the highest of amounts; ``None`` where there are none."""
-    every = np.concatenate([value.astype(np.float64) for value in values])
-    every = every[np.isfinite(every)]
-    if len(every):
-        return (float(every.min()), float(every.max()))
-    return None
 
 
 def _legends(figure: Any, panels: list[Colouring]) -> None:

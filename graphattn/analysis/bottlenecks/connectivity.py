@@ -85,6 +85,7 @@ def connectivity(graph: AttentionGraph) -> Connectivity:
 
 def num_components(graph: AttentionGraph) -> int:
     """Number of weakly connected components; a node of a bipartite graph is of one side."""
+    from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     shift = graph.num_targets
@@ -102,7 +103,9 @@ def num_components(graph: AttentionGraph) -> int:
         pairs = (graph.target.cpu(), graph.source.cpu() + shift)
     else:
         pairs = _few_pairs(graph, shift)
-    return int(connected_components(_matrix(*pairs, size), directed=False)[0])
+    row, column = (nodes.numpy() for nodes in pairs)
+    matrix = coo_array((np.ones(len(row)), (row, column)), shape=(size, size))
+    return int(connected_components(matrix.tocsr(), directed=False)[0])
 
 
 def _few_pairs(graph: AttentionGraph, shift: int) -> tuple[Tensor, Tensor]:
@@ -118,14 +121,6 @@ def _few_pairs(graph: AttentionGraph, shift: int) -> tuple[Tensor, Tensor]:
     step.index_add_(0, runs.hi, -torch.ones_like(runs.hi))
     linked = torch.nonzero(step.cumsum(0) > 0).flatten() + shift  # with the source before
     return torch.cat((runs.row, linked - 1)), torch.cat((runs.lo + shift, linked))
-
-
-def _matrix(row: Tensor, column: Tensor, size: int) -> Any:
-    from scipy.sparse import coo_array
-
-    return coo_array(
-        (np.ones(row.numel()), (row.numpy(), column.numpy())), shape=(size, size)
-    ).tocsr()
 
 
 def _closed(edges: Edges) -> tuple[int, int, int] | None:

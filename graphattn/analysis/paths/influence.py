@@ -196,7 +196,12 @@ def jacobian_norms(
         for t in chosen:
             if t >= T:
                 raise OptionError(f"targets must be below {T}, got {t}")
-            parts = [_gradient(output[..., t, c].sum(), inputs) for c in range(width)]
+            parts: list[Tensor] = []
+            for c in range(width):
+                # 0 of an output that does not depend on the inputs
+                parts += torch.autograd.grad(
+                    output[..., t, c].sum(), inputs, retain_graph=True, materialize_grads=True
+                )
             block = torch.stack(parts, -2).double()  # (..., S, C', C)
             if norm == "sum":
                 size = block.abs().sum((-2, -1))
@@ -206,12 +211,6 @@ def jacobian_norms(
     if rows:
         return torch.stack(rows)
     return torch.zeros(0, x.shape[-2], dtype=torch.float64)
-
-
-def _gradient(output: Tensor, inputs: Tensor) -> Tensor:
-    """0 of an output that does not depend on the inputs."""
-    (gradient,) = torch.autograd.grad(output, inputs, retain_graph=True, materialize_grads=True)
-    return gradient
 
 
 def _over(matrix: Any, degree: np.ndarray) -> Any:

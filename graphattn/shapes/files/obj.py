@@ -50,7 +50,11 @@ def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     joined = re.sub(rb"\\[ \t]*\n", lambda mesh: b" " * len(mesh[0]), blob.data)
     byte = np.frombuffer(joined + b"   ", np.uint8)
     begin = first_words(byte)
-    line = {name: _starts(byte, begin, name.encode()) for name in ("v", "vt", "vn", "f")}
+    line = {}  # those that start with the word
+    for name in ("v", "vt", "vn", "f"):
+        line[name] = KIND[byte[begin + len(name)]] == SPACE
+        for place, letter in enumerate(name.encode()):
+            line[name] &= byte[begin + place] == letter
     skipped = _skipped(blob, joined, begin[~np.any([*line.values()], axis=0)])
     notes = []
     if skipped:
@@ -71,14 +75,6 @@ def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     return Raw(
         blob, points, ptr, corner[:, 0], corners=corners, notes=(*seams, *notes), **lines, text=True
     )
-
-
-def _starts(byte: np.ndarray, begin: np.ndarray, name: bytes) -> np.ndarray:
-    """The lines that start with the word ``name``."""
-    follows = KIND[byte[begin + len(name)]] == SPACE
-    for place, letter in enumerate(name):
-        follows &= byte[begin + place] == letter
-    return follows
 
 
 def _numbers(byte: np.ndarray, begin: np.ndarray, size: int) -> bytes:

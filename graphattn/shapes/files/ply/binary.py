@@ -33,7 +33,13 @@ def read_binary(blob: Blob, elements: tuple[Element, ...]) -> dict[str, dict[str
 def _uniform(blob: Blob, element: Element, start: int) -> tuple[dict[str, Column], int] | None:
     """All rows in one view, if all lists are as long as those of the first row."""
     if not element.num:
-        return {item.name: _empty(item) for item in element.properties}, start
+        none: dict[str, Column] = {}
+        for item in element.properties:
+            values = np.zeros(0, item.type)
+            none[item.name] = values
+            if item.length:
+                none[item.name] = (np.zeros(0, np.int64), values)
+        return none, start
     fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = []
     position = start
     sizes: dict[str, int] = {}
@@ -60,14 +66,6 @@ def _uniform(blob: Blob, element: Element, start: int) -> tuple[dict[str, Column
         else:
             columns[item.name] = column
     return columns, end
-
-
-def _empty(item: Property) -> Column:
-    """No rows, in the type of the property."""
-    values = np.zeros(0, item.type)
-    if item.length:
-        return np.zeros(0, np.int64), values
-    return values
 
 
 def _ragged(blob: Blob, element: Element, position: int) -> tuple[dict[str, Column], int]:
