@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...arguments import whole
 from ...convert.saving import is_saved_graph, load_graph
 from ...errors import LoaderError
 from ...io.reading import MAX_BYTES, PathLike, fault, file_name, read, suffix
@@ -222,6 +223,7 @@ def read_raw(
     path: PathLike, *, columns: str = "", allow_nonfinite: bool = False, max_bytes: int = MAX_BYTES
 ) -> Raw:
     """The contents of a file under a shape's words, checked; numbers and polygons unchanged."""
+    whole(max_bytes, "max_bytes", error=LoaderError)
     kind = suffix(path, tuple(READERS), "load", FOREIGN)
     named: dict[str, Any] = {}
     if columns and kind in TEXT:
