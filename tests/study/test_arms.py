@@ -324,7 +324,7 @@ def test_the_same_arm_is_the_same_number_whatever_else_is_trained():
 TOO_MANY = {"budgets": study.Budget(SAMPLES - HELD + 1, 2), "controls": ()}
 WRONG = {
     "9 targets and 9 sources, the data 7": ({"a": ga.graphs.full(9)}, {}, {}),
-    "must be a graph, a recipe or a function": ({"a": 3}, {}, {}),
+    "gives no graph of sample 0: TypeError": ({"a": 3}, {}, {}),
     "must give a graph of sample 0": ({"a": lambda sample: None}, {}, {}),
     "2 layers: one for each": ({"a": [WINDOW] * 3}, {}, {}),
     "the data has none; give pos": ({"a": ga.graphs.knn(..., k=2)}, {}, {}),
