@@ -309,23 +309,21 @@ class LayerSubject:
                 positions[0].index_select(0, piece.targets),
                 positions[1].index_select(0, piece.columns),
             )
+        # of nodes in their graph, which for an example is its own
+        graphs = self.layout._example_graphs
+        T = max(1, self.layout.num_targets)
+        S = max(1, self.layout.num_sources)
+        num_targets = [graphs[target // T].num_targets for target in piece.targets.tolist()]
+        numbers = Numbers(piece.targets % T, num_targets, piece.columns % S)
         return self._with_parameters("twin", leaves).problem(
             piece,
-            self._numbers(piece),
+            numbers,
             leaves["x"].index_select(-2, piece.targets),
             context,
             edge_attr,
             bias,
             positions,
         )
-
-    def _numbers(self, piece: Piece) -> Numbers:
-        """The numbers of a piece's nodes in their graph, which for an example is its own."""
-        graphs = self.layout._example_graphs
-        T = max(1, self.layout.num_targets)
-        S = max(1, self.layout.num_sources)
-        num_targets = [graphs[target // T].num_targets for target in piece.targets.tolist()]
-        return Numbers(piece.targets % T, num_targets, piece.columns % S)
 
     def _bias(self, leaves: dict[str, Tensor], piece: Piece) -> Tensor | None:
         """Biases (H or 1, R, U); -inf where a head does not have the edge."""

@@ -202,7 +202,13 @@ def twins(
         pieces = [piece_of(subject.graph, torch.arange(T))]
     inputs = [leaves]
     if dtype in (torch.float16, torch.bfloat16):
-        inputs += [_nudged(leaves, turn) for turn in range(nudges)]
+        for turn in range(nudges):
+            moved = {}  # by about one rounding of their dtype
+            for name, leaf in leaves.items():
+                noise = seeded(f"nudge {name} {turn}", tuple(leaf.shape), 4).to(leaf.device)
+                value = leaf.detach().double() * (1.0 + torch.finfo(leaf.dtype).eps * noise)
+                moved[name] = value.to(leaf.dtype).requires_grad_(leaf.requires_grad)
+            inputs.append(moved)
     return truth, [_twin(subject, case, x, pieces, order, dtype) for x in inputs]
 
 
@@ -222,16 +228,6 @@ def _twin(
         return subject.problem(leaves, case, pieces[0]).solve(pieces[0])
 
     return _differentiated(solve, leaves, case, order, dtype)
-
-
-def _nudged(leaves: dict[str, Tensor], turn: int) -> dict[str, Tensor]:
-    """The leaves, moved by about one rounding of their dtype."""
-    moved = {}
-    for name, leaf in leaves.items():
-        noise = seeded(f"nudge {name} {turn}", tuple(leaf.shape), 4).to(leaf.device)
-        value = leaf.detach().double() * (1.0 + torch.finfo(leaf.dtype).eps * noise)
-        moved[name] = value.to(leaf.dtype).requires_grad_(leaf.requires_grad)
-    return moved
 
 
 def measure_backend(

@@ -87,11 +87,6 @@ def _bits(colour: np.ndarray, classes: np.ndarray) -> float:
     return float(-(counts * np.log2(share)).sum() / len(colour)) + 0.0
 
 
-def _macro_f1(colour: np.ndarray, classes: np.ndarray) -> float:
-    """The mean of the best F1 of each class that occurs: no function has a better mean of all."""
-    return float(np.mean([_f1(colour, classes == label) for label in np.unique(classes)]))
-
-
 def _curve(colour: np.ndarray, holds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Hits and answers of the first colours, which hold most often; before them 0 of none."""
     answers = np.bincount(colour)
@@ -153,7 +148,10 @@ def _r2(colour: np.ndarray, values: np.ndarray) -> float:
 _OF_CLASSES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": _accuracy,
     "bits": _bits,
-    "macro_f1": _macro_f1,
+    # the mean of the best F1 of each class that occurs: no function has a better mean of all
+    "macro_f1": lambda colour, classes: float(
+        np.mean([_f1(colour, classes == label) for label in np.unique(classes)])
+    ),
 }
 _OF_COLUMNS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": _of_label(_accuracy),

@@ -193,7 +193,11 @@ def _labels(graph: AttentionGraph, plain: Tensor, mean: float) -> Iterator[tuple
     if not graph.is_rule and mean > WORTH_ORDERING:
         order = graph._near_order()
         orders.insert(0, torch.empty_like(natural).index_copy_(0, order, natural))
-    ranks = [_rank(place, plain) for place in orders]
+    ranks = []  # the number of plain targets before each, by their positions
+    for place in orders:
+        ordered = torch.argsort(place)
+        before = torch.cumsum(plain[ordered], 0) - 1
+        ranks.append(torch.empty_like(place).index_copy_(0, ordered, before))
     for height in HEIGHTS:
         for place, rank in zip(orders, ranks, strict=True):
             yield place, rank // height
@@ -230,12 +234,6 @@ def grid_cells(edges: Edges, most: int) -> Tensor | None:
         most = most // side
         stride = stride * -(-grid[axis] // side)
     return cell
-
-
-def _rank(place: Tensor, plain: Tensor) -> Tensor:
-    """The number of plain targets before each, by their positions."""
-    ordered = torch.argsort(place)
-    return torch.empty_like(place).index_copy_(0, ordered, torch.cumsum(plain[ordered], 0) - 1)
 
 
 def _cut(

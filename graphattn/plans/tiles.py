@@ -70,13 +70,15 @@ def tiles(graph: AttentionGraph) -> Tiles:
     some_isolated = None
     if bool(isolated.any()):
         some_isolated = isolated
-    return Tiles(
-        row,
-        slots_of(columns, graph.num_sources),
-        _turned(row, isolated),
-        some_isolated,
-        tuple(buckets),
-    )
+    # the slot of each target; an isolated target has any slot, and no gradient
+    node = torch.zeros(isolated.numel(), dtype=torch.int64)
+    reads = torch.nonzero(~isolated).flatten()
+    node[reads] = row.slot
+    ptr = torch.zeros(row.node.numel() + 1, dtype=torch.int64)
+    ptr[1:][row.slot] = 1
+    turned = Slots(node, torch.cumsum(ptr, 0), reads[torch.argsort(row.slot)])
+    of_columns = slots_of(columns, graph.num_sources)
+    return Tiles(row, of_columns, turned, some_isolated, tuple(buckets))
 
 
 def _buckets(blocks: Blocks) -> Iterator[tuple[Tensor, int, int, bool]]:
@@ -127,16 +129,6 @@ def slots_of(parts: list[tuple[Tensor, Tensor]], size: int) -> Slots:
         offsets(torch.bincount(node[slot], minlength=size)),
         slot[torch.argsort(node[slot], stable=True)],
     )
-
-
-def _turned(row: Slots, isolated: Tensor) -> Slots:
-    """The slot of each target; an isolated target has any slot, and no gradient."""
-    node = torch.zeros(isolated.numel(), dtype=torch.int64)
-    reads = torch.nonzero(~isolated).flatten()
-    node[reads] = row.slot
-    ptr = torch.zeros(row.node.numel() + 1, dtype=torch.int64)
-    ptr[1:][row.slot] = 1
-    return Slots(node, torch.cumsum(ptr, 0), reads[torch.argsort(row.slot)])
 
 
 def _allowed(blocks: Blocks, members: Tensor, height: int, width: int) -> Tensor:

@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Hashable, Iterable
 from io import BytesIO
 from itertools import chain
+from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
@@ -164,7 +165,7 @@ class _Packer(pickle.Pickler):
         if isinstance(value, _OnDevice):
             return torch.device, (str(self.device),)
         if isinstance(value, Apart):
-            return _same, (self._placed(value.value, "apart"),)
+            return getitem, ((self._placed(value.value, "apart"),), 0)
         return NotImplemented
 
     def _rule(self, edges: Edges) -> tuple[Any, ...]:
@@ -254,7 +255,3 @@ def _rule(
     for name, fact in facts.items():
         setattr(edges, name, fact)
     return edges
-
-
-def _same(value: Any) -> Any:
-    return value

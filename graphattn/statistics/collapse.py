@@ -86,16 +86,6 @@ def typical_runs(scores: Sequence[float]) -> np.ndarray | None:
     return values >= groups.high[0]
 
 
-def _larger(differences: np.ndarray) -> np.ndarray | None:
-    """bool (seeds,): True for the larger group, which may be on either side of the gap."""
-    groups = groups_of(differences.tolist())
-    if groups is not None and len(groups.low) > len(groups.high):
-        larger = typical_runs((-differences).tolist())
-    else:
-        larger = typical_runs(differences.tolist())
-    return larger
-
-
 def typical_pairs(
     differences: Sequence[float], scores: Sequence[Sequence[float]] = ()
 ) -> np.ndarray | None:
@@ -113,7 +103,11 @@ def typical_pairs(
         if typical is None:
             return None
         mask &= typical
-    larger = _larger(np.asarray(differences, dtype=float)[mask])
+    left = np.asarray(differences, dtype=float)[mask]
+    groups = groups_of(left.tolist())
+    if groups is not None and len(groups.low) > len(groups.high):
+        left = -left  # the larger group may be on either side of the gap
+    larger = typical_runs(left.tolist())
     if larger is None:
         return None
     mask[mask] = larger

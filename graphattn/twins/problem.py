@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor
@@ -90,9 +89,15 @@ class Problem:
         if edge_attr is not None:
             edge_attr = edge_attr.unsqueeze(-3)  # (..., R, 1, W, F)
         score = _of_edges(self.score, edge_attr)
-        normalize = self.normalize
-        if normalize is not None:
-            normalize = partial(_of_single_rows, normalize)
+        of_rows = self.normalize
+        normalize: DenseNormalizer | None = None
+        if of_rows is not None:
+
+            def normalize(score: Tensor, there: Tensor) -> Tensor:
+                """Weights (..., R, H, 1, W) of rows that are computed together."""
+                score, there = (x.squeeze(-2).movedim(-2, -3) for x in (score, there))
+                return of_rows(score, there).movedim(-3, -2).unsqueeze(-2)
+
         options = (
             bias,
             self.scale,
@@ -119,9 +124,3 @@ def _of_edges(
     if score is None:
         return None
     return lambda query, key: score(query, key, edge_attr)
-
-
-def _of_single_rows(normalize: DenseNormalizer, score: Tensor, there: Tensor) -> Tensor:
-    """Weights (..., R, H, 1, W) of rows that are problems of their own, computed together."""
-    together = normalize(*(x.squeeze(-2).movedim(-2, -3) for x in (score, there)))
-    return together.movedim(-3, -2).unsqueeze(-2)

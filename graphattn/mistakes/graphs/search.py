@@ -147,10 +147,17 @@ class _Probe:
             torch.randint(size, (_RIGHT,), generator=seeded)
             for size in (mask.num_targets, mask.num_sources)
         ]
-        wrong_edges = [_some(graph, _WRONG) for graph in wrong]
-        self.target, self.source = torch.cat(
-            (torch.stack(chance), _of_rows(mask, _RIGHT), *wrong_edges), 1
-        )
+        # the first and the last edge of some targets; nothing is listed
+        target = _spread(mask.num_targets, _RIGHT)
+        row, lo, hi = mask.edges.rows(target)
+        has_edges = (hi > lo).repeat(2)
+        ends = torch.stack((target[row].repeat(2), torch.cat((lo, hi - 1))))[:, has_edges]
+        pairs = [torch.stack(chance), ends]
+        for graph in wrong:
+            place = _spread(graph.num_edges, _WRONG)
+            edges = graph._listed()
+            pairs.append(torch.stack((edges.target[place], edges.source[place])).cpu())
+        self.target, self.source = torch.cat(pairs, 1)
         self.bits = mask.contains(self.target, self.source)
 
     def answer(self, node: Node) -> _Answer | None:
@@ -174,19 +181,6 @@ def same(one: AttentionGraph, other: AttentionGraph) -> bool:
     return one.num_edges == other.num_edges and (one.num_edges == full or one.equals(other))
 
 
-def _some(graph: AttentionGraph, most: int) -> Tensor:
-    """Some edges (2, n), spread over all, which are listed: targets and sources."""
-    place = torch.linspace(
-        0, graph.num_edges - 1, min(most, graph.num_edges), dtype=torch.float64
-    ).long()
-    edges = graph._listed()
-    return torch.stack((edges.target[place], edges.source[place])).cpu()
-
-
-def _of_rows(graph: AttentionGraph, most: int) -> Tensor:
-    """The first and the last edge (2, n) of some targets, spread over all; nothing is listed."""
-    target = torch.linspace(
-        0, graph.num_targets - 1, min(most, graph.num_targets), dtype=torch.float64
-    ).long()
-    row, lo, hi = graph.edges.rows(target)
-    return torch.stack((target[row].repeat(2), torch.cat((lo, hi - 1))))[:, (hi > lo).repeat(2)]
+def _spread(size: int, most: int) -> Tensor:
+    """Places spread over all of a size, at most so many."""
+    return torch.linspace(0, size - 1, min(most, size), dtype=torch.float64).long()
