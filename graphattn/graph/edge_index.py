@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..arguments import whole
 from ..errors import GraphError
@@ -68,13 +67,7 @@ def from_edge_index(
     if not name:
         name = "edge_index"
     edges = checked(edge_index, T, S, duplicates, offsets=offsets, cell=cell, batch=batch)
-    return AttentionGraph(edges, name, _device(edge_index))
-
-
-def _device(index: Any) -> torch.device:
-    if isinstance(index, Tensor):
-        return index.device
-    return torch.device("cpu")
+    return AttentionGraph(edges, name, edges.ends.device)
 
 
 def _sizes(

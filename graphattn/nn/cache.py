@@ -195,11 +195,6 @@ class KeyValueCache:
         self._room = None
 
 
-def _but_tokens(x: Tensor) -> tuple[torch.Size, torch.Size]:
-    """Batch, heads and width."""
-    return x.shape[:-3], x.shape[-2:]
-
-
 def tokens_held(caches: Any, num_layers: int) -> int:
     """The number of tokens in the caches of a stack.
 

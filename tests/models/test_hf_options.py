@@ -114,8 +114,6 @@ REPLACED = [  # which part, what takes its place, the words
     (1, lambda old: ga.nn.GraphAttention(12, 3).double(), "GraphAttention where"),
     (0, weight(lambda x: x.to(torch.int8)), r"weight is a Parameter of torch.i"),
     (0, weight(lambda x: x.as_subclass(Coded)), r"weight is a Coded of torch.float64"),
-    (0, lambda linear: linear.half(), "one dtype and device, .*float64 .*float16 on cpu"),
-    (0, lambda linear: linear.to("meta"), "one dtype and device, .* on meta; call"),
 ]
 
 

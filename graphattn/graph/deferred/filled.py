@@ -74,8 +74,17 @@ class OfSize:
             return build(size, num_sources, *rest, **options)
         graph: AttentionGraph = build(size, *rest, **options)
         if num_sources not in (None, graph.num_sources):
-            message = f"{call} of {size} targets has {graph.num_sources} sources, expected "
-            raise GraphError(message + _expected(size, num_sources))
+            hint = ""
+            if isinstance(size, int) and size < num_sources:
+                hint = (
+                    f"; for the last {size} of {num_sources} nodes, as with a cache, pass "
+                    f"pattern({num_sources}).subgraph(targets=range({num_sources - size}, "
+                    f"{num_sources}))"
+                )
+            raise GraphError(
+                f"{call} of {size} targets has {graph.num_sources} sources, expected "
+                f"{num_sources}{hint}"
+            )
         return graph
 
     def with_tokens(self, call: Expression) -> "OfSize":
@@ -211,16 +220,6 @@ def filled(part: Any, at: OfSize | OfPlaces) -> Any:
     if part.function == "~":
         return at.complement(args[0])
     return function_of(part.function)(*args, **_options(part))
-
-
-def _expected(size: Any, num_sources: int) -> str:
-    """The number of sources that a pattern does not have, and advice for tokens behind a cache."""
-    if not isinstance(size, int) or size >= num_sources:
-        return str(num_sources)
-    return (
-        f"{num_sources}; for the last {size} of {num_sources} nodes, as with a cache, pass "
-        f"pattern({num_sources}).subgraph(targets=range({num_sources - size}, {num_sources}))"
-    )
 
 
 def _options(call: Expression) -> dict[str, Any]:

@@ -200,18 +200,15 @@ class Pattern(GraphLike, Operand):
         if past and self.on_content:
             whole_graph: Any = self.at(num_sources)
             return whole_graph.part(range(past, num_sources), num_sources)
-        if not self._has_rows or past + num_targets != num_sources or past + dropped == 0:
+        # made by one size, so that fewer targets than sources are its last rows
+        has_rows = not takes_sources(self.expression)
+        if not has_rows or past + num_targets != num_sources or past + dropped == 0:
             return self.at(num_targets, num_sources)
         first = index(dropped)
         start = first + index(past)
         end = start + index(num_targets)
         _make_rows(self, first, start, end)
         return getattr(self.shelf, _rows_key(first, start, end))
-
-    @property
-    def _has_rows(self) -> bool:
-        """True if one size makes it, so that fewer targets than sources are its last rows."""
-        return not takes_sources(self.expression)
 
     def _of_size(self, shape: Any, sources: Any) -> Any:
         if not self.on_content:

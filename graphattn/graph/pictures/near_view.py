@@ -41,7 +41,14 @@ def degrees(edges: Edges) -> str:
     read = f"in-degree {_range(edges.degrees())}, out-degree {_range(edges.flip().degrees())}"
     if edges.num_targets != edges.num_sources:
         return read
-    return f"{read}; {counted(_components(edges), 'component')}"
+    from scipy.sparse import coo_array  # slow to import
+    from scipy.sparse.csgraph import connected_components
+
+    ends = (edges.target.cpu().numpy(), edges.source.cpu().numpy())
+    ones = torch.ones(len(ends[0]), dtype=torch.int8).numpy()
+    adjacency = coo_array((ones, ends), shape=(edges.num_targets, edges.num_sources))
+    components = int(connected_components(adjacency, directed=False, return_labels=False))
+    return f"{read}; {counted(components, 'component')}"
 
 
 def _is_short(edges: Edges) -> TypeGuard[Listed]:
@@ -61,13 +68,3 @@ def _range(degree: Tensor) -> str:
     if least == most:
         return f"{least:,}"
     return f"{least:,} to {most:,}"
-
-
-def _components(edges: Listed) -> int:
-    from scipy.sparse import coo_array  # slow to import
-    from scipy.sparse.csgraph import connected_components
-
-    ends = (edges.target.cpu().numpy(), edges.source.cpu().numpy())
-    ones = torch.ones(len(ends[0]), dtype=torch.int8).numpy()
-    adjacency = coo_array((ones, ends), shape=(edges.num_targets, edges.num_sources))
-    return int(connected_components(adjacency, directed=False, return_labels=False))

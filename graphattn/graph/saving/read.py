@@ -16,12 +16,12 @@ from ..deferred.pattern import Pattern
 from ..deferred.text import Reader, short
 from ..forms import of_runs
 from ..graph import AttentionGraph
-from ..images import Images, images_of_edges
+from ..images import images_of_edges
 from ..kinds.layers import Layer
 from ..kinds.per_example import PerExample
 from ..kinds.per_head import PerHead
 from ..kinds.relations import Relations
-from ..listed import Listed, check_pairs, checked
+from ..listed import check_pairs, checked
 from ..runs import Runs
 from .tensors import fields, tensor_from_plain
 from .write import FORMAT, LONGEST_NAME, LONGEST_TEXT, VERSION
@@ -130,7 +130,11 @@ class _Reader:
             index = self._tensor(plain["edges"])
             edges = checked(index, T, S, "keep")
             if "images" in plain:
-                edges.images = self._images(plain["images"], edges)
+                offsets, cells, *numbers = map(self._tensor, plain["images"])
+                cell_of_edge = None
+                if len(cells) > 1:
+                    (cell_of_edge,) = numbers
+                edges.images = images_of_edges(offsets, cells, cell_of_edge, edges.target)
             return AttentionGraph(edges, name, index.device)
         fields(plain, "runs", "sizes", "name", optional=("written", "device"))
         runs = self._runs(plain["runs"], T, S)
@@ -145,13 +149,6 @@ class _Reader:
             if device.type != "meta":
                 return graph.to(device)
         return graph
-
-    def _images(self, plain: list[Any], edges: Listed) -> Images:
-        offsets, cells, *numbers = map(self._tensor, plain)
-        cell_of_edge = None
-        if len(cells) > 1:
-            (cell_of_edge,) = numbers
-        return images_of_edges(offsets, cells, cell_of_edge, edges.target)
 
     def _runs(self, plain: list[Any], T: int, S: int) -> Runs:
         check_pairs(T, S)

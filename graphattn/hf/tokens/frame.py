@@ -51,11 +51,6 @@ class SequencePiece(NamedTuple):
     sources: Span
     length: int
 
-    @property
-    def is_solid(self) -> bool:
-        """True if its tokens are contiguous."""
-        return isinstance(self.targets.places, range) and isinstance(self.sources.places, range)
-
 
 @dataclass(frozen=True, eq=False)
 class Frame:

@@ -23,13 +23,12 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 def refuse_changes(model: Any) -> None:
     """Refuse a model that differs from a new one of its class and configuration.
 
-    Its parameters must be plain numbers in one dtype on one device, of the same number, classes and
-    layers; its forwards, hooks and attention transformers' own.
+    Its parameters must be plain numbers, of the same number, classes and layers; its forwards, hooks
+    and attention transformers' own.
 
     Raises:
         OptionError: With the first difference.
     """
-    kinds: dict[tuple[torch.dtype, torch.device], str] = {}
     for name, p in model.named_parameters():
         if type(p) not in (torch.Tensor, nn.Parameter) or p.dtype not in _FLOATS:
             raise OptionError(
@@ -37,15 +36,6 @@ def refuse_changes(model: Any) -> None:
                 "parameters can be read: load the model without quantization_config, or call "
                 "model.dequantize() first"
             )
-        kinds.setdefault((p.dtype, p.device), name)
-    if len(kinds) > 1:
-        words = ", ".join(
-            f"{name} is {dtype} on {device}" for (dtype, device), name in kinds.items()
-        )
-        raise OptionError(
-            f"the model's parameters must have one dtype and device, and {words}; call "
-            "model.to(...) first"
-        )
     with torch.device("meta"):
         fresh_modules = dict(type(model)(model.config).named_modules())
     for name, module in model.named_modules():

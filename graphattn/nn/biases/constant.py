@@ -130,7 +130,3 @@ def _are_integers(positions: Any, size: int) -> bool:
 
 def _source_minus_target(graph: AttentionGraph) -> Tensor:
     return graph.source - graph.target
-
-
-def _source(graph: AttentionGraph) -> Tensor:
-    return graph.source
