@@ -51,6 +51,8 @@ from .points.voxels import voxel_windows as voxel_windows
 from .points.voxels import stratified_windows as stratified_windows
 from .points.clusters import clusters as clusters
 from .points.voxels import voxel_downsample as voxel_downsample
+from .points.sphere import on_sphere as on_sphere
+from .points.hierarchy import Level as Level
 from .points.hierarchy import Hierarchy as Hierarchy
 from .points.hierarchy import HierarchyRecipe as HierarchyRecipe
 from .points.hierarchy import hierarchy as hierarchy
@@ -60,6 +62,8 @@ from .points.cloud_cache import CloudCache as CloudCache
 from .mesh.rings import mesh_vertices as mesh_vertices
 from .mesh.rings import mesh_faces as mesh_faces
 from .mesh.rings import mesh_edges as mesh_edges
+from .mesh.cells import mesh_cells as mesh_cells
+from .mesh.containing import containing as containing
 from .mesh.geodesic import geodesic_ball as geodesic_ball
 from .mesh.icosphere import icosphere as icosphere
 

@@ -12,6 +12,7 @@ from ..graph import AttentionGraph
 from ..graph.images import Images, checked_cell, moved
 from ..graph.like import GraphLike
 from ..graph.modes import without_autocast
+from ..graphs.mesh.containing import closest
 from ..kernels.modes import can_read_values
 from ..kernels.plain.sums import gather, scatter_sum
 from .biases.constant import need_edges, of_edges, sources, targets
@@ -95,6 +96,8 @@ FEATURES = {
     "alignment": 3,
     "frame": 3,
     "bend": 2,
+    "compass": 4,
+    "barycentric": 1,
 }
 _OF_NORMALS = ("pair", "alignment", "frame", "bend")
 
@@ -120,6 +123,10 @@ def edge_geometry(
     ``"frame"``      3     :math:`-d` in the target's frame of :func:`local_frames`
     ``"bend"``       2     :math:`-2 n_s \cdot d / |d|^2`, :math:`2 n_t \cdot d / |d|^2`: curvature along the edge at
                            its ends, 1 / R on a sphere of radius R with normals outwards, and 0 of points at one place
+    ``"compass"``    4     :math:`-d` to the east, to the north and up at the target, and the great circle, of points on
+                           a sphere around 0; its length has the units of ``pos``. At a pole east is along y
+    ``"barycentric"``  1   the weight of the source, of the graph of :func:`graphattn.graphs.containing`: the weights
+                           of a target are those of its projection to the cell
     ===============  ====  =============================================================================================
 
     Distances, pairs, alignments, frames and bends are invariant under rotations of all points. In a
@@ -175,6 +182,8 @@ def edge_geometry(
         "frame": lambda: _in_frames(
             graph, pos, queries, normals if queries is None else queries_normals, d, cell
         ),
+        "compass": lambda: _compass(graph, pos, queries, d),
+        "barycentric": lambda: _barycentric(graph, pos, queries),
     }
     return torch.cat([formulas[word]() for word in features], -1)
 
@@ -352,3 +361,40 @@ def _in_frames(
     of_edges = rows_of(frames, targets(graph, d.device)).unflatten(-1, (3, 3))
     with without_autocast(d.device.type):
         return (of_edges @ -d.unsqueeze(-1)).squeeze(-1)
+
+
+def _compass(graph: GraphLike, pos: Tensor, queries: Tensor | None, d: Tensor) -> Tensor:
+    """The source to the east, to the north and up of the target, and the great circle."""
+    if d.shape[-1] != 3:
+        raise ShapeError(
+            f'"compass" needs pos with 3 axes, got {d.shape[-1]}; graphs.on_sphere(lat, lon) makes them'
+        )
+    source, target = _ends(graph, pos, queries, "pos", "queries")
+    x, y, z = target.unbind(-1)
+    is_pole = (x == 0) & (y == 0)
+    out = torch.where(is_pole, 1.0, torch.hypot(x.masked_fill(is_pole, 1.0), y))
+    cos_lon = torch.where(is_pole, 1.0, x / out)
+    sin_lon = y / out
+    height = length_of(target)
+    up = target / height.masked_fill(height == 0, 1.0)
+    east = torch.stack((-sin_lon, cos_lon, torch.zeros_like(z)), -1)
+    north = torch.linalg.cross(up, east)
+    parts = [-_dot(d, axis) for axis in (east, north, up)]
+    return torch.cat((*parts, angle_between(source, target) * height), -1)
+
+
+def _barycentric(graph: GraphLike, pos: Tensor, queries: Tensor | None) -> Tensor:
+    """The weights of the corners in the point of their cell that is nearest to the target."""
+    source, target = _ends(graph, pos, queries, "pos", "queries")
+    size, left = divmod(source.shape[-2], graph.num_targets)
+    numbers = targets(graph, source.device).view(-1, max(size, 1))
+    if left or size not in (3, 4) or bool((numbers != numbers[:, :1]).any()):
+        raise OptionError(
+            '"barycentric" needs 3 or 4 sources for each target, the corners of a cell: '
+            "graphs.containing(pos, faces, queries=queries)"
+        )
+    corners = source.unflatten(-2, (-1, size))
+    weights, _ = closest(
+        corners.flatten(0, -3), target.unflatten(-2, (-1, size))[..., 0, :].flatten(0, -2)
+    )
+    return weights.reshape(*source.shape[:-1], 1)

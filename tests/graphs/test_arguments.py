@@ -150,7 +150,7 @@ POINTS = [
     ),
     (
         lambda: g.hierarchy(..., ratio=0.5, cell=1.0),
-        "one of ratio, cell and points, got ratio and cell",
+        "one of ratio, cell, points and coarse, got ratio and cell",
     ),
     (lambda: g.hierarchy(FIVE, ratio=2.0), "ratio must be"),
     (lambda: g.hierarchy(FIVE, cell=0.0), "cell must be a length > 0"),

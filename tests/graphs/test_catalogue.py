@@ -13,7 +13,7 @@ from graphattn.graphs.catalogue import inputs
 from graphattn.graphs.expression import from_expression
 
 PLAIN = {int, float, str, bool, Tensor, np.ndarray, type(None), AttentionGraph}
-PLAIN |= {tuple[int, int], tuple[int, ...], tuple[float, ...], tuple[bool, ...]}
+PLAIN |= {tuple[str, Tensor], tuple[int, int], tuple[int, ...], tuple[float, ...], tuple[bool, ...]}
 
 
 def small_calls():
@@ -52,6 +52,8 @@ LISTED = {
     "ball_query",
     "mesh_vertices",
     "mesh_faces",
+    "mesh_cells",
+    "containing",
 }
 LISTED |= {"lsh_buckets"}
 LISTED |= {
@@ -131,6 +133,14 @@ def test_names_leave_out_what_is_long():
 def test_the_catalogue_shows_builders_alone():
     shown = {name for name in dir(graphs) if not name.startswith("__")}
     helpers = {"voxel_downsample", "block_sparse", "composite", "degree_matched_random"}
-    helpers |= {"line_graph", "hierarchy", "serialized_hierarchy", "prefix_tree"}
-    classes = {"CloudCache", "Hierarchy", "HierarchyRecipe", "Pattern", "PrefixTree", "Relations"}
+    helpers |= {"line_graph", "hierarchy", "serialized_hierarchy", "prefix_tree", "on_sphere"}
+    classes = {
+        "Level",
+        "CloudCache",
+        "Hierarchy",
+        "HierarchyRecipe",
+        "Pattern",
+        "PrefixTree",
+        "Relations",
+    }
     assert shown == {*SMALL, *helpers, *classes, "BUILDERS", "zoo"} == set(graphs.__all__)

@@ -37,6 +37,21 @@ NAMED: tuple[Named, ...] = (
         "Hanocka 2019",
     ),
     _named(
+        "cells of finite elements",
+        "the ends of the edges of a vertex's cells, of any kinds",
+        'mesh_cells([("quad", torch.tensor([[0, 1, 4, 3], [1, 2, 5, 4]])), '
+        '("triangle", torch.tensor([[3, 4, 6], [4, 5, 6]]))])',
+        "Pfaff 2021",
+        also="finite element mesh, FEM",
+    ),
+    _named(
+        "containing cell",
+        "a point reads the corners of the triangle around it",
+        "containing(sphere, sphere_faces, queries=sphere[sphere_faces[:16]].mean(1))",
+        "Lam 2023",
+        also="mesh to grid, interpolation",
+    ),
+    _named(
         "geodesic ball",
         "the vertices within a distance along the surface",
         "geodesic_ball(sphere, sphere_faces, 0.7)",

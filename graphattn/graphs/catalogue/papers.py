@@ -206,6 +206,7 @@ _PAPERS: dict[str, tuple[str, ...]] = {
         "2305.09781",
     ),
     "Parmar 2018": ("Image Transformer", "1802.05751"),
+    "Pfaff 2021": ("Learning Mesh-Based Simulation with Graph Networks", "2010.03409"),
     "Qi 2017": (
         "PointNet++: Deep Hierarchical Feature Learning on Point Sets in a Metric Space",
         "1706.02413",

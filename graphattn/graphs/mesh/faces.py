@@ -110,9 +110,7 @@ def _refuse_cells(table: Tensor, num_vertices: int) -> None:
     sharing = np.unique(shared.row[(shared.data >= 3) & (shared.data < least)])
     if len(sharing) <= len(some) / 2:
         return
-    hint = "of tetrahedra pass their triangles, "
-    hint += "cells[:, [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]].flatten(0, 1); "
-    hint += "of second-order triangles faces[:, :3]"
+    hint = "cells are mesh_cells([('tetra', cells)]), ('triangle6', cells) and so on"
     if size == 3:
         hint = "pass faces.t() of PyG's data.face (3, F)"
     raise GraphError(

@@ -60,7 +60,7 @@ def mesh_vertices(
     mesh, device = checked_faces(faces, num_vertices)
     step = torch.cat((mesh.vertex, mesh.follower)), torch.cat((mesh.follower, mesh.vertex))
     name = call("mesh_vertices", hops=hops, self_loops=self_loops)
-    return _ring(step, mesh.num_vertices, hops, self_loops, name, device)
+    return ring(step, mesh.num_vertices, hops, self_loops, name, device)
 
 
 @sizable
@@ -114,7 +114,7 @@ def mesh_faces(
     incidence = _matrix(mesh.face, shared, len(mesh.sound), num_shared)
     step = _pairs(incidence @ incidence.T)
     name = call("mesh_faces", hops=hops, share=share, self_loops=self_loops)
-    return _ring(step, len(mesh.sound), hops, self_loops, name, device)
+    return ring(step, len(mesh.sound), hops, self_loops, name, device)
 
 
 @sizable
@@ -156,7 +156,7 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
     incidence = _matrix(mesh.face, edge, len(mesh.sound), len(ends))
     step = _pairs(incidence.T.tocsr() @ incidence)
     name = call("mesh_edges", hops=hops, self_loops=self_loops)
-    return _ring(step, len(ends), hops, self_loops, name, device)
+    return ring(step, len(ends), hops, self_loops, name, device)
 
 
 def mesh_edge_ends(faces: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ def _pairs(matrix: Any) -> tuple[Tensor, Tensor]:
     return rows_of(ptr), column
 
 
-def _ring(
+def ring(
     step: tuple[Tensor, Tensor],
     size: int,
     hops: int,

@@ -305,6 +305,7 @@ def hierarchy(
     ratio: float | Sequence[float] | None = None,
     cell: float | Sequence[float] | None = None,
     points: Sequence[Tensor] | None = None,
+    coarse: tuple[Tensor, Graphs] | list[tuple[Tensor, Graphs]] | None = None,
     graph: Graphs | list[Graphs] = NEAREST,
     down: Pattern = POOLING,
     up: Pattern = UNPOOLING,
@@ -314,9 +315,10 @@ def hierarchy(
     """Levels of a cloud or mesh: ever fewer points, and graphs on and between the levels.
 
     A level keeps some of the finer level's points, spread over it (``ratio``) or given
-    (``points``), reads the finer level by ``down``, and is read by ``up``. Or it has a point in
-    every cell of a grid, at the mean of the cell's points (``cell``), which reads the points of its
-    cell and is read by them.
+    (``points``), reads the finer level by ``down``, and is read by ``up``. Or its points are others
+    (``coarse``), such as an icosphere under a grid of weather. Or it has a point in every cell of a
+    grid, at the mean of the cell's points (``cell``), which reads the points of its cell and is
+    read by them.
 
     Args:
         pos: (N, d) positions of the finest level, or ``...`` for a recipe that is called with them,
@@ -329,17 +331,22 @@ def hierarchy(
             from those of the finest.
         points: Indices of the finer level's points that each coarser level keeps, int64 (M,),
             sorted by cloud.
+        coarse: The positions (M, d) and the graph of a coarser level, a graph or a recipe (or a
+            tuple of them for layers in turn), or a list of such pairs from fine to coarse. Every
+            cloud has them, once each.
         graph: The graph between the points of a level: a recipe, or a tuple of them for layers in
-            turn; or a list with one of these for each level.
+            turn; or a list with one of these for each level. With ``coarse`` of the finest level
+            alone.
         down: Recipe called with the finer level's points and the coarser one's as queries.
         up: Recipe called with the coarser level's points and the finer one's as queries.
         faces: Faces of a mesh, for recipes of the finest level.
         normals: (N, d) unit vectors of the finest level; in a cell they are averaged.
     Returns:
         A :class:`Hierarchy`, the finest level first, or the recipe of one. Without ``ratio``,
-        ``cell`` or ``points`` it is the only one.
+        ``cell``, ``points`` or ``coarse`` it is the only one.
     Raises:
-        GraphError: If two of ``ratio``, ``cell`` and ``points`` are given, or one is out of range.
+        GraphError: If two of ``ratio``, ``cell``, ``points`` and ``coarse`` are given, or one is
+            out of range.
     Source:
         Qi et al. 2017 (PointNet++): farthest points, neighbours down, the 3 nearest up. Wu et al.
         2022 (Point Transformer V2): grid pooling; *what differs:* its cells start at the smallest
@@ -354,18 +361,23 @@ def hierarchy(
         >>> shape.levels[1].down
         AttentionGraph(knn(k=16, clamp=True): 16 sources -> 8 targets, 128 edges, density 1, listed)
     """
-    options: dict[str, Any] = {"ratio": ratio, "cell": cell, "points": points}
+    if isinstance(coarse, tuple):
+        coarse = [coarse]
+    options: dict[str, Any] = {"ratio": ratio, "cell": cell, "points": points, "coarse": coarse}
     options = {name: value for name, value in options.items() if value is not None}
     if len(options) > 1:
         raise GraphError(
-            f"levels come from one of ratio, cell and points, got {' and '.join(options)}"
+            f"levels come from one of ratio, cell, points and coarse, got {' and '.join(options)}"
         )
     steps = []
     for name, value in options.items():
         if not isinstance(value, list | tuple):
             value = [value]
         steps += [(name, step) for step in value]
-    graphs = _graphs(graph, len(steps) + 1)
+    if coarse is None:
+        graphs = _graphs(graph, len(steps) + 1)
+    else:
+        graphs = _graphs(graph, 1) + [_graphs(own, 1)[0] for _, (_, own) in steps]
     if isinstance(pos, EllipsisType):
         plain = {"graph": (graph, NEAREST), "down": (down, POOLING), "up": (up, UNPOOLING)}
         return HierarchyRecipe(
@@ -380,6 +392,9 @@ def hierarchy(
     for (name, step), recipes in zip(steps, graphs[1:], strict=True):
         if name == "cell":
             level, corner = _in_cells(levels[-1], corner, step)
+        elif name == "coarse":
+            level = _between(levels[-1], step[0], down, up)
+            recipes = tuple(_of_clouds(each, count_of_clouds(batch)) for each in recipes)
         else:
             level = _subsampled(levels[-1], step, name, down, up)
         levels.append(replace(level, graphs=_called(recipes, level.pos, level.batch, None)))
@@ -449,6 +464,30 @@ def _subsampled(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -
     pools = down(fine.pos, fine.batch, queries=pos, queries_batch=batch)
     unpools = up(pos, batch, queries=fine.pos, queries_batch=fine.batch)
     return Level(pos, batch, (), pools, unpools, indices, normals=normals)
+
+
+def _of_clouds(graph: Pattern | AttentionGraph, count: int) -> Pattern | AttentionGraph:
+    """The graph of a cloud for each of ``count``; a recipe as it is."""
+    if isinstance(graph, Pattern) or count == 1:
+        return graph
+    return disjoint_union([graph] * count)
+
+
+def _between(fine: Level, points: Tensor, down: Pattern, up: Pattern) -> Level:
+    """A level of other points, which every cloud has."""
+    if points.dim() != 2 or points.shape[1] != fine.pos.shape[1]:
+        raise GraphError(
+            f"coarse must have positions (M, {fine.pos.shape[1]}), as pos has axes, got "
+            f"{shown(points)}"
+        )
+    count = count_of_clouds(fine.batch)
+    pos = points.to(fine.pos).repeat(count, 1)
+    batch = fine.batch
+    if batch is not None:
+        batch = torch.arange(count, device=pos.device).repeat_interleave(len(points))
+    pools = down(fine.pos, fine.batch, queries=pos, queries_batch=batch)
+    unpools = up(pos, batch, queries=fine.pos, queries_batch=fine.batch)
+    return Level(pos, batch, (), pools, unpools)
 
 
 def _in_cells(fine: Level, corner: Tensor, side: Any) -> tuple[Level, Tensor]:

@@ -19,7 +19,7 @@ from .clouds import Cloud, clouds, coordinates, device_of, parts
 from .search.balls import within
 from .search.nearest import nearest, self_first
 from .search.periodic import Cells, Crowd, Near, checked_cells, nearest_images, within_images
-from .search.reach import warn_of_reach, warn_of_rounding, warn_of_unread
+from .search.reach import warn_of_degrees, warn_of_reach, warn_of_rounding, warn_of_unread
 from .search.small_cells import ImageEdges, together
 
 
@@ -88,6 +88,7 @@ def knn(
     k = whole(k, "k", 1)
     step = whole(dilation, "dilation", 1)
     points, targets, query_points, size = checked_points(pos, queries, self_loops)
+    warn_of_degrees(points)
     searched = list(clouds(points, targets, batch, queries_batch))
     lattices = checked_cells(cell, pbc, points, searched, batch)
     needed = (k - 1) * step + 1
@@ -229,6 +230,7 @@ def radius(
     elif overflow == "nearest":
         raise GraphError('overflow="nearest" needs max_neighbours, got none')
     points, targets, query_points, size = checked_points(pos, queries, self_loops)
+    warn_of_degrees(points)
     searched = list(clouds(points, targets, batch, queries_batch))
     lattices = checked_cells(cell, pbc, points, searched, batch)
     name = call("radius", r=r, max_neighbours=most, overflow=overflow, self_loops=self_loops)

@@ -72,6 +72,15 @@ def with_hub(mask):
     return grown
 
 
+def finite_elements():
+    edges = [(0, 1), (1, 4), (4, 3), (3, 0), (1, 2), (2, 5), (5, 4), (4, 6), (6, 3), (5, 6)]
+    return within(7, lambda i, j: (i, j) in edges or (j, i) in edges)
+
+
+def around():
+    return torch.zeros(16, 48, dtype=torch.bool).scatter(1, sphere_faces[:16], True)
+
+
 RULES = {
     "one-ring": ring,
     "one-ring and self": lambda: ring(loops=True),
@@ -81,6 +90,8 @@ RULES = {
     "face adjacency by vertices": lambda: across(sphere_faces, share=set, loops=True),
     "MeshCNN": edges_of_faces,
     "geodesic ball": ball,
+    "cells of finite elements": finite_elements,
+    "containing cell": around,
     "icosphere": lambda: on_the_sphere([2]),
     "multi-mesh": lambda: on_the_sphere([0, 1, 2]),
     "mesh and virtual node": lambda: with_hub(ring()),

@@ -66,6 +66,22 @@ def warn_of_unread(graph: AttentionGraph, r: float, points: Tensor, queries: Ten
         )
 
 
+def warn_of_degrees(points: Tensor) -> None:
+    """Warn in one line if positions (N, 2) look like latitudes and longitudes of the whole globe."""
+    if points.shape[1] != 2 or len(points) < _FEW:
+        return
+    low, high = torch.aminmax(points, dim=0)
+    for lat, lon in ((0, 1), (1, 0)):
+        is_lat = -90 <= low[lat] < -60 and 60 < high[lat] <= 90
+        is_lon = low[lon] >= -180 and high[lon] <= 360 and high[lon] - low[lon] > 300
+        if is_lat and is_lon:
+            warn(
+                "pos looks like degrees of latitude and longitude, whose distances are not those of "
+                "the sphere; pass ga.graphs.on_sphere(lat, lon)"
+            )
+            return
+
+
 def warn_of_rounding(
     graph: AttentionGraph,
     points: Tensor,
