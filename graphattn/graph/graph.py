@@ -814,22 +814,43 @@ def _listed_hops(edges: Listed, k: int) -> Listed:
 
 
 @builder
-def disjoint_union(graphs: Sequence[AttentionGraph]) -> AttentionGraph:
+def disjoint_union(
+    graphs: Sequence[AttentionGraph],
+    source_starts: Sequence[int] | None = None,
+) -> AttentionGraph:
     """Several graphs side by side as one, without edges between them: a batch of graphs.
 
     Nodes and listed edges keep their order, graph after graph. A rule only if every part is one.
 
+    Args:
+        graphs: The graphs.
+        source_starts: The first source of each graph, and last the number of all sources, where
+            keys are padded: ``range(0, 33, 8)`` for four rows of at most 8 keys. By default the
+            sources follow each other.
+
     Raises:
-        GraphError: If the graphs are on different devices, or an item of the list is not a graph.
+        GraphError: If the graphs are on different devices, an item of the list is not a graph, or
+            sources do not fit.
     """
     graphs = several(graphs, "graphs", "must be a list of AttentionGraphs", GraphError)
     for graph in graphs:
         if not isinstance(graph, AttentionGraph):
             raise no_graph(graph, "disjoint_union joins AttentionGraphs")
     target_starts = [0, *accumulate(graph.num_targets for graph in graphs)]
-    source_starts = [0, *accumulate(graph.num_sources for graph in graphs)]
-    sizes = (target_starts[-1], source_starts[-1])
-    return side_by_side(graphs, target_starts, source_starts, sizes)
+    if source_starts is None:
+        source_starts = [0, *accumulate(graph.num_sources for graph in graphs)]
+    *starts, num_sources = source_starts
+    stops = [start + graph.num_sources for start, graph in zip(starts, graphs, strict=False)]
+    if (
+        len(starts) != len(graphs)
+        or min(starts, default=0) < 0
+        or max(stops, default=0) > num_sources
+    ):
+        raise GraphError(
+            f"source_starts must be the first sources of {len(graphs)} graphs and the number of "
+            f"all sources, at least {max(stops, default=0)}, got {list(source_starts)}"
+        )
+    return side_by_side(graphs, target_starts, starts, (target_starts[-1], num_sources))
 
 
 def side_by_side(

@@ -168,6 +168,33 @@ def biases_of_xformers():
     return create_attn_bias, [getattr(attn_bias, kind) for kind in kinds]
 
 
+def test_padded_keys_of_xformers():
+    """Packed queries beside rows of keys that are padded, or begin anywhere."""
+    create, kinds = biases_of_xformers()
+    if create is None:
+        pytest.skip("xformers is not installed")
+    for kind in kinds:
+        if "PaddedKeys" not in kind.__name__ and "Gappy" not in kind.__name__:
+            continue
+        made = create(kind, 3, 2, 1, 5, 8, "cpu", torch.float64, requires_grad=False, fmt="BMHK")
+        starts = made.q_seqinfo.seqstart_py
+        of_sources = made.k_seqinfo.seqstart_py
+        lengths = made.k_seqinfo.seqlen_py[: len(starts) - 1]
+        sizes = zip(starts[:-1], starts[1:], lengths, strict=True)
+        parts = []
+        for first, stop, length in sizes:
+            part = ga.graphs.cross(stop - first, length)
+            if "Causal" in kind.__name__:
+                part = ga.from_rule(
+                    lambda t, s, k=length, q=stop - first: s - (k - q) <= t, stop - first, length
+                )
+            parts.append(part)
+        graph = ga.disjoint_union(parts, of_sources)
+        shape = (1, 1, starts[-1], of_sources[-1])
+        numbers = made.materialize(shape, dtype=torch.float64, device="cpu")
+        assert torch.equal(graph.mask(), (numbers > -torch.inf)[0, 0]), kind.__name__
+
+
 @pytest.mark.parametrize("sizes", [(1, 7, 7), (2, 5, 13), (3, 16, 33)])
 def test_biases_by_the_generator_of_xformers(sizes):
     """Each bias that xformers' tests draw, read as a graph and as SDPA's mask by its own ``materialize``."""

@@ -191,6 +191,26 @@ def test_disjoint_union(cases):
         assert union.source[: cases[0][0].num_edges].tolist() == cases[0][0].source.tolist()
 
 
+def test_a_disjoint_union_with_padded_sources():
+    listed = from_edge_index([[0, 4], [1, 0]], num_sources=5, num_targets=2)
+    for parts, starts in (
+        ([causal(3), from_mask(torch.ones(2, 4).bool())], (0, 7, 15)),
+        ([causal(3), listed], (6, 1, 9)),
+    ):
+        union = disjoint_union(parts, starts)
+        expected = torch.zeros(sum(part.num_targets for part in parts), starts[-1]).bool()
+        first = 0
+        for part, start in zip(parts, starts, strict=False):
+            block = expected[first : first + part.num_targets, start : start + part.num_sources]
+            block |= part.mask()
+            first += part.num_targets
+        assert torch.equal(union.mask(), expected)
+        assert union.is_rule == all(part.is_rule for part in parts)
+    for wrong in ((0, 7), (0, 7, 10), (-1, 7, 15)):
+        with pytest.raises(GraphError, match="source_starts must be the first sources of 2 graphs"):
+            disjoint_union([causal(3), from_mask(torch.ones(2, 4).bool())], wrong)
+
+
 def rule(edges, name="rule"):
     return AttentionGraph(edges, name)
 

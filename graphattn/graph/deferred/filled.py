@@ -75,8 +75,10 @@ class OfSize:
         graph: AttentionGraph = build(size, *rest, **options)
         if num_sources not in (None, graph.num_sources):
             hint = ""
+            if "num_sources" in inspect.signature(build).parameters:
+                hint = f"; {call.function}(..., ...) has targets and sources of their own"
             if isinstance(size, int) and size < num_sources:
-                hint = (
+                hint += (
                     f"; for the last {size} of {num_sources} nodes, as with a cache, pass "
                     f"pattern({num_sources}).subgraph(targets=range({num_sources - size}, "
                     f"{num_sources}))"

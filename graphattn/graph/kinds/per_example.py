@@ -314,6 +314,8 @@ class PerExample(GraphLike, Immutable):
         Raises:
             ShapeError: If there is not a matrix for each example, or one is too small.
         """
+        if matrix.dim() < 4:
+            raise ShapeError(f"matrix must be (..., B, H, T, S), got {tuple(matrix.shape)}")
         parts = [
             graph.edge_values(part[..., : graph.num_targets, : graph.num_sources])
             for graph, part in zip(self.graphs, matrix.unbind(-4), strict=True)
