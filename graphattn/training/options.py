@@ -262,21 +262,6 @@ class Options(LoopSettings):
         flag="--from",
     )
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Options":
-        """Options by name.
-
-        Raises:
-            OptionError: If there is no option of that name, or its value cannot be.
-        """
-        names = [field.name for field in fields(cls)]
-        for name in values:
-            if name not in names:
-                raise OptionError(
-                    f"train takes no such option: {name}; graphattn.training.Options lists them"
-                )
-        return cls(**values)
-
     def read_folder(self, folder: PathLike) -> ShapeFolder:
         """The shapes of a folder, with labels as these options name them."""
         shapes = ShapeFolder(

@@ -80,7 +80,7 @@ def train(
     """
     safetensors()
     progress = _callback(tell, on_epoch)
-    settings = Options.of(options)
+    settings = Options(**options)
     option_names = [name for name, value in options.items() if value is not None]
     before = begun(out)
     # the next training would take files of the run for shapes

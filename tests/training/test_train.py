@@ -77,7 +77,8 @@ def test_options_that_cannot_be_are_refused_before_anything_is_written(classes, 
     )
     wrong(classes, tmp_path, "open in its positions", graph="causal(5)")
     wrong(classes, tmp_path, 'augment must be "rotation"', augment=("spin",))
-    wrong(classes, tmp_path, "no such option", momentum=0.9)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'momentum'"):
+        ga.training.train(classes, tmp_path / "run", momentum=0.9)
     wrong(classes, tmp_path, "epochs must be a whole number >= 1", epochs=0)
     wrong(classes, tmp_path, "lr must be a finite number > 0, got nan", lr=float("nan"))
     wrong(classes, tmp_path, "device must be an available device", device="cuda:99")
