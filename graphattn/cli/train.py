@@ -19,6 +19,8 @@ RUN = "The run"  # group of options
 
 def training_options() -> type:
     """The dataclass of the options of a training."""
+    # torch reads it at import, which is here: idle threads sleep, not spin
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from ..training import Options
 
     return Options
@@ -85,8 +87,6 @@ def train(
       graphattn train --resume run
       torchrun --nproc_per_node 4 -m graphattn train shapes --out run
     """
-    # torch reads it at import: idle threads sleep, not spin
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from .. import training
     from ..shapes.layouts import folder_of
 
