@@ -73,9 +73,10 @@ class ShortestPathBias(nn.Module):
         self.max_distance = width(max_distance, "max_distance")
         self.virtual_node = virtual_node
         self.table = EdgeTypeBias(self.max_distance + 2 + virtual_node, num_heads)
+        self.max_edges = width(max_edges, "max_edges")
         self.weight: nn.Parameter | None = None
         if edge_dim is not None:
-            size = (width(max_edges, "max_edges"), width(edge_dim, "edge_dim"), num_heads)
+            size = (self.max_edges, width(edge_dim, "edge_dim"), num_heads)
             self.weight = nn.Parameter(nn.init.trunc_normal_(torch.empty(size), std=0.02))
 
     def forward(
@@ -116,8 +117,7 @@ class ShortestPathBias(nn.Module):
         """The numbers of ``along``'s edges on each path, int64 (E, max_edges), from the target on;
         -1 beyond its end; a copy.
         """
-        assert self.weight is not None
-        return self._of_examples(graph, along, _paths, len(self.weight)).clone()
+        return self._of_examples(graph, along, _paths, self.max_edges).clone()
 
     def _of_examples(self, graph: GraphLike, along: Any, make: Any, *arguments: int) -> Tensor:
         """Numbers of edges, cached for each example; those of edges count on."""
@@ -144,7 +144,7 @@ class ShortestPathBias(nn.Module):
     def _of_paths(self, graph: GraphLike, along: Any, edge_attr: Any, length: Tensor) -> Tensor:
         """The means (E, H) of the products of features on each path."""
         assert self.weight is not None
-        paths = self._of_examples(graph, along, _paths, len(self.weight))
+        paths = self._of_examples(graph, along, _paths, self.max_edges)
         shape = (along.num_edges, self.weight.shape[1])
         if not isinstance(edge_attr, Tensor) or tuple(edge_attr.shape) != shape:
             raise ShapeError(
