@@ -112,13 +112,12 @@ class EncodeProcessDecode(nn.Module):
         shape = levels_checked(x, shape, 2)
         is_passed = [part is not None for part in (decode, queries, targets)]
         if is_passed != [self.targets is not None] * 3:
+            width = None
+            needs = "takes no other points"
             if self.targets is not None:
+                width = self.targets.first.in_features
                 needs = "needs decode, queries and targets"
-            else:
-                needs = "takes no other points"
-            raise OptionError(
-                f"the model was built with target_features={self._target_width()}: it {needs}"
-            )
+            raise OptionError(f"the model was built with target_features={width}: it {needs}")
         fine, coarse = shape.levels
         x = self.embedding(x)
         hidden = self.encoder(x, fine, coarse)
@@ -133,8 +132,3 @@ class EncodeProcessDecode(nn.Module):
         x = self.decoder(x, hidden, graph, fine, coarse)
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return self.head(self.norm(x))
-
-    def _target_width(self) -> int | None:
-        if self.targets is None:
-            return None
-        return self.targets.first.in_features

@@ -122,7 +122,8 @@ def levels_checked(x: Any, shape: Any, num_levels: int, builder: str = "") -> Hi
     ``builder`` is the call that makes one, for messages; :func:`ga.graphs.hierarchy` by default.
     """
     if not builder:
-        builder = _by_ratio(num_levels)
+        ratios = ["", ", ratio=0.25", f", ratio=(0.25,) * {num_levels - 1}"]
+        builder = f"ga.graphs.hierarchy(pos, batch{ratios[min(num_levels, 3) - 1]})"
     if not isinstance(shape, Hierarchy):
         raise no_graph(shape, f"shape must be a Hierarchy, such as {builder}")
     if len(shape.levels) != num_levels:
@@ -131,16 +132,6 @@ def levels_checked(x: Any, shape: Any, num_levels: int, builder: str = "") -> Hi
             f"{builder}"
         )
     return replace(shape, levels=tuple(LevelOfCall(**vars(level)) for level in shape.levels))
-
-
-def _by_ratio(num_levels: int) -> str:
-    """The call of ``hierarchy`` that makes so many levels."""
-    if num_levels == 1:
-        return "ga.graphs.hierarchy(pos, batch)"
-    ratio = "0.25"
-    if num_levels > 2:
-        ratio = f"(0.25,) * {num_levels - 1}"
-    return f"ga.graphs.hierarchy(pos, batch, ratio={ratio})"
 
 
 def refuse_shards(shape: Hierarchy, words: str) -> None:

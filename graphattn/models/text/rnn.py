@@ -1,7 +1,6 @@
 """Recurrent encoders and decoders, the origin of attention, read step by step or all at once."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -201,7 +200,12 @@ class Seq2Seq(nn.Module):
             weights = None
             context = last.unsqueeze(1).expand_as(states)
         else:
-            graph = _sized(graph, target.shape[1], source.shape[1])
+            if graph is None:
+                graph = EVERY
+            if isinstance(graph, GraphLike):
+                graph = graph.at(target.shape[1], source.shape[1])
+            if not isinstance(graph, AttentionGraph):
+                raise no_graph(graph, "graph must be an AttentionGraph or a Pattern, for one head")
             keys = self.attention.keys(memory)
             # the real tokens (sum of lengths, C), and one union of all graphs
             if lengths is not None:
@@ -289,13 +293,3 @@ class Seq2Seq(nn.Module):
 @not_followed  # as the message passing that it calls
 def _of_targets(graph: AttentionGraph, rows: range) -> AttentionGraph:
     return cached(graph, (Seq2Seq, rows), lambda: graph.subgraph(targets=rows))
-
-
-def _sized(graph: Any, num_targets: int, num_sources: int) -> AttentionGraph:
-    if graph is None:
-        graph = EVERY
-    if isinstance(graph, GraphLike):
-        graph = graph.at(num_targets, num_sources)
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph or a Pattern, for one head")
-    return graph

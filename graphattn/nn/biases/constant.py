@@ -106,7 +106,12 @@ def offsets(
     of_targets, of_sources = pair_of_positions(positions)
     sides = (("targets", of_targets, graph.num_targets), ("sources", of_sources, graph.num_sources))
     for side, side_positions, size in sides:
-        if not _are_integers(side_positions, size):
+        are_integers = (
+            isinstance(side_positions, Tensor)
+            and side_positions.dtype in (torch.int64, torch.int32)
+            and tuple(side_positions.shape[-1:]) == (size,)
+        )
+        if not are_integers:
             raise ShapeError(
                 f"positions of {side} must be integers (..., {size}), got "
                 f"{shown(side_positions)}; for separate "
@@ -117,15 +122,6 @@ def offsets(
     source_rows, target_rows = graph.ends(of_sources[..., None], of_targets[..., None])
     of_edge_sources = source_rows[..., sources(graph, device), 0]
     return of_edge_sources - target_rows[..., targets(graph, device), 0]
-
-
-def _are_integers(positions: Any, size: int) -> bool:
-    """True for a tensor (..., size) of int64 or int32."""
-    if not isinstance(positions, Tensor):
-        return False
-    if positions.dtype not in (torch.int64, torch.int32):
-        return False
-    return tuple(positions.shape[-1:]) == (size,)
 
 
 def _source_minus_target(graph: AttentionGraph) -> Tensor:
