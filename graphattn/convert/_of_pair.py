@@ -176,23 +176,13 @@ def _at_batch(graph: AttentionGraph, batch: int) -> AttentionGraph:
 
 def _refuse_many(B: int, H: int, size: int) -> None:
     """Refuse too many batches, heads, and pairs; all pairs of several batches are compared."""
-    if H > _HEADS:
-        raise GraphError(
-            f"H must be at most {_HEADS:,}, got {H:,}; convert the mask of each head, with H=1"
-        )
-    if B * H > _MASKS:
-        raise GraphError(
-            f"B x H must be at most {_MASKS:,} masks, got B={B} and H={H}; pass B=1, which "
-            "compares none, or leave B out to try some"
-        )
     pairs = B * H * size
-    if B > 1 and pairs > _COMPARED:
-        of_heads = ""
-        if H > 1:
-            of_heads = f" for H={H}"
+    is_compared = B > 1 and pairs > _COMPARED
+    if H > _HEADS or B * H > _MASKS or is_compared:
         raise GraphError(
-            f"B={B} compares {pairs:,} pairs{of_heads}, B x H x T x S (limit {_COMPARED:,}); "
-            "leave B out to try some"
+            f"B={B} and H={H} are {B * H:,} masks of {pairs:,} pairs, of which at most {_HEADS:,} "
+            f"heads, {_MASKS:,} masks, and {_COMPARED:,} pairs of several batches are compared; "
+            "convert the mask of each head, with H=1, or leave B out to try some"
         )
 
 

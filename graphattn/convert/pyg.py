@@ -113,11 +113,9 @@ def _images(store: Any) -> dict[str, Any]:
     """
     offsets = store.get("offsets")
     cell = store.get("cell")
-    if offsets is not None and cell is None:
-        raise GraphError("data has offsets and no cell: give all shapes of a batch both, or none")
-    if offsets is None or not bool(cell.any()):
+    if offsets is None or (cell is not None and not bool(cell.any())):
         return {}
-    if cell.dim() == 2:  # those of a Batch of plain Data are one below the other
+    if cell is not None and cell.dim() == 2:  # of a Batch of plain Data, one below the other
         cell = cell.unflatten(0, (-1, cell.shape[1]))
     return {"offsets": offsets, "cell": cell, "batch": store.get("batch")}
 

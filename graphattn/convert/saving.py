@@ -136,12 +136,6 @@ def _safetensors(graph: Savable) -> bytes:
 
 def _opened(data: bytes, name: str) -> tuple[str, list[Tensor]]:
     """The JSON and the tensors of a safetensors file."""
-    size = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or size > min(len(data) - 8, _LONGEST_HEADER):
-        raise LoaderError(
-            f"{name}: expected a safetensors header of up to {_LONGEST_HEADER:,} bytes, got "
-            f"{size:,} in a file of {len(data):,}. Try: copy the file again."
-        )
     library = _library()
     try:
         loaded = library.load(data)
@@ -150,6 +144,7 @@ def _opened(data: bytes, name: str) -> tuple[str, list[Tensor]]:
             f"{name}: expected a safetensors file, got: {str(error)[:200]}. Try: copy the file "
             "again."
         ) from None
+    size = int.from_bytes(data[:8], "little")
     metadata = parsed(data[8 : 8 + size], name).get("__metadata__")
     text = None
     if metadata:

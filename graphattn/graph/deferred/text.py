@@ -67,6 +67,8 @@ class Reader:
         """The value of a part."""
         match node:
             case ast.Constant(value=literal) if isinstance(literal, _LITERALS):
+                if isinstance(literal, int) and literal >= 1 << 63:  # of more digits than print
+                    raise OptionError(f"{self.source(node)} must be below 2**63")
                 return literal
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 return tuple(map(self.value, parts))
