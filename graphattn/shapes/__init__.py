@@ -17,8 +17,12 @@ from .files import load_frames as load_frames
 from .files import save as save
 from .files import save_frames as save_frames
 from .folder import ShapeFolder as ShapeFolder
+from .series import load_trajectories as load_trajectories
+from .series import load_trajectory as load_trajectory
+from .series import save_trajectory as save_trajectory
 from .shape import Shape as Shape
 from .structure import AddEdges as AddEdges
 from .structure import KeepFarthest as KeepFarthest
+from .trajectory import Trajectory as Trajectory
 
 __getattr__, __dir__, __all__ = _public_names(__name__)

@@ -1,0 +1,259 @@
+"""Simulations: fields of a mesh, a grid or particles over time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..arguments import integers, table
+from ..errors import GraphError, ShapeError
+from ..graph import AttentionGraph
+from ..graphs.mesh.cells import mesh_cells
+
+Fields = dict[str, Tensor]
+
+
+@dataclass(eq=False, repr=False)
+class Trajectory:
+    """Fields over time on the nodes of a mesh or of a set of particles.
+
+    Args:
+        pos: (N, d) positions of the nodes, or (T, N, d) where they move.
+        fields: What is simulated, by name: (T, N, C), or (T, N) for one number a node.
+        cells: Kinds and tables of cells, as :func:`graphattn.graphs.mesh_cells` takes them; none
+            for particles.
+        fixed: bool (N,), nodes whose fields are given (walls, inflow); or a dict of such by the name
+            of a field.
+        forcing: What is known ahead, by name, in the form of ``fields`` (the sun, a lid's speed).
+        kinds: int64 (N,), the kind of each node (fluid, wall, inflow), as MeshGraphNets have them.
+        dt: Time between two steps.
+        time: (T,) the time of each step, ascending, in the place of ``dt``.
+        name: Of the file, for messages.
+
+    Attributes:
+        fields, forcing: Tensors (T, N, C).
+        fixed: A dict of bool (N,), one for each field.
+        time: float64 (T,).
+
+    Raises:
+        ShapeError: If a tensor does not fit the others, a number is not finite (the step and the
+            field are named), or time does not go forwards.
+
+    Example:
+        >>> pos = torch.rand(5, 2)
+        >>> Trajectory(pos, {"u": torch.zeros(3, 5)}, cells=[("triangle", [[0, 1, 2], [2, 3, 4]])])
+        Trajectory(3 steps of 5 nodes in 2 dimensions, u (1), 2 cells, dt 1)
+    """
+
+    pos: Tensor
+    fields: Fields
+    cells: Any = ()
+    fixed: Any = None
+    forcing: Fields = field(default_factory=dict)
+    kinds: Any = None
+    dt: float | None = None
+    time: Tensor = None  # type: ignore[assignment]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.pos = table(self.pos, "pos", "positions (N, d) or (T, N, d)", ShapeError)
+        if self.pos.dim() not in (2, 3) or not self.pos.is_floating_point():
+            raise ShapeError(
+                f"{self._where()}pos must be floating point (N, d) or (T, N, d), got "
+                f"{tuple(self.pos.shape)} of {self.pos.dtype}"
+            )
+        if not self.fields:
+            raise ShapeError(f"{self._where()}fields must have at least one, got none")
+        self.fields = self._checked("fields", self.fields)
+        self.forcing = self._checked("forcing", self.forcing)
+        if self.pos.dim() == 3 and len(self.pos) != self.num_steps:
+            raise ShapeError(
+                f"{self._where()}pos must have {self.num_steps} steps as the fields, got "
+                f"{len(self.pos)}"
+            )
+        if not bool(torch.isfinite(self.pos).all()):
+            raise ShapeError(f"{self._where()}pos must be finite, got NaN or infinity")
+        self.cells = self._checked_cells()
+        self.fixed = self._checked_fixed()
+        if self.kinds is not None:
+            self.kinds = integers(self.kinds, "kinds", "(N,)", ShapeError)
+            if self.kinds.shape != (self.num_nodes,):
+                raise ShapeError(
+                    f"{self._where()}kinds must have shape ({self.num_nodes},), got "
+                    f"{tuple(self.kinds.shape)}"
+                )
+        self.time = self._checked_time()
+
+    @property
+    def num_steps(self) -> int:
+        """T."""
+        return len(next(iter(self.fields.values())))
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.pos.shape[-2]
+
+    def positions(self, step: int) -> Tensor:
+        """Positions (N, d) at a step."""
+        if self.pos.dim() == 3:
+            return self.pos[step]
+        return self.pos
+
+    def graph(self, hops: int = 1, *, self_loops: bool = False) -> AttentionGraph:
+        """The graph of the mesh's own edges: :func:`graphattn.graphs.mesh_cells`.
+
+        Raises:
+            ShapeError: If there are no cells.
+        """
+        if not self.cells:
+            raise ShapeError(
+                f"{self._where()}graph needs cells, got particles; pass "
+                "graphs.radius(trajectory.positions(step), r)"
+            )
+        return mesh_cells(self.cells, self.num_nodes, hops, self_loops=self_loops)
+
+    def steps(self, first: int, last: int | None = None) -> "Trajectory":
+        """The steps ``first`` to ``last``, without the last, as a trajectory."""
+        part = slice(first, last)
+        pos = self.pos
+        if pos.dim() == 3:
+            pos = pos[part]
+        return replace(
+            self,
+            pos=pos,
+            fields={name: x[part] for name, x in self.fields.items()},
+            forcing={name: x[part] for name, x in self.forcing.items()},
+            dt=None,
+            time=self.time[part],
+        )
+
+    def to(self, device: torch.device | str) -> "Trajectory":
+        """The trajectory on another device."""
+        kinds = self.kinds
+        if kinds is not None:
+            kinds = kinds.to(device)
+        return replace(
+            self,
+            pos=self.pos.to(device),
+            fields={name: x.to(device) for name, x in self.fields.items()},
+            fixed={name: x.to(device) for name, x in self.fixed.items()},
+            forcing={name: x.to(device) for name, x in self.forcing.items()},
+            kinds=kinds,
+            dt=None,
+        )
+
+    def _where(self) -> str:
+        if self.name:
+            return f"{self.name}: "
+        return ""
+
+    def _checked(self, argument: str, given: Mapping[str, Any]) -> Fields:
+        """Tensors (T, N, C) of equal T, all finite."""
+        found: Fields = {}
+        steps = None
+        if argument == "forcing":
+            steps = self.num_steps
+        for name, value in given.items():
+            x = table(value, f"{argument}[{name!r}]", "numbers (T, N, C)", ShapeError)
+            if x.dim() == 2:
+                x = x.unsqueeze(-1)
+            fits = x.dim() == 3 and x.shape[1] == self.num_nodes
+            if not fits or steps not in (None, len(x)):
+                expected = f"({steps or 'T'}, {self.num_nodes}, C)"
+                raise ShapeError(
+                    f"{self._where()}{argument}[{name!r}] must have shape {expected}, one row a "
+                    f"step, got {tuple(x.shape)}"
+                )
+            if not x.is_floating_point():
+                x = x.float()
+            bad = torch.nonzero(~torch.isfinite(x))
+            if len(bad):
+                step, node, _ = bad[0].tolist()
+                raise ShapeError(
+                    f"{self._where()}{argument}[{name!r}] must be finite, got "
+                    f"{float(x[step, node].sum())} at step {step}, node {node}"
+                )
+            steps = len(x)
+            found[name] = x
+        return found
+
+    def _checked_cells(self) -> list[tuple[str, Tensor]]:
+        cells = self.cells
+        if isinstance(cells, Mapping):
+            cells = cells.items()
+        found = []
+        for block in cells:
+            if hasattr(block, "type"):  # of meshio
+                block = (block.type, block.data)
+            found.append(
+                (block[0], integers(block[1], f"cells ({block[0]})", "(C, n)", ShapeError))
+            )
+        if found:
+            try:
+                mesh_cells(found, self.num_nodes)
+            except GraphError as error:  # a vertex that is not there, or an unknown kind
+                raise ShapeError(f"{self._where()}{error}") from None
+        return found
+
+    def _checked_fixed(self) -> Fields:
+        fixed = self.fixed
+        if not isinstance(fixed, Mapping):
+            fixed = dict.fromkeys(self.fields, fixed)
+        unknown = fixed.keys() - self.fields.keys()
+        if unknown:
+            raise ShapeError(
+                f"{self._where()}fixed names {sorted(unknown)}, but the fields are "
+                f"{sorted(self.fields)}"
+            )
+        nothing = torch.zeros(self.num_nodes, dtype=torch.bool, device=self.pos.device)
+        found = {}
+        for name in self.fields:
+            mask = fixed.get(name)
+            if mask is None:
+                mask = nothing
+            mask = torch.as_tensor(mask)
+            if mask.dtype != torch.bool or mask.shape != (self.num_nodes,):
+                raise ShapeError(
+                    f"{self._where()}fixed must be bool ({self.num_nodes},), got "
+                    f"{tuple(mask.shape)} of {mask.dtype}"
+                )
+            found[name] = mask
+        return found
+
+    def _checked_time(self) -> Tensor:
+        if self.time is None:
+            step = 1.0
+            if self.dt is not None:
+                step = float(self.dt)
+            time = step * torch.arange(self.num_steps, dtype=torch.float64)
+        else:
+            time = torch.as_tensor(self.time).double()
+        if time.shape != (self.num_steps,):
+            raise ShapeError(
+                f"{self._where()}time must have shape ({self.num_steps},), got {tuple(time.shape)}"
+            )
+        back = torch.nonzero(~(time.diff() > 0)).flatten()
+        if len(back):
+            step = int(back[0])
+            raise ShapeError(
+                f"{self._where()}time must go forwards, got {float(time[step]):g} at step {step} "
+                f"and {float(time[step + 1]):g} at step {step + 1}"
+            )
+        return time
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{name} ({x.shape[-1]})" for name, x in self.fields.items())
+        kind = "particles"
+        if self.cells:
+            kind = f"{sum(len(rows) for _, rows in self.cells):,} cells"
+        steps = self.time.diff()
+        every = ""
+        if len(steps):
+            every = f", dt {float(steps.mean()):.4g}"
+        return (
+            f"Trajectory({self.num_steps} steps of {self.num_nodes:,} nodes in "
+            f"{self.pos.shape[-1]} dimensions, {names}, {kind}{every})"
+        )
