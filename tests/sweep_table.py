@@ -123,7 +123,9 @@ ENCODINGS: dict[str, Callable[[Any], Any]] = {
     "random_walk_pe": lambda graph: nn.random_walk_pe(graph, 5),
     "relative_walk_pe": lambda graph: nn.relative_walk_pe(ga.graphs.circulant(N, (1, 2)), 4, graph),
     "relative_positions": _of_points(nn.relative_positions),
-    "edge_geometry": _of_points(nn.edge_geometry, features=tuple(GEOMETRY), normals=NORMALS),
+    "edge_geometry": _of_points(
+        nn.edge_geometry, features=tuple(GEOMETRY.keys() - {"barycentric"}), normals=NORMALS
+    ),
     "local_frames": _of_frames,
     "local_pca": _of_points(nn.local_pca),
     "inverse_distance_bias": _of_points(ga.nn.inverse_distance_bias),

@@ -20,7 +20,10 @@ GRAPH, SHAPE = ga.graphs.causal(5), Data(pos=torch.rand(9, 3))
         (lambda: ga.explain(GRAPH, normalize="sofmax"), "one of softmax, sink.*; got 'sofmax'"),
         (lambda: ga.graphs.knn(SHAPE, k=3), "for a shape pass pos=shape.pos"),
         (lambda: ga.graphs.knn(..., k=3)(SHAPE), r"pattern\(shape.pos, shape.batch\)"),
-        (lambda: ga.PerHead((ga.graphs.causal(...),)), r"lambda n: PerHead\(\(first\(n\)"),
+        (
+            lambda: ga.PerHead((ga.graphs.causal(...),)),
+            r"got Pattern; give it a size: pattern\(num_nodes\)",
+        ),
     ],
     ids=["score", "normalize", "positions", "a recipe", "heads"],
 )

@@ -386,9 +386,9 @@ def _compass(graph: GraphLike, pos: Tensor, queries: Tensor | None, d: Tensor) -
 def _barycentric(graph: GraphLike, pos: Tensor, queries: Tensor | None) -> Tensor:
     """The weights of the corners in the point of their cell that is nearest to the target."""
     source, target = _ends(graph, pos, queries, "pos", "queries")
-    size, left = divmod(source.shape[-2], graph.num_targets)
-    numbers = targets(graph, source.device).view(-1, max(size, 1))
-    if left or size not in (3, 4) or bool((numbers != numbers[:, :1]).any()):
+    size = source.shape[-2] // max(1, graph.num_targets)
+    numbers = torch.arange(graph.num_targets, device=source.device).repeat_interleave(size)
+    if size not in (3, 4) or not torch.equal(targets(graph, source.device), numbers):
         raise OptionError(
             '"barycentric" needs 3 or 4 sources for each target, the corners of a cell: '
             "graphs.containing(pos, faces, queries=queries)"

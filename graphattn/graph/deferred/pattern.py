@@ -155,6 +155,10 @@ class Pattern(GraphLike, Operand):
         if getattr(size, "ndim", 0) > 0 or faces is not None:
             return self._of_places(size, num_sources, by_place)
         no_places(by_place)
+        if hasattr(size, "pos"):
+            raise GraphError(
+                f"{self} takes positions, not a shape: pattern(shape.pos, shape.batch)"
+            )
         if size is None or getattr(num_sources, "ndim", 0) > 0:
             raise GraphError(f"{self} takes a size, pattern(64), or positions, pattern(pos, batch)")
         shape: Any = size
