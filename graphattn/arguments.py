@@ -58,9 +58,12 @@ def whole(
     least: int | None = None,
     error: type[GraphAttnError] = OptionError,
     *,
-    below: int | None = None,
+    below: int = 2**63,
 ) -> int:
-    """``value`` as an int in [least, below); accepts numpy's and torch's integers, but not 2.0."""
+    """``value`` as an int in [least, below); accepts numpy's and torch's integers, but not 2.0.
+
+    Counts of more nodes than torch can number would be wrong.
+    """
     expected = "a whole number"
     floor: float = -math.inf
     if least is not None:
@@ -72,8 +75,8 @@ def whole(
         number = None
     if number is None or number < floor:
         raise error(f"{argument} must be {expected}, got {shown(value)}")
-    if below is not None and number >= below:
-        raise error(f"{argument} must be below {below:,}, got {number}")
+    if number >= below:
+        raise error(f"{argument} must be below {below:,}, got {shown(number)}")
     return number
 
 

@@ -163,7 +163,7 @@ def test_a_name_goes_before_a_file_and_a_file_before_an_expression(tmp_path, mon
         ("full(2) | full(3)", "| needs the same nodes on both sides"),
         ("full(2) + full(3)", "full(2) + full(3) does not belong in an expression"),
         ("sphere", "must give a graph, got"),
-        ("causal(100000000000000000000)", "must be below 2**63, got a number of 67 bits"),
+        ("causal(100000000000000000000)", "must be below 2**63"),
         ("__import__('os').system('id')", "neither a builder nor a method"),
     ],
 )
