@@ -44,6 +44,7 @@ class AdditiveNodes(NamedTuple):
     other: Strided
     edges: Strided | None
     weight: Tensor
+    end: None = None
 
 
 def edge_additive(

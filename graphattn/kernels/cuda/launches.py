@@ -24,7 +24,11 @@ ENOUGH = 1 << 12  # programs; where rows are fewer, each has one
 
 
 class Strided(NamedTuple):
-    """Numbers of nodes or edges (B, N, H, D), and strides, those of nodes in a common unit."""
+    """Numbers of nodes or edges (B, N, H, D), and strides, those of nodes in a common unit.
+
+    A tuple that holds such tuples ends with a None. Triton 3.6 makes a tuple's type when it puts a
+    number in, constants last and in order: without one behind them, a stride of 1 stays None.
+    """
 
     data: Tensor
     batch: int

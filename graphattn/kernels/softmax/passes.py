@@ -47,6 +47,7 @@ class OuterGradients(NamedTuple):
     lse: Tensor | None
     sums: Tensor | None
     delta: Tensor | None = None  # (B, pieces, H), of the rows that pieces belong to
+    end: None = None
 
 
 class KernelOperands(NamedTuple):
@@ -61,6 +62,7 @@ class KernelOperands(NamedTuple):
     weight: Tensor | None
     seed: Tensor | None
     outer: OuterGradients | None = None
+    end: None = None
 
 
 class SoftmaxResults(NamedTuple):

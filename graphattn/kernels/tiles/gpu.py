@@ -51,6 +51,7 @@ class TileOperands(NamedTuple):
     output: Tensor | None = None
     lse: Tensor | None = None
     outer_lse: Tensor | None = None
+    end: None = None
 
 
 class TileGradients(NamedTuple):

@@ -20,6 +20,7 @@ from graphattn.kernels.cuda.row_work import PIECE, schedule
 pytest.importorskip("triton")
 TESTS = Path(__file__).parents[2]
 offline = pytest.importorskip("offline")
+softmax_kernels = pytest.importorskip("graphattn.kernels.softmax.triton")
 
 
 @pytest.mark.slow
@@ -102,6 +103,28 @@ def test_the_table_of_what_each_kernel_takes_is_whole_and_within_bounds():
     assert len(long_rows) >= 3
     for row in long_rows:  # some programs for latency, and so few that L1 holds the sources of each
         assert 4 <= 64 * row["occupancy"] / row["warps"] <= 16, row
+
+
+def test_a_tuple_of_tuples_that_a_kernel_takes_ends_with_none(monkeypatch):
+    """Else Triton 3.6 does not compile it where a stride is 1 (:class:`.cuda.launches.Strided`)."""
+    given = []
+
+    def record(kernel, grid):
+        return lambda *arguments, **constants: given.extend(arguments)
+
+    monkeypatch.setattr(type(softmax_kernels.forward), "__getitem__", record)
+    offline.step(4, 16, torch.float32, everything=True)
+    offline.additive(1, 4, 16)
+    offline.compacted(4, 16, torch.float32, 16, everything=True)
+    holders = {}
+    while given:
+        x = given.pop()
+        if isinstance(x, tuple):
+            given.extend(x)
+            if any(isinstance(member, tuple) for member in x):
+                holders[type(x).__name__] = x[-1]
+    assert set(holders) == {"AdditiveNodes", "KernelOperands", "OuterGradients", "TileOperands"}
+    assert set(holders.values()) == {None}
 
 
 @pytest.mark.parametrize("longest", [3, PIECE, 5 * PIECE + 1, PIECE**2 + 1])
