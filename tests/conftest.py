@@ -21,6 +21,23 @@ def pytest_collect_file():
     return [found for found in (yield) if not isinstance(found, DoctestModule)]
 
 
+@pytest.fixture(autouse=True)
+def _same_torch():
+    """What all of torch's calls follow is left as it was: other threads sum in another order."""
+    before = _of_torch()
+    yield
+    assert _of_torch() == before
+
+
+def _of_torch():
+    return {
+        "threads": torch.get_num_threads(),
+        "dtype": torch.get_default_dtype(),
+        "precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
 @pytest.fixture
 def fresh_compiler():
     """What torch.compile learned in other tests is forgotten. torch's own flex_attention compiles
