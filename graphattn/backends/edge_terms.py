@@ -32,6 +32,9 @@ def with_score(
     if not callable(score):
         raise OptionError(f"score must be a function score(query, key, edge_attr), got {score!r}")
     features = getattr(score, "edge_attr", None)
+    check_graph = getattr(score, "check_graph", None)
+    if check_graph is not None:
+        check_graph(graph)
     if features is not None:
         inputs = _with_term(inputs, graph, features.to(inputs.query.device), "key")
     return replace(inputs, score=partial(_checked, score), edge_to="key")

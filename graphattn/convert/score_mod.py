@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError, ShapeError
-from ..graph import AttentionGraph
-from ..graph.like import need_fixed
+from ..graph import AttentionGraph, PerExample
+from ..graph.like import GraphLike, need_fixed
 from ..graphs.arguments import whole
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -20,7 +20,7 @@ _EXACT = 1 << 24  # float32, in which kernels carry edge features, has all integ
 
 def from_score_mod(
     score_mod: ScoreMod,
-    graph: AttentionGraph,
+    graph: AttentionGraph | PerExample,
     *,
     B: int | None = None,
     H: int | None = None,
@@ -37,14 +37,15 @@ def from_score_mod(
 
     Args:
         score_mod: The function.
-        graph: The graph of the call.
-        B: Number of examples, if it reads b.
+        graph: The graph of the call; of a ``PerExample``, such as a mask that reads b, q and kv
+            count within each example.
+        B: Number of examples, if it reads b and they share a graph.
         H: Number of heads of the query, if it reads h.
         scale: Factor on the product before ``score_mod``, ``D ** -0.5`` by default.
         dtype: That of the biases, float32 or float64.
     Returns:
-        ``{"score_bias": (E, 1), (E, H) or (B, E, H)}`` or ``{"score": function}``; a score
-        that is set to -inf removes an edge.
+        ``{"score_bias": (E, 1), (E, H) or (B, E, H)}`` or ``{"score": function}``, for calls with
+        this graph alone; a score that is set to -inf removes an edge.
     Raises:
         GraphError: If it reads b without ``B``, or h without ``H``.
     Example:
@@ -56,8 +57,13 @@ def from_score_mod(
         >>> list(from_score_mod(lambda score, b, h, q, kv: score * score, graph))
         ['score']
     """
-    need_fixed(graph, "from_score_mod needs an AttentionGraph")
     sizes = {"b": B, "h": H}
+    if isinstance(graph, PerExample) and graph._is_fixed:
+        if B not in (None, len(graph)):
+            raise GraphError(f"B must be {len(graph)}, the examples of the graph, got {B}")
+        sizes["b"] = 1  # an edge is of one example
+    else:
+        need_fixed(graph, "from_score_mod needs an AttentionGraph")
     trace = _traced(score_mod, graph.device, dtype)
     _, *indices = trace.find_nodes(op="placeholder")
     read = [name for name, node in zip("bhqk", indices, strict=True) if node.users]
@@ -71,7 +77,7 @@ def from_score_mod(
         return {"score": function}
     shape = (function.batches, graph.num_edges, whole(sizes["h"], "H", 1))
     zeros = torch.zeros(shape, dtype=dtype, device=graph.device)
-    bias = function.of_scores(zeros, graph.target, graph.source)
+    bias = function.of_scores(zeros, function.edge_attr[None].long())
     if function.batches == 1:
         bias = bias[0]
     arguments: dict[str, Any] = {"score_bias": bias}
@@ -81,63 +87,95 @@ def from_score_mod(
 
 
 class ScoreOfEdges:
-    """A ``score_mod`` as the ``score`` of a call; its edge features are the numbers of nodes.
+    """A ``score_mod`` as the ``score`` of a call.
+
+    Its edge features are the numbers of target and source, and of the example of a ``PerExample``.
 
     Args:
         score_mod: The function.
         graph: The graph of the call.
-        batches: The number of examples; 1 if it does not depend on b.
+        batches: The number of examples; 1 if it does not depend on b, or edges have their own.
         scale: Factor on the product.
     """
 
     def __init__(
-        self, score_mod: ScoreMod, graph: AttentionGraph, batches: int, scale: float | None
+        self,
+        score_mod: ScoreMod,
+        graph: GraphLike,
+        batches: int,
+        scale: float | None,
     ) -> None:
         if max(graph.num_targets, graph.num_sources) > _EXACT:
             raise GraphError(f"a score_mod takes graphs of at most {_EXACT:,} nodes, got {graph!r}")
         self.score_mod = score_mod
         self.batches = batches
         self.scale = scale
-        self.edge_attr = torch.stack((graph.target, graph.source), -1).float()
+        self.edge_attr = _numbers(graph)
+
+    def check_graph(self, graph: GraphLike) -> None:
+        """Refuse a call with other edges, or in another order, than the function was made for."""
+        if torch.compiler.is_compiling():
+            return
+        numbers = _numbers(graph).to(self.edge_attr.device)
+        if not torch.equal(numbers, self.edge_attr):
+            raise GraphError(
+                f"score is of other edges than those of {graph!r}; pass from_score_mod the graph "
+                "of the call"
+            )
 
     def __call__(
         self,
         query: Tensor,
         key: Tensor,
-        edge_attr: Tensor,
+        edge_attr: Tensor | None,
     ) -> Tensor:
-        """Scores (..., E, H) of queries and keys (..., E, H, D) and their nodes (..., E, 2)."""
+        """Scores (..., E, H) of queries and keys (..., E, H, D) and their numbers (..., E, 2 or 3)."""
+        if edge_attr is None:
+            raise GraphError("a score of from_score_mod is for ga.attention, not for a layer")
         scale = self.scale
         if scale is None:
             scale = query.shape[-1] ** -0.5
         score = scale * (query * key).sum(-1)
         lead = score.shape[:-2]
-        if self.batches not in (1, lead.numel()):
+        count = lead.numel()
+        if self.batches not in (1, count):
             raise ShapeError(f"score_mod is of B={self.batches} examples, got {tuple(lead)}")
-        flat = score.reshape(lead.numel(), *score.shape[-2:])
-        ends = edge_attr.reshape(-1, *edge_attr.shape[-2:])[:1].long().unbind(-1)
-        target, source = (x.reshape(score.shape[-2]) for x in ends)
-        return self.of_scores(flat, target, source).reshape(score.shape)
+        flat = score.reshape(count, *score.shape[-2:])
+        numbers = edge_attr.expand(*lead, *edge_attr.shape[-2:])
+        numbers = numbers.reshape(count, *numbers.shape[-2:]).long()
+        return self.of_scores(flat, numbers).reshape(score.shape)
 
-    def of_scores(
-        self,
-        score: Tensor,
-        target: Tensor,
-        source: Tensor,
-    ) -> Tensor:
-        """The function of scores (B, E, H), called as FlexAttention does, for each alone."""
+    def of_scores(self, score: Tensor, numbers: Tensor) -> Tensor:
+        """The function of scores (B, E, H) and numbers (B or 1, E, 2 or 3), for each alone."""
         device = score.device
-        b = torch.arange(len(score), device=device)
-        if self.batches == 1:
-            b = torch.zeros_like(b)
+        if not score.numel():  # vmap takes no empty axis
+            return score
         h = torch.arange(score.shape[-1], device=device)
-        return _of_all(self.score_mod)(score, b, h, target, source)
+        target, source, *examples = numbers.unbind(-1)
+        b = torch.arange(len(score), device=device)
+        if examples:
+            b = examples[0].expand(len(score), -1)
+        elif self.batches == 1:
+            b = torch.zeros_like(b)
+        return _of_all(self.score_mod, b.dim() == 2)(score, b, h, target[0], source[0])
 
 
-def _of_all(score_mod: ScoreMod) -> ScoreMod:
-    """A function of one score as one of scores (B, E, H), and b, h, q_idx, kv_idx of one axis."""
+def _numbers(graph: GraphLike) -> Tensor:
+    """The target and the source of each edge, and its example, if edges have one; (E, 2 or 3)."""
+    edges = graph._whole_graph
+    numbers = [edges.target, edges.source]
+    if isinstance(graph, PerExample):
+        numbers.append(graph.union().target // max(1, graph.num_targets))
+    return torch.stack(numbers, -1).float()
+
+
+def _of_all(score_mod: ScoreMod, b_of_edges: bool = False) -> ScoreMod:
+    """A function of one score as one of scores (B, E, H), of b (B,) or (B, E), h, q_idx and kv_idx."""
+    b_axis = None
+    if b_of_edges:
+        b_axis = 0
     of_heads = torch.vmap(score_mod, (0, None, 0, None, None))
-    of_edges = torch.vmap(of_heads, (0, None, None, 0, 0))
+    of_edges = torch.vmap(of_heads, (0, b_axis, None, 0, 0))
     return torch.vmap(of_edges, (0, 0, None, None, None))
 
 
@@ -151,7 +189,12 @@ def _traced(
 
     score = torch.zeros(1, 1, 1, dtype=dtype, device=device)
     indices = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(4)]
-    graph = make_fx(_of_all(score_mod))(score, *indices).graph
+    of_all = _of_all(score_mod)
+
+    def traced(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return of_all(score, b, h, q, k)  # make_fx counts arguments with defaults, too
+
+    graph = make_fx(traced)(score, *indices).graph
     graph.eliminate_dead_code()
     return graph
 
@@ -160,7 +203,7 @@ def _only_adds(trace: Any) -> bool:
     """True if the result is the score plus what does not depend on it, or -inf in some places."""
     score, *indices = trace.find_nodes(op="placeholder")
     added = {score}  # the score plus something
-    constant: set[Any] = set()  # depends on no argument
+    constant: dict[Any, Any] = {}  # what depends on no argument, by its value
     other = set(indices)
     for node in trace.nodes:
         if node.op == "output":
@@ -168,9 +211,9 @@ def _only_adds(trace: Any) -> bool:
         if node.op == "placeholder":
             continue
         inputs = node.all_input_nodes
-        if constant.issuperset(inputs):
-            constant.add(node)
-        elif (constant | other).issuperset(inputs):
+        if constant.keys() >= set(inputs):
+            constant[node] = _value(node, constant)
+        elif (constant.keys() | other).issuperset(inputs):
             other.add(node)
         elif _adds(node, added, constant):
             added.add(node)
@@ -182,7 +225,7 @@ def _only_adds(trace: Any) -> bool:
 def _adds(
     node: Any,
     added: set[Any],
-    constant: set[Any],
+    constant: dict[Any, Any],
 ) -> bool:
     """True if an operation on the score plus something gives the score plus something."""
     name = node.target._schema.name.removeprefix("aten::")
@@ -204,18 +247,18 @@ def _adds(
     return name in _MOVES
 
 
-def _is_minus_infinity(
-    x: Any,
-    constant: set[Any],
-) -> bool:
+def _value(node: Any, constant: dict[Any, Any]) -> Any:
+    """The value of a node that depends on constants alone."""
+    from torch.fx.node import map_arg  # slow to import
+
+    if node.op == "get_attr":
+        return getattr(node.graph.owning_module, node.target)
+    args, kwargs = (map_arg(part, constant.__getitem__) for part in (node.args, node.kwargs))
+    return node.target(*args, **kwargs)
+
+
+def _is_minus_infinity(x: Any, constant: dict[Any, Any]) -> bool:
     """True for -inf, as a number or a constant of the program."""
-    if not hasattr(x, "op"):
-        return x == -math.inf
-    if x not in constant:
-        return False
-    if x.op == "get_attr":
-        return bool((getattr(x.graph.owning_module, x.target) == -math.inf).all())
-    numbers = [arg for arg in x.args if isinstance(arg, float | int | bool)]
-    return all(number == -math.inf for number in numbers) and all(
-        _is_minus_infinity(arg, constant) for arg in x.all_input_nodes
-    )
+    if hasattr(x, "op"):
+        x = constant.get(x, 0.0)
+    return bool(torch.as_tensor(x == -math.inf).all())

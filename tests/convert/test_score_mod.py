@@ -132,6 +132,59 @@ def test_what_looks_additive_is_read_from_its_operations():
     assert not is_bias(lambda score, b, h, q, kv: score.long() + 0.0)
     assert not is_bias(lambda score, b, h, q, kv: torch.where(score > 9, score, -torch.inf))
     assert not is_bias(lambda score, b, h, q, kv: torch.add(h, score, alpha=2))
+    for constant in (torch.zeros, torch.ones):
+        assert not is_bias(lambda score, b, h, q, kv, c=constant: torch.where(q > 3, score, c(())))
+    assert is_bias(lambda score, b, h, q, kv: torch.where(q > 3, score, -torch.tensor(torch.inf)))
+    assert not is_bias(lambda s, b, h, q, kv: torch.where(q > 3, s, torch.tensor(-torch.inf).exp()))
+
+
+@pytest.mark.parametrize("mod", [*ADDITIVE, *OTHERS], ids=lambda mod: mod.__name__)
+@pytest.mark.parametrize("shared", [False, True], ids=["masks of their own", "one mask"])
+def test_examples_count_their_own_nodes(mod, shared):
+    """A mask that reads b is a PerExample, whose q_idx and kv_idx are those of each example."""
+    query, key, value = tensors()
+    masks = torch.rand(B, N, N, generator=torch.Generator().manual_seed(5)) < 0.4
+    masks |= torch.eye(N, dtype=torch.bool)
+    if shared:
+        masks = masks[:1].expand(B, N, N)
+    if shared:
+        graph = ga.PerExample([ga.from_mask(masks[0])] * B)
+    else:
+        graph = ga.convert.from_mask_mod(lambda b, h, q, kv: masks[b, q, kv], N, N, B=B)
+        assert isinstance(graph, ga.PerExample)
+    arguments = from_score_mod(mod, graph, H=H, dtype=torch.float64)
+    found = ga.attention(query, key, value, graph, **arguments)
+    for example in range(B):
+
+        def own(score, b, h, q, kv, example=example):
+            return mod(score, torch.as_tensor(example), h, q, kv)
+
+        rows = (x[example : example + 1] for x in (query, key, value))
+        expected = dense(*rows, masks[example], own, None)
+        assert torch.allclose(found[example], expected[0], rtol=0, atol=1e-12)
+
+
+def test_a_score_is_of_one_graph():
+    graph = ga.graphs.causal(N)
+    query, key, value = tensors()
+    score = from_score_mod(trigonometric, graph, H=H)["score"]
+    flipped = ga.from_edge_index(graph.edge_index.flip(1), num_nodes=N)
+    for other in (flipped, ga.graphs.full(N)):
+        with pytest.raises(GraphError, match="score is of other edges"):
+            ga.attention(query, key, value, other, score=score)
+    same = ga.from_edge_index(graph.edge_index, num_nodes=N)
+    found = ga.attention(query, key, value, same, score=score)
+    assert torch.equal(found, ga.attention(query, key, value, graph, score=score))
+    with pytest.raises(GraphError, match=r"for ga\.attention, not for a layer"):
+        ga.nn.GraphAttention(H * D, H, score=score)(torch.randn(N, H * D), graph)
+
+
+def test_a_graph_without_edges_gives_zeros():
+    graph = ga.from_edge_index(torch.empty(2, 0, dtype=torch.int64), num_nodes=N)
+    query, key, value = tensors()
+    for mod in (alibi, trigonometric):
+        arguments = from_score_mod(mod, graph, H=H, dtype=torch.float64)
+        assert not ga.attention(query, key, value, graph, **arguments).any()
 
 
 @pytest.mark.parametrize("backend", ["edges", "message_passing"])

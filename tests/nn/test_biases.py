@@ -205,7 +205,7 @@ def test_examples_have_paths_of_their_own():
     assert torch.equal(shared, bias(alike, ga.PerExample(molecules[:1] * 2)))
     with pytest.raises(GraphError, match="graph and along must be square, of the same nodes"):
         bias(graphs, molecules[0])
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(GraphError, match="along must have 3 graphs"):
         bias(graphs, ga.PerExample(molecules[:2]))
 
 

@@ -99,6 +99,10 @@ class ShortestPathBias(nn.Module):
             GraphError: If a graph is not square, or their nodes differ.
             ShapeError: If features have another shape.
         """
+        if edge_attr is not None and self.weight is None:
+            raise ShapeError(
+                "edge_attr has features of paths, and this bias no weights of them; pass edge_dim="
+            )
         length = self._of_examples(graph, along, _lengths)
         rows = torch.where(length < 0, self.max_distance - length, length)
         rows = torch.where(length < 0, rows, length.clamp(max=self.max_distance))
@@ -129,6 +133,10 @@ class ShortestPathBias(nn.Module):
         bonds = (along,) * len(graph)
         if isinstance(along, PerExample):
             bonds = along.graphs
+        if len(bonds) != len(graph):
+            raise GraphError(
+                f"along must have {len(graph)} graphs, one for each example, got {len(bonds)}"
+            )
         parts = []
         first = 0
         for one, bond in zip(graph.graphs, bonds, strict=True):
