@@ -15,7 +15,7 @@ from ..graphs.mesh.cells import mesh_cells
 Fields = dict[str, Tensor]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
     """Fields over time on the nodes of a mesh or of a set of particles.
 
@@ -58,7 +58,9 @@ class Trajectory:
     name: str = ""
 
     def __post_init__(self) -> None:
-        self.pos = table(self.pos, "pos", "positions (N, d) or (T, N, d)", ShapeError)
+        object.__setattr__(
+            self, "pos", table(self.pos, "pos", "positions (N, d) or (T, N, d)", ShapeError)
+        )
         if self.pos.dim() not in (2, 3) or not self.pos.is_floating_point():
             raise ShapeError(
                 f"{self._where()}pos must be floating point (N, d) or (T, N, d), got "
@@ -66,8 +68,8 @@ class Trajectory:
             )
         if not self.fields:
             raise ShapeError(f"{self._where()}fields must have at least one, got none")
-        self.fields = self._checked("fields", self.fields)
-        self.forcing = self._checked("forcing", self.forcing)
+        object.__setattr__(self, "fields", self._checked("fields", self.fields))
+        object.__setattr__(self, "forcing", self._checked("forcing", self.forcing))
         if self.pos.dim() == 3 and len(self.pos) != self.num_steps:
             raise ShapeError(
                 f"{self._where()}pos must have {self.num_steps} steps as the fields, got "
@@ -75,16 +77,16 @@ class Trajectory:
             )
         if not bool(torch.isfinite(self.pos).all()):
             raise ShapeError(f"{self._where()}pos must be finite, got NaN or infinity")
-        self.cells = self._checked_cells()
-        self.fixed = self._checked_fixed()
+        object.__setattr__(self, "cells", self._checked_cells())
+        object.__setattr__(self, "fixed", self._checked_fixed())
         if self.kinds is not None:
-            self.kinds = integers(self.kinds, "kinds", "(N,)", ShapeError)
+            object.__setattr__(self, "kinds", integers(self.kinds, "kinds", "(N,)", ShapeError))
             if self.kinds.shape != (self.num_nodes,):
                 raise ShapeError(
                     f"{self._where()}kinds must have shape ({self.num_nodes},), got "
                     f"{tuple(self.kinds.shape)}"
                 )
-        self.time = self._checked_time()
+        object.__setattr__(self, "time", self._checked_time())
 
     @property
     def num_steps(self) -> int:

@@ -196,11 +196,11 @@ def test_a_pattern_of_a_stranger_is_not_built_when_it_is_read():
 
 def test_other_versions_are_named():
     with pytest.raises(
-        LoaderError, match=r"data: expected version 3, got 7\. Try: upgrade graphattn"
+        LoaderError, match=r"data: expected version 2 to 3, got 7\. Try: upgrade graphattn"
     ):
         ga.convert.graph_from_dict(data(RUNS, version=7))
     with pytest.raises(
-        LoaderError, match=r"data: expected version 3, got 1\. Try: save the graph again"
+        LoaderError, match=r"data: expected version 2 to 3, got 1\. Try: save the graph again"
     ):
         ga.convert.graph_from_dict(data(RUNS, version=1))
 

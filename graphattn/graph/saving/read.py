@@ -23,9 +23,11 @@ from ..kinds.per_head import PerHead
 from ..kinds.relations import Relations
 from ..listed import check_pairs, checked
 from ..runs import Runs
+from . import version_2
 from .tensors import fields, tensor_from_plain
 from .write import FORMAT, LONGEST_NAME, LONGEST_TEXT, VERSION
 
+_OLDEST = 2  # version that is read
 _MOST_GRAPHS = 1 << 16
 # of Python, numpy and torch for data of another structure, or a device that is missing
 _REFUSALS = (
@@ -90,6 +92,7 @@ class _Reader:
 
     def __init__(self, tensors: Sequence[Tensor], base: str) -> None:
         self.tensors = tensors
+        self.version = VERSION
         self.base = base
         self.where = base
         self.graphs: list[AttentionGraph | Pattern] = []
@@ -98,13 +101,14 @@ class _Reader:
         """The saved value."""
         if data["format"] != FORMAT:
             raise ValueError(f'format is not "{FORMAT}"')
-        version = data["version"]
-        if version != VERSION:
+        self.version = whole(data["version"], "version")
+        if not _OLDEST <= self.version <= VERSION:
             advice = "save the graph again"
-            if version > VERSION:
+            if self.version > VERSION:
                 advice = "upgrade graphattn"
             raise LoaderError(
-                f"{self.where}: expected version {VERSION}, got {version}. Try: {advice}."
+                f"{self.where}: expected version {_OLDEST} to {VERSION}, got {self.version}. "
+                f"Try: {advice}."
             )
         _, _, graphs, value = fields(data, "format", "version", "graphs", "value")
         if len(graphs) > _MOST_GRAPHS:
@@ -170,7 +174,7 @@ class _Reader:
         if len(text) > LONGEST_TEXT:
             raise ValueError(f"an expression has up to {LONGEST_TEXT:,} characters")
         names = {f"_{place}": self._held(one) for place, one in enumerate(values)}
-        expression = _Builders(text, names).read()
+        expression = _Builders(text, names, self.version).read()
         if not isinstance(expression, Expression):
             raise TypeError("an expression of no call")
         return expression
@@ -223,6 +227,10 @@ class _Builders(Reader):
 
     num_calls = 0
 
+    def __init__(self, text: str, names: dict[str, Any], version: int) -> None:
+        super().__init__(text, names)
+        self.version = version
+
     def call(
         self,
         function: str,
@@ -230,6 +238,8 @@ class _Builders(Reader):
         options: dict[str, Any],
         node: ast.AST,
     ) -> Expression:
+        if self.version == _OLDEST:
+            function, args, options = version_2.of_today(function, args, options)
         self.num_calls += 1
         if self.num_calls > MOST_CALLS:
             raise OptionError(f"an expression has at most {MOST_CALLS} calls, got more")
