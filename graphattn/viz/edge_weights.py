@@ -115,6 +115,11 @@ def by_edge(weights: Any) -> Tensor:
     alpha = weights.alpha
     heads = alpha.shape[-1]
     if alpha.numel() != graph.num_edges * heads:
+        if alpha.dim() == 2:
+            raise ShapeError(
+                f"weights.alpha must have shape (E, H) with E = {graph.num_edges} edges, got "
+                f"{tuple(alpha.shape)}"
+            )
         if getattr(weights, "heads", None) is not None:
             argument = ", weights.heads"
         else:

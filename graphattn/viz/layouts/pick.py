@@ -62,6 +62,8 @@ def layout_of(
                 "leave one of them out"
             )
     if layout == "points":
+        if pos is None:
+            raise GraphError('layout "points" needs pos, the positions of the nodes')
         return _points(graph, pos, queries, faces, two_sets)
     if layout == "two rows":
         return TwoRows(graph.num_targets, graph.num_sources, names_of(graph, tokens))
@@ -172,7 +174,10 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
             shown = [str(name) for name in names]
         shown_names.append(shown)
         if names is not None and len(shown_names[-1] or ()) != count:
-            raise ShapeError(f"tokens must name all {count} {side}, got {len(names)}")
+            hint = ""
+            if not is_pair(graph, tokens) and graph.num_targets != graph.num_sources:
+                hint = "; pass a pair (target tokens, source tokens)"
+            raise ShapeError(f"tokens must name all {count} {side}, got {len(names)}{hint}")
     return shown_names[0], shown_names[1]
 
 
