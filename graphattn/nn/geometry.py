@@ -114,20 +114,20 @@ def edge_geometry(
 ) -> Tensor:
     r"""Features of edges between points, side by side, with :math:`d = p_t - p_s`.
 
-    ===============  ====  =============================================================================================
-    ``"offset"``     axes  :math:`d`
-    ``"distance"``   1     :math:`|d|`
-    ``"direction"``  axes  :math:`d / |d|`, and 0 of points at one place
-    ``"pair"``       4     :math:`|d|, \angle(n_s, d), \angle(n_t, d), \angle(n_s, n_t)`: PyG's ``PointPairFeatures``
-    ``"alignment"``  3     :math:`|\cos|` of these angles: the same for normals without a sign, which PCA gives
-    ``"frame"``      3     :math:`-d` in the target's frame of :func:`local_frames`
-    ``"bend"``       2     :math:`-2 n_s \cdot d / |d|^2`, :math:`2 n_t \cdot d / |d|^2`: curvature along the edge at
-                           its ends, 1 / R on a sphere of radius R with normals outwards, and 0 of points at one place
-    ``"compass"``    4     :math:`-d` to the east, to the north and up at the target, and the great circle, of points on
-                           a sphere around 0; its length has the units of ``pos``. At a pole east is along y
-    ``"barycentric"``  1   the weight of the source, of the graph of :func:`graphattn.graphs.containing`: the weights
-                           of a target are those of its projection to the cell
-    ===============  ====  =============================================================================================
+    =================  ====  ===============================================================================================
+    ``"offset"``       axes  :math:`d`
+    ``"distance"``     1     :math:`|d|`
+    ``"direction"``    axes  :math:`d / |d|`, and 0 of points at one place
+    ``"pair"``         4     :math:`|d|, \angle(n_s, d), \angle(n_t, d), \angle(n_s, n_t)`: PyG's ``PointPairFeatures``
+    ``"alignment"``    3     :math:`|\cos|` of these angles: the same for normals without a sign, which PCA gives
+    ``"frame"``        3     :math:`-d` in the target's frame of :func:`local_frames`
+    ``"bend"``         2     :math:`-2 n_s \cdot d / |d|^2`, :math:`2 n_t \cdot d / |d|^2`: curvature along the edge at
+                             its ends, 1 / R on a sphere of radius R with normals outwards, and 0 of points at one place
+    ``"compass"``      4     :math:`-d` to the east, to the north and up at the target, and the great circle, of points on
+                             a sphere around 0; its length has the units of ``pos``. At a pole east is along y
+    ``"barycentric"``  1     the weight of the source in a graph of :func:`graphattn.graphs.containing`, at the
+                             point of the cell that is nearest to the target
+    =================  ====  ===============================================================================================
 
     Distances, pairs, alignments, frames and bends are invariant under rotations of all points. In a
     cell that repeats, d is the vector to the image that the edge reads.
