@@ -154,10 +154,13 @@ def test_labels_and_names_are_said_on_the_line(shell, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_interrupted_command_says_how_it_goes_on(shell, tmp_path, monkeypatch):
+def test_an_interrupted_command_says_how_it_goes_on(shell, tmp_path, monkeypatch, request):
     folder, run = two_classes(tmp_path / "shapes"), tmp_path / "a run"
     command = f"train {folder} --out {shlex.quote(str(run))} --no-control --model perceptron"
     loop = TrainingState._step
+    # a shell that starts pytest in the background ignores it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 138)):
 
         def step(self, *words, number=number):
