@@ -23,6 +23,8 @@ SCORE_CURVE, LOSS_CURVE, BITS_CURVE = "score", "loss", "bits"
 deviations); or that loss in bits.
 """
 
+ON_OTHERS = "claimed of other seeds before"
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -161,16 +163,16 @@ Entry = dict[str, Any]
 def registered(
     claims: Sequence[Claim],
     comparisons: Sequence[Comparison],
-    seeds: int,
+    seeds: range,
     trials: list[Trial],
     records: Records,
     before: list[Entry],
 ) -> list[Entry]:
     """The entries before, and a new one unless the last one holds still.
 
-    An entry has the claims, the number of seeds, and what is ``spent``: positions and budgets.
-    ``late`` are claims made when both arms had been measured; ``withdrawn``, those dropped then,
-    which still count in the correction; ``looked``, what else was changed then, by claim.
+    An entry has the claims, the seeds, and what is ``spent``: positions and budgets. ``late`` are
+    claims made when both arms had been measured with these seeds; ``withdrawn``, those dropped
+    then, which still count in the correction; ``looked``, what else was changed then, by claim.
     """
     spent = {
         comparison.name: {
@@ -179,26 +181,33 @@ def registered(
         }
         for comparison in comparisons
     }
-    last: Entry = {}
-    if before:
-        last = before[-1]
-        unchanged = last.get("seeds", seeds) == seeds and last.get("spent", spent) == spent
-        if unchanged and _claims_of(last) == [*claims]:
+    for entry in before[-1:]:
+        unchanged = _seeds_of(entry, seeds) == seeds and entry.get("spent", spent) == spent
+        if unchanged and _claims_of(entry) == [*claims]:
             return before
-    early = {str(claim) for entry in before for claim in _claims_of(entry)}
-    early -= {claim for entry in before for claim in entry.get("late", [])}
-    measured = _measured_arms(trials, records)
     default = comparisons[0].name
-    looked_at = [claim for claim in claims if _arms(claim, default) <= measured]
+    # what was done with none of these seeds is no look at them
+    history = [entry for entry in before if {*_seeds_of(entry, seeds)} & {*seeds}]
+    others = {str(claim) for entry in before if entry not in history for claim in _claims_of(entry)}
+    last: Entry = {}
+    if history:
+        last = history[-1]
+    early = {str(claim) for entry in history for claim in _claims_of(entry)}
+    early -= {claim for entry in history for claim in entry.get("late", [])}
+    measured = _measured_arms(trials, records, seeds)
     dropped = [claim for claim in _claims_of(last) if _arms(claim, default) <= measured]
     late = []
     looked = {claim: [*remarks] for claim, remarks in last.get("looked", {}).items()}
-    for claim in looked_at:
+    for claim in claims:
         words = str(claim)
-        if words not in early:
-            late.append(words)
-            continue
-        remarks = _changes(last, claim.comparison or default, seeds, spent)
+        remarks = []
+        if words in others:
+            remarks.append(ON_OTHERS)
+        if _arms(claim, default) <= measured:
+            if words not in early:
+                late.append(words)
+                continue
+            remarks += _changes(last, claim.comparison or default, seeds, spent)
         if remarks:
             looked[words] = [*dict.fromkeys([*looked.get(words, []), *remarks])]
     withdrawn = [*last.get("withdrawn", [])]
@@ -207,7 +216,8 @@ def registered(
     entry = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "trials_on_disk": len(records.of_key),
-        "seeds": seeds,
+        "seeds": len(seeds),
+        "first_seed": seeds.start,
         "spent": spent,
         "claims": [asdict(claim) for claim in claims],
         "late": late,
@@ -217,16 +227,24 @@ def registered(
     return [*before, entry]
 
 
+def _seeds_of(entry: Entry, default: range) -> range:
+    """The seeds of an entry; older ones do not name them."""
+    if "seeds" not in entry:
+        return default
+    first = entry.get("first_seed", 0)
+    return range(first, first + entry["seeds"])
+
+
 def _claims_of(entry: Entry) -> list[Claim]:
     return [Claim(**claim) for claim in entry.get("claims", [])]
 
 
-def _measured_arms(trials: list[Trial], records: Records) -> set[tuple[str, str]]:
-    """Comparison and arm of every trial that has a number."""
+def _measured_arms(trials: list[Trial], records: Records, seeds: range) -> set[tuple[str, str]]:
+    """Comparison and arm of every trial of these seeds that has a number."""
     measured = {
         (record["comparison"], record["arm"])
         for record in records.of_key.values()
-        if record["state"] != "failed"
+        if record["state"] != "failed" and record["seed"] in seeds
     }
     # the same trial may be on disk under another name of its arm
     return measured | {(trial.comparison, trial.arm) for trial in trials if records.done(trial.key)}
@@ -238,13 +256,13 @@ def _arms(claim: Claim, default: str) -> set[tuple[str, str]]:
     return {(comparison, claim.better), (claim.worse_comparison or comparison, claim.worse)}
 
 
-def _changes(last: Entry, comparison: str, seeds: int, spent: dict[str, Any]) -> list[str]:
+def _changes(last: Entry, comparison: str, seeds: range, spent: dict[str, Any]) -> list[str]:
     """Changes of a comparison since the last entry, in words."""
     changes = []
-    before = last.get("seeds", seeds)
-    if seeds > before:
+    before = {*_seeds_of(last, seeds)}
+    if before < {*seeds}:
         changes.append("seeds extended after looking")
-    elif seeds < before:
+    elif before != {*seeds}:
         changes.append("seeds reduced after looking")
     if last.get("spent", spent).get(comparison, spent[comparison]) != spent[comparison]:
         changes.append("positions or budgets changed after looking")

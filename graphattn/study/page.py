@@ -583,6 +583,8 @@ def registration(entry: dict[str, Any], before: dict[str, Any] | None) -> str:
     words = counted(len(entry["claims"]), "claim")
     if "seeds" in entry:
         words += f", {counted(entry['seeds'], 'seed')}"
+    if entry.get("first_seed"):
+        words += f" from {entry['first_seed']}"
     if entry.get("withdrawn"):
         words += f", {len(entry['withdrawn'])} withdrawn after looking"
     if before is not None and before.get("spent", entry.get("spent")) != entry.get("spent"):

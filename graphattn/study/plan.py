@@ -178,7 +178,7 @@ def planned(
         "registered": registered(
             study.claims,
             study.comparisons,
-            len(seeds),
+            seeds,
             trials,
             records,
             before.get("registered", []),

@@ -128,6 +128,8 @@ def execute(
     span = seeds
     if not isinstance(span, range):
         span = range(whole(seeds, "seeds", 1, below=MOST_SEEDS))
+    if span.step != 1:
+        raise OptionError(f"seeds must be a number, or a range without a step, got {seeds}")
     folder = folder_of(study.name, out)
     if pilot:
         span = range(MOST_SEEDS, MOST_SEEDS + PILOT_SEEDS)

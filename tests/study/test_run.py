@@ -16,6 +16,7 @@ from graphattn.errors import ControlError, GraphAttnError, OptionError
 from graphattn.study import comparison, plan, pool, records, report
 from graphattn.study import train as fitting
 from graphattn.study import train as trial
+from graphattn.study.claims import ON_OTHERS
 from graphattn.study.network import Network
 from graphattn.study.trials import trials_of
 
@@ -64,6 +65,25 @@ def test_a_finished_study_trains_nothing_and_more_seeds_train_only_these(
         tiny_run(folder, claims=tiny.registered).verdicts[0].remarks[1]
         == "seeds extended after looking"
     )
+
+
+def test_fresh_seeds_are_no_extension_of_those_that_were_measured(tiny, tmp_path):
+    folder = tmp_path / "fresh"
+    shutil.copytree(tiny.folder, folder)
+    more = [*tiny.registered, ga.study.Claim("full", "window")]
+    fresh = tiny_run(folder, claims=more, seeds=range(4, 6))
+    assert fresh.late == []
+    assert [v.remarks[1:] for v in fresh.verdicts] == [(ON_OTHERS,), ()]
+    assert "1 claim, 2 seeds\n" in str(fresh)
+    assert "2 claims, 2 seeds from 4\n" in str(fresh)
+    assert {*fresh.row("full").scores} == {4, 5}
+    # what was claimed of fresh seeds alone is late on the old ones
+    assert tiny_run(folder, claims=more).late == [str(more[1])]
+
+
+def test_a_range_of_seeds_with_gaps_is_refused(tmp_path):
+    with pytest.raises(OptionError, match="seeds must be"):
+        tiny_run(tmp_path, seeds=range(0, 4, 2))
 
 
 def test_a_readout_out_of_reach_is_warned_of_before_training(tmp_path, monkeypatch, recwarn):

@@ -31,7 +31,9 @@ rise; this study stops far earlier.
 tell them apart. All pairs fit at all depths; the tree fits at depth 2 and, within these budgets,
 not beyond; with its last layer fully adjacent it fits at depth 3 too. Claims are about fitting: an
 arm that did not fit at these budgets may at larger ones. (With keys in random places, values drawn
-independently and edges both ways, a tree of depth 3 fitted in 1,419 batches, one seed.)
+independently and edges both ways, a tree of depth 3 fitted in 1,419 batches, one seed.) After
+seeds 0 to 4, claims are counted on seeds 10 to 19, of which none had been trained when they were
+registered anew; that all pairs fit at depth 5 was not so in 2 of the first 5.
 
 *What was claimed before.* "Kept: full > tree by more than .1 at depth 4, as sixteen leaves pass two
 nodes": a score of .084 against 1.000, after 1,000 batches of 4,000 trees. All ten trees ended
@@ -178,11 +180,11 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     """Depths 2 to 5; quick: depth 2 with 200 batches."""
     depths = tuple(STEPS)
     steps = STEPS
-    seeds = 5
+    seeds = range(10, 20)
     if quick:
         depths = (2,)
         steps = {2: 200}
-        seeds = 2
+        seeds = range(2)
     reason = "one layer of all pairs, or more, need not pass two nodes"
     pairs = [(3, "tree, last layer full"), *((depth, "full") for depth in (3, 4, 5))]
     claims = [
@@ -191,4 +193,4 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
     ]
     every = list(comparisons(depths, steps, names))
     claims = possible(claims, every)
-    return Study("over_squashing", every, claims, seeds=seeds, summary=summary, looked_at=(0,))
+    return Study("over_squashing", every, claims, seeds=seeds, summary=summary, looked_at=range(5))

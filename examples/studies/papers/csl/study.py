@@ -29,7 +29,8 @@ pooling 37.6 (Murphy et al., table 1, RP-GIN).
 graph: all graphs have one output, and .1 is the ceiling (chance). Pairs with degrees: 1/2. Pairs
 with random walks: 5/6, as rook's and Shrikhande's graph have one spectrum. CSL with random walks:
 solved. With Laplacian eigenvectors along own edges: better than with nothing. Chance is drawn
-with the test, so within 4 standard deviations. (After a run of one seed, which is seed 0.)
+with the test, so within 4 standard deviations. (After runs of seeds 0 to 4: claims are counted on
+seeds 10 to 19, of which none had been trained when they were registered.)
 """
 
 import networkx as nx
@@ -207,4 +208,4 @@ def study(quick: bool = False) -> Study:
             of="fitting",
         ),
     ]
-    return Study("csl", every, claims, seeds=5, summary=summary, looked_at=(0,))
+    return Study("csl", every, claims, seeds=range(10, 20), summary=summary, looked_at=range(5))

@@ -19,7 +19,8 @@ hazyresearch.stanford.edu/blog/2023-12-11-zoology1-analysis).
 
 *Predicted before training.* All earlier tokens solve it at every width; a window of 6 at none, as
 what is out of reach is guessed; a window of 12, which reaches nearly all, at width 32, not at 8.
-(After a run of seed 0.)
+(After runs of seeds 0 to 4: claims are counted on seeds 10 to 19, of which none had been trained
+when they were registered.)
 """
 
 import torch
@@ -103,4 +104,4 @@ def study(quick: bool = False) -> Study:
             of="solving",
         ),
     ]
-    return Study("mqar", every, claims, seeds=5, summary=summary, looked_at=(0,))
+    return Study("mqar", every, claims, seeds=range(10, 20), summary=summary, looked_at=range(5))
