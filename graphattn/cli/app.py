@@ -16,7 +16,7 @@ from .options import WHAT
 from .questions import audit, facts
 from .scale import scale
 from .study import study
-from .train import compare, evaluate, predict, train
+from .train import compare, evaluate, predict, rollout, train
 
 app = typer.Typer(
     name="graphattn",
@@ -51,7 +51,7 @@ def root(
 _GROUPS = {
     "Look at a graph": (show, facts, builders, zoo, gallery),
     "Check it, and see what it costs": (audit, verify, explain, bench, scale, doctor),
-    "Learn from folders of shapes": (train, evaluate, predict, compare),
+    "Learn from folders of shapes": (train, evaluate, predict, rollout, compare),
     "Settle what a connectivity buys": (study,),
 }
 _OF_WHAT = (show, explain, facts, audit, verify, bench, scale)

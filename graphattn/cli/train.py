@@ -1,4 +1,4 @@
-"""``graphattn train``, ``evaluate`` and ``predict``: options into arguments, progress, words."""
+"""``graphattn train``, ``evaluate``, ``predict`` and ``rollout``: options into arguments, progress, words."""
 
 import json as words
 import os
@@ -65,7 +65,7 @@ def train(
     debug: Debug = False,
     **options: Any,
 ) -> None:
-    """Train a model on a folder of shapes.
+    """Train a model on a folder of shapes, or of simulations.
 
     Shapes are files .ply .obj .off .stl .glb .gltf (meshes or points), .las .laz .pcd .pts .xyz
     .asc .txt .csv .npy .npz (points), .extxyz .cif (atoms). FOLDER has a folder for each class, or
@@ -82,9 +82,13 @@ def train(
     they share the points of every batch instead: for scans, uncut, that are too large for one
     process.
 
+    With --task simulate FOLDER has trajectories, a file .npz, .xdmf or .pvd each, and rollouts of
+    those held out are beside "nothing changes" and a fitted linear stencil.
+
     \b
       graphattn train shapes --out run
       graphattn train --resume run
+      graphattn train flows --out run --task simulate --fields u,v --steps 50
       torchrun --nproc_per_node 4 -m graphattn train shapes --out run
     """
     from .. import training
@@ -118,7 +122,7 @@ def train(
 def _parsed(texts: dict[str, Any]) -> dict[str, Any]:
     """Options whose words and numbers stand in a text, as values."""
     options = dict(texts)
-    for name in ("features", "augment", "control"):
+    for name in ("features", "augment", "control", "fields"):
         if name in options:
             options[name] = tuple(word for word in options[name].split(",") if word)
     if "ignore" in options:
@@ -205,6 +209,41 @@ def _prediction(line: dict[str, Any]) -> str:
     if "probability" in line:
         return f"{name} ({line['probability']:.0%})"
     return name
+
+
+def rollout(
+    run: RunFolder,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A trajectory.")],
+    out: Annotated[str, typer.Option(metavar="FILE", help="A file .xdmf, .pvd or .npz.")],
+    steps: Annotated[
+        Optional[int],
+        typer.Option(min=1, metavar="N", help="Steps; by default those that FILE has."),
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Simulate on from the first steps of a trajectory, with a model of train --task simulate.
+
+    FILE is .npz, .xdmf, .pvd or .vtu. Fixed nodes and forcing are put back at every step. --out is
+    for ParaView (.xdmf, or .pvd where nodes move), or .npz. A rollout ends where a state is NaN or
+    100 standard deviations of training from its mean.
+
+    \b
+      graphattn rollout run flow.npz --steps 200 --out series.xdmf
+    """
+    from .. import training
+    from ..shapes import load_trajectory, save_trajectory
+
+    with warnings_in_lines():
+        trajectory = load_trajectory(file)
+        series = training.rollout(run, trajectory, steps)
+        save_trajectory(series, out)
+    if json:
+        document(
+            {"command": "rollout", "run": run, "file": file, "out": out, "steps": series.num_steps}
+        )
+        return
+    say(f"{one_line(file)}: {series!r} -> {one_line(out)}")
 
 
 def compare(

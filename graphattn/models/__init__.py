@@ -20,10 +20,12 @@ Its public names::
     Decoder: Blocks of self-attention, then cross-attention to a memory.
     Encoder: Blocks of self-attention.
     EncoderDecoder: The transformer: an encoder's output is the memory that a decoder reads.
+    Simulator: A model of meshes or points that steps the fields of a trajectory.
     StratifiedTransformer: Blocks on levels, whose scores and values depend on quantised offsets.
     Swin: Local attention in cells, and coarser grids from stage to stage.
     T5: Source and target tokens; the logits of the next target token.
     UNet: Blocks on each level of a hierarchy, down and up; per point or per cloud.
+    Window: What a simulator reads of a trajectory and predicts.
     ViT: Patches after a class token, an encoder, a head; for videos it is a ViViT.
 """
 
@@ -41,6 +43,8 @@ from .points.pct import PCT as PCT
 from .points.point_transformer import PointTransformer as PointTransformer
 from .points.point_transformer_v2 import PointTransformerV2 as PointTransformerV2
 from .points.point_transformer_v3 import PointTransformerV3 as PointTransformerV3
+from .points.simulator import Simulator as Simulator
+from .points.simulator import Window as Window
 from .points.stratified_transformer import StratifiedTransformer as StratifiedTransformer
 from .points.unet import UNet as UNet
 from .stacks import Decoder as Decoder

@@ -105,7 +105,7 @@ def save_trajectory(trajectory: Trajectory, path: PathLike) -> None:
     """
     ending = suffix(path, (".npz", ".xdmf", ".pvd"), "save_trajectory")
     if ending == ".npz":
-        arrays: Any = _arrays_of(trajectory)
+        arrays: Any = {name: x.detach().cpu().numpy() for name, x in trajectory.tensors().items()}
         replace_file(path, lambda file: np.savez_compressed(file, **arrays))
         return
     if ending == ".xdmf" and trajectory.pos.dim() == 3:
@@ -132,17 +132,6 @@ def save_trajectory(trajectory: Trajectory, path: PathLike) -> None:
     head = '<?xml version="1.0"?>\n<VTKFile type="Collection" version="0.1">\n<Collection>'
     text = "\n".join([head, *lines, "</Collection>\n</VTKFile>\n"])
     replace_file(path, lambda file: file.write(text.encode()))
-
-
-def _arrays_of(trajectory: Trajectory) -> dict[str, np.ndarray]:
-    arrays = {"pos": trajectory.pos, "time": trajectory.time}
-    arrays |= {f"cells.{i}.{kind}": rows for i, (kind, rows) in enumerate(trajectory.cells)}
-    arrays |= {f"fixed.{name}": mask for name, mask in trajectory.fixed.items() if mask.any()}
-    arrays |= {f"forcing.{name}": x for name, x in trajectory.forcing.items()}
-    arrays |= {f"fields.{name}": x for name, x in trajectory.fields.items()}
-    if trajectory.kinds is not None:
-        arrays["kinds"] = trajectory.kinds
-    return {name: x.detach().cpu().numpy() for name, x in arrays.items()}
 
 
 def _of_arrays(path: PathLike, max_bytes: int) -> Trajectory:

@@ -87,7 +87,7 @@ def drawn(folder: Any, val: float, test: float, seed: int) -> Splits:
         method = f"{' and '.join(drawn_shares)} drawn by seed {seed}"
     else:
         method = f"drawn by seed {seed}"
-    if folder.task != "regress":
+    if folder.task not in ("regress", "simulate"):
         every = folder.present(range(len(folder))).any(0)
         lack = {
             part: int((every & ~folder.present(parts[part]).any(0)).sum())

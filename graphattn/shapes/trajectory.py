@@ -132,6 +132,17 @@ class Trajectory:
             time=self.time[part],
         )
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, by the names of the arrays of an .npz."""
+        tensors = {"pos": self.pos, "time": self.time}
+        tensors |= {f"cells.{i}.{kind}": rows for i, (kind, rows) in enumerate(self.cells)}
+        tensors |= {f"fixed.{name}": mask for name, mask in self.fixed.items() if mask.any()}
+        tensors |= {f"forcing.{name}": x for name, x in self.forcing.items()}
+        tensors |= {f"fields.{name}": x for name, x in self.fields.items()}
+        if self.kinds is not None:
+            tensors["kinds"] = self.kinds
+        return tensors
+
     def to(self, device: torch.device | str) -> "Trajectory":
         """The trajectory on another device."""
         kinds = self.kinds

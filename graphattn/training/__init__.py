@@ -8,6 +8,7 @@ from .options import Options as Options
 from .options import Schedule as Schedule
 from .predict import predict as predict
 from .reading.inputs import ShapeInputs as ShapeInputs
+from .rollout import rollout as rollout
 from .run import Run as Run
 from .running.captured import Captured as Captured
 from .running.loop import Progress as Progress

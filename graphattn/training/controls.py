@@ -2,29 +2,40 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..arguments import one_of, several
 from ..errors import OptionError
-from ..shapes import ShapeFolder
-from .models.named import MODELS
+from .models.named import MODELS, SIMULATED
 from .reading.inputs import ShapeInputs
 from .reading.scenes import prepared
-from .run import CONTROL_WORDS, Run
+from .run import AT_ONCE, CONTROL_WORDS, Run
 
 
-def controls_named(control: bool | Sequence[str], model: str) -> tuple[str, ...]:
-    """Names of the controls of a run; ``True`` is the perceptron, for every model but itself."""
+def controls_named(
+    control: bool | Sequence[str], model: str, *, simulates: bool = False
+) -> tuple[str, ...]:
+    """Names of the controls of a run.
+
+    ``True`` is the perceptron, or the stencil where trajectories are simulated, for every model but
+    itself.
+    """
+    usual, unfit = "perceptron", "stencil"
+    if simulates:
+        usual, unfit = "stencil", "forest"
     if isinstance(control, bool):
-        return ("perceptron",) * (control and model != "perceptron")
+        return (usual,) * (control and model != usual)
     names = several(control, "control", f"must name some of {', '.join(CONTROL_WORDS)}")
     for name in names:
         one_of(name, "control", tuple(CONTROL_WORDS))
-        if model == "forest" or (model == "perceptron" and name != "forest"):
+        if name == unfit:
+            raise OptionError(f"control={name!r} does not fit the task")
+        if model in AT_ONCE or (model == "perceptron" and name != "forest"):
             raise OptionError(f"control={name!r} is for a model with edges, got model={model!r}")
     return tuple(dict.fromkeys(names))
 
 
-def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
+def control_of(run: Run, name: str, shapes: Any) -> Run:
     """The run of a control, in a folder of the run's.
 
     It is a perceptron of each point, the same model on other graphs, or a random forest.
@@ -34,13 +45,20 @@ def control_of(run: Run, name: str, shapes: ShapeFolder) -> Run:
     shapes histograms of them. The random graphs have the in-degrees of the run's, on every level
     and between levels, and their features of edges are those of the drawn pairs; the model begins
     with the same parameters, features of points stay as they are, and a convolution of cells reads
-    drawn cells at its offsets.
+    drawn cells at its offsets. Of trajectories the perceptron and
+    the stencil read what the model does, the stencil along its finest graph.
     """
     base = replace(run, path=run.path / name, control=())
     if name == "random":
         return replace(base, inputs=replace(run.inputs, redrawn=run.schedule.seed))
-    preset = MODELS[name]
     run_inputs = run.inputs
+    if run_inputs.simulation is not None:
+        options = dict(SIMULATED[name].options)
+        if name == "stencil":
+            options["axes"] = shapes[0].pos.shape[-1]
+        inputs = replace(run_inputs, graph=run_inputs.graph[:1], ratio=())
+        return replace(base, model=name, start="", options=options, inputs=inputs)
+    preset = MODELS[name]
     derived_features = ("above_ground", "element") if name == "forest" else ()
     properties = tuple(
         word for word in run_inputs.features if word in shapes[0] or word in derived_features

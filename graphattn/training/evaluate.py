@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from ..arguments import whole
 from ..io.reading import PathLike
-from ..shapes import ShapeFolder
 from .chosen import check_labels, labelled
 from .evaluation import Evaluation
 from .models.best import Best
@@ -18,12 +17,13 @@ from .reading.ranges import load_ranges, unlike, warn_of
 from .reading.scenes import Scenes, prepared
 from .run import MODEL, Run
 from .running.loop import answers_of
+from .simulate import simulated
 
 
 def evaluated(
     model: nn.Module,
     run: Run,
-    shapes: ShapeFolder,
+    shapes: Any,
     numbers: list[int],
     part: str,
     *,
@@ -31,6 +31,8 @@ def evaluated(
     like: Prepared | None = None,
 ) -> Evaluation:
     """The scores of a run's model on some shapes of a folder."""
+    if run.inputs.simulation is not None:
+        return simulated(model, run, shapes, numbers, part)
     task = run.task
     answers = votes_of(model, run, shapes, numbers, votes, like)
     labels = [shapes.labels[number] for number in numbers]
@@ -97,11 +99,14 @@ def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -
     if folder is None:
         same_files(shapes, trained_run.files)
     part = "all"
-    numbers = labelled(shapes, range(len(shapes)))
+    numbers = list(range(len(shapes)))
+    simulates = trained_run.inputs.simulation is not None
+    if not simulates:
+        numbers = labelled(shapes, numbers)
     if digests(shapes) == trained_run.files:
         part = next(name for name in ("test", "val", "train") if trained_run.split[name])
         numbers = [i for i in numbers if shapes.name(i) in set(trained_run.split[part])]
-    else:
+    elif not simulates:
         ranges = load_ranges(trained_run.path)
         data = prepared(trained_run.inputs, shapes, numbers)
         differences = {data.name(i): unlike(ranges, data, i) for i in range(len(data))}

@@ -6,25 +6,26 @@ from torch import nn
 
 from ..io.schema import written
 from ..io.writing import save_page
-from ..shapes import ShapeFolder
+from ..models import Simulator
+from ..models.points.standard import measure
 from .controls import control_of
 from .evaluate import evaluated
 from .evaluation import Evaluation
 from .models.best import Best
 from .models.forest import Forest
-from .models.standard import measure
+from .models.stencil import fitted
 from .pages.notes import notes, reads, unseen_classes
 from .pages.page import save_report
 from .reading.data import Prepared, joined
 from .reading.ranges import RANGES, save_ranges
 from .reading.scenes import prepared
-from .run import CHECKPOINT, CONTROL_WORDS, MODEL, REPORT, RESULT, Run
+from .run import AT_ONCE, CHECKPOINT, CONTROL_WORDS, MODEL, REPORT, RESULT, Run
 from .running.budget import foretold
 from .running.loop import Progress, Tell, TrainingState, fitting
 from .running.team import Team, own_points
 
 
-def fit(run: Run, shapes: ShapeFolder, tell: Tell, team: Team, finish: bool = False) -> Evaluation:
+def fit(run: Run, shapes: Any, tell: Tell, team: Team, finish: bool = False) -> Evaluation:
     """Train what is not trained yet, and measure it on the held-out shapes; rank 0 writes.
 
     With ``finish`` nothing is trained, and controls without a trained epoch are left out.
@@ -64,7 +65,7 @@ def _silent(progress: Progress) -> None:
 
 
 def _trained(
-    run: Run, shapes: ShapeFolder, phase: str, tell: Tell, team: Team, finish: bool
+    run: Run, shapes: Any, phase: str, tell: Tell, team: Team, finish: bool
 ) -> tuple[Evaluation, list[dict[str, Any]]]:
     """Scores of a run trained to the end, from its last state on, and its log."""
     number = {shapes.name(i): i for i in range(len(shapes))}
@@ -75,12 +76,14 @@ def _trained(
     }
     _prepare(list(unchanged.values()), tell)
     run.check(train.static(0), train.name(0))
-    team.first_does(lambda: save_ranges(run.path, unchanged["train"]), unless=run.path / RANGES)
+    if run.inputs.simulation is None:
+        team.first_does(lambda: save_ranges(run.path, unchanged["train"]), unless=run.path / RANGES)
     history: list[dict[str, Any]] = []
-    if run.model == "forest":
-        # a forest is grown at once
+    if run.model in AT_ONCE:
         if (run.path / MODEL).is_file():
             model = run.trained_model()
+        elif run.model == "stencil":
+            model = fitted(cast(Simulator, run.new_model()), train.batches(run.schedule.points))
         else:
             model = cast(Forest, run.new_model()).fit(
                 run.task, train.batches(run.schedule.points), run.schedule.seed

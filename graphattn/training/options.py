@@ -10,6 +10,7 @@ from ..errors import OptionError
 from ..io.fields import described, option
 from ..io.reading import PathLike
 from ..shapes import ShapeFolder
+from .reading.simulations import TrajectoryFolder
 
 # groups of options of the command line, in its order
 RUN = "The run"
@@ -18,6 +19,7 @@ MODEL = "The model, and what it reads"
 TRAINING = "Training"
 SPLIT = "The part that is held out, and controls"
 SCENES = "Scenes"
+SIMULATION = "Simulations (--task simulate)"
 MACHINE = "The machine"
 
 
@@ -127,7 +129,8 @@ class Options(LoopSettings):
     task: str | None = option(
         None,
         "classify, segment or regress; by default the task that the labels are for. classify also "
-        "reads a folder for each class where points have labels, which are learned by default.",
+        "reads a folder for each class where points have labels, which are learned by default. "
+        "simulate reads trajectories, a file each.",
         group=LABELS,
     )
     label: str | None = option(
@@ -253,6 +256,43 @@ class Options(LoopSettings):
         "with shard. Answers are averaged where blocks overlap.",
         group=SCENES,
     )
+    fields: Sequence[str] | None = option(
+        None,
+        "Fields that are predicted; by default all of the files.",
+        group=SIMULATION,
+        metavar="NAME,..",
+    )
+    history: int = option(1, "Steps that are read.", group=SIMULATION, least=1)
+    predict: str = option(
+        "difference",
+        "What is predicted: the difference of the next step from the last, the state, or the "
+        "acceleration, the difference of differences, for which history is 2 or more.",
+        group=SIMULATION,
+    )
+    noise: str | float = option(
+        "auto",
+        "Noise on what is read in training, in deviations of a step's difference; auto is 0.3. The "
+        "truth stays, so that steps are learned that correct it.",
+        group=SIMULATION,
+        metavar="X",
+    )
+    unroll: int = option(
+        1, "Steps of a window in training, of which each reads the last.", group=SIMULATION, least=1
+    )
+    pushforward: bool = option(
+        False, "No gradients from a step of a window to those before.", group=SIMULATION
+    )
+    steps: int = option(
+        0,
+        "Steps of the rollouts that it is judged by; 0 for all that a file has.",
+        group=SIMULATION,
+        least=0,
+    )
+    weight: str = option(
+        "none",
+        "Weights of nodes in the loss: none, area (of their cells) or latitude (on a sphere).",
+        group=SIMULATION,
+    )
     start: PathLike | None = option(
         None,
         "Run of the same model, or a state dict (.safetensors, .pt), to start from: tensors of the "
@@ -262,8 +302,12 @@ class Options(LoopSettings):
         flag="--from",
     )
 
-    def read_folder(self, folder: PathLike) -> ShapeFolder:
-        """The shapes of a folder, with labels as these options name them."""
+    def read_folder(self, folder: PathLike) -> Any:
+        """The shapes of a folder, with labels as these options name them, or its trajectories."""
+        if self.task == "simulate":
+            return TrajectoryFolder(folder)
+        if self.fields is not None:
+            raise OptionError("fields are for task='simulate'")
         shapes = ShapeFolder(
             folder, task=self.task, classes=self.names, label=self.label, ignore=self.ignore
         )

@@ -59,6 +59,8 @@ def predict(
             are written.
     """
     trained_run = Run.load(run).here()
+    if trained_run.inputs.simulation is not None:
+        raise OptionError(f"run must not simulate, got {run}; take graphattn rollout")
     paths = [Path(file) for file in several(files, "files", "must be a list of paths")]
     names = _names(paths)
     folder = Path(out)

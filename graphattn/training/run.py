@@ -20,9 +20,10 @@ from ..shapes import ShapeFolder
 from ..shapes.depths import Depth
 from ..shapes.seeded import seeded
 from ..versions import version_of
-from .models.named import MODELS, build
+from .models.named import MODELS, SIMULATED, build, simulator
 from .reading.data import OTHERS, RIGID
 from .reading.inputs import ShapeInputs, check_sample
+from .reading.simulations import TrajectoryFolder
 from .running.checkpoint import fill, load_state, part, read_tensors, save_state
 from .running.loop import Schedule
 from .tasks import TASKS, Task
@@ -42,7 +43,10 @@ CONTROL_WORDS = {
     "perceptron": "a perceptron without edges",
     "random": "degree-matched random graphs",
     "forest": "a random forest",
+    "stencil": "a fitted linear stencil",
 }
+#: Models that are fitted at once, without epochs.
+AT_ONCE = ("forest", "stencil")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +110,7 @@ class Run(_Stored):
             whole(value, "ignore", 0)
         for word in self.augment:
             one_of(word, "augment", (*RIGID, *OTHERS))
-        one_of(self.model, "model", tuple(MODELS))
+        one_of(self.model, "model", (*MODELS, *SIMULATED))
         whole(self.features, "features", 1, below=1 << 20)
         check_sample(self.inputs.sample, self.task.readout)
         for name in self.control:
@@ -119,12 +123,14 @@ class Run(_Stored):
         if unknown:
             raise OptionError(f"split must name files of the run, got {unknown[0][:80]!r}")
 
-    def read_folder(self, folder: PathLike) -> ShapeFolder:
+    def read_folder(self, folder: PathLike) -> Any:
         """A folder whose labels are read as those of the run.
 
         Raises:
             LabelError: If a file has none.
         """
+        if self.inputs.simulation is not None:
+            return TrajectoryFolder(folder)
         task = self.task
         label = self.label or None
         classes = task.classes or None
@@ -215,8 +221,8 @@ class Run(_Stored):
     @property
     def unfinished(self) -> str:
         """Epochs of a run that has not ended, such as "3 of 10 epochs"; "" of one that has."""
-        if self.model == "forest":
-            return ""  # grown at once
+        if self.model in AT_ONCE:
+            return ""
         history = self.history()
         if self.schedule.ended(history):
             return ""
@@ -225,7 +231,7 @@ class Run(_Stored):
     def unfinished_control(self, name: str) -> str:
         """Epochs of a control that has not ended, such as "3 of 10 epochs"; "" of one that has."""
         control = replace(self, path=self.path / name, control=())
-        if name != "forest" and control.unfinished:
+        if name not in AT_ONCE and control.unfinished:
             return control.unfinished
         if (control.path / MODEL).is_file():
             return ""
@@ -279,7 +285,10 @@ class Run(_Stored):
 
     def new_model(self) -> nn.Module:
         """A model with parameters drawn by the seed."""
+        simulation = self.inputs.simulation
         with seeded(self.schedule.seed):
+            if simulation is not None:
+                return simulator(self.model, self.options, simulation, self.inputs.recipe)
             return build(
                 self.model, self.options, self.features, self.task.out_dim, self.task.readout
             )
@@ -389,7 +398,7 @@ class Run(_Stored):
 
     def check(self, data: Any, name: str) -> None:
         """Refuse a shape of which the run's inputs make other features than its model reads."""
-        if data.x.shape[1] != self.features:
+        if self.inputs.simulation is None and data.x.shape[1] != self.features:
             got = f"{data.x.shape[1]}. Try: its colours"
             raise LoaderError(f"{name}: expected {self.features} features of points, got {got}.")
 

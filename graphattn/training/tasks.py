@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from ..arguments import one_of, positive, real, shown
 from ..errors import OptionError
+from ..models import Window
 
 _CLASSES = 1 << 10  # whose confusion matrix is written
 
@@ -291,4 +292,49 @@ class Regress(Task):
         return f"R2 {scores['r2']:.3f}, RMSE {scores['rmse']:.4g}, of {scores['values']:,} values"
 
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Classify, Segment, Regress)}
+class Simulate(Task):
+    """The next states of fields: weighted squared error of the steps of a window.
+
+    Outputs are (N, K, C), labels (N, 2 + K, C), as :meth:`graphattn.models.Window.__call__` gives
+    them.
+    """
+
+    name, metric = "simulate", "skill"
+    per_shape = "1 - error / error of 'nothing changes' over a trajectory"
+    loss_words = "loss (in deviations of a step)"
+    readouts, bounds = ("node",), None
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        return Window.loss(output, y)
+
+    def answers(self, output: Tensor) -> Tensor:
+        return output
+
+    def predictions(self, answers: Tensor) -> Tensor:
+        return answers
+
+    def error(self, prediction: Tensor, y: Tensor) -> Tensor:
+        return torch.tensor(1 - self.scores(prediction, y)["skill"])
+
+    def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
+        weight = y[:, :1].double()
+        states = (prediction, y[:, 1:2])
+        # (K,) of the prediction, and of the known state
+        squares, unchanged = (
+            (weight * (state - y[:, 2:]).square()).sum((0, 2)).clamp(min=1e-30) for state in states
+        )
+        return {
+            "skill": 1 - float((squares.sum() / unchanged.sum()).sqrt()),
+            "error": (squares / unchanged).sqrt().tolist(),
+            "steps": len(squares),
+        }
+
+    def in_words(self, scores: dict[str, Any]) -> str:
+        error = scores["error"]
+        return (
+            f"error {1 - scores['skill']:.3f} of that of 'nothing changes' over {scores['steps']} "
+            f"steps ({error[0]:.3f} after 1, {error[-1]:.3f} after {scores['steps']})"
+        )
+
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in (Classify, Segment, Regress, Simulate)}

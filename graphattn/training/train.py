@@ -17,12 +17,14 @@ from .fit import fit
 from .options import Options
 from .reading.data import same_files
 from .reading.ranges import RANGES
+from .reading.simulations import TrajectoryFolder
 from .resolve import resolve
 from .run import CHECKPOINT, Run
 from .running.checkpoint import safetensors
 from .running.loop import Progress, Tell
 from .running.signals import signals
 from .running.team import Team, team
+from .simulate import resolve_simulation
 
 
 def train(
@@ -34,7 +36,7 @@ def train(
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Train on a folder of shapes, measure on those held out, and write everything into ``out``.
+    """Train on a folder of shapes or simulations, measure on those held out, and write it all.
 
     Where ``out`` holds a run of these settings and files, it goes on, so that a command that is
     repeated (``torchrun --max-restarts``, ``sbatch --requeue``) begins or continues; ``epochs``,
@@ -47,7 +49,8 @@ def train(
     points, and rank 0 writes and reports.
 
     Args:
-        folder: Folder of shapes, as :class:`graphattn.shapes.ShapeFolder` reads it.
+        folder: Folder of shapes, as :class:`graphattn.shapes.ShapeFolder` reads it; with
+            ``task="simulate"`` of trajectories, as :func:`graphattn.shapes.load_trajectories` does.
         out: The folder of the run, which is made.
         finish: True to train no further: the best epoch so far is measured, and its page written.
         tell: Called with a :class:`Progress` after every batch.
@@ -91,7 +94,10 @@ def train(
         new = same_settings(before, shapes, options)
     else:
         shapes = settings.read_folder(folder)
-        new = resolve(settings, shapes, out)
+        if isinstance(shapes, TrajectoryFolder):
+            new = resolve_simulation(settings, shapes, out)
+        else:
+            new = resolve(settings, shapes, out)
     is_new = not (new.path / "run.json").exists()
     with _together(new) as (processes, lock):
 

@@ -149,7 +149,7 @@ COMMANDS = (
         "gallery",
         "doctor",
     ),
-    *("train", "evaluate", "predict", "compare"),
+    *("train", "evaluate", "predict", "rollout", "compare"),
 )
 
 
@@ -186,7 +186,7 @@ def test_help_has_groups_of_commands_and_of_options_and_cuts_no_sentence(shell):
     assert max(map(len, page.splitlines())) <= 80
     train = shell("train --help").stdout
     headings = re.findall(r"^(\S.*):\n  --", train, re.MULTILINE)
-    assert len(headings) == 8
+    assert len(headings) == 9
     assert (headings[0], headings[-1]) == ("The run", "Options")
     assert len(re.findall(r"^  --", train.partition("\nOptions:")[2], re.MULTILINE)) == 2
 

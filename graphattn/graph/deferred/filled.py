@@ -113,7 +113,7 @@ class OfPlaces:
         batch: int64 (N,), the cloud of each node, sorted.
         queries: Positions (M, d) of the targets, if these are other points.
         queries_batch: int64 (M,), the cloud of each query.
-        faces: Faces (F, n) of a mesh.
+        faces: Faces (F, n) of a mesh, or kinds and tables of its cells.
         cell: Lattice vectors (d, d) or (B, d, d) of a cell that repeats.
         pbc: bool (d,) or (B, d), the axes along which it repeats.
     """
@@ -133,6 +133,7 @@ class OfPlaces:
         self.queries = queries
         self.queries_batch = queries_batch
         self.faces = faces
+        self.cells = faces
         self.cell = cell
         self.pbc = pbc
 
@@ -144,8 +145,8 @@ class OfPlaces:
         for name in blanks:
             if getattr(self, name) is None:
                 advice = "recipe(pos, batch)"
-                if name == "faces":
-                    advice = "recipe(pos, batch, faces=faces)"
+                if name != "pos":
+                    advice = f"recipe(pos, batch, faces={name})"
                 raise GraphError(f"{call} needs {name}, got none; pass {advice}")
         parameters = inspect.signature(function).parameters
         if self.queries is not None and "queries" not in parameters:

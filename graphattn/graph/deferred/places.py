@@ -9,7 +9,7 @@ from ...arguments import integers
 from ...errors import GraphError
 
 #: Arguments of builders that may be open, beside sizes.
-PLACES = ("pos", "faces")
+PLACES = ("pos", "faces", "cells")
 
 
 def counts(batch: object, rows: int) -> dict[int, int]:

@@ -10,6 +10,7 @@ from ...arguments import integers
 from ...errors import GraphError, GraphIndexError
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
+from ...graph.deferred.pattern import sizable
 from ...graph.limits import refuse_over
 from ..arguments import call, flag, whole
 from .rings import ring
@@ -62,6 +63,7 @@ _CENTRED: dict[str, tuple[str, list[tuple[int, ...]]]] = {
 KINDS = (*_FIRST, *_SECOND, *_CENTRED, "polygon")
 
 
+@sizable
 @builder
 def mesh_cells(
     cells: Sequence[tuple[str, Tensor]] | Mapping[str, Tensor],
@@ -80,7 +82,7 @@ def mesh_cells(
             hexahedron, wedge, pyramid``, their elements of second order (``triangle6, triangle7,
             quad8, quad9, tetra10, hexahedron20, hexahedron24, hexahedron27, wedge15, wedge18,
             pyramid13, pyramid14, line3``) and ``polygon``, all in VTK's order, mixed as they come.
-            A ``vertex`` has no edge.
+            A ``vertex`` has no edge. ``...`` gives a recipe, called with ``faces=cells``.
         num_vertices: Number of vertices; one more than the largest number in ``cells`` by default.
         hops: h, the longest path.
         self_loops: True lets a vertex read itself, too, for layers without a residual connection.

@@ -1,6 +1,7 @@
 """Models by name, with the default inputs of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from ...arguments import one_of
 from ...errors import GraphAttnError, OptionError
-from ...graphs import Hierarchy
+from ...graphs import Hierarchy, HierarchyRecipe
 from ...models import (
     PCT,
     EncodeProcessDecode,
@@ -17,15 +18,18 @@ from ...models import (
     PointTransformer,
     PointTransformerV2,
     PointTransformerV3,
+    Simulator,
     StratifiedTransformer,
     UNet,
 )
 from ...models.points.levels import of_clouds
+from ...models.points.standard import standardized
 from ..reading.inputs import ShapeInputs
 from ..reading.levels import OnCells
+from ..reading.simulations import Simulation
 from .best import Best
 from .forest import Forest
-from .standard import standardized
+from .stencil import Stencil
 
 _NEAR = "knn(..., 16, self_loops=True, clamp=True)"
 _FEW = "knn(..., 12, self_loops=True, clamp=True)"
@@ -157,7 +161,7 @@ _UNET = Preset(
     ShapeInputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
     _NODES,
 )
-MODELS = {
+MODELS: dict[str, Preset] = {
     "unet": _UNET,
     "best": _UNET._replace(
         make=Best,
@@ -220,14 +224,59 @@ MODELS = {
 }
 
 
+class Simulated(NamedTuple):
+    """A model that simulates, and the graphs of its levels below the finest."""
+
+    make: Callable[..., nn.Module]
+    options: dict[str, Any]
+    coarser: tuple[str, ...] = ()
+
+
+_FLAT = ["offset", "distance"]
+SIMULATED = {
+    "mesh": Simulated(
+        MeshTransformer, {"embed_dim": 32, "num_layers": 5, "spectrum": 0, "edges": _FLAT}
+    ),
+    "unet": Simulated(
+        UNet, {"widths": [32, 32, 32], "depths": [1, 1, 2], "edges": _FLAT}, (_FEW, _FEW)
+    ),
+    "encode-process-decode": Simulated(
+        EncodeProcessDecode, {"embed_dim": 32, "num_layers": 4, "edges": _FLAT}, (_FEW,)
+    ),
+    "perceptron": Simulated(Pointwise, {}),
+    "stencil": Simulated(Stencil, {}),
+}
+
+
+def simulator(
+    name: str, options: dict[str, Any], simulation: Simulation, levels: HierarchyRecipe
+) -> Simulator:
+    """The simulator around the model of that name."""
+    make = SIMULATED[one_of(name, "model", tuple(SIMULATED))].make
+    with _made(name):
+        return Simulator(
+            lambda features, out_dim: make(features, out_dim, **options),
+            simulation.window,
+            levels=levels,
+            noise=simulation.noise,
+            pushforward=simulation.pushforward,
+        )
+
+
 def build(
     name: str, options: dict[str, Any], features: int, out_dim: int, readout: str
 ) -> nn.Module:
     """The model of that name for so many features, with options beside those of its table."""
     preset = MODELS[one_of(name, "model", tuple(MODELS))]
     arguments = {**(preset.shape if readout == "shape" else preset.node), **options}
-    try:
+    with _made(name):
         return standardized(preset.make(features, out_dim, readout=readout, **arguments))
+
+
+@contextmanager
+def _made(name: str) -> Iterator[None]:
+    try:
+        yield
     except GraphAttnError:
         raise
     except Exception as error:  # options are any JSON

@@ -6,8 +6,10 @@ import torch
 
 from ...arguments import clipped
 from ...viz.style import FAINT, INK, empty_figure, plain, shades
+from ..run import CONTROL_WORDS
 from ..tasks import Task
 
+_DENSE, _GROUPS = 1500, 32  # nodes of a mesh whose spectrum is drawn; points of its curve
 _LETTERS = 30  # of a class beside an axis
 _TRAINED, _VALID = "#0072B2", "#D55E00"
 
@@ -39,7 +41,7 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
         best = max(n for n, line in enumerate(history) if line["best"])
         reached = history[best][f"val_{task.metric}"]
         scores.plot(epochs[best], reached, "o", color=_VALID, clip_on=False)
-        if task.metric != "r2":
+        if task.classes and task.name != "simulate":
             scores.set_ylim(top=1.0)
         below = -14  # points
         if reached < sum(scores.get_ylim()) / 2:  # there are the numbers of the axis
@@ -53,7 +55,12 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
             fontsize=8,
             color=INK,
         )
-    score = {"accuracy": "share of shapes right", "miou": "mean IoU", "r2": "R²"}[task.metric]
+    score = {
+        "accuracy": "share of shapes right",
+        "miou": "mean IoU",
+        "r2": "R²",
+        "skill": "1 - error / error of 'nothing changes'",
+    }[task.metric]
     for axes, name in ((losses, task.loss_words), (scores, f"{score}, validation part")):
         _plain(axes)
         axes.set_xlabel("epoch")
@@ -66,8 +73,9 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
 
 
 def summary(result: Any) -> Any:
-    """The confusion matrix, the IoU of each class, or predictions against truth."""
-    return {"classify": _confusion, "segment": _iou, "regress": _against}[result.task.name](result)
+    """The confusion matrix, the IoU of each class, predictions against truth, or lead times."""
+    charts = {"classify": _confusion, "segment": _iou, "regress": _against, "simulate": _leads}
+    return charts[result.task.name](result)
 
 
 def _confusion(result: Any) -> Any:
@@ -142,6 +150,52 @@ def _against(result: Any) -> Any:
     axes.set_ylabel("predicted")
     _plain(axes)
     return figure
+
+
+def _leads(result: Any) -> Any:
+    """Error over lead time, and the spectrum of the last step of the first trajectory."""
+    figure = empty_figure(None, 9.4, 3.2)
+    errors, spectrum = figure.subplots(1, 2)
+    named = {"the model": result}
+    named |= {CONTROL_WORDS[name]: one for name, one in result.controls.items()}
+    for (name, one), colour in zip(
+        named.items(), (_TRAINED, _VALID, "#009E73", FAINT), strict=False
+    ):
+        error = one.scores["error"]
+        errors.plot(range(1, len(error) + 1), error, color=colour, label=name)
+    errors.axhline(1.0, color=INK, linewidth=0.8, label="nothing changes")
+    errors.set_ylim(0, 1.6)
+    errors.set_xlabel("step")
+    errors.set_title("error / error of 'nothing changes'", loc="left", fontsize=9)
+    errors.legend(frameon=False, fontsize=8)
+    trajectory = result.data.folder[result.data.numbers[0]]
+    states = (result.labels[0][:, -1, 0], result.answers[0][:, -1, 0])
+    if len(states[0]) <= _DENSE:
+        levels = result.data.inputs.levels_of(trajectory, trajectory.positions(0))
+        for state, name, colour in zip(
+            states, ("truth", "the model"), (INK, _TRAINED), strict=True
+        ):
+            energy = _energy(levels.levels[0].graph, state)
+            spectrum.plot(range(1, len(energy) + 1), energy, color=colour, label=name)
+        spectrum.set_yscale("log")
+        spectrum.legend(frameon=False, fontsize=8)
+        words = f"spectrum of the last step, {trajectory.name}"
+        spectrum.set_title(plain(clipped(words, 60)), loc="left", fontsize=9)
+        spectrum.set_xlabel("smooth to rough: groups of eigenvectors of the mesh")
+    else:
+        spectrum.set_axis_off()
+    for axes in (errors, spectrum):
+        _plain(axes)
+    return figure
+
+
+def _energy(graph: Any, state: torch.Tensor) -> list[float]:
+    """Energy of a state in groups of eigenvectors of the graph's Laplacian, the smooth ones first."""
+    adjacent = graph.mask().double()
+    adjacent = (adjacent + adjacent.T) / 2
+    _, vectors = torch.linalg.eigh(adjacent.sum(0).diag() - adjacent)
+    energy = (vectors.T @ state.double()).square()
+    return [float(part.mean()) for part in energy.chunk(_GROUPS)]
 
 
 def _plain(axes: Any) -> None:

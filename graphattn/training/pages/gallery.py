@@ -15,6 +15,7 @@ from ...viz.style import panels
 from ...viz.turn import page_of
 from ..reading.elements import at_vertices
 from .colours import of_classes, of_numbers
+from .films import of_trajectory
 
 _MOST = 12  # shapes; a third of them where each has three pictures
 _POINTS = 30_000  # of a shape that turns on the page, some 10 bytes each
@@ -27,7 +28,7 @@ def chosen(result: Any) -> list[int]:
     errors = []
     for answer, label in zip(result.answers, result.labels, strict=True):
         mean_error = task.error(task.predictions(answer), label)
-        if task.classes:
+        if task.classes and task.name != "simulate":
             doubt = 1 - answer.amax(-1).mean()
         else:
             doubt = torch.zeros(())
@@ -41,7 +42,9 @@ def gallery(result: Any, numbers: list[int]) -> str:
 
     Below them is a page of the shape that turns, with classes to switch on and off.
     """
-    if result.task.readout == "node":
+    if result.task.name == "simulate":
+        figure_of = of_trajectory
+    elif result.task.readout == "node":
         figure_of = _of_points
     else:
         figure_of = _of_shape

@@ -20,6 +20,8 @@ def left_out(run: Run, shapes: ShapeFolder) -> list[str]:
     """Properties with a row for each token of a shape that the model does not read."""
     shape = shapes[0]
     inputs = run.inputs
+    if inputs.simulation is not None:
+        return [name for name in shape.fields if name not in inputs.features]
     names_read = {*_OWN, *inputs.features, *(_SIGNALS.get(word, word) for word in inputs.signals)}
     if inputs.normals in ("normal", "faces"):
         names_read.add("normal")
@@ -87,13 +89,16 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
 def _inputs(run: Run, shapes: ShapeFolder) -> str:
     """A line on what the model reads."""
     inputs = run.inputs
+    option = "features"
+    if inputs.simulation is not None:
+        option = "fields"
     words = f"reads {', '.join(dict.fromkeys((*inputs.features, *inputs.signals)))}"
     if inputs.grid:
         words += f"; scenes: {scene_of(run)}"
     names = [repr(name) for name in left_out(run, shapes)]
     if names:
         features = ",".join((*inputs.features, "NAME"))
-        words += f"; not read: {_few(names)} (--features {features} reads one)"
+        words += f"; not read: {_few(names)} (--{option} {features} reads one)"
     return words
 
 

@@ -46,7 +46,9 @@ def save_report(path: Path, run: Run, history: list[dict[str, Any]], result: Eva
 def _words(run: Run, result: Evaluation) -> dict[str, str]:
     task = run.task
     escape = html.escape
-    metric = {"accuracy": "of shapes right", "miou": "mean IoU", "r2": "R<sup>2</sup>"}[task.metric]
+    metric = {"accuracy": "of shapes right", "miou": "mean IoU", "r2": "R<sup>2</sup>"}.get(
+        task.metric, "skill over the rollout"
+    )
     name = run.model
     comparison = ""
     if result.choice:
@@ -65,6 +67,7 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
         "classify": "Which class is taken for which",
         "segment": "Classes",
         "regress": "Predicted against true",
+        "simulate": "Error over lead time",
     }
     captions = {
         (True, True): ": the truth, the prediction, and where it is wrong",
@@ -81,10 +84,23 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
             for name, colour in zip(task.classes, colours, strict=True)
         )
     part = {"test": "held-out", "val": "validation", "train": "training", "all": ""}[result.part]
-    verb = {"classify": "classified", "segment": "segmented", "regress": "measured"}[task.name]
-    counted = f"{len(result.names):,} {part} shape{'s' * (len(result.names) != 1)} {verb}"
+    verb = {"classify": "classified", "segment": "segmented", "regress": "measured"}
+    counted = f"{len(result.names):,} {part} shape{'s' * (len(result.names) != 1)}"
+    counted += f" {verb.get(task.name, 'simulated')}"
     # other files of the kind of the run's
-    new = f"{shlex.quote(str(run.path))} NEW/*{Path(result.names[0]).suffix}"
+    new = f"graphattn predict {shlex.quote(str(run.path))} NEW/*{Path(result.names[0]).suffix}"
+    written = (
+        "each file again with a property more, <code>prediction</code>, and a table of them, "
+        "<code>predictions.csv</code>"
+    )
+    kind = "Shapes"
+    caption = captions[task.readout == "node", bool(task.classes)]
+    if task.name == "simulate":
+        file = run.folder / result.names[0]
+        new = f"graphattn rollout {shlex.quote(str(run.path))} {shlex.quote(str(file))}"
+        kind = "Rollouts"
+        written = "the first steps of a file and those that follow, for ParaView"
+        caption = ": the truth, the prediction, and their difference"
     return {
         "title": escape(f"{isolated(run.folder.name)}: {counted}"),
         "subtitle": escape(run.said),
@@ -93,12 +109,11 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
         + "".join(f'<p class="note">{escape(isolated(note))}</p>' for note in result.notes),
         "wide": "1 1 100%" if task.readout == "node" else "0 1 13rem",
         "what": titles[task.name],
-        "about": (
-            "Those with the largest error "
-            f"first{captions[task.readout == 'node', bool(task.classes)]}."
-        ),
+        "about": (f"Those with the largest error first{caption}."),
         "legend": legend,
-        "next": escape(f"graphattn predict {new} --out answers"),
+        "next": escape(f"{new} --out answers{'.xdmf' * (task.name == 'simulate')}"),
+        "written": written,
+        "kind": kind,
         "facts": "".join(
             f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>"
             for k, v in _facts(run, result).items()
@@ -118,6 +133,12 @@ def _facts(run: Run, result: Evaluation) -> dict[str, str]:
     )
     size = sum(p.numel() for p in run.new_model().parameters())
     options = "".join(f", {name} {value}" for name, value in run.options.items())
+    changes = ", ".join(run.augment) or "nothing"
+    simulation = inputs.simulation
+    if simulation is not None:
+        window = simulation.window
+        options += f", predicts the {window.predict} from {window.history} steps"
+        changes = f"noise of {simulation.noise:g} deviations of a step's difference"
     return {
         "model": f"{run.model}, {size:,} parameters{options}",
         "reads": f"{', '.join(inputs.features)} of each {TOKEN[inputs.elements]}",
@@ -127,7 +148,7 @@ def _facts(run: Run, result: Evaluation) -> dict[str, str]:
             f"at most {schedule.epochs} epochs in batches of {schedule.points:,} points, "
             f"seed {schedule.seed}"
         ),
-        "changed in training": ", ".join(run.augment) or "nothing",
+        "changed in training": changes,
         "folder": str(run.folder),
         "torch": torch.__version__,
     }

@@ -13,7 +13,14 @@ from ...graphs import Hierarchy
 from ...graphs.points.cloud_cache import _bytes
 from ...io.reading import fault
 from ...pyg import Batch, Compose, Data, RandomJitter
-from ...shapes import PointBatches, RandomDrop, RandomMirror, RandomRotation, RandomStretch
+from ...shapes import (
+    PointBatches,
+    RandomDrop,
+    RandomMirror,
+    RandomRotation,
+    RandomStretch,
+    Trajectory,
+)
 from ...shapes.seeded import seeded
 from .elements import count_of
 from .inputs import ShapeInputs
@@ -186,6 +193,8 @@ def digests(folder: Any) -> dict[str, str]:
     for number in range(len(folder)):
         shape = folder[number]
         digest = hashlib.blake2b(digest_size=8)
+        if isinstance(shape, Trajectory):
+            shape = shape.tensors()
         for name in sorted(shape.keys()):
             value = shape[name]
             if isinstance(value, Tensor):

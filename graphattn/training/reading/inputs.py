@@ -26,6 +26,7 @@ from ...shapes.shape import LATTICE
 from ..models.forest import local_features
 from .levels import redrawn, with_cells
 from .placing import placed, sampled
+from .simulations import Simulation
 
 _FINE, _COARSE = 10, 20  # neighbours that normals and spreads are made of
 NORMALS = ("none", "pca", "faces", "normal")
@@ -78,6 +79,7 @@ class ShapeInputs:
             for none.
         block: Side of the blocks that they are cut into, likewise; 0 is that of some 8,192 points,
             for large scans.
+        simulation: Settings where shapes are trajectories.
     """
 
     features: tuple[str, ...]
@@ -96,6 +98,7 @@ class ShapeInputs:
     upward: str = ""
     grid: float = 0.0
     block: float = 0.0
+    simulation: Simulation | None = None
 
     def __post_init__(self) -> None:
         if not self.features:
@@ -135,8 +138,10 @@ class ShapeInputs:
 
         Errors call it ``name``.
         """
+        if self.simulation is not None:
+            return shape
         if self.graph:
-            _ = self._recipe  # an expression that is wrong is no fault of the file
+            _ = self.recipe  # an expression that is wrong is no fault of the file
         try:
             return self._data(shape, name)
         except LoaderError:
@@ -179,15 +184,14 @@ class ShapeInputs:
         elif not self.graph:
             levels = Hierarchy((Level(pos, None, (), normals=normals),))
         else:
-            levels = self._recipe(pos, faces=faces, normals=normals)
+            levels = self.recipe(pos, faces=faces, normals=normals)
         if self.signals:
             carried: dict[str, Any] = {
                 "color": lambda: 2 * _property(shape, "color", len(pos), name, 3) - 1,
                 "normals": lambda: normals,
             }
             levels = levels.with_signals(torch.cat([carried[word]() for word in self.signals], 1))
-        if self.redrawn is not None:
-            levels = redrawn(levels, crc32(os.fsencode(name), self.redrawn))
+        levels = self._redrawn(levels, name)
         widths = tuple(part.shape[1] for part in parts)
         return Data(
             x=torch.cat(parts, 1),
@@ -197,8 +201,19 @@ class ShapeInputs:
             widths=widths,
         )
 
+    def levels_of(self, trajectory: Any, pos: Tensor) -> Hierarchy:
+        """The hierarchy of a trajectory whose nodes are at ``pos`` (N, d)."""
+        levels = self.recipe(pos.float(), faces=trajectory.cells or None)
+        return self._redrawn(levels, trajectory.name)
+
+    def _redrawn(self, levels: Hierarchy, name: str) -> Hierarchy:
+        if self.redrawn is None:
+            return levels
+        return redrawn(levels, crc32(os.fsencode(name), self.redrawn))
+
     @cached_property
-    def _recipe(self) -> HierarchyRecipe:
+    def recipe(self) -> HierarchyRecipe:
+        """The recipe of the hierarchy."""
         graphs: list[Any] = [tuple(map(_recipe, _parts(text))) for text in self.graph]
         down = _recipe(self.down)
         up = _recipe(self.up)

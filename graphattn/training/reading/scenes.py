@@ -18,6 +18,7 @@ from ...io.reading import fault
 from ...shapes import Shape
 from .data import Prepared
 from .inputs import ShapeInputs, rows_of
+from .simulations import Windows
 
 AXES = ("x", "y", "z")
 MANY = 4096  # mean number of points from which clouds are scenes, if nothing else is said
@@ -147,8 +148,12 @@ def prepared(
 ) -> Prepared:
     """Some shapes of a folder as a model reads them, whole or in blocks.
 
-    Those of a vote are read once.
+    Those of a vote are read once. Trajectories are whole with ``like``, else windows to train on.
     """
+    if inputs.simulation is not None:
+        is_whole = like is not None
+        windows = Windows(folder, numbers, inputs.simulation, inputs.levels_of, is_whole)
+        return Prepared(windows, list(range(len(windows))), inputs)
     if not inputs.grid:
         return Prepared(folder, numbers, inputs, augment, like)
     scenes = Scenes(folder, numbers, inputs, vote or 0)

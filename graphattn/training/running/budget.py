@@ -135,7 +135,7 @@ def _part(data: Prepared, index: int) -> Data | None:
     if int(data.sizes[index]) <= _MANY:
         return None
     shape = data.folder[data.numbers[index]]
-    if "face" in shape:
+    if "face" in shape or data.inputs.simulation is not None:
         return None
     near = (shape.pos - shape.pos[0]).norm(dim=1).argsort()[:_MANY]
     tensors = {name: x[near] for name, x in rows_of(shape, len(shape.pos)).items()}

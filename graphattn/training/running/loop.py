@@ -88,8 +88,9 @@ class TrainingState:
         if schedule.average:
             self.average = AveragedModel(self.model, multi_avg_fn=average, use_buffers=True)
         # a mean IoU over fewer classes says little about the model
-        unseen = self.task.unseen(self.train.labels(), self.val.labels())
-        self.by_metric = self.task.kept_by_metric and not unseen
+        self.by_metric = self.task.kept_by_metric and not self.task.unseen(
+            self.train.labels(), self.val.labels()
+        )
         if self.team.number > 1:
             sync_batch_norms(self.model)
 

@@ -115,7 +115,7 @@ def test_features_and_graphs_that_are_none_are_refused():
     with pytest.raises(LoaderError, match="needs normals"):
         ShapeInputs(("outward",))(CLOUD, "scan.ply")
     with pytest.raises(OptionError, match="open in its positions"):
-        _ = ShapeInputs(("position",), graph=("causal(5)",))._recipe
+        _ = ShapeInputs(("position",), graph=("causal(5)",)).recipe
 
 
 def test_points_drawn_on_a_mesh_have_the_normals_of_its_faces():

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from graphattn.graphs import hierarchy, knn, mesh_vertices, radius
+from graphattn.models.points.standard import Standard, measure
 from graphattn.training.models.named import build
-from graphattn.training.models.standard import Standard, measure
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...graphs import Hierarchy
-from ...models.points.unet import EdgeEncoder, Perceptron
+from .unet import EdgeEncoder, Perceptron
 
 
 class Standard(nn.Linear):
@@ -44,6 +44,12 @@ def standardized(model: nn.Module) -> nn.Module:
     return model
 
 
+def floored(deviation: Tensor, mean: Tensor) -> Tensor:
+    """Standard deviations, 1 where values are constant but for rounding."""
+    constant = deviation <= 1e-6 * (mean.square() + deviation.square()).sqrt()
+    return torch.where(constant, 1.0, deviation)
+
+
 @torch.no_grad()
 def measure(
     model: nn.Module, x: Tensor, shape: Hierarchy, total: Callable[[Tensor], Tensor] = lambda x: x
@@ -55,18 +61,19 @@ def measure(
     """
 
     def take(layer: Any, inputs: tuple[Tensor]) -> None:
+        if layer.mean.any():
+            return
         values = inputs[0].flatten(0, -2).double()
         *_, count = sums = total(torch.cat((values.sum(0), values.new_tensor([len(values)]))))
         if not count:  # features of edges, where there are none
             return
         mean = sums[:-1] / count
         deviation = (total((values - mean).square().sum(0)) / count).sqrt()
-        constant = deviation <= 1e-6 * (mean.square() + deviation.square()).sqrt()
         layer.mean.copy_(mean)
-        layer.deviation.copy_(torch.where(constant, 1.0, deviation))
+        layer.deviation.copy_(floored(deviation, mean))
 
     layers = [part for part in model.modules() if isinstance(part, Standard)]
-    hooks = [layer.register_forward_pre_hook(take) for layer in layers if not layer.mean.any()]
+    hooks = [layer.register_forward_pre_hook(take) for layer in layers]
     model.eval()(x, shape)
     for hook in hooks:
         hook.remove()

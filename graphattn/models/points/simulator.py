@@ -1,0 +1,426 @@
+"""A learned simulator: a model of meshes or points that steps the fields of a trajectory."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...arguments import one_of, whole
+from ...errors import OptionError, ShapeError
+from ...graphs import Hierarchy, HierarchyRecipe
+from ..example import example, small_cloud
+from .mesh_transformer import MeshTransformer
+from .standard import floored, standardized
+
+PREDICTED = ("difference", "state", "acceleration")
+WEIGHTS = ("none", "area", "latitude")
+BOUND = 100.0  # standard deviations from the mean, at which rollouts end
+_APART = 1e-3  # of a step of time that two trajectories of one model may differ by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """What a simulator reads of a trajectory and predicts, with the statistics of both.
+
+    Made by :meth:`of`. Its call gives the inputs and the truth of some steps, which
+    :class:`Simulator` and its loss take as they are; all of it is plain JSON.
+
+    Args:
+        fields: Channels of each field that is predicted.
+        forcing: Channels of each forcing that is read, at the step and at the next.
+        kinds: Number of kinds of nodes, one-hot; 0 for none.
+        history: Steps that are read.
+        predict: "difference" from the last step, "state", or "acceleration", the difference of
+            differences, for which the states themselves are not read.
+        weight: Weight of a node in the loss: "none", "area" (volume in space) of its cells, or
+            "latitude", the cosine of it for positions on a sphere.
+        dt: Time between steps; 0 if only one step is known.
+        mean, deviation: Of the states of each channel, then of the forcings.
+        change: Root mean square of the differences of each channel.
+        shift, scale: Mean and standard deviation of what is predicted.
+    """
+
+    fields: dict[str, int]
+    forcing: dict[str, int]
+    kinds: int
+    history: int
+    predict: str
+    weight: str
+    dt: float
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    change: tuple[float, ...]
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    @staticmethod
+    def of(
+        trajectories: Sequence[Any],
+        fields: Sequence[str] | None = None,
+        *,
+        history: int = 1,
+        predict: str = "difference",
+        weight: str = "none",
+    ) -> "Window":
+        """The window of some trajectories, those of the training part alone.
+
+        Statistics are over all of their steps, of differences over nodes that are not fixed. A
+        channel that is constant has a deviation of 1.
+
+        Raises:
+            OptionError: If a field is none of theirs, or they are shorter than history and a step.
+            ShapeError: If their steps of time differ.
+        """
+        first = trajectories[0]
+        if fields is None:
+            fields = tuple(first.fields)
+        for name in fields:
+            one_of(name, "fields", tuple(first.fields))
+        one_of(predict, "predict", PREDICTED)
+        one_of(weight, "weight", WEIGHTS)
+        least = 2 if predict == "acceleration" else 1
+        whole(history, "history", least)
+        kinds = [int(one.kinds.max()) + 1 for one in trajectories if one.kinds is not None]
+        dt = 0.0
+        origin: Any = 0.0
+        sums: list[tuple[Tensor, ...]] = []
+        for one in trajectories:
+            if one.num_steps <= history:
+                raise OptionError(
+                    f"history must be less than the steps of every trajectory, got {history} and "
+                    f"{one!r} {one.name}"
+                )
+            dt = _step_of_time(one, dt)
+            states = torch.cat([one.fields[name] for name in fields], 2).double()
+            change = states.diff(dim=0)
+            targets = {"difference": change, "acceleration": change.diff(dim=0)}
+            everything = torch.cat((states, _forcing(one, first.forcing)), 2)
+            if one is first:
+                origin = everything.mean((0, 1))
+            is_free = ~_fixed(one, fields)
+            sums.append(
+                (
+                    _moments(everything - origin, torch.ones_like(everything[0])),
+                    _moments(change, is_free),
+                    _moments(targets.get(predict, states[1:]), is_free),
+                )
+            )
+        state, change, target = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
+        mean, deviation = _statistics(state, origin)
+        shift, scale = _statistics(target)
+        change = (change[1] / change[2].clamp(min=1)).sqrt()
+        return Window(
+            fields={name: first.fields[name].shape[2] for name in fields},
+            forcing={name: x.shape[2] for name, x in first.forcing.items()},
+            kinds=max(kinds, default=0),
+            history=history,
+            predict=predict,
+            weight=weight,
+            dt=dt,
+            mean=tuple(mean.tolist()),
+            deviation=tuple(deviation.tolist()),
+            change=tuple(change.tolist()),
+            shift=tuple(shift.tolist()),
+            scale=tuple(scale.tolist()),
+        )
+
+    @property
+    def channels(self) -> int:
+        """C, of all fields together."""
+        return sum(self.fields.values())
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each channel."""
+        names = []
+        for name, width in self.fields.items():
+            names += [name] if width == 1 else [f"{name}.{i}" for i in range(width)]
+        return names
+
+    @property
+    def features(self) -> int:
+        """Width of what the processor reads of a node."""
+        states = self.history + (self.predict != "acceleration") - 1
+        return (states + 2) * self.channels + self.kinds + 2 * sum(self.forcing.values())
+
+    def states(self, trajectory: Any) -> Tensor:
+        """Fields side by side (T, N, C)."""
+        return torch.cat([trajectory.fields[name] for name in self.fields], 2)
+
+    def check(self, trajectory: Any) -> None:
+        """Refuse a trajectory with other fields, forcing, kinds or steps of time."""
+        where = trajectory.name or "the trajectory"
+        for argument in ("fields", "forcing"):
+            expected = getattr(self, argument)
+            own = {name: x.shape[2] for name, x in getattr(trajectory, argument).items()}
+            if any(own.get(name) != width for name, width in expected.items()):
+                raise ShapeError(
+                    f"{where}: {argument} must have the channels {expected} of training, got {own}"
+                )
+        if self.kinds and (trajectory.kinds is None or int(trajectory.kinds.max()) >= self.kinds):
+            raise ShapeError(f"{where}: kinds must be below {self.kinds}, as in training")
+        if trajectory.num_steps < self.history:
+            raise ShapeError(f"{where}: {self.history} steps are read, got {trajectory.num_steps}")
+        _step_of_time(trajectory, self.dt)
+
+    def __call__(self, trajectory: Any, step: int, steps: int = 1) -> tuple[Tensor, Tensor]:
+        """Inputs (N, F) and truth (N, 2 + K, C) of K steps after ``step``, the last that is known.
+
+        The truth has the weight of each node and channel in the loss, 0 where it is fixed, then
+        the known state, then the next ones.
+        """
+        states = self.states(trajectory)
+        first = step + 1 - self.history
+        x = self.inputs(trajectory, states[first : step + 1].movedim(0, 1), step, steps)
+        weight = weights_of(trajectory, self.weight)[:, None] * ~_fixed(trajectory, self.fields)
+        weight = weight / torch.tensor(self.scale, device=weight.device).square()
+        truth = states[step : step + steps + 1].movedim(0, 1)
+        return x, torch.cat((weight[:, None].float(), truth.float()), 1)
+
+    def inputs(self, trajectory: Any, past: Tensor, step: int, steps: int = 1) -> Tensor:
+        """Inputs (N, F) of the states ``past`` (N, history, C); after the last step it is repeated."""
+        last = trajectory.num_steps - 1
+        at = [min(step + number, last) for number in range(steps + 1)]
+        states = self.states(trajectory)[at]
+        is_fixed = _fixed(trajectory, self.fields)
+        parts = [past.flatten(1), is_fixed]
+        if self.kinds:
+            parts.append(nn.functional.one_hot(trajectory.kinds, self.kinds))
+        forcing = _forcing(trajectory, self.forcing)[at]
+        parts.append(forcing[0])
+        for number in range(1, steps + 1):
+            parts += [states[number].where(is_fixed, 0.0), forcing[number]]
+        return torch.cat([part.float() for part in parts], 1)
+
+    @staticmethod
+    def loss(output: Tensor, truth: Tensor) -> Tensor:
+        """Weighted mean square of the error of outputs (N, K, C) in standard deviations."""
+        return (truth[:, :1] * (output - truth[:, 2:]).square()).mean()
+
+    def fields_of(self, states: Tensor) -> dict[str, Tensor]:
+        """Channels (..., C) as fields by name."""
+        return dict(zip(self.fields, states.split(list(self.fields.values()), -1), strict=True))
+
+
+def weights_of(trajectory: Any, weight: str) -> Tensor:
+    """Weights (N,) of nodes, 1 in the mean."""
+    weights = torch.ones(trajectory.num_nodes, dtype=torch.float64)
+    pos = trajectory.positions(0).double()
+    if weight == "latitude":
+        weights = (1 - (pos[:, 2] / pos.norm(dim=1)).square()).clamp(min=0).sqrt()
+    elif weight == "area":
+        weights = torch.zeros_like(weights)
+        for kind, rows in trajectory.cells:
+            if kind not in ("line", "triangle", "tetra"):
+                raise OptionError(
+                    f"weight='area' is for lines, triangles and tetrahedra, got {kind} in "
+                    f"{trajectory.name or 'a trajectory'}"
+                )
+            sides = pos[rows[:, 1:]] - pos[rows[:, :1]]
+            volume = (sides @ sides.mT).det().clamp(min=0).sqrt()
+            weights.index_add_(0, rows.flatten(), volume.repeat_interleave(rows.shape[1]))
+    return weights / weights.mean()
+
+
+def _forcing(trajectory: Any, names: Iterable[str]) -> Tensor:
+    """Forcings side by side (T, N, F), of which there may be none."""
+    nothing = trajectory.pos.new_zeros(trajectory.num_steps, trajectory.num_nodes, 0)
+    return torch.cat([nothing, *(trajectory.forcing[name] for name in names)], 2)
+
+
+def _fixed(trajectory: Any, fields: Any) -> Tensor:
+    """bool (N, C)."""
+    columns = [
+        trajectory.fixed[name][:, None].expand(-1, trajectory.fields[name].shape[2])
+        for name in fields
+    ]
+    return torch.cat(columns, 1)
+
+
+def _step_of_time(trajectory: Any, expected: float) -> float:
+    """The step of time of a trajectory; that which is expected if it has one step alone."""
+    steps = trajectory.time.diff()
+    if not len(steps):
+        return expected
+    dt = expected or float(steps.mean())
+    if float((steps - dt).abs().max()) > _APART * dt:
+        raise ShapeError(
+            f"{trajectory.name or 'the trajectory'}: time must go in steps of {dt:g} as in all "
+            f"that is trained on, got {float(steps.min()):g} to {float(steps.max()):g}; resample it"
+        )
+    return dt
+
+
+def _moments(values: Tensor, mask: Tensor) -> Tensor:
+    """Sum, sum of squares and number (3, C) of values (T, N, C) at nodes of a mask (N, C)."""
+    values = values * mask
+    count = mask.sum(0) * float(len(values))
+    return torch.stack((values.sum((0, 1)), values.square().sum((0, 1)), count))
+
+
+def _statistics(moments: Tensor, origin: Any = 0.0) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel, from values less ``origin``."""
+    total, squares, count = moments
+    mean = total / count.clamp(min=1)
+    deviation = (squares / count.clamp(min=1) - mean.square()).clamp(min=0).sqrt()
+    mean = mean + origin
+    return mean, floored(deviation, mean)
+
+
+def _small(new: type, rate: float) -> nn.Module:
+    window = Window(
+        fields={"u": 2},
+        forcing={"sun": 1},
+        kinds=0,
+        history=2,
+        predict="difference",
+        weight="none",
+        dt=1.0,
+        mean=(0.0, 0.0, 0.0),
+        deviation=(1.0, 1.0, 1.0),
+        change=(0.5, 0.5),
+        shift=(0.0, 0.0),
+        scale=(0.5, 0.5),
+    )
+    return new(
+        lambda features, out_dim: MeshTransformer(
+            features, out_dim, 8, 2, 1, spectrum=0, edges=("distance",), dropout=rate
+        ),
+        window,
+    )
+
+
+@example(_small, lambda batch: (torch.randn(batch, 13, 10),), lambda: (small_cloud(),))
+class Simulator(nn.Module):
+    """The next states of fields, step by step: a processor and what it reads and adds.
+
+    What it reads of a node: its state and the differences of those before, in standard deviations
+    of training; which fields are fixed there, and what they change by; its kind; the forcing now
+    and at the next step. Edge features and inputs of the processor's own embedding are standardised
+    by :func:`measure`. Fixed nodes get what is given at every step.
+
+    Args:
+        processor: ``processor(features, out_dim)`` makes a model that is called with features and a
+            hierarchy: ``partial(MeshTransformer, axes=2, edges=("offset", "distance"))``.
+        window: What is read and predicted.
+        levels: Recipe of the hierarchy, ``graphs.hierarchy(..., graph=mesh_cells(...))``, by which
+            :func:`graphattn.training.rollout` makes those of trajectories.
+        noise: Deviation of the noise on states that are read in training, in that of one step's
+            difference, on nodes that are not fixed. The truth stays, so that what is learned
+            corrects the noise.
+        pushforward: True lets no gradient through from a step to those before.
+
+    Source: Sanchez-Gonzalez et al. 2020, Pfaff et al. 2021 (MeshGraphNets); Brandstetter et al. 2022
+    for ``pushforward``. *What differs:* the processor is any model; statistics are those of all
+    training steps, not gathered in the first ones.
+
+    Example:
+        >>> from functools import partial
+        >>> import graphattn as ga
+        >>> rod = ga.shapes.Trajectory(
+        ...     torch.arange(5.0)[:, None], {"u": torch.rand(9, 5)}, cells=[("line", [[0, 1], [1, 2], [2, 3], [3, 4]])]
+        ... )
+        >>> window = Window.of([rod], history=2)
+        >>> model = Simulator(partial(MeshTransformer, axes=1, edges=("offset",), spectrum=0), window)
+        >>> x, truth = window(rod, step=3, steps=4)
+        >>> model(x, ga.graphs.hierarchy(rod.pos, graph=rod.graph())).shape
+        torch.Size([5, 4, 1])
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    change: Tensor
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        processor: Callable[[int, int], nn.Module],
+        window: Window,
+        *,
+        levels: HierarchyRecipe | None = None,
+        noise: float = 0.0,
+        pushforward: bool = False,
+    ) -> None:
+        super().__init__()
+        self.window = window
+        self.levels = levels
+        self.noise = noise
+        self.pushforward = pushforward
+        self.processor = standardized(processor(window.features, window.channels))
+        for name in ("mean", "deviation", "change", "shift", "scale"):
+            self.register_buffer(name, torch.tensor(getattr(window, name)))
+
+    def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """States (..., N, K, C) of the K steps of which ``x`` (..., N, F) has what is given."""
+        window = self.window
+        C = window.channels
+        F = sum(window.forcing.values())
+        widths = [window.history * C, C, window.kinds, F]
+        rest = x.shape[-1] - sum(widths)
+        if rest < C + F or rest % (C + F):
+            raise ShapeError(
+                f"x must be inputs of the model's window, {sum(widths)} + K * {C + F} wide, got "
+                f"{x.shape[-1]}"
+            )
+        past, fixed, kinds, now, ahead = x.split([*widths, rest], -1)
+        past = past.unflatten(-1, (window.history, C))
+        is_free = 1 - fixed
+        if self.training and self.noise:
+            # a walk, so that differences of states are not noisier than the last state
+            walk = torch.randn_like(past).cumsum(-2) * (self.noise / window.history**0.5)
+            past = past + walk * self.change * is_free.unsqueeze(-2)
+        states = []
+        for part in ahead.split(C + F, -1):
+            given, forcing = part.split([C, F], -1)
+            read = torch.cat((fixed, kinds, self._forcing(now), self._forcing(forcing)), -1)
+            state = self._step(past, given, is_free, read, shape)
+            if not self.training:
+                state = self._clamped(state)
+            states.append(state)
+            if self.pushforward:
+                state = state.detach()
+            past = torch.cat((past[..., 1:, :], state.unsqueeze(-2)), -2)
+            now = forcing
+        return torch.stack(states, -2)
+
+    def is_bounded(self, state: Tensor) -> Tensor:
+        """True if states are within 100 standard deviations of training of its mean."""
+        C = self.window.channels
+        return ((state - self.mean[:C]).abs() < BOUND * self.deviation[:C]).all()
+
+    def _clamped(self, state: Tensor) -> Tensor:
+        """States with a finite error, however a rollout ends."""
+        C = self.window.channels
+        spread = 2 * BOUND * self.deviation[:C]
+        return state.clamp(self.mean[:C] - spread, self.mean[:C] + spread)
+
+    def _step(
+        self, past: Tensor, given: Tensor, is_free: Tensor, read: Tensor, shape: Hierarchy
+    ) -> Tensor:
+        """The state after those of ``past`` (..., N, history, C)."""
+        x = self._features(past, given, is_free, read)
+        predicted = self.processor(x, shape).to(past.dtype) * self.scale + self.shift
+        last = past[..., -1, :]
+        if self.window.predict == "difference":
+            predicted = last + predicted
+        elif self.window.predict == "acceleration":
+            predicted = 2 * last - past[..., -2, :] + predicted
+        return predicted * is_free + given
+
+    def _features(self, past: Tensor, given: Tensor, is_free: Tensor, read: Tensor) -> Tensor:
+        """What the processor reads of a node."""
+        C = self.window.channels
+        last = past[..., -1, :]
+        size = self.change.where(self.change > 0, 1.0)
+        parts = [((past.diff(dim=-2)) / size).flatten(-2)]
+        if self.window.predict != "acceleration":
+            parts.append((last - self.mean[:C]) / self.deviation[:C])
+        parts += [(given - last) * (1 - is_free) / size, read]
+        return torch.cat(parts, -1)
+
+    def _forcing(self, forcing: Tensor) -> Tensor:
+        C = self.window.channels
+        return (forcing - self.mean[C:]) / self.deviation[C:]

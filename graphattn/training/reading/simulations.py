@@ -1,0 +1,153 @@
+"""Trajectories of a folder as a model reads them: windows of steps to train on, whole ones to judge."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...arguments import number, whole
+from ...errors import OptionError
+from ...graphs import Hierarchy
+from ...io.reading import PathLike
+from ...models import Window
+from ...pyg import Data
+from ...shapes import Trajectory, load_trajectories
+from ...shapes.layouts import Item
+from ...shapes.splits import Splits, drawn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """Settings of a run that simulates.
+
+    Args:
+        window: What is read and predicted.
+        steps: Steps of a rollout by which it is judged; 0 for all that a file has.
+        unroll: Steps of a window in training.
+        noise: As of :class:`graphattn.models.Simulator`.
+        pushforward: Likewise.
+    """
+
+    window: Window
+    steps: int = 0
+    unroll: int = 1
+    noise: float = 0.0
+    pushforward: bool = False
+
+    def __post_init__(self) -> None:
+        whole(self.steps, "steps", 0)
+        whole(self.unroll, "unroll", 1)
+        number(self.noise, "noise", "a number >= 0", lambda x: 0 <= x < float("inf"))
+
+    def lead(self, trajectory: Trajectory) -> int:
+        """Steps of a rollout of a trajectory."""
+        known = trajectory.num_steps - self.window.history
+        return min(self.steps or known, known)
+
+
+class TrajectoryFolder:
+    """The trajectories of a folder, in the place of a folder of shapes."""
+
+    task = "simulate"
+    classes = ()
+    labels: Sequence[Tensor] = ()
+    notes: Sequence[str] = ()
+    left: Sequence[str] = ()
+
+    def __init__(self, root: PathLike) -> None:
+        self.root = Path(root)
+        self.trajectories = load_trajectories(root)
+        self.sizes = torch.tensor([one.num_nodes for one in self.trajectories])
+        self.items = [Item(self.root / one.name) for one in self.trajectories]
+
+    def __len__(self) -> int:
+        return len(self.trajectories)
+
+    def __getitem__(self, index: int) -> Trajectory:
+        return self.trajectories[index]
+
+    def name(self, index: int) -> str:
+        """The file."""
+        return self.trajectories[index].name
+
+    def split(self, *, val: float, test: float, seed: int) -> Splits:
+        """Whole trajectories of each part."""
+        return drawn(self, val, test, seed)
+
+    def classes_here(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def __repr__(self) -> str:
+        return f"{len(self)} trajectories, the first: {self[0]!r}"
+
+
+class Windows:
+    """Windows of some trajectories, each a shape that is ready, in the place of their folder.
+
+    Args:
+        folder: Trajectories by number, each with a ``name``.
+        numbers: Which of them.
+        simulation: Settings.
+        levels: A function of a trajectory and the positions of its nodes to their hierarchy.
+        is_whole: True for one window of each, from its first step as far as the shortest goes; else
+            all windows of ``unroll`` steps.
+    """
+
+    def __init__(
+        self,
+        folder: Any,
+        numbers: list[int],
+        simulation: Simulation,
+        levels: Callable[[Trajectory, Tensor], Hierarchy],
+        is_whole: bool,
+    ) -> None:
+        self.folder = folder
+        self.window = simulation.window
+        self.levels = levels
+        self.steps = simulation.unroll
+        trajectories = [folder[number] for number in numbers]
+        for one in trajectories:
+            self.window.check(one)
+        moves = any(one.pos.dim() == 3 for one in trajectories)  # and so does the graph
+        if moves and self.steps > 1:
+            raise OptionError(f"unroll must be 1 where nodes move, got {self.steps}")
+        if is_whole and not moves:
+            self.steps = min(map(simulation.lead, trajectories), default=1)
+        self.rows: list[tuple[int, int]] = []
+        for place, one in zip(numbers, trajectories, strict=True):
+            first = self.window.history - 1
+            last = one.num_steps - self.steps
+            if is_whole and not moves:
+                last = min(last, first + 1)
+            self.rows += [(place, step) for step in range(first, last)]
+        self.sizes = torch.tensor([folder[place].num_nodes for place, _ in self.rows])
+        self._levels: dict[int, Hierarchy] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Data:
+        number, step = self.rows[index]
+        trajectory = self.folder[number]
+        x, y = self.window(trajectory, step, self.steps)
+        if trajectory.pos.dim() == 3:
+            levels = self.levels(trajectory, trajectory.pos[step])
+        else:
+            if number not in self._levels:
+                self._levels[number] = self.levels(trajectory, trajectory.pos)
+            levels = self._levels[number]
+        return Data(x=x, y=y, levels=levels, num_nodes=len(x), widths=(x.shape[1],))
+
+    @property
+    def labels(self) -> list[Tensor]:
+        """The truth of each window."""
+        return [self[index].y for index in range(len(self))]
+
+    def name(self, index: int) -> str:
+        """The file and the step."""
+        number, step = self.rows[index]
+        return f"{self.folder.name(number)}, step {step}"

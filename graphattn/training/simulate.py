@@ -1,0 +1,150 @@
+"""A run that learns to simulate: from its options, to rollouts by which it is judged."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import one_of
+from ..errors import OptionError, warn
+from ..io.reading import PathLike
+from ..models import Simulator, Window
+from ..shapes import Trajectory
+from .chosen import schedule_of
+from .controls import controls_named
+from .evaluation import Evaluation
+from .models.named import SIMULATED
+from .options import SIMULATION, LoopSettings, Options
+from .reading.data import Prepared, digests
+from .reading.inputs import ShapeInputs
+from .reading.scenes import prepared
+from .reading.simulations import Simulation, TrajectoryFolder
+from .rollout import predicted_states
+from .run import Run
+from .tasks import Simulate
+
+_AUTO = 0.3  # of a step's difference: the best of 0 to 1 on advection and diffusion
+_TAKEN = ("task", "model", "graph", "model_options", "epochs", "points", "patience")
+_SPLIT = ("val", "test", "control", "start")
+
+
+def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike) -> Run:
+    """The run of a training on trajectories; nothing is written.
+
+    Raises:
+        OptionError: If an option does not fit, or is for shapes.
+    """
+    for item in fields(options):
+        is_of_loop = item.name in {field.name for field in fields(LoopSettings)}
+        is_taken = is_of_loop or item.name in (*_TAKEN, *_SPLIT)
+        is_own = item.metadata.get("group") == SIMULATION
+        if not (is_taken or is_own) and getattr(options, item.name) != item.default:
+            raise OptionError(f"{item.name} is for shapes, got trajectories to simulate")
+    if options.shard:
+        raise OptionError("shard is for shapes, got trajectories to simulate")
+    parts = folder.split(val=options.val, test=options.test, seed=options.seed)
+    split = {name: list(part.indices) for name, part in parts.items()}
+    first = folder[0]
+    window = Window.of(
+        [folder[number] for number in split["train"]],
+        options.fields,
+        history=options.history,
+        predict=options.predict,
+        weight=options.weight,
+    )
+    noise = options.noise
+    if noise == "auto":
+        noise = _AUTO
+    simulation = Simulation(
+        window=window,
+        steps=options.steps,
+        unroll=options.unroll,
+        noise=float(noise),
+        pushforward=options.pushforward,
+    )
+    model = one_of(options.model or "mesh", "model", tuple(SIMULATED))
+    preset = SIMULATED[model]
+    graphs = (_finest(first), *preset.coarser)
+    if options.graph is not None:
+        graphs = tuple(part.strip() for part in options.graph.split(";"))
+        if len(graphs) != 1 + len(preset.coarser):
+            raise OptionError(
+                f"graph must be {1 + len(preset.coarser)} recipes with ; between them, got "
+                f"{len(graphs)}"
+            )
+    inputs = ShapeInputs(
+        tuple(window.fields),
+        graph=graphs,
+        ratio=(0.25,) * len(preset.coarser),
+        down="knn(..., 12, clamp=True)",
+        simulation=simulation,
+    )
+    model_options = dict(preset.options)
+    if "edges" in model_options or model == "stencil":
+        model_options["axes"] = first.pos.shape[-1]
+    data = prepared(inputs, folder, split["train"])
+    if options.points is None:
+        options = replace(options, points=4 * int(data.sizes.max()))
+    run = Run(
+        path=Path(out),
+        folder=folder.root,
+        task=Simulate("node", tuple(window.names)),
+        inputs=inputs,
+        augment=(),
+        model=model,
+        options=model_options | dict(options.model_options or {}),
+        features=window.features,
+        schedule=schedule_of(options, data.sizes, len(data)),
+        control=controls_named(options.control, model, simulates=True),
+        split={name: [folder.name(n) for n in numbers] for name, numbers in split.items()},
+        said=str(parts),
+        files=digests(folder),
+        start="" if options.start is None else str(Path(options.start).resolve()),
+    )
+    run.first_model()  # refuses wrong arguments of the model
+    return run
+
+
+def _finest(trajectory: Trajectory) -> str:
+    if not trajectory.cells:
+        raise OptionError(
+            "graph must be a recipe where trajectories have no cells, such as "
+            "'radius(..., 0.1)', got none"
+        )
+    return "mesh_cells(...)"
+
+
+def simulated(
+    model: nn.Module, run: Run, folder: TrajectoryFolder, numbers: list[int], part: str
+) -> Evaluation:
+    """The scores of rollouts of some trajectories, from their first steps on."""
+    assert isinstance(model, Simulator)
+    assert run.inputs.simulation is not None
+    window = model.window
+    answers: list[Tensor] = []
+    labels: list[Tensor] = []
+    ended = []
+    for number in numbers:
+        trajectory = folder[number]
+        window.check(trajectory)
+        steps = run.inputs.simulation.lead(trajectory)
+        states, reason = predicted_states(model, trajectory, steps, run.inputs.levels_of)
+        if reason:
+            ended.append(f"{trajectory.name} {reason}")
+            warn(ended[-1])
+        _, truth = window(trajectory, window.history - 1, steps)
+        known = truth[:, 1]
+        states = torch.cat((known[None], states))
+        # the last state stays
+        states = states[torch.arange(1, steps + 1).clamp(max=len(states) - 1)]
+        answers.append(states.movedim(0, 1))
+        labels.append(truth)
+    least = min(answer.shape[1] for answer in answers)
+    scores = run.task.scores(
+        torch.cat([answer[:, :least] for answer in answers]),
+        torch.cat([truth[:, : 2 + least] for truth in labels]),
+    )
+    names = [folder.name(number) for number in numbers]
+    data = Prepared(folder, numbers, run.inputs)
+    return Evaluation(run.task, part, scores, names, data, answers, labels, notes=ended)

@@ -1,0 +1,167 @@
+"""Training on simulations: what is judged, what goes on, and rollouts that end."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import graphattn as ga
+from graphattn.errors import OptionError
+from graphattn.models import Simulator, Window
+from graphattn.shapes import Trajectory, load_trajectory, save_trajectory
+from graphattn.training import rollout, train
+
+N = 7
+CELLS = [("line", torch.stack((torch.arange(N - 1), torch.arange(1, N)), 1))]
+QUICK = {
+    "task": "simulate",
+    "epochs": 2,
+    "control": False,
+    "model_options": {"embed_dim": 8, "num_heads": 2, "num_layers": 1},
+}
+
+
+def heat(seed, steps=8):
+    """A rod that cools towards its ends, which are fixed."""
+    u = torch.randn(N, generator=torch.Generator().manual_seed(seed))
+    u[0], u[-1] = 1, -1
+    states = [u]
+    for _ in range(steps - 1):
+        u = u.clone()
+        u[1:-1] += 0.2 * (u[2:] - 2 * u[1:-1] + u[:-2])
+        states.append(u)
+    fixed = torch.zeros(N, dtype=torch.bool)
+    fixed[[0, -1]] = True
+    pos = torch.arange(float(N))[:, None]
+    return Trajectory(pos, {"u": torch.stack(states)}, cells=CELLS, fixed=fixed, dt=0.1)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "heat"
+    root.mkdir()
+    for number in range(6):
+        save_trajectory(heat(number), root / f"rod{number}.npz")
+    return root
+
+
+def test_a_stencil_is_exact_where_the_law_is_one(folder, tmp_path):
+    result = train(folder, tmp_path / "run", **{**QUICK, "model": "stencil", "model_options": None})
+    assert result.scores["skill"] > 0.9999
+    assert result.scores["steps"] == 7
+    series = rollout(tmp_path / "run", heat(9, steps=2), 20)
+    torch.testing.assert_close(series.fields["u"], heat(9, steps=21).fields["u"], atol=1e-3, rtol=0)
+    assert series.num_steps == 21
+    assert float(series.time[-1]) == pytest.approx(2.0)
+
+
+@pytest.mark.slow
+def test_whole_trajectories_are_held_out_and_judged(folder, tmp_path):
+    run = tmp_path / "run"
+    result = train(folder, run, **{**QUICK, "control": ["stencil", "perceptron", "random"]})
+    record = json.loads((run / "run.json").read_text("utf-8"))
+    assert sorted(map(len, record["split"].values())) == [1, 1, 4]
+    names = set(record["split"]["train"])
+    seen = [load_trajectory(folder / name) for name in sorted(names)]
+    window = Window.of(seen)
+    assert record["inputs"]["simulation"]["window"]["mean"] == list(window.mean)
+    assert set(result.controls) == {"stencil", "perceptron", "random"}
+    assert result.over("stencil").mean < 0
+    assert len({one.scores["skill"] for one in result.controls.values()}) == 3
+    assert ga.training.evaluate(run).scores == result.scores
+    page = (run / "report.html").read_text("utf-8")
+    assert "Error over lead time" in page
+    assert page.count("data:image/png") == 4  # two curves, lead times, one film
+
+
+def test_a_training_that_is_gone_on_with_gives_the_same_bits(folder, tmp_path):
+    whole = train(folder, tmp_path / "whole", **QUICK, unroll=2, pushforward=True)
+    lines = []
+
+    def stop(line):
+        lines.append(line)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(folder, tmp_path / "parts", on_epoch=stop, **QUICK, unroll=2, pushforward=True)
+    assert len(lines) == 1
+    again = ga.training.resume(tmp_path / "parts")
+    assert again.scores == whole.scores
+    assert torch.equal(again.answers[0], whole.answers[0])
+
+
+def test_a_rollout_ends_at_a_bound_and_names_the_step():
+    one = heat(0)
+    window = Window.of([one])
+
+    class Doubling(torch.nn.Module):
+        def forward(self, x, shape):
+            return x[:, :1] * 60
+
+    recipe = ga.graphs.hierarchy(..., graph=ga.graphs.mesh_cells(...))
+    model = Simulator(lambda features, out_dim: Doubling(), window, levels=recipe)
+    with pytest.warns(UserWarning, match=r"ends after (\d) of 7 steps: step \d is NaN or 100"):
+        series = rollout(model, one)
+    assert 1 < series.num_steps < 8
+    assert torch.isfinite(series.fields["u"]).all()
+    assert torch.equal(series.fields["u"][:, 0, 0], torch.ones(series.num_steps))
+
+
+def test_particles_make_their_graph_at_every_step():
+    draw = torch.Generator().manual_seed(0)
+    pos = torch.rand(1, 9, 2, generator=draw) + torch.linspace(0, 1, 6)[:, None, None]
+    drift = Trajectory(pos, {"pos": pos})
+    sizes = []
+
+    class Still(torch.nn.Module):
+        def forward(self, x, shape):
+            sizes.append(shape.levels[0].pos)
+            return torch.zeros(9, 2)
+
+    window = Window.of([drift], history=2, predict="acceleration")
+    recipe = ga.graphs.hierarchy(..., graph=ga.graphs.radius(..., 0.3))
+    series = rollout(Simulator(lambda *widths: Still(), window, levels=recipe), drift)
+    torch.testing.assert_close(series.pos, pos)  # no acceleration is a drift
+    torch.testing.assert_close(torch.stack(sizes), pos[1:5])
+
+
+def test_forcing_must_be_known_as_far_as_steps_go():
+    one = heat(0)
+    forced = Trajectory(
+        one.pos, dict(one.fields), cells=one.cells, forcing={"sun": torch.rand(8, N)}
+    )
+    window = Window.of([forced])
+    model = Simulator(lambda features, out_dim: torch.nn.Linear(features, out_dim), window)
+    with pytest.raises(OptionError, match="steps must be at most 7, where forcing is known, got 9"):
+        rollout(model, forced, 9)
+
+
+def test_options_of_shapes_and_of_simulations_are_not_mixed(folder, tmp_path):
+    with pytest.raises(OptionError, match="sample is for shapes"):
+        train(folder, tmp_path / "run", **QUICK, sample=5)
+    with pytest.raises(OptionError, match="control='forest' does not fit the task"):
+        train(folder, tmp_path / "run", **{**QUICK, "control": ["forest"]})
+    with pytest.raises(OptionError, match="fields are for task='simulate'"):
+        train(folder, tmp_path / "run", fields=["u"])
+    moving = heat(7)
+    moving = Trajectory(moving.pos.expand(8, N, 1) * 1.0, dict(moving.fields), cells=CELLS, dt=0.1)
+    object.__setattr__(moving, "pos", moving.pos + torch.rand(8, N, 1))
+    save_trajectory(moving, folder / "rod7.npz")
+    with pytest.raises(OptionError, match="unroll must be 1 where nodes move, got 2"):
+        train(folder, tmp_path / "run", **QUICK, unroll=2)
+
+
+def test_the_command_line_trains_and_rolls_out(folder, tmp_path):
+    from graphattn.cli.app import app
+
+    run = str(tmp_path / "run")
+    words = ["train", str(folder), "--out", run, "--task", "simulate", "--fields", "u", "--json"]
+    words += ["--noise", "auto", "--steps", "5", "--epochs", "1", "--no-control"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["scores"]["steps"] == 5
+    series = str(tmp_path / "series.npz")
+    words = ["rollout", run, str(folder / "rod0.npz"), "--steps", "12", "--out", series, "--json"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert load_trajectory(series).num_steps == 13
