@@ -1,8 +1,6 @@
 """Tensors and numbers of one call of attention, and its outputs."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -167,21 +165,6 @@ def with_weights(outputs: Outputs, alpha: Tensor, used: Tensor | None = None) ->
     if used is None:
         used = alpha
     return replace(outputs, output=outputs.total(used), alpha=alpha)
-
-
-#: Counts the work of calls by their edges, whatever a backend computes: (number of edges, inputs)
-#: to a context. None counts nothing.
-counting: ContextVar[Callable[[int, Inputs], AbstractContextManager[Any]] | None] = ContextVar(
-    "counting", default=None
-)
-
-
-def counted(edges: int, inputs: Inputs) -> AbstractContextManager[Any]:
-    """A context for the work of a call on so many edges."""
-    count = counting.get()
-    if count is None:
-        return nullcontext()
-    return count(edges, inputs)
 
 
 def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:

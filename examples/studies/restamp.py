@@ -57,8 +57,7 @@ def versions_at(revision: str, graphattn: str) -> list[str | None]:
 def trials_by_place(study: Any, plan: dict[str, Any]) -> dict[tuple[Any, ...], Any]:
     """Every planned trial with its comparison, by what it is."""
     found = {}
-    for name, comparison in study.by_name().items():
-        comparison.costs = plan["comparisons"].get(name, {}).get("costs", {})
+    for comparison in study.by_name().values():
         for trial in trials.trials_of(comparison, plan["seeds"], plan.get("first_seed", 0)):
             found[place_of(vars(trial))] = (comparison, trial)
     return found

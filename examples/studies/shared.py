@@ -2,21 +2,12 @@
 
 from typing import Any
 
-from graphattn.errors import OptionError, need_extra
+from graphattn.errors import need_extra
 from graphattn.study import Claim, Comparison, Data
 
 
 def chosen(arms: dict[str, Any], names: list[str] | None) -> dict[str, Any]:
-    """The arms of these names; all by default.
-
-    Raises:
-        OptionError: If there is none of a name.
-    """
-    unknown = [name for name in names or () if name not in arms]
-    if unknown or names == []:
-        raise OptionError(
-            f"arms: no {', '.join(unknown) or 'arm was named'}; there are {', '.join(arms)}"
-        )
+    """The arms of these names; all by default."""
     return {name: arm for name, arm in arms.items() if names is None or name in names}
 
 

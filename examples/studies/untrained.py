@@ -3,6 +3,7 @@ measured.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +14,10 @@ from typing import Any
 from graphattn.bench.machine import machine
 from graphattn.errors import OptionError
 from graphattn.io.writing import save_page, save_picture
+from graphattn.study.check import Checked, line_differences
 from graphattn.study.page import Table
+
+ROUNDING = 0.1  # of the tolerance of a finding
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,33 @@ class Findings:
         for ending in ("pdf", "svg"):
             save_picture(folder / f"figure.{ending}", self.draw())
         return replace(self, folder=folder)
+
+    def check(self, folder: Path) -> Checked:
+        """The stored page and numbers beside these, measured anew, with what rounding may change.
+
+        A measurement in floating point differs between processors, by how much follows from what
+        is measured: a share of the tolerance at which a finding is judged is rounding.
+        """
+        stored = json.loads((folder / "report.json").read_bytes())
+        parts: dict[str, list[Finding]] = {}
+        for heading, part in self.parts.items():
+            rows = stored.get("parts", {}).get(heading, [])
+            measured = [row.get("measured") for row in rows] + [None] * len(part)
+            parts[heading] = []
+            for one, value in zip(part, measured, strict=False):
+                rounding = ROUNDING * one.tolerance
+                are_floats = isinstance(value, float) and isinstance(one.measured, float)
+                if are_floats and math.isclose(value, one.measured, rel_tol=0, abs_tol=rounding):
+                    one = replace(one, measured=value)
+                parts[heading].append(one)
+        findings = replace(self, parts=parts)
+        page = (folder / "report.md").read_text("utf-8").partition("\n\n## Made by")[0]
+        computed = json.loads(json.dumps(findings.to_dict()))
+        told = {name: stored.get(name) for name in computed}
+        texts = [json.dumps(numbers, indent=1) for numbers in (told, computed)]
+        differences = line_differences("report.json", *texts)
+        differences += line_differences("report.md", page, str(findings).rstrip())
+        return Checked(folder.name, ["report.json", "report.md"], 0, differences)
 
 
 def _told(value: Any) -> str:

@@ -8,7 +8,7 @@ import torch
 from ..graph import AttentionGraph
 from ..graph.like import GraphLike
 from ..graph.modes import constant_result
-from ..operands import Inputs, Outputs, counted, counting
+from ..operands import Inputs, Outputs
 from .choose import BACKENDS, choose, choose_among, out_of_memory
 from .device import ran_out_of_memory
 from .request import Request
@@ -34,10 +34,7 @@ def run_edges(graph: Any, inputs: Inputs, backend: str, weights: bool, lse: bool
     else:
         name = choose(graph, request, backend)
     try:
-        if counting.get() is None:
-            return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
-        with counted(graph.num_edges, inputs):
-            return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
+        return BACKENDS[name].run(graph, inputs, weights=weights, lse=lse)
     except (RuntimeError, MemoryError) as error:
         if ran_out_of_memory(error):
             # torch's error is raised even if the advice runs out of memory, too

@@ -4,7 +4,6 @@ import shlex
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
-from textwrap import wrap
 from typing import Annotated, Any, Optional
 
 import typer
@@ -12,7 +11,7 @@ import typer
 from ..errors import OptionError
 from ..io.fields import option
 from .options import Debug, Json, number, with_options
-from .output import console, document, one_line, say, warnings_in_lines
+from .output import document, one_line, say, warnings_in_lines
 
 
 @dataclass(frozen=True)
@@ -22,10 +21,6 @@ class Course:
     quick: bool = option(False, "Smaller: fewer seeds, steps, sizes or arms.", group="")
     seeds: int | None = option(
         None, "6 to judge one claim, 9 for ten; the study's own by default.", group="", least=1
-    )
-    arms: str | None = option(None, "Only these, with their controls.", group="", metavar="NAME,..")
-    pilot: bool = option(
-        False, "Two other seeds, into DIR/pilot: warnings, and how many seeds.", group=""
     )
     processes: int | None = option(
         None,
@@ -60,9 +55,7 @@ class Course:
 def study(
     file: Annotated[
         Optional[str],
-        typer.Argument(
-            metavar="FILE.py", help="A study file; a folder with --list or --check; or report."
-        ),
+        typer.Argument(metavar="FILE.py", help="A study file; a folder with --check; or report."),
     ] = None,
     folder: Annotated[
         Optional[str], typer.Argument(metavar="DIR", help="Of report: a study's folder.")
@@ -70,9 +63,6 @@ def study(
     out: Annotated[
         Optional[str], typer.Option(metavar="DIR", help="Folder of the results.")
     ] = None,
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the study files of a folder.")
-    ] = False,
     check: Annotated[
         bool,
         typer.Option("--check", help="Render a folder's report again, and compare it whole."),
@@ -90,46 +80,25 @@ def study(
     """Settle by experiment what a connectivity buys.
 
     Predictions are written first, then every arm and its controls are trained, then the report:
-    one page, report.md and .html, with figure.pdf and .svg; report.csv (a line for each trial),
-    .tex (tables) and .json. With --pilot two seeds are run first,
-    that the study does not count: it finds a budget at which arms fit, up to 8 times the study's,
-    warns of arms at chance or at their best, and says how many seeds a difference of a given size
-    takes. Interrupted by anything, the same command goes on. It
-    ends with an error, and the report is there, if shuffled labels were learned or arms did not
-    start alike. Verdicts and scores are printed, with --full all of report.md. With --check a
-    folder's report is rendered again from its trials and compared whole, and nothing is written;
-    it ends with status 1 if a line differs, and says which; --again 3 trains three trials again.
-    A page with a summary of the study's own needs its file: where the report says that it stands,
-    or the FILE.py that is given.
+    one page, report.md and .html, with figure.pdf and .svg; report.csv (a line for each trial) and
+    .json. Interrupted by anything, the same command goes on. It ends with an error, and the report
+    is there, if shuffled labels were learned or arms did not start alike. Verdicts and scores are
+    printed, with --full all of report.md. With --check a folder's report is rendered again from its
+    trials and compared whole, and nothing is written; it ends with status 1 if a line differs, and
+    says which; --again 3 trains three trials again. A page with a summary of the study's own needs
+    its file: where the report says that it stands, or the FILE.py that is given.
 
     \b
-      graphattn study --list examples/studies
-      graphattn study examples/studies/digits/study.py --quick --out digits
-      graphattn study report digits
-      graphattn study --check digits
-      graphattn study moved/study.py --check --out digits
+      graphattn study examples/studies/recall/study.py --quick --out recall
+      graphattn study report recall
+      graphattn study --check recall
+      graphattn study moved/study.py --check --out recall
     """
     from ..study import report
     from ..study.check import study_of
     from ..study.page import read
-    from ..study.run import run_file, studies_in, study_file
+    from ..study.run import run_file, study_file
 
-    if list_:
-        files = studies_in(file or ".")
-        if not files:
-            raise OptionError(
-                f"--list found no study in {file or 'this folder'}; name a folder of studies"
-            )
-        if json:
-            document(files)
-        else:
-            width = console().width
-            for path, summary in files.items():
-                say(one_line(path))
-                lines = wrap(summary, width, initial_indent="    ", subsequent_indent="    ")
-                if lines:
-                    say("\n".join(lines))
-        return
     if check:
         _print_check(file, out, json, again)
     if file == "report":
@@ -147,24 +116,17 @@ def study(
         _print(result, json, full)
         return
     if file is None or folder is not None:
-        raise OptionError(
-            "study needs a FILE.py with a study in it, a folder and --list, or report DIR"
-        )
+        raise OptionError("study needs a FILE.py with a study in it, or report DIR")
     study_file(file)
     if out is None:
         raise OptionError(
             f"--out must be a folder for the results: graphattn study {file} --out results"
         )
     course = Course(**options)
-    if course.pilot and course.seeds is not None:
-        raise OptionError("--pilot has two seeds of its own; leave --seeds out")
     command = shlex.join(["graphattn", "study", file, *course.words(), "--out", out])
-    settings = vars(course)
-    if course.arms is not None:
-        settings = settings | {"arms": [arm.strip() for arm in course.arms.split(",")]}
     with warnings_in_lines():
         try:
-            result = run_file(file, out, **settings, command=command)
+            result = run_file(file, out, **vars(course), command=command)
         except KeyboardInterrupt:
             say(
                 f"what is trained is kept in {one_line(out)}: the same command goes on from there",

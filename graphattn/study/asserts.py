@@ -1,20 +1,18 @@
 """Assertions on a comparison before any trial: what relabelling must leave the same."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from .. import nulls
 from ..analysis import receptive_field
 from ..errors import ControlError
-from .arms import Graphs, is_structured
+from .arms import Graphs
 from .comparison import Comparison, Trial
-from .data import METRICS, Data
-from .network import CustomModel, CustomNetwork, Network, network_of
-from .train import Reading, asked_of, loss_of, scaled, train
+from .data import METRICS
+from .network import CustomModel, CustomNetwork
+from .train import Reading, train
 
 _STEPS, _SAMPLES, BOUND, _MOVED = 3, 5, 1e-9, 0.1
 
@@ -33,13 +31,6 @@ def measured(comparison: Comparison) -> dict[str, Any]:
         result["relabelled full: bit for bit"] = _relabelled_full(
             comparison, first_graphs.everything(False)
         )
-    for name, graphs in comparison.graphs.items():
-        if is_structured(graphs, comparison.data.causal):
-            for positions in comparison.positions:
-                result[f"{name}, positions {positions}, permuted with its nodes"] = _permuted(
-                    comparison, graphs, positions
-                )
-            break
     if isinstance(comparison.model, CustomModel):
         name, graphs = next(iter(comparison.graphs.items()))
         result[f"{name}: nodes in reach are read, and no others"] = _reads_its_graph_alone(
@@ -156,109 +147,3 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
             f"that {L} reach, so that all arms are one; let it use the graphs that it is given"
         )
     return True
-
-
-def _permuted(comparison: Comparison, graphs: Graphs, positions: str) -> float:
-    """Largest difference of outputs and gradients after permuting nodes, places and graph alike."""
-    small, graphs = _few(comparison.data, graphs)
-    torch.manual_seed(0)
-    network = network_of(
-        comparison.model, comparison.data, comparison.readout, positions, comparison.token
-    )
-    network = network.double().eval()
-    if comparison.readout == "token":
-        token = comparison.token
-    else:
-        token = -1
-    nodes = small.num_nodes
-    if graphs.layers:
-        order = _order(nodes, nodes, token)
-        other = graphs.map(lambda graph: graph.relabel(order))
-    else:
-        sizes = [nodes] * len(small)
-        if small.sizes is not None:
-            sizes = small.sizes.tolist()
-        order = torch.stack([_order(size, nodes, token) for size in sizes])
-        pairs = zip(graphs.each, order, strict=True)
-        other = Graphs(
-            each=tuple(graph.relabel(order[: graph.num_targets]) for graph, order in pairs)
-        )
-    moved = _moved(small, order.argsort(-1))
-    unmoved = torch.arange(small.num_nodes)
-    before = _outputs(network, small, graphs, unmoved, unmoved)
-    after = _outputs(network, moved, other, order.argsort(-1), order)
-    worst = max(float((a - b).abs().max()) for a, b in zip(before, after, strict=True))
-    if not worst <= BOUND:
-        raise ControlError(
-            f"permuting nodes, places and graph alike changed a result by {worst:.2g} (bound "
-            f"{BOUND})"
-        )
-    return worst
-
-
-def _few(data: Data, graphs: Graphs) -> tuple[Data, Graphs]:
-    """A few samples, evenly chosen, in float64, with their graphs."""
-    chosen = torch.arange(0, len(data), max(1, len(data) // _SAMPLES))[:_SAMPLES]
-    inputs = data.inputs[chosen]
-    if data.inputs.is_floating_point():
-        inputs = inputs.double()
-    small = replace(
-        data,
-        inputs=inputs,
-        targets=data.targets[chosen],
-        pos=_rows(data.pos, chosen),
-        test=1,
-        sizes=_rows(data.sizes, chosen),
-        pairs=_rows(data.pairs, chosen),
-        asked_edges=_rows(data.asked_edges, chosen),
-        validation=None,
-        groups=None,
-    )
-    if graphs.each:
-        graphs = replace(graphs, each=tuple(graphs.each[i] for i in chosen.tolist()))
-    return small, graphs
-
-
-def _rows(x: Tensor | None, index: Any) -> Tensor | None:
-    """``x[index]``, or None."""
-    if x is None:
-        return None
-    return x[index]
-
-
-def _order(size: int, nodes: int, token: int) -> Tensor:
-    """The new place of each of ``size`` nodes; the one that is read out stays, as does padding."""
-    order = torch.arange(nodes)
-    free = torch.tensor([node for node in range(size) if node != token], dtype=torch.int64)
-    order[free] = free[torch.randperm(len(free), generator=torch.Generator().manual_seed(1))]
-    return order
-
-
-def _moved(data: Data, at: Tensor) -> Data:
-    """The samples with the node ``at[n]``, or ``at[sample, n]``, in place n."""
-    sample = torch.arange(len(data))[:, None]
-    at = at.expand(len(data), -1)
-    pos = _rows(data.pos, (sample, at))
-    pairs = _rows(data.pairs, (sample, at))
-    if pairs is not None:
-        pairs = pairs.take_along_dim(at[:, None], 2)
-    ends = data.asked_edges
-    if ends is not None:
-        ends = at.argsort(-1)[sample.unsqueeze(-1), ends]
-    inputs = data.inputs[sample, at]
-    return replace(data, inputs=inputs, pos=pos, pairs=pairs, asked_edges=ends)
-
-
-def _outputs(
-    network: Network | CustomNetwork, data: Data, graphs: Graphs, places: Tensor, order: Tensor
-) -> list[Tensor]:
-    """Logits of a few samples in the order of before, and the gradients of all parameters."""
-    read = Reading(data, graphs)
-    read.places = places
-    read.pos = scaled(data, torch.float64)
-    logits = read(network, torch.arange(len(data)))
-    if network.readout == "node":
-        logits = logits[torch.arange(len(data))[:, None], order.expand(len(data), -1)]
-    network.zero_grad()
-    loss_of(logits, data.targets, asked=asked_of(data)).backward()
-    return [logits.detach(), *(p.grad.clone() for p in network.parameters() if p.grad is not None)]

@@ -1,9 +1,8 @@
 """A report computed again from its trials, and the places at which its files differ."""
 
 import json
-import math
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from .run import file_of_command, load
 from .trials import trials_of
 
 _IMAGE = re.compile(r"data:image/svg\+xml;base64,[^\"]*")
-_ROUNDING = 0.1  # of the tolerance of a finding
 _TIMES = ("cpu_s",)
 
 
@@ -102,7 +100,8 @@ def rendered_again(folder: Any, file: Any = None, again: int = 0) -> Checked:
     if plan is None:
         if isinstance(study, Study):
             raise OptionError(f"{folder} holds no plan.json; run the study again, which writes it")
-        return _of_findings(folder, study)
+        result: Checked = study.check(folder)
+        return result
     report = read(folder)
     if study is not None:
         report = read(folder, study.summary, study.figure)
@@ -110,7 +109,7 @@ def rendered_again(folder: Any, file: Any = None, again: int = 0) -> Checked:
     files = [name for name in texts if (folder / name).is_file()]
     differences = []
     for name in files:
-        differences += _differences(name, (folder / name).read_text("utf-8"), texts[name])
+        differences += line_differences(name, (folder / name).read_text("utf-8"), texts[name])
     differences += [Mismatch("trials.jsonl", "warning", "-", text) for text in report.by_hand]
     if again:
         differences += _trained_again(report, study, again)
@@ -140,7 +139,7 @@ def study_of(folder: Path, file: Any = None) -> Any:
     return study
 
 
-def _differences(name: str, stands: str, computed: str) -> list[Mismatch]:
+def line_differences(name: str, stands: str, computed: str) -> list[Mismatch]:
     """Lines of a file that are others."""
     lines = [_IMAGE.sub("", text).splitlines() for text in (stands, computed)]
     differences = []
@@ -160,8 +159,7 @@ def _trained_again(report: Report, study: Any, again: int) -> list[Mismatch]:
 
     differences = []
     trials = []
-    for name, comparison in study.by_name().items():
-        comparison.costs = report.plan["comparisons"][name]["costs"]
+    for comparison in study.by_name().values():
         first = report.plan.get("first_seed", 0)
         trials += [(comparison, t) for t in trials_of(comparison, report.plan["seeds"], first)]
     done = [(of, trial) for of, trial in trials if report.records.done(trial.key)]
@@ -175,31 +173,3 @@ def _trained_again(report: Report, study: Any, again: int) -> list[Mismatch]:
             if name in record and name not in _TIMES and record[name] != value
         ]
     return differences
-
-
-def _of_findings(folder: Path, findings: Any) -> Checked:
-    """Findings of a study that trains nothing, measured anew, with what rounding may change.
-
-    A measurement in floating point differs between processors, by how much follows from what is
-    measured: a share of the tolerance at which a finding is judged is rounding.
-    """
-    stored = json.loads((folder / "report.json").read_bytes())
-    parts: dict[str, list[Any]] = {}
-    for heading, part in findings.parts.items():
-        rows = stored.get("parts", {}).get(heading, [])
-        measured = [row.get("measured") for row in rows] + [None] * len(part)
-        parts[heading] = []
-        for one, value in zip(part, measured, strict=False):
-            rounding = _ROUNDING * one.tolerance
-            are_floats = isinstance(value, float) and isinstance(one.measured, float)
-            if are_floats and math.isclose(value, one.measured, rel_tol=0, abs_tol=rounding):
-                one = replace(one, measured=value)
-            parts[heading].append(one)
-    findings = replace(findings, parts=parts)
-    page = (folder / "report.md").read_text("utf-8").partition("\n\n## Made by")[0]
-    differences = _differences("report.md", page, str(findings).rstrip())
-    computed = plain(json.dumps(findings.to_dict()))
-    told = {name: stored.get(name) for name in computed}
-    texts = [json.dumps(numbers, indent=1) for numbers in (told, computed)]
-    differences = _differences("report.json", *texts) + differences
-    return Checked(folder.name, ["report.json", "report.md"], 0, differences)

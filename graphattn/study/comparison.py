@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from .data import CONTROL, METRICS, Data, check_data
 from .network import POSITIONS, READOUTS, CustomModel, Model, network_of
 from .records import as_json
 
-EQUAL = ("steps", "operations", "time")
+EQUAL = ("steps", "operations")
 #: Names of controls of an arm.
 _NAMES = {
     "rewired": "rewired {}",
@@ -100,9 +100,8 @@ class Budget:
         examples: Samples that it is trained on; all by default.
         steps: Batches.
         equal: What arms have alike. "steps", of batches; or "operations" of a forward pass,
-            counted, or "time", CPU seconds of a training step on one thread, measured: the
-            costliest arm then takes ``steps``, and the others as many more as each is cheaper.
-            Operations of chosen edges are those of all that may be chosen.
+            counted of the encoder: the costliest arm then takes ``steps``, and the others as many
+            more as each is cheaper. Those of chosen edges are of all that may be chosen.
     """
 
     examples: int | None = None
@@ -201,14 +200,9 @@ class Comparison:
                             f"arm {name!r} reads later nodes, {graph!r}, in causal data; give a "
                             "causal graph, or causal=False"
                         )
-        #: Budgets of the study itself; a pilot adds larger ones.
-        self.own_budgets = len(self.budgets)
-        #: Arms of a budget that not all have.
-        self.alone: dict[int, frozenset[str]] = {}
         self.kinds = {name: ("arm", name) for name in self.graphs}
         #: A hash of the edges of each arm and each control that is drawn once.
         self.edges = {name: graphs.digest() for name, graphs in self.graphs.items()}
-        self.costs: dict[str, dict[str, dict[str, float]]] = {}
         #: Controls that do not exist, with the reason.
         self.missing: dict[str, str] = {}
         self._add_controls()
@@ -255,6 +249,8 @@ class Comparison:
         if isinstance(self.model, CustomModel):
             if self.readout == "edge":
                 raise OptionError("readout 'edge' requires study.Model, which joins both ends")
+            if any(budget.equal != "steps" for budget in self.budgets):
+                raise OptionError("equal operations are counted of study.Model; give equal='steps'")
             if self.positions != ("none",):
                 raise OptionError(
                     "positions must be 'none' with study.CustomModel, which is given places; got "
@@ -352,17 +348,6 @@ class Comparison:
                 "another name"
             )
         self.kinds[name] = (kind, of)
-
-    def double(self, arms: Iterable[str]) -> None:
-        """Add a budget of twice the batches of the last one, for some arms alone."""
-        last = self.budgets[-1]
-        self.alone[len(self.budgets)] = frozenset(arms)
-        self.budgets = (*self.budgets, replace(last, steps=2 * last.steps))
-
-    def reset_budgets(self) -> None:
-        """Leave the budgets of the study itself."""
-        self.budgets = self.budgets[: self.own_budgets]
-        self.alone = {}
 
     def graphs_for(self, trial: Trial) -> Graphs:
         """The graphs of a trial."""

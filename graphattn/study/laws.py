@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 from itertools import chain
 from statistics import fmean
@@ -36,7 +35,6 @@ from .data import (
 )
 from .network import CustomModel, Model, Network
 from .train import scaled
-from .trials import operations
 
 Layers = tuple[AttentionGraph, ...]
 _AT_ONCE = 1 << 21  # edges, in all samples, whose colours are refined together
@@ -57,9 +55,6 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     graphs = of_arm.possible()
     samples = [_of_layers(comparison, layers) for layers in graphs.some()]
     mean = {key: _mean([sample[key] for sample in samples]) for key in samples[0]}
-    if isinstance(comparison.model, CustomModel):
-        with suppress(OptionError):  # operators that cannot be counted
-            mean["operations"] = operations(comparison, graphs)
     share, law = _reached(comparison, graphs)
     ceiling: float | None = None
     if kind == "shuffled":

@@ -1,4 +1,4 @@
-"""The report of a study: one page with one figure, in Markdown, HTML and LaTeX, and its numbers."""
+"""The report of a study: one page with one figure, in Markdown and HTML, and its numbers."""
 
 import html
 import json
@@ -18,12 +18,11 @@ from ..io.writing import save_page, save_picture
 from ..printed import Printed, counted
 from ..statistics.collapse import RULE, unseen
 from ..statistics.intervals import TYPICAL, Interval
-from . import pilot
 from .arms import DRAWN
 from .claims import SCORE, STEPS
 from .judge import CLASSES, UNKNOWN, VERDICTS
 from .laws import interval_of
-from .records import FIXED, PILOT, PILOT_SEEDS, TRIALS, Records, plain, read_plan
+from .records import FIXED, TRIALS, Records, plain, read_plan
 from .table import AT_CHANCE, GROUP, SATURATED, SIGMAS, ArmRow, Results, pairs_of
 
 MOST_WORDS = 1_200
@@ -146,8 +145,6 @@ class Report(Printed, Results):
                 if not rows[0].is_share:
                     far = "takes fewer bits than a guess by the shares of classes"
                 texts.append(f"{name}: no arm {far}; their differences say little")
-        if self.is_pilot:
-            texts += pilot.cautions(self)
         return texts
 
     @property
@@ -230,9 +227,7 @@ class Report(Printed, Results):
         blocks += ["## What cannot be said"]
         blocks += [text.removeprefix(_LIMITS).strip() for text in own_limits]
         blocks.append("\n".join(f"* {verbatim(line)}" for line in self.limits))
-        if self.is_pilot:
-            blocks += pilot_blocks(self)
-        elif self.registered:
+        if self.registered:
             blocks += ["## Claims", *self._claim_blocks()]
         if any(row.scores for row in self.rows):
             blocks.append("![Scores of every arm](figure.svg)")
@@ -360,13 +355,6 @@ class Report(Printed, Results):
         entries = self.plan["registered"]
         for entry, earlier in zip(entries, [None, *entries], strict=False):
             lines.append(f"* {registration(entry, earlier)}")
-        if self.is_pilot:
-            before = None
-        else:
-            before = read_plan(self.folder / PILOT)
-        if before is not None:
-            at = before["registered"][0]["at"]
-            lines.append(f"* a pilot of {PILOT_SEEDS} other seeds, {at}, is in {PILOT}/")
         of_comparisons = [
             (
                 f"{about['samples']:,} samples of {about['nodes']:,} nodes at most, "
@@ -480,10 +468,7 @@ class Report(Printed, Results):
         """Counts of trials, verdicts, and the score of every arm, a line each."""
         trials = trials_text(self.counts)
         lines = [f"{self.plan['study']}: trials: {trials}; seeds: {self.plan['seeds']}"]
-        if self.is_pilot:
-            lines += "\n\n".join(map(str, pilot_blocks(self))).splitlines()
-        else:
-            lines += self.verdict_lines()
+        lines += self.verdict_lines()
         varying = [name for name in GROUP if len({getattr(r, name) for r in self.rows}) > 1]
         shown = set[str]()
         for row in self.rows[:_FEW]:
@@ -508,29 +493,6 @@ class Report(Printed, Results):
         """The first verdicts and scores, and where the rest is."""
         return [*self.brief()[:9], f"... in {self.folder / 'report.md'}, by print"]
 
-    def latex(self) -> str:
-        """A table of every arm at every budget, and one of the claims; needs ``booktabs``.
-
-        A number is first in every line: LaTeX would read a name in brackets as an option.
-        """
-        columns = [name for name in GROUP if self.arms[name].nunique(dropna=False) > 1]
-        columns = ["seeds", *dict.fromkeys(["arm", *columns])]
-        columns += [f"score{end}" for end in ("", "_low", "_high")]
-        columns += [f"better_than_all_pairs{end}" for end in ("", "_low", "_high")] + ["hedges_g"]
-        frames = {"arms": self.arms[columns]}
-        if self.registered and not self.is_pilot:
-            columns = ["seeds", "claim", "difference", "difference_low", "difference_high"]
-            frames["claims"] = self.claims[[*columns, "hedges_g", "p", "verdict"]]
-        texts = ["% \\usepackage{booktabs}"]
-        for name, frame in frames.items():
-            head = {column: column.replace("_", " ") for column in frame.columns}
-            texts.append(
-                frame.rename(columns=head).to_latex(
-                    index=False, escape=True, float_format="%.3f", na_rep="--", label=f"tab:{name}"
-                )
-            )
-        return "\n".join(texts)
-
     def texts(self) -> dict[str, str]:
         """The files of the report without its figure, by name."""
         markdown = f"{self}\n"
@@ -540,7 +502,6 @@ class Report(Printed, Results):
             "report.md": markdown,
             "report.json": json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n",
             "report.csv": comma_separated([list(trials.columns), *rows]),
-            "report.tex": self.latex(),
             "report.html": as_html(markdown, self.plan["study"], self.folder / "figure.svg"),
         }
 
@@ -548,8 +509,7 @@ class Report(Printed, Results):
         """Write all files of the report into the folder.
 
         The page (``report.md``, ``report.html``), the numbers (``report.json``; ``report.csv`` with
-        a line for each trial and part of the test), tables for LaTeX (``report.tex``) and the
-        figure (``figure.pdf``, ``figure.svg``).
+        a line for each trial and part of the test) and the figure (``figure.pdf``, ``figure.svg``).
         """
         from .figure import draw  # it needs matplotlib
 
@@ -612,28 +572,6 @@ def _budget(budget: dict[str, Any]) -> str:
         examples = "all"
     text = f"{examples} examples, {budget['steps']:,} batches"
     return text + f", equal {budget['equal']}" * (budget["equal"] != "steps")
-
-
-def pilot_blocks(results: Results) -> list[Block]:
-    """Blocks on a pilot: the budget at which each arm fits, and seeds for differences."""
-    claims = counted(max(1, len(results.registered)), "claim")
-    text = (
-        f"**Pilot:** {PILOT_SEEDS} seeds that the study will not have; no claim is judged. Seeds "
-        f"for a difference beyond the margin to be found with probability .8, at .05 for {claims} "
-        "together, by the deviation of paired differences that was seen, and by the upper end of "
-        "its 80 % interval:"
-    )
-    head = ["comparison", "arm", "positions", "fits at", "runs"]
-    fits: list[Block] = [
-        "The least budget at which an arm fits; one that does not is trained with up to 8 times "
-        "the batches:",
-        Table(head, pilot.budgets(results)),
-    ]
-    rows = pilot.power(results)
-    if not rows:
-        return [*fits, f"{text} nothing varies between the two seeds, or nothing is compared."]
-    head = ["comparison", "difference", "deviation", "seeds", "at most", "seeds", "CPU hours"]
-    return [*fits, text, Table(head, rows)]
 
 
 def read(

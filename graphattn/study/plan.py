@@ -41,8 +41,6 @@ class Study:
         about: Markdown at the top of the report; by default the docstring of the study file.
         summary: Paragraphs and tables that follow, made from the :class:`Report`.
         figure: The figure in place of the usual one, made from the :class:`Report`.
-        on_trial: Called with the record of each trial, a dict, once it is on disk, in the process
-            of the caller, for any tracker. An error in it is a warning, and the study goes on.
         looked_at: Seeds whose scores were seen before the claims were made, as budgets were set by
             them: they do not count in claims.
     """
@@ -57,7 +55,6 @@ class Study:
     about: str = ""
     summary: Callable[[Any], list[Any]] | None = None
     figure: Callable[[Any], Any] | None = None
-    on_trial: Callable[[dict[str, Any]], object] | None = None
     looked_at: Sequence[int] = ()
 
     def __post_init__(self) -> None:
@@ -79,13 +76,12 @@ class Study:
             )
         return result
 
-    def check_claims(self) -> None:
-        """Refuse repeated claims, and those about an arm, setting or budget without a trial.
+    def check_claims(self, trials: Sequence[Trial]) -> None:
+        """Refuse repeated claims, and those of which the trials will have nothing to say.
 
         Raises:
             OptionError: If there is one.
         """
-        by_name = self.by_name()
         words = [str(claim) for claim in self.claims]
         repeated = [claim for claim in words if words.count(claim) > 1]
         if repeated:
@@ -93,56 +89,58 @@ class Study:
                 f"claims must differ, as each counts in the correction; got twice: {repeated[0]}"
             )
         for claim in self.claims:
-            if claim.comparison is None and len(by_name) > 1:
-                raise OptionError(f"claims must name a comparison, of {', '.join(by_name)}")
-            for name in (claim.comparison, claim.worse_comparison):
-                if name not in (None, *by_name):
-                    raise OptionError(
-                        f"claims: no comparison {name!r}; there are {', '.join(by_name)}"
-                    )
-            better = by_name[claim.comparison or self.comparisons[0].name]
-            worse = by_name[claim.worse_comparison or better.name]
-            if worse.metric != better.metric:
+            sides = (
+                (claim.better, claim.comparison, claim.positions),
+                (
+                    claim.worse,
+                    claim.worse_comparison or claim.comparison,
+                    claim.worse_positions or claim.positions,
+                ),
+            )
+            both = [self._of_side(claim, side, trials) for side in sides]
+            metrics = [of.metric for of in both]
+            if metrics[0] != metrics[1]:
                 raise OptionError(
-                    f"claims compare scores of one metric, got {better.metric} and {worse.metric} "
-                    f"in {claim}"
+                    f"claims compare scores of one metric, got {' and '.join(metrics)} in {claim}"
                 )
-            _check_curve(claim, better)
-            _check_curve(claim, worse)
-            groups = {*(better.data.groups or {})} & {*(worse.data.groups or {})}
-            examples = [budget.examples for budget in better.budgets]
-            for name, value, choices in (
-                ("arm", claim.better, better.kinds),
-                ("arm", claim.worse, worse.kinds),
-                ("positions", claim.positions, better.positions),
-                ("worse_positions", claim.worse_positions, worse.positions),
-                ("group", claim.group, groups),
-                ("examples", claim.examples, examples),
-                ("budget", claim.budget, range(len(better.budgets))),
-            ):
-                if value not in (None, *choices):
+            for comparison in both:
+                if claim.group is not None and claim.group not in (comparison.data.groups or {}):
+                    raise OptionError(f"claims: {comparison.name} has no group {claim.group!r}")
+                if claim.of == STEPS and not _has_curve(claim, comparison.data.kind):
                     raise OptionError(
-                        f"claims: no {name} {value!r}, of {claim}; there are {list(choices)}"
+                        "claims of steps need a level of training curves: labels have no score, "
+                        f"numbers no bits, and any run an accuracy of 0; got {claim}"
                     )
 
+    def _of_side(
+        self, claim: Claim, side: tuple[str | None, ...], trials: Sequence[Trial]
+    ) -> Comparison:
+        """The one comparison with trials of a side of a claim: its arm, comparison and positions."""
+        arm, comparison, positions = side
+        names = {
+            trial.comparison
+            for trial in trials
+            if trial.arm == arm
+            and comparison in (None, trial.comparison)
+            and positions in (None, trial.positions)
+            and claim.examples in (None, trial.examples)
+            and claim.budget in (None, trial.budget)
+        }
+        if len(names) != 1:
+            many = "several comparisons have" if names else "no comparison has"
+            arms = ", ".join(dict.fromkeys(trial.arm for trial in trials))
+            raise OptionError(
+                f"claims must be of one comparison, and {many} the trials of {arm!r} in {claim}; "
+                f"comparisons are {', '.join(self.by_name())}, arms {arms}"
+            )
+        return self.by_name()[names.pop()]
 
-def _check_curve(claim: Claim, comparison: Comparison) -> None:
-    """Refuse steps to a level that training curves of such targets do not have."""
-    if claim.of != STEPS:
-        return
-    kind = comparison.data.kind
-    if kind == LABELS and claim.curve == SCORE_CURVE:
-        raise OptionError(
-            f"claims: curves of labels have no score, got {claim}; give curve='loss' and a level"
-        )
-    if kind != VALUES and claim.curve == SCORE_CURVE and claim.least <= 0:
-        raise OptionError(
-            f"claims: level must be an accuracy above 0, which any run has, got {claim.least:g}"
-        )
-    if kind == VALUES and claim.curve == BITS_CURVE:
-        raise OptionError(
-            f"claims: curves of numbers have no bits, got {claim}; give curve='loss' and a level"
-        )
+
+def _has_curve(claim: Claim, kind: str) -> bool:
+    """True if training curves of a kind of targets can have the level of a claim of steps."""
+    if claim.curve == SCORE_CURVE:
+        return kind == VALUES or (kind != LABELS and claim.least > 0)
+    return claim.curve != BITS_CURVE or kind != VALUES
 
 
 def planned(
@@ -235,10 +233,8 @@ def _about(
         "nodes": comparison.data.num_nodes,
         "positions": comparison.positions,
         "budgets": [asdict(budget) for budget in comparison.budgets],
-        "own_budgets": comparison.own_budgets,
         "model": comparison.model.described(comparison.data),
         "training": asdict(comparison.training),
-        "costs": comparison.costs,
         "draws": comparison.draws,
         "baselines": study.baselines.get(comparison.name, {}),
         "plain": _plain(study, comparison, before.get("plain", {}), seeds, baseline),

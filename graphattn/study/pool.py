@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -89,8 +88,6 @@ def _listen(stdin: TextIO, tasks: "queue.SimpleQueue[str]") -> None:
 
 
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-IDLE = 600.0  # seconds without processor time after which a process is taken for stopped or blocked
-_LOOK = 5.0  # seconds between two looks at the processes
 _ENDING = 10.0  # seconds until a process that closed its pipe has ended
 
 
@@ -99,24 +96,18 @@ class Worker:
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
-        # processor seconds, and when they were last another number
-        self._progress: tuple[float, float] | None = None
-        self._fault = ""
 
     def ask(self, task: dict[str, str]) -> dict[str, Any]:
         """The answer to a task, or a failed trial if the process died or wrote something else."""
         process = self.process = self.process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        self._fault = ""
-        self._progress = (-1.0, time.monotonic())
         try:
             process.stdin.write(json.dumps(task).encode() + b"\n")
             process.stdin.flush()
             line = process.stdout.readline()
         except OSError:
             line = b""
-        self._progress = None
         if line.endswith(b"\n"):  # else it was killed while it wrote
             with contextlib.suppress(ValueError, RecursionError):
                 answer = json.loads(line)
@@ -134,7 +125,7 @@ class Worker:
             ended = "its process gave no answer"
         else:
             ended = f"its process ended with status {status}{memory}"
-        return {"state": "failed", "error": self._fault or ended}
+        return {"state": "failed", "error": ended}
 
     def _start(self) -> "subprocess.Popen[bytes]":
         code = (
@@ -155,22 +146,6 @@ class Worker:
             start_new_session=True,
         )
 
-    def watch(self) -> None:
-        """Kill a process idle for ``IDLE`` seconds, or ended while children hold the pipe."""
-        process = self.process
-        progress = self._progress
-        if process is None or progress is None:
-            return
-        spent = _processor_seconds(process.pid)
-        now = time.monotonic()
-        if process.poll() is not None:
-            self._kill(process)
-        elif spent is None or spent != progress[0]:
-            self._progress = (spent or 0.0, now)
-        elif now - progress[1] > IDLE:
-            self._fault = f"its process computed nothing for {IDLE:g} seconds: stopped, or blocked"
-            self._kill(process)
-
     def end(self) -> None:
         """Kill the process and its children."""
         process, self.process = self.process, None
@@ -185,15 +160,6 @@ class Worker:
                 os.killpg(process.pid, signal.SIGKILL)
             else:
                 process.kill()
-
-
-def _processor_seconds(process: int) -> float | None:
-    """Processor time of a process; None where the system has no such file."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return float(fields[11]) + float(fields[12])
 
 
 def cores() -> int:
@@ -264,9 +230,7 @@ def run_all(
             while waiting or running:
                 while waiting and len(running) < len(workers):
                     running.add(executor.submit(run_one, *waiting.pop()))
-                ended, running = wait(running, timeout=_LOOK, return_when=FIRST_COMPLETED)
-                for worker in workers:
-                    worker.watch()
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
                     done(*future.result())
         finally:

@@ -17,10 +17,6 @@ from ..io.writing import replace_file
 from ..printed import counted
 
 TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
-PILOT, PILOT_SEEDS, MOST_SEEDS = "pilot", 2, 1 << 16
-"""Folder of a pilot, number of its seeds, and the first of them: more than a study may have, so that
-it sees none of them.
-"""
 ANEW, FIXED = "drawn by each seed", "the same for all seeds"
 """Test sets, as a plan has them."""
 # what every line has; one with a number also:

@@ -1,13 +1,12 @@
 """The course of a study: its plan is written, then its missing trials are trained."""
 
-import ast
 import json
 import shlex
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.util import module_from_spec, spec_from_file_location
@@ -26,14 +25,10 @@ from .judge import check_significance, warn_of_power
 from .laws import check_baseline
 from .network import CustomModel, Model
 from .page import Report, from_docstring, report
-from .pilot import GROWTH, may_grow, unfit
 from .plan import Study, planned
 from .pool import cores, run_all
 from .records import (
     LOCK,
-    MOST_SEEDS,
-    PILOT,
-    PILOT_SEEDS,
     PLAN,
     TRIALS,
     Records,
@@ -45,7 +40,6 @@ from .records import (
     take_out_refused,
     write_plan,
 )
-from .table import Results
 from .trials import trials_of
 
 _OF_RUN = ("processes", "significance", "baseline")
@@ -64,8 +58,6 @@ def run(
     training: Training | None = None,
     claims: Sequence[Claim] = (),
     name: str = "study",
-    pilot: bool = False,
-    on_trial: Callable[[dict[str, Any]], object] | None = None,
     **options: Any,
 ) -> Report:
     """Compare graphs on data: write predictions, train every arm and its controls, report.
@@ -88,11 +80,6 @@ def run(
         training: Settings of training, the same for all arms.
         claims: Predictions about the arms; judged in the report.
         name: Of the study, as its page, its tables and the errors about its folder have it.
-        pilot: Before the study, two seeds that it will not have, into ``out/pilot``; arms that do
-            not fit are trained with 2, 4 and 8 times the batches. The report says at which budget
-            each fitted, warns of arms at chance or at their best, and has the number of seeds for a
-            difference of a given size.
-        on_trial: Called with the record of each trial, as :class:`Study` has it.
         options: ``positions`` ("none", "learned", "relative", "rotary", "alibi", "distance",
             "pairs": one or several), ``controls``, ``draws`` of a rewiring and ``permutations`` for
             each seed (1: one for all seeds), ``token``, ``metric``; ``processes`` (0: in this one;
@@ -110,8 +97,8 @@ def run(
     arguments = {"budgets": budgets, "model": model, "training": training}
     options |= {name: value for name, value in arguments.items() if value is not None}
     comparison = Comparison(name, arms, data, readout=readout, **options)
-    study = Study(name, [comparison], claims, on_trial=on_trial, looked_at=looked_at)
-    return execute(study, seeds=seeds, out=out, pilot=pilot, **of_run)
+    study = Study(name, [comparison], claims, looked_at=looked_at)
+    return execute(study, seeds=seeds, out=out, **of_run)
 
 
 def execute(
@@ -121,26 +108,29 @@ def execute(
     out: Any,
     processes: int | None = None,
     significance: bool = False,
-    pilot: bool = False,
     baseline: bool | None = None,
 ) -> Report:
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
     span = seeds
     if not isinstance(span, range):
-        span = range(whole(seeds, "seeds", 1, below=MOST_SEEDS))
+        span = range(whole(seeds, "seeds", 1))
     if span.step != 1:
         raise OptionError(f"seeds must be a number, or a range without a step, got {seeds}")
     folder = folder_of(study.name, out)
-    if pilot:
-        span = range(MOST_SEEDS, MOST_SEEDS + PILOT_SEEDS)
-        folder = folder_of(study.name, folder / PILOT)
     processes = _processes(study, processes)
     counted = len({*span} - {*study.looked_at})
     if significance:
         check_significance(counted, max(1, len(study.claims)))
-    elif not (pilot or study.quick):
+    elif not study.quick:
         warn_of_power(study.claims, counted)
-    study.check_claims()
+    by_name = study.by_name()
+    trials = [
+        trial
+        for comparison in by_name.values()
+        for trial in trials_of(comparison, len(span), span.start)
+    ]
+    trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
+    study.check_claims(trials)
     check_baseline(study.comparisons, baseline)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -155,88 +145,24 @@ def execute(
     ):
         take_out_refused(folder)
         records = Records(folder)
-        by_name = study.by_name()
         identity = {name: comparison.identity() for name, comparison in by_name.items()}
         before = read_plan(folder)
         if before is not None:
             _check_same(folder, study, by_name, identity, before)
-        for name, comparison in by_name.items():
-            if before:
-                comparison.costs = before["comparisons"].get(name, {}).get("costs", {})
-            else:
-                comparison.costs = {}
-        results = _trained(study, span, folder, records, before, processes, baseline)
-        grows = pilot
-        while grows:  # the budget of arms that do not fit
-            grows = False
-            for name, arms in unfit(results).items():
-                if may_grow(results, name):
-                    by_name[name].double(arms)
-                    grows = True
-            if grows:
-                before = read_plan(folder)
-                results = _trained(study, span, folder, records, before, processes, baseline)
-        for comparison in by_name.values():
-            comparison.reset_budgets()
-    report_of = report(folder, study.summary, study.figure)
-    report_of.check_controls()
-    return report_of
-
-
-def _trained(
-    study: Study,
-    seeds: range,
-    folder: Path,
-    records: Records,
-    before: dict[str, Any] | None,
-    processes: int,
-    baseline: bool | None,
-) -> Results:
-    """Plan a study, train what is missing, and read its numbers."""
-    by_name = study.by_name()
-    identity = {name: comparison.identity() for name, comparison in by_name.items()}
-    trials = [
-        trial
-        for comparison in by_name.values()
-        for trial in trials_of(comparison, len(seeds), seeds.start)
-    ]
-    trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
-    plan = planned(study, by_name, identity, trials, seeds, records, before, baseline)
-    write_plan(folder, plan)
-    if not any(comparison.alone for comparison in by_name.values()):  # else they have been said
+        plan = planned(study, by_name, identity, trials, span, records, before, baseline)
+        write_plan(folder, plan)
         texts = [text for about in plan["comparisons"].values() for text in about["warnings"]]
         if texts:  # of arms that cannot depend on all that they are asked about
             more = ""
             if len(texts) > 1:
                 more = f"; {folder / PLAN} has all {len(texts)} warnings"
             warnings.warn(f"{texts[0]}{more}", stacklevel=2)
-    if seeds.start == MOST_SEEDS:
-        print(_cost_of_pilot(by_name, trials, records), file=sys.stderr, flush=True)
-    _train(study, trials, records, processes)
-    if records.reach(plan["end"]):
-        write_plan(folder, {**plan, "end": records.end})
-    return Results(folder, plan, records)
-
-
-def _cost_of_pilot(by_name: dict[str, Comparison], trials: list[Trial], records: Records) -> str:
-    """The trials that a pilot is about to run, their batches, and what may follow."""
-    missing = [trial for trial in trials if not records.done(trial.key)]
-    batches = sum(trial.steps for trial in missing)
-    words = f"{len(missing):,} trials of {batches:,} batches together"
-    arms = {
-        arm for comparison in by_name.values() for of in comparison.alone.values() for arm in of
-    }
-    if arms:
-        return f"pilot, arms that did not fit, {', '.join(sorted(arms))}: {words}"
-    growing = 0
-    for trial in trials:
-        last = by_name[trial.comparison].own_budgets - 1
-        if trial.kind == "arm" and trial.budget == last:
-            growing += GROWTH * trial.steps
-    return (
-        f"pilot: {words}; then, of arms that do not fit, 2, 4 and 8 times the batches, up to "
-        f"{growing:,} more"
-    )
+        _train(study, trials, records, processes)
+        if records.reach(plan["end"]):
+            write_plan(folder, {**plan, "end": records.end})
+    report_of = report(folder, study.summary, study.figure)
+    report_of.check_controls()
+    return report_of
 
 
 def _processes(study: Study, processes: int | None) -> int:
@@ -277,7 +203,7 @@ def folder_of(study: str, out: Any) -> Path:
         raise OptionError(f"out must be a folder, got {shown(str(out))}: {error}") from None
     before = read_plan(folder)
     # it ended before there was a plan, or the plan was lost
-    if inside - {LOCK, TRIALS, PILOT, "__pycache__"} and before is None:
+    if inside - {LOCK, TRIALS, "__pycache__"} and before is None:
         raise OptionError(
             f"out: {folder} holds other things than a study; give a new or an empty folder"
         )
@@ -333,14 +259,6 @@ def _train(study: Study, trials: list[Trial], records: Records, processes: int) 
             if fault := fault_of(plain(json.dumps(record, default=as_json))):
                 record = {"state": "failed", "error": f"its process gave something that is {fault}"}
             records.append({**about_trial, **record})
-            if study.on_trial is not None:
-                try:
-                    study.on_trial(dict(records.of_key[trial.key]))
-                except Exception as error:
-                    warnings.warn(
-                        f"on_trial: {type(error).__name__}: {error}; the study goes on",
-                        stacklevel=2,
-                    )
             advance(sum(t.key == trial.key for t in trials), records.failures)
 
         if missing:
@@ -388,8 +306,7 @@ def study_file(path: str | Path) -> Path:
     file = Path(path).resolve()
     if file.suffix != ".py" or not file.is_file():
         raise OptionError(
-            f"a study must be a Python file that exists, such as digits/study.py, got {path}; "
-            "graphattn study --list examples/studies lists those of a clone"
+            f"a study must be a Python file that exists, such as recall/study.py, got {path}"
         )
     return file
 
@@ -429,56 +346,19 @@ def file_of_command(command: str) -> Path | None:
     return None
 
 
-def studies_in(folder: str | Path) -> dict[str, str]:
-    """Summaries of the study files in a folder and in the folders in it; no file is run."""
-    summaries = {}
-    for file in sorted([*Path(folder).glob("*.py"), *Path(folder).glob("*/*.py")]):
-        with suppress(OSError, SyntaxError, ValueError):
-            tree = ast.parse(file.read_bytes())
-            if any(
-                isinstance(node, ast.FunctionDef) and node.name == "study" for node in tree.body
-            ):
-                summary = (ast.get_docstring(tree) or "").partition("\n\n")[0]
-                summaries[str(file)] = " ".join(summary.split())
-    return summaries
-
-
-def _check_arms(study: Study, names: list[str], path: str | Path) -> None:
-    """Refuse arms that a study file was not asked for, or did not make.
-
-    Raises:
-        OptionError: If it ignores the names, or there is no arm of a name.
-    """
-    arms = {arm for comparison in study.comparisons for arm in comparison.arms}
-    others = sorted(arms - {*names})
-    if others:
-        raise OptionError(
-            f"--arms must be what study(names=...) in {path} returns, got {', '.join(others)}, "
-            f"too, for {', '.join(names)}; leave arms out of it that are not in names"
-        )
-    missing = [name for name in names if name not in arms]
-    if missing:
-        raise OptionError(
-            f"--arms: study(names=...) in {path} has no {', '.join(missing)}; it returned "
-            f"{', '.join(sorted(arms))}"
-        )
-
-
 def run_file(
     path: str | Path,
     out: str | Path,
     *,
     quick: bool = False,
     seeds: int | None = None,
-    arms: list[str] | None = None,
     processes: int | None = None,
-    pilot: bool = False,
     baseline: bool | None = None,
     command: str = "",
 ) -> Any:
     """Run a study file into a folder, or go on with it.
 
-    The file defines ``study(quick, names)``, both optional, which returns a :class:`Study`; or,
+    The file defines ``study(quick)``, or ``study()``, which returns a :class:`Study`; or,
     where nothing is to be trained, an object whose ``save(out, command)`` writes a folder and
     returns what the command line prints of it, as a :class:`Report` has it: ``folder``,
     ``brief()``, ``to_dict()`` and ``str()``.
@@ -488,34 +368,26 @@ def run_file(
         out: Folder of the results.
         quick: Smaller, as the file says.
         seeds: Seeds; those of the study by default.
-        arms: Only these arms, beside their controls; all by default.
         processes: As many as there are cores by default.
-        pilot: True for two seeds apart, before the study.
         baseline: True for plain methods on the same splits; of small vectors and tables by default.
         command: As the report quotes it.
     Raises:
         OptionError: If the file has no study, or its study no such option; or the folder holds
-            another study; or the study has other arms than ``arms``.
+            another study.
     """
     module = load(path)
-    parameters = signature(module.study).parameters
-    arguments = {"quick": quick or None, "names": arms}
-    arguments = {name: value for name, value in arguments.items() if value is not None}
-    for name in arguments.keys() - parameters:
-        raise OptionError(
-            f"{'--arms' if name == 'names' else '--quick'} requires study({name}=...) in {path}"
-        )
-    study = module.study(**arguments)
+    if not quick:
+        study = module.study()
+    elif "quick" in signature(module.study).parameters:
+        study = module.study(quick=True)
+    else:
+        raise OptionError(f"--quick requires study(quick=...) in {path}")
     if not isinstance(study, Study):
-        if (seeds, processes, pilot, baseline) != (None, None, False, None):
-            raise OptionError(
-                f"{path} trains nothing: it has no seeds, processes, pilot or baseline"
-            )
+        if (seeds, processes, baseline) != (None, None, None):
+            raise OptionError(f"{path} trains nothing: it has no seeds, processes or baseline")
         return study.save(out, command)
-    if arms is not None:
-        _check_arms(study, arms, path)
     study.command = command
     study.quick = quick
     study.about = study.about or from_docstring(module.__doc__)
-    options: dict[str, Any] = {"processes": processes, "pilot": pilot, "baseline": baseline}
+    options: dict[str, Any] = {"processes": processes, "baseline": baseline}
     return execute(study, seeds=study.seeds if seeds is None else seeds, out=out, **options)

@@ -36,7 +36,7 @@ from .judge import (
     judged,
     reached,
 )
-from .records import MOST_SEEDS, Records
+from .records import Records
 
 _DRAWS = 2_000  # of test examples
 GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
@@ -760,11 +760,6 @@ class Results:
             for other in found
             if law[one] > law[other] and found[one] < found[other]
         ]
-
-    @property
-    def is_pilot(self) -> bool:
-        """True if its seeds are those that no study has."""
-        return bool(self.plan.get("first_seed", 0) >= MOST_SEEDS)
 
     @property
     def broken(self) -> list[ArmRow]:

@@ -153,17 +153,6 @@ COMMANDS = (
 )
 
 
-def test_studies_are_listed_by_whole_paths_and_whole_sentences(shell, tmp_path):
-    folder = tmp_path / ("a_long_name_of_a_folder_" * 4)
-    folder.mkdir()
-    (folder / "study.py").write_text(
-        '"""Rings: a sentence of\ntwo lines.\n\nMore."""\ndef study(): 0', encoding="utf-8"
-    )
-    lines = shell(f"study --list {tmp_path}").stdout.splitlines()
-    assert lines == [str(folder / "study.py"), "    Rings: a sentence of two lines."]
-    assert "study --list examples/studies" in shell.error("study rings")
-
-
 def test_help_of_the_program(shell):
     bare = shell("")
     assert (bare.exit_code, bare.stdout) == (2, shell("--help").stdout)

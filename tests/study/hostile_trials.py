@@ -3,19 +3,12 @@
 import contextlib
 import os
 import signal
-import time
 
 
 def _write_everywhere(text):
     for handle in range(3, 20):  # the pipe of the answers is among them
         with contextlib.suppress(OSError):
             os.write(handle, text)
-
-
-def _fork():
-    if os.fork() == 0:  # a child that holds the pipe
-        time.sleep(9999)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class WordlessError(Exception):
@@ -30,8 +23,6 @@ def _raise(error):
 #: What is done, and the words of the failed trial that is left of it.
 ACTS = {
     "killed": (lambda: os.kill(os.getpid(), signal.SIGKILL), "status -9 (out of memory?)"),
-    "forked": (_fork, "status -9"),
-    "stopped": (lambda: os.kill(os.getpid(), signal.SIGSTOP), "computed nothing"),
     "wordless": (lambda: _raise(WordlessError()), "WordlessError (hostile_trials.py"),
     "wordy": (lambda: _raise(ValueError("x" * (1 << 22))), "ValueError: xxx"),
     "printing": (lambda: os.write(1, os.urandom(1 << 20)), "AttributeError"),  # read, and no trial

@@ -1,4 +1,4 @@
-"""Processes that die, hang or lie, full disks, edited plans: no trial is lost, and nothing wrong
+"""Processes that die or lie, full disks, edited plans: no trial is lost, and nothing wrong
 goes unsaid.
 """
 
@@ -44,9 +44,7 @@ def children():
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_processes_that_die_hang_or_lie_are_failed_trials_and_the_others_go_on(monkeypatch):
-    monkeypatch.setattr(pool, "IDLE", 20.0)
-    monkeypatch.setattr(pool, "_LOOK", 1.0)
+def test_processes_that_die_or_lie_are_failed_trials_and_the_others_go_on():
     before, answers = children(), {}
     trials = [hostile_trials.Trial(name) for name in ACTS]
     given = {"c": hostile_trials.Comparison()}

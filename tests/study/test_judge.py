@@ -23,14 +23,12 @@ from graphattn.study.judge import (
     UNKNOWN,
     Evidence,
     FitShares,
-    FittedArm,
     bound_of,
     class_of,
     fit_of,
     judged,
     reached,
 )
-from graphattn.study.pilot import fits_at
 from graphattn.study.train import Curve
 
 GUESS = math.log(5)
@@ -140,18 +138,6 @@ def test_a_few_runs_that_did_not_fit_do_not_mark_an_arm_whose_others_cannot():
     for cannot, failed in ((17, False), (7, False), (6, True)):
         runs = [(unfit, 0.5)] * cannot + [(unfit, None)] * 7
         assert fit_of(runs, "accuracy", GUESS).failed is failed
-
-
-@pytest.mark.parametrize(
-    ("classes", "words"),
-    [
-        ({SOLVED: 2}, "1,200 batches"),
-        ({CANNOT: 17, UNFIT: 7}, "none: it cannot"),
-        ({LEVELLED: 2}, "none: it levels off at 1,200 batches"),
-    ],
-)
-def test_a_pilot_says_of_no_arm_that_it_fits_where_it_cannot_or_levels_off(classes, words):
-    assert fits_at(FittedArm(classes, None, None, None), 1200) == words
 
 
 def test_a_curve_has_means_of_stretches_and_all_batches():

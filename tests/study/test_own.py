@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from permuted_nodes import permuted
 from tiny_study import HELD, SAMPLES, N, tiny_data, tiny_run
 from torch import nn
 
@@ -55,7 +56,7 @@ def test_a_module_is_read_out_as_ours_and_given_graphs_either_way(readout):
     torch.testing.assert_close(
         shared, {"mean": nodes.mean(1), "token": nodes[:, 2], "node": nodes}[readout]
     )
-    assert checks.measured(about)["window, positions the module's, permuted with its nodes"] <= 1e-9
+    assert permuted(about, about.graphs["window"], "none") <= 1e-9
 
 
 def test_a_study_of_a_module_trains_goes_on_and_refuses_another(tmp_path):
@@ -214,7 +215,7 @@ def test_classes_of_pairs_are_a_table_that_reads_either_way():
     assert not torch.allclose(
         shared, Reading(other, about.graphs["window"])(network, torch.tensor([4, 9]))
     )
-    assert checks.measured(about)["window, positions pairs, permuted with its nodes"] <= 1e-9
+    assert permuted(about, about.graphs["window"], "pairs") <= 1e-9
     with pytest.raises(ShapeError, match=r"pairs must be \(83, 7, 7\)"):
         tiny_data(pairs=torch.zeros(HELD, N, N, dtype=torch.int64))
 

@@ -63,7 +63,7 @@ def test_a_page_is_short_says_what_cannot_be_said_first_and_all_files_are_there(
     )
     assert "; 11 examples, 3 batches; all examples, 3 batches\n" in text
     assert re.search(r"\n\| window > full \| - \| .* \| did not fit; window: did not fit", text)
-    assert {f"report.{end}" for end in ("md", "html", "json", "csv", "tex")} <= {
+    assert {f"report.{end}" for end in ("md", "html", "json", "csv")} <= {
         path.name for path in tiny.folder.iterdir()
     }
     numbers = json.loads((tiny.folder / "report.json").read_text("utf-8"))
@@ -438,7 +438,7 @@ def said(*words, status=0):
     return result
 
 
-def test_the_command_line_reads_studies_lists_files_and_refuses(tiny):
+def test_the_command_line_reads_studies_and_refuses(tiny):
     assert "# Study: study" in said("report", str(tiny.folder), "--full").stdout
     words = said("report", str(tiny.folder))
     assert len(words.stdout) < 1400
@@ -450,12 +450,8 @@ def test_the_command_line_reads_studies_lists_files_and_refuses(tiny):
     assert re.search(r"^study: trials: .*\n(.*\n)*window, .*: accuracy \d", words.stdout)
     assert f"are in {tiny.folder}; --full prints" in words.stderr
     assert json.loads(said("report", str(tiny.folder), "--json").stdout)["study"] == "study"
-    folder = ROOT / "examples" / "studies"
-    listed = json.loads(said("--list", str(folder), "--json").stdout)
-    assert len(listed) == 10
-    assert all(listed.values())
-    digits = str(folder / "digits" / "study.py")
-    assert "--out must be a folder" in said(digits, status=2).output
+    recall = str(ROOT / "examples" / "studies" / "recall" / "study.py")
+    assert "--out must be a folder" in said(recall, status=2).output
     assert (
         "a study must be a Python file that exists" in said("digit", "--out", "x", status=2).output
     )
@@ -490,38 +486,11 @@ def test_a_file_of_a_user_has_the_whole_command_line(tmp_path, monkeypatch):
     assert len((tmp_path / records.TRIALS).read_text("utf-8").splitlines()) == 2
     said(*run)  # goes on, with as many seeds as the study has
     assert len((tmp_path / records.TRIALS).read_text("utf-8").splitlines()) == 4
-    assert (
-        "--arms requires study(names=...) in mine.py"
-        in said(*run, "--arms", "window", status=2).output
-    )
     page = (tmp_path / "report.md").read_text("utf-8")
     assert "2 rows" not in str(report(tmp_path)).replace(str(tmp_path), "")
     assert (tmp_path / "report.md").read_text(
         "utf-8"
     ) == page  # made with the study's summary, and kept
-
-
-def test_a_study_that_ignores_the_names_of_arms_is_refused(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        """from tiny_study import WINDOWS, tiny_comparison
-from graphattn.study import Study
-
-
-def study(quick=False, names=None):
-    arms = {name: arm for name, arm in WINDOWS.items() if name in (names or WINDOWS) or quick}
-    return Study("mine", [tiny_comparison(arms, controls=())])
-""",
-        encoding="utf-8",
-    )
-    run = (str(file), "--out", str(tmp_path / "out"), "--seeds", "1", "--processes", "0")
-    ignored = said(*run, "--quick", "--arms", "window 3", status=2).output
-    assert "got window 5, too, for window 3" in " ".join(ignored.split())
-    unknown = said(*run, "--arms", "window 3,window 9", status=2).output
-    assert "has no window 9; it returned window 3" in " ".join(unknown.split())
-    assert not (tmp_path / "out").exists()
-    said(*run, "--arms", "window 3")
-    assert "window 5" not in (tmp_path / "out" / "report.md").read_text("utf-8")
 
 
 @pytest.mark.slow

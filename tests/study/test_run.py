@@ -337,15 +337,15 @@ def test_every_question_counts_once(tmp_path):
 
 
 def test_claims_of_no_trial_are_refused_before_training(tmp_path):
-    for words, claim in {
-        "arm 'c'": {"worse": "c"},
-        "comparison 'd'": {"comparison": "d"},
-        "positions 'rotary'": {"positions": "rotary"},
-        "worse_positions 'rotary'": {"worse_positions": "rotary"},
-        "examples 12": {"examples": 12},
-        "budget 2": {"budget": 2},
-    }.items():
-        with pytest.raises(OptionError, match=f"claims: no {words}"):
+    for claim in (
+        {"worse": "c"},
+        {"comparison": "d"},
+        {"positions": "rotary"},
+        {"worse_positions": "rotary"},
+        {"examples": 12},
+        {"budget": 2},
+    ):
+        with pytest.raises(OptionError, match="no comparison has the trials of"):
             tiny_run(
                 tmp_path / "out",
                 claims=[ga.study.Claim(**{"better": "window", "worse": "full", **claim})],

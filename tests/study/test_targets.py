@@ -8,19 +8,20 @@ import math
 import numpy as np
 import pytest
 import torch
+from permuted_nodes import permuted
 from tiny_study import N, tiny_comparison, tiny_run
 
 import graphattn as ga
 from graphattn import study
 from graphattn.errors import OptionError, ShapeError
 from graphattn.study import Budget, Claim, Comparison, Data, Model, Study, Training
-from graphattn.study.asserts import BOUND, measured
 from graphattn.study.comparison import Trial
 from graphattn.study.data import of_labels, of_values
 from graphattn.study.figure import draw
 from graphattn.study.network import Network
 from graphattn.study.run import execute
 from graphattn.study.train import train
+from graphattn.study.trials import trials_of
 
 SAMPLES, F = 61, 3
 WINDOW = ga.graphs.sliding_window(N, 3, causal=False)
@@ -117,10 +118,8 @@ def test_edges_answer_by_both_of_their_ends():
     turned = network(tokens, (WINDOW,), torch.arange(N), ends=edges.flip(-1))
     assert logits.shape == (SAMPLES, 4, 4)
     assert not torch.allclose(logits, turned)
-    checks = measured(
-        tiny_comparison({"window": WINDOW}, data, readout="edge", controls=(), positions=("none",))
-    )
-    assert max(value for value in checks.values() if value is not True) <= BOUND
+    about = tiny_comparison({"window": WINDOW}, data, readout="edge", controls=())
+    assert permuted(about, about.graphs["window"], "none") <= 1e-9
 
 
 @pytest.mark.parametrize("of_values", [False, True])
@@ -264,7 +263,9 @@ def test_claims_of_no_comparison_or_group_are_refused(depths):
         every = [tiny_comparison({"window": WINDOW}, data, budgets=Budget(None, 1))]
         every[0].name = "depth 1"
         with pytest.raises(OptionError, match=words):
-            Study("depths", every, [claim]).check_claims()
+            Study("depths", every, [claim]).check_claims(
+                [trial for one in every for trial in trials_of(one, 1)]
+            )
     with pytest.raises(OptionError, match="takes no margin, equal or group"):
         Claim("a", "b", group="far", of="solving")
 

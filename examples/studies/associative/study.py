@@ -69,9 +69,9 @@ def baselines(pairs: Data) -> dict[str, float]:
     return {"the most frequent value": float(right.double().mean())}
 
 
-def study(quick: bool = False, names: list[str] | None = None) -> Study:
+def study(quick: bool = False) -> Study:
     """One comparison; quick: the window of 4 and its controls, 300 batches."""
-    given = chosen(arms(), ["window 4"] if quick and names is None else names)
+    given = chosen(arms(), ["window 4"] if quick else None)
     comparison = Comparison(
         "associative",
         given,

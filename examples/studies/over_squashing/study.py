@@ -44,7 +44,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from shared import chosen, possible
+from shared import possible
 
 from graphattn.convert import from_edge_index
 from graphattn.graph import AttentionGraph
@@ -91,14 +91,12 @@ def arms(depth: int) -> dict[str, Any]:
     }
 
 
-def comparisons(
-    depths: tuple[int, ...], steps: dict[int, int], names: list[str] | None
-) -> Iterator[Comparison]:
+def comparisons(depths: tuple[int, ...], steps: dict[int, int]) -> Iterator[Comparison]:
     """One for each depth."""
     for depth in depths:
         yield Comparison(
             f"depth {depth}",
-            chosen(arms(depth), names),
+            arms(depth),
             data(depth),
             readout="token",
             model=Model(layers=depth + 1, width=32, heads=4, hidden=64),
@@ -176,7 +174,7 @@ def summary(report: Report) -> list[Block]:
     return ["## Ways to the root", Table(head, rows)]
 
 
-def study(quick: bool = False, names: list[str] | None = None) -> Study:
+def study(quick: bool = False) -> Study:
     """Depths 2 to 5; quick: depth 2 with 200 batches."""
     depths = tuple(STEPS)
     steps = STEPS
@@ -191,6 +189,6 @@ def study(quick: bool = False, names: list[str] | None = None) -> Study:
         Claim(arm, "tree", comparison=f"depth {depth}", because=reason, of="fitting")
         for depth, arm in pairs
     ]
-    every = list(comparisons(depths, steps, names))
+    every = list(comparisons(depths, steps))
     claims = possible(claims, every)
     return Study("over_squashing", every, claims, seeds=seeds, summary=summary, looked_at=range(5))

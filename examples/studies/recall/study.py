@@ -27,7 +27,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from shared import chosen
 
 from graphattn.convert import from_rule
 from graphattn.graphs import sliding_window
@@ -63,7 +62,7 @@ def recalled(d: int) -> Data:
     return Data(tokens, targets, torch.arange(len(tokens)) >= TRAINED, needs=needs, causal=True)
 
 
-def comparisons(quick: bool, names: list[str] | None) -> Iterator[Comparison]:
+def comparisons(quick: bool) -> Iterator[Comparison]:
     """One for each depth and distance: its arms are the windows of those cells."""
     groups: dict[tuple[int, int], list[int]] = {}
     for L, w, d in cells(quick):
@@ -72,11 +71,9 @@ def comparisons(quick: bool, names: list[str] | None) -> Iterator[Comparison]:
         arms: dict[str, Any] = {
             f"window {w}": sliding_window(LENGTH, w, causal=True) for w in widths
         }
-        if names is not None and not set(names) & set(arms):
-            continue
         yield Comparison(
             f"L={L}, d={d}",
-            arms if names is None else chosen(arms, [name for name in names if name in arms]),
+            arms,
             recalled(d),
             readout="node",
             model=Model(layers=L, width=32, heads=8, hidden=64, table_std=1.0),
@@ -87,12 +84,11 @@ def comparisons(quick: bool, names: list[str] | None) -> Iterator[Comparison]:
         )
 
 
-def study(quick: bool = False, names: list[str] | None = None) -> Study:
+def study(quick: bool = False) -> Study:
     """All cells; quick: L of 1 and 2, windows of 2 and 4."""
-    chosen({f"window {w}": None for w in WIDTHS}, names)
     return Study(
         "recall",
-        list(comparisons(quick, names)),
+        list(comparisons(quick)),
         seeds=2 if quick else 5,
         summary=summary,
         figure=figure,

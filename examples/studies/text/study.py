@@ -93,9 +93,9 @@ def baselines(text: Data) -> dict[str, float]:
     return {name: float(x) for name, x in bits.items()}
 
 
-def study(quick: bool = False, names: list[str] | None = None) -> Study:
+def study(quick: bool = False) -> Study:
     """One comparison; quick: the window of 7, LogSparse and controls, 150 batches."""
-    given = chosen(arms(), ["window 7", "LogSparse"] if quick and names is None else names)
+    given = chosen(arms(), ["window 7", "LogSparse"] if quick else None)
     comparison = Comparison(
         "text",
         given,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import BackendError, GraphError, singular
-from ...operands import Inputs, Outputs, counted
+from ...operands import Inputs, Outputs
 from ..graph import AttentionGraph, disjoint_union
 from ..like import GraphLike, Run
 from ..modes import Memo, constant_result, keep, not_compiled, not_followed, plain_operations_only
@@ -177,11 +177,10 @@ class Chosen(GraphLike, Operand):
 
     @not_followed  # the edges are of this call alone
     def _attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
-        with counted(self.num_edges, inputs):  # scores of all edges, to choose by
-            if weights or _needs_union(inputs, backend):
-                return run(self.union(), self._call_on_union(inputs), backend, weights, lse)
-            edges, call = as_one_head(self.edges, self.union, inputs)
-            return of_all_heads(run(edges, call, backend, weights, lse), inputs)
+        if weights or _needs_union(inputs, backend):
+            return run(self.union(), self._call_on_union(inputs), backend, weights, lse)
+        edges, call = as_one_head(self.edges, self.union, inputs)
+        return of_all_heads(run(edges, call, backend, weights, lse), inputs)
 
     def _call_on_union(self, inputs: Inputs) -> Inputs:
         """A call on :meth:`union`, with a bias of -inf on the edges that are not chosen."""
