@@ -16,6 +16,8 @@ from ..graphs.mesh.containing import closest
 from ..kernels.modes import can_read_values
 from ..kernels.plain.sums import gather, scatter_sum
 from .biases.constant import need_edges, of_edges, sources, targets
+from .points.paths import paths
+from .vectors import angle_between, cosine, dot, length_of
 
 
 def relative_positions(
@@ -98,6 +100,8 @@ FEATURES = {
     "bend": 2,
     "compass": 4,
     "barycentric": 1,
+    "arc": 1,
+    "turn": 1,
 }
 _OF_NORMALS = ("pair", "alignment", "frame", "bend")
 
@@ -111,6 +115,7 @@ def edge_geometry(
     normals: Tensor | None = None,
     queries_normals: Tensor | None = None,
     cell: Tensor | None = None,
+    lines: AttentionGraph | None = None,
 ) -> Tensor:
     r"""Features of edges between points, side by side, with :math:`d = p_t - p_s`.
 
@@ -127,9 +132,11 @@ def edge_geometry(
                              a sphere around 0; its length has the units of ``pos``. At a pole east is along y
     ``"barycentric"``  1     the weight of the source in a graph of :func:`graphattn.graphs.containing`, at the
                              point of the cell that is nearest to the target
+    ``"arc"``          1     the length of the path along ``lines`` that joins the ends, 0 if it has more than 32 lines
+    ``"turn"``         1     the sum of the angles by which it turns, likewise
     =================  ====  ===============================================================================================
 
-    Distances, pairs, alignments, frames and bends are invariant under rotations of all points. In a
+    Distances, pairs, alignments, frames, bends, arcs and turns are invariant under rotations of all points. In a
     cell that repeats, d is the vector to the image that the edge reads.
 
     Args:
@@ -140,10 +147,12 @@ def edge_geometry(
         normals: (..., S, 3) unit normals of the sources, for the features of normals.
         queries_normals: (..., T, 3) unit normals of the targets, if these are other points.
         cell: Lattice vectors in place of the graph's, as in :func:`relative_positions`.
+        lines: The points that each is joined with along a curve or a tree, such as
+            ``mesh_vertices(edges, len(pos))``, for "arc" and "turn" of ``pos`` (N, 3).
     Returns:
         (..., E, F) in the graph's edge order.
     Raises:
-        OptionError: If a name is unknown, or normals are missing.
+        OptionError: If a name is unknown, or normals or lines are missing.
         ShapeError: If a tensor does not fit the graph.
     Source:
         Drost et al. 2010 for pairs; Taubin 1995, equation 5, for bends.
@@ -169,6 +178,8 @@ def edge_geometry(
         # the same vectors, each axis contiguous in memory: what is computed of them is
         # vectorised
         d, *ends = (x.movedim(-1, 0).contiguous().movedim(0, -1) for x in (d, *ends))
+    if {"arc", "turn"} & {*features}:
+        along = _along(graph, lines, pos, queries)
     distance = length_of(d)
     formulas: dict[str, Callable[[], Tensor]] = {
         "offset": lambda: d,
@@ -177,13 +188,15 @@ def edge_geometry(
         "pair": lambda: torch.cat(
             [distance, *(angle_between(*pair) for pair in _pairs(d, *ends))], -1
         ),
-        "alignment": lambda: torch.cat([_cosine(*pair).abs() for pair in _pairs(d, *ends)], -1),
+        "alignment": lambda: torch.cat([cosine(*pair).abs() for pair in _pairs(d, *ends)], -1),
         "bend": lambda: _bends(d, *ends),
         "frame": lambda: _in_frames(
             graph, pos, queries, normals if queries is None else queries_normals, d, cell
         ),
         "compass": lambda: _compass(graph, pos, queries, d),
         "barycentric": lambda: _barycentric(graph, pos, queries),
+        "arc": lambda: along[:, :1],
+        "turn": lambda: along[:, 1:],
     }
     return torch.cat([formulas[word]() for word in features], -1)
 
@@ -306,45 +319,14 @@ def sums_of(x: Tensor, index: Tensor, size: int) -> Tensor:
     return scatter_sum(x, index, size, -2)
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Products (..., 1) of vectors, an axis at a time: torch sums rows of three numbers slowly."""
-    if a.shape[-1] > 8:
-        return (a * b).sum(-1, keepdim=True)
-    return sum(x * y for x, y in zip(a.split(1, -1), b.split(1, -1), strict=True))
-
-
-def length_of(x: Tensor) -> Tensor:
-    """Lengths (..., 1), with a gradient of 0 at 0."""
-    squared = _dot(x, x)
-    return squared.masked_fill(squared == 0, 1.0).sqrt() * (squared != 0)
-
-
-def angle_between(a: Tensor, b: Tensor) -> Tensor:
-    """Angles between vectors (..., 3), in [0, pi]; 0 if one is 0."""
-    (a1, a2, a3), (b1, b2, b3) = a.split(1, -1), b.split(1, -1)
-    squared = (a2 * b3 - a3 * b2) ** 2 + (a3 * b1 - a1 * b3) ** 2 + (a1 * b2 - a2 * b1) ** 2
-    across = squared.masked_fill(squared == 0, 1.0).sqrt() * (squared != 0)
-    along = _dot(a, b)
-    return torch.atan2(across, along.masked_fill((across == 0) & (along == 0), 1.0))
-
-
-def _cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Cosines (..., 1) of the angles between vectors; 1 if one is 0."""
-    lengths = length_of(a) * length_of(b)
-    nothing = lengths == 0
-    return (
-        (_dot(a, b) / lengths.masked_fill(nothing, 1.0)).masked_fill(nothing, 1.0).clamp(-1.0, 1.0)
-    )
-
-
 def _pairs(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
     return (of_sources, d), (of_targets, d), (of_sources, of_targets)
 
 
 def _bends(d: Tensor, of_sources: Tensor, of_targets: Tensor) -> Tensor:
-    squared = _dot(d, d)
+    squared = dot(d, d)
     along = 2 * d / squared.masked_fill(squared == 0, 1.0)
-    return torch.cat((-_dot(of_sources, along), _dot(of_targets, along)), -1)
+    return torch.cat((-dot(of_sources, along), dot(of_targets, along)), -1)
 
 
 def _in_frames(
@@ -379,8 +361,20 @@ def _compass(graph: GraphLike, pos: Tensor, queries: Tensor | None, d: Tensor) -
     up = target / height.masked_fill(height == 0, 1.0)
     east = torch.stack((-sin_lon, cos_lon, torch.zeros_like(z)), -1)
     north = torch.linalg.cross(up, east)
-    parts = [-_dot(d, axis) for axis in (east, north, up)]
+    parts = [-dot(d, axis) for axis in (east, north, up)]
     return torch.cat((*parts, angle_between(source, target) * height), -1)
+
+
+def _along(
+    graph: GraphLike, lines: AttentionGraph | None, pos: Tensor, queries: Tensor | None
+) -> Tensor:
+    """Lengths and turns of paths along lines, (E, 2)."""
+    if lines is None or queries is not None or not isinstance(graph, AttentionGraph):
+        raise OptionError(
+            '"arc" and "turn" need the lines of a curve or a tree, and a graph of its points: '
+            "lines=mesh_vertices(edges, len(pos))"
+        )
+    return paths(graph, lines, pos)
 
 
 def _barycentric(graph: GraphLike, pos: Tensor, queries: Tensor | None) -> Tensor:

@@ -147,8 +147,8 @@ class RandomMirror(_Linear):
 class RandomDrop(BaseTransform):
     r"""Points dropped with a probability drawn from 0 to ``most``; at least one stays.
 
-    Every tensor with a row for each point loses the same rows; faces that lose a corner go, the
-    others are renumbered.
+    Every tensor with a row for each point loses the same rows; faces that lose a corner and edges
+    that lose an end go, the others are renumbered.
     """
 
     def __init__(self, most: float = 0.5) -> None:
@@ -157,11 +157,20 @@ class RandomDrop(BaseTransform):
     def forward(self, data: Any) -> Any:
         """The shape with fewer points."""
         size = len(data.pos)
-        before_joined("RandomDrop", data)
+        if "batch" in data:
+            raise ShapeError(
+                "RandomDrop: a batch; drop points of each shape before they are joined"
+            )
         keep = torch.rand(size) >= self.most * torch.rand(())
         keep[torch.randint(size, ())] = True
         carried = of_faces(data)
-        keep_rows(data, keep, apart=("face", *carried))
+        of_edges = _of_edges(data)
+        keep_rows(data, keep, apart=("face", "edge_index", *carried, *of_edges))
+        if "edge_index" in data:
+            both_ends = keep[data.edge_index].all(0)
+            data.edge_index = (keep.cumsum(0) - 1)[data.edge_index[:, both_ends]]
+            for name in of_edges:
+                data[name] = data[name][both_ends]
         if "face" in data:
             whole_faces = keep[data.face].all(0)
             data.face = (keep.cumsum(0) - 1)[data.face[:, whole_faces]]
@@ -177,6 +186,18 @@ def of_faces(data: Any) -> list[str]:
     faces = data.face.shape[1]
     names = [name for name in data.keys() if name.startswith("face_")]  # noqa: SIM118 (no mapping)
     return [name for name in names if _has_rows(data[name], faces)]
+
+
+def _of_edges(data: Any) -> list[str]:
+    """Names of the tensors with a row for each edge."""
+    if "edge_index" not in data:
+        return []
+    edges = data.edge_index.shape[1]
+    return [
+        name
+        for name, value in data.items()
+        if name.startswith(("edge_", "offsets")) and _has_rows(value, edges)
+    ]
 
 
 def _has_rows(value: Any, number: int) -> bool:

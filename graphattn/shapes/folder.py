@@ -46,6 +46,7 @@ _LAS = (
     ),
     *("wire connector", "bridge", "high noise"),
 )
+_STRUCTURE = ("face", "edge_index")
 _SEAMS = {"uv", *OF_CORNERS.values()}  # of which a file has one or the other
 _ROOM = 1 << 30  # bytes of shapes that stay in memory
 
@@ -311,10 +312,9 @@ class ShapeFolder(Dataset):
         if shape.pos.dtype not in (torch.float16, torch.float32):
             self._coarse |= narrow(shape.pos.double().numpy(), allow_int=False).dtype == np.float64
         properties = {
-            name: tuple(value.shape[1:]) for name, value in shape.items() if name != "face"
+            name: tuple(value.shape[1:]) for name, value in shape.items() if name not in _STRUCTURE
         }
-        if "face" in shape:
-            properties["face"] = ()
+        properties |= {name: () for name in _STRUCTURE if name in shape}
         survey = _Survey(stamp, len(shape.pos), properties, shape.dropped, loaded.unit)
         self._surveys.append(survey)
         self._values.append(values_of(shape))
@@ -337,7 +337,7 @@ class ShapeFolder(Dataset):
         different = [
             name
             for name in different
-            if same or name == "face" or (name in first and name in properties)
+            if same or name in _STRUCTURE or (name in first and name in properties)
         ]
         if different:
             has = {True: "has", False: "has no"}

@@ -2,7 +2,8 @@
 
 from typing import Any, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ..io.schema import written
 from ..io.writing import save_page
@@ -11,7 +12,8 @@ from ..models.points.standard import measure
 from .controls import control_of
 from .evaluate import evaluated
 from .evaluation import Evaluation
-from .models.best import Best
+from .folds import fold_runs
+from .models.best import SHARES, Best
 from .models.forest import Forest
 from .models.stencil import fitted
 from .pages.notes import notes, reads, unseen_classes
@@ -36,7 +38,7 @@ def fit(run: Run, shapes: Any, tell: Tell, team: Team, finish: bool = False) -> 
     is_left = run.unfinished or any(map(run.unfinished_control, run.control))
     if (run.path / RESULT).is_file() and not is_left:
         tell(Progress("begin", 0.0, f"{run.path} is finished; more --epochs go on"))
-    result, history = _trained(run, shapes, "training", tell, team, finish)
+    result, history = _trained(run, shapes, "training", tell, team, finish, across=True)
     tell(Progress("begin", 0.0, result.in_words))  # controls may take as long as the model
     for name in run.control:
         control = control_of(run, name, shapes)
@@ -65,9 +67,18 @@ def _silent(progress: Progress) -> None:
 
 
 def _trained(
-    run: Run, shapes: Any, phase: str, tell: Tell, team: Team, finish: bool
+    run: Run,
+    shapes: Any,
+    phase: str,
+    tell: Tell,
+    team: Team,
+    finish: bool,
+    across: bool = False,
 ) -> tuple[Evaluation, list[dict[str, Any]]]:
-    """Scores of a run trained to the end, from its last state on, and its log."""
+    """Scores of a run trained to the end, from its last state on, and its log.
+
+    With ``across`` a network is compared with a forest across folds of few whole shapes.
+    """
     number = {shapes.name(i): i for i in range(len(shapes))}
     parts = {name: [number[file] for file in files] for name, files in run.split.items()}
     train = prepared(run.inputs, shapes, parts["train"], run.augment)
@@ -100,10 +111,37 @@ def _trained(
         else:
             schedule = run.schedule
             model.forest.fit(run.task, unchanged["train"].batches(schedule.points), schedule.seed)
-            model.to(schedule.device).choose(run.task, unchanged["val"], schedule)
+            model.to(schedule.device)
+            val = unchanged["val"]
+            if len(val):
+                predictions = model.predictions(run.task, val, schedule)
+                model.choose(run.task, predictions, torch.cat(val.labels()))
+            else:
+                model.answer_as("forest")
+            if across and not finish:
+                _choose_by_folds(model, run, shapes, tell, team)
     team.first_does(lambda: run.save_model(model), unless=run.path / MODEL)
     where = next(name for name in ("test", "val", "train") if parts[name])
     return evaluated(model, run, shapes, parts[where], where, like=train), history
+
+
+def _choose_by_folds(model: Best, run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> None:
+    """Train on folds of few whole shapes, and choose by the answers for all of them."""
+    runs = fold_runs(run, shapes)
+    predictions: dict[str, list[Tensor]] = {name: [] for name in SHARES}
+    labels = []
+    number = {shapes.name(i): i for i in range(len(shapes))}
+    for place, one in enumerate(runs, 1):
+        team.first_does(one.save)
+        _trained(one, shapes, f"fold {place} of {len(runs)}", tell, team, finish=False)
+        data = prepared(one.inputs, shapes, [number[name] for name in one.split["test"]])
+        trained: Any = one.trained_model().to(one.schedule.device)
+        for name, answers in trained.predictions(run.task, data, one.schedule).items():
+            predictions[name].append(answers)
+        labels += data.labels()
+    if runs:
+        joined_predictions = {name: torch.cat(parts) for name, parts in predictions.items()}
+        model.choose(run.task, joined_predictions, torch.cat(labels), len(runs))
 
 
 def _learned(

@@ -216,7 +216,11 @@ def coloured(shape: Any, run: Run, answers: Tensor) -> Shape:
         value = value.expand(len(shape.pos))
         colour = colour.expand(len(shape.pos), 3)
     rows = rows_of(shape, len(shape.pos))
-    rows |= {name: x for name, x in shape.items() if name == "face" or name.startswith("face_")}
+    rows |= {
+        name: x
+        for name, x in shape.items()
+        if name in ("face", "edge_index") or name.startswith("face_")
+    }
     return Shape({"color": colour} | rows | {"prediction": value.contiguous()})
 
 

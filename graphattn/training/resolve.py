@@ -19,7 +19,7 @@ from .run import Run
 from .tasks import TASKS, Task
 
 #: Models in which a point reads others than its neighbours, or none.
-_WITHOUT_NEIGHBOURS = ("perceptron", "pct", "forest", "best")
+_WITHOUT_NEIGHBOURS = ("perceptron", "pct", "forest", "best", "best-curve")
 
 
 def resolve(options: Options, shapes: ShapeFolder, out: PathLike) -> Run:
@@ -85,9 +85,14 @@ def _split(options: Options, shapes: ShapeFolder) -> tuple[dict[str, list[int]],
 
 
 def _model(options: Options, task: Task, shapes: ShapeFolder, elements: str) -> str:
-    """Name of the model: by default of one for the tokens of meshes, or for points."""
+    """Name of the model: by default of one for curves, for the tokens of meshes, or for points."""
+    is_curve = "edge_index" in shapes[0] and "face" not in shapes[0]
+    if options.model == "best" and is_curve:
+        return "best-curve"
     if options.model is not None:
         return one_of(options.model, "model", tuple(MODELS))
+    if is_curve:
+        return "curve"
     if elements or options.elements:
         return "mesh"
     has_numbers_at_points = task.name == "regress" and task.readout == "node"

@@ -206,8 +206,8 @@ def test_points_are_dropped_with_their_faces():
     assert torch.equal(data.pos[data.face], ball().pos[ball().face[:, data.face_id]])
     assert 0 < len(data.face_id) < 80
     assert len(RandomDrop(1.0)(Data(pos=torch.rand(1, 3))).pos) == 1
-    with pytest.raises(GraphAttnError, match="before its edges"):
-        RandomDrop()(Data(pos=torch.rand(2, 3), edge_index=torch.zeros(2, 1, dtype=torch.long)))
+    with pytest.raises(GraphAttnError, match="before they are joined"):
+        RandomDrop()(Batch.from_data_list([ball(), ball()]))
 
 
 class Interrupted(torch.utils.data.Dataset):

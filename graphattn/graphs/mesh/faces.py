@@ -42,14 +42,18 @@ class Faces(NamedTuple):
         return edge, torch.stack((low[new], high[new].long()), 1)
 
 
-def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch.device]:
+def checked_faces(
+    faces: object, num_vertices: int | None, least: int = 3
+) -> tuple[Faces, torch.device]:
     """The faces from a Tensor (F, n) or a list of tuples, and their device.
+
+    A face has ``least`` corners or more; one of two corners is an edge.
 
     A corner equal to the next one is dropped, so a triangle may be padded to a quad by repeating a
     vertex. A face that then has fewer than three corners, or a vertex twice, is degenerate. A table
     whose rows are no polygons, such as tetrahedra, is refused.
     """
-    vertex, sizes, device = _corners(faces)
+    vertex, sizes, device = _corners(faces, least)
     num_vertices = _size(vertex, sizes, num_vertices)
     refuse_over(
         64 * num_vertices,
@@ -68,15 +72,15 @@ def checked_faces(faces: object, num_vertices: int | None) -> tuple[Faces, torch
     keep = vertex != vertex[_next(face)]
     face = face[keep]
     vertex = vertex[keep]
-    sound &= torch.bincount(face, minlength=len(sizes)) >= 3
+    sound &= torch.bincount(face, minlength=len(sizes)) >= sizes.clamp(max=3)
     order = torch.argsort(face * max(1, num_vertices) + vertex)
     twice = (face[order][1:] == face[order][:-1]) & (vertex[order][1:] == vertex[order][:-1])
     sound[face[order][1:][twice]] = False
     if table is not None and _looks_transposed(table, sound):
         raise GraphError(
             f"faces must have a row for each face, (F, 3), got {tuple(table.shape)} whose rows "
-            "name vertices twice; pass faces.t() of PyG's data.face (3, F), or a list of tuples "
-            "if these are polygons"
+            "name vertices twice; pass faces.t() of PyG's data.face (3, F) or edge_index (2, E), or "
+            "a list of tuples if these are polygons"
         )
     if isinstance(faces, Tensor) and table is not None:
         _refuse_cells(table, num_vertices)
@@ -95,7 +99,7 @@ def _refuse_cells(table: Tensor, num_vertices: int) -> None:
     from scipy.sparse import csr_matrix  # slow to import
 
     size, width = table.shape
-    if width == 3:
+    if width <= 3:
         return
     ptr = np.arange(0, table.numel() + 1, width)
     ones = np.ones(table.numel(), np.int32)
@@ -111,8 +115,8 @@ def _refuse_cells(table: Tensor, num_vertices: int) -> None:
     if len(sharing) <= len(some) / 2:
         return
     hint = "cells are mesh_cells([('tetra', cells)]), ('triangle6', cells) and so on"
-    if size == 3:
-        hint = "pass faces.t() of PyG's data.face (3, F)"
+    if size <= 3:
+        hint = "pass faces.t() of PyG's data.face (3, F) or edge_index (2, E)"
     raise GraphError(
         f"faces must be polygons, in order around each, got {tuple(table.shape)} whose rows share "
         "three corners, as cells of a volume and elements of second order do; "
@@ -127,15 +131,15 @@ def _are_distinct(table: Tensor) -> bool:
 
 
 def _looks_transposed(table: Tensor, sound: Tensor) -> bool:
-    """True for three rows of which some, or all of few corners, are degenerate."""
-    if len(table) != 3:
+    """True for two or three rows of which some, or all of few corners, are degenerate."""
+    if len(table) not in (2, 3):
         return False
     if table.shape[1] > 4:
         return not bool(sound.all())
     return not bool(sound.any())
 
 
-def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
+def _corners(faces: object, least: int) -> tuple[Tensor, Tensor, torch.device]:
     """All corners (C,), the number of corners of each face (F,), and the device of the faces."""
     if isinstance(faces, Sequence):
         flat = torch.as_tensor([corner for face in faces for corner in face])
@@ -150,10 +154,10 @@ def _corners(faces: object) -> tuple[Tensor, Tensor, torch.device]:
         flat = corners.flatten()
         device = corners.device
         sizes = torch.full((corners.shape[0],), corners.shape[1], dtype=torch.int64)
-    if bool((sizes < 3).any()):
+    if bool((sizes < least).any()):
         raise GraphError(
-            f"a face has at least 3 vertices, got {int(sizes.min())} in face {int(sizes.argmin())}; "
-            "faces (3, F) are faces.t()"
+            f"a face has at least {least} vertices, got {int(sizes.min())} in face "
+            f"{int(sizes.argmin())}; faces (3, F) are faces.t()"
         )
     return integers(flat, "faces", "of vertices", GraphError).cpu(), sizes, device
 

@@ -24,13 +24,13 @@ def mesh_vertices(
     *,
     self_loops: bool = False,
 ) -> AttentionGraph:
-    r"""Every vertex reads the vertices within ``hops`` mesh edges of it.
+    r"""Every vertex reads the vertices within ``hops`` edges of it, of a mesh, a curve or a tree.
 
     .. math:: \mathcal{N}(t) = \{ s \ne t : \text{a path of at most } h \text{ mesh edges joins } s \text{ and } t \}
 
     Args:
         faces: (F, 3) triangles, (F, 4) quads, or a list of tuples of vertex numbers, in order
-            around each face.
+            around each face; (E, 2) edges of a curve, a tree or any network.
         num_vertices: Number of vertices; one more than the largest number in ``faces`` by default.
         hops: h, the longest path.
         self_loops: True lets a vertex read itself, too, for layers without a residual connection.
@@ -57,7 +57,7 @@ def mesh_vertices(
         · █ █ ·
     """
     hops = whole(hops, "hops", 1)
-    mesh, device = checked_faces(faces, num_vertices)
+    mesh, device = checked_faces(faces, num_vertices, least=2)
     step = torch.cat((mesh.vertex, mesh.follower)), torch.cat((mesh.follower, mesh.vertex))
     name = call("mesh_vertices", hops=hops, self_loops=self_loops)
     return ring(step, mesh.num_vertices, hops, self_loops, name, device)

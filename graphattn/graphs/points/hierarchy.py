@@ -18,6 +18,7 @@ from ...graph.deferred.expression import shown as written
 from ...graph.deferred.places import count_of_clouds
 from ...graph.modes import cached_property
 from ..arguments import integers, number
+from ..mesh.rings import mesh_vertices
 from .clouds import lengths
 from .clusters import clusters
 from .neighbours import knn
@@ -109,6 +110,7 @@ class Level:
         cells: int64 (N, 3), the cell of each on the level's grid, from
             :func:`serialized_hierarchy`.
         signals: (N, m), features of points beside positions, from :meth:`Hierarchy.with_signals`.
+        lines: The points that each is joined with, of curves and trees.
     """
 
     pos: Tensor
@@ -121,6 +123,7 @@ class Level:
     normals: Tensor | None = None
     cells: Tensor | None = None
     signals: Tensor | None = None
+    lines: AttentionGraph | None = None
 
     @property
     def graph(self) -> AttentionGraph:
@@ -339,7 +342,7 @@ def hierarchy(
             alone.
         down: Recipe called with the finer level's points and the coarser one's as queries.
         up: Recipe called with the coarser level's points and the finer one's as queries.
-        faces: Faces of a mesh, for recipes of the finest level.
+        faces: Faces of a mesh, for recipes of the finest level; (E, 2) edges of curves and trees.
         normals: (N, d) unit vectors of the finest level; in a cell they are averaged.
     Returns:
         A :class:`Hierarchy`, the finest level first, or the recipe of one. Without ``ratio``,
@@ -388,7 +391,11 @@ def hierarchy(
         raise GraphError(
             f"normals must be a tensor {tuple(pos.shape)}, one for each point, got {shown(normals)}"
         )
-    levels = [Level(pos, batch, _called(graphs[0], pos, batch, faces), normals=normals)]
+    lines = None
+    if faces is not None and faces.shape[1:] == (2,):
+        lines = mesh_vertices(faces, len(pos))
+    finest = _called(graphs[0], pos, batch, faces)
+    levels = [Level(pos, batch, finest, normals=normals, lines=lines)]
     for (name, step), recipes in zip(steps, graphs[1:], strict=True):
         if name == "cell":
             level, corner = _in_cells(levels[-1], corner, step)

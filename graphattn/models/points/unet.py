@@ -190,7 +190,12 @@ class EdgeEncoder(nn.Module):
             else:
                 queries = {"queries": targets.pos, "queries_normals": targets.normals}
             geometry = edge_geometry(
-                graph, sources.pos, features=self.words, normals=sources.normals, **queries
+                graph,
+                sources.pos,
+                features=self.words,
+                normals=sources.normals,
+                lines=sources.lines,
+                **queries,
             )
             # what is recomputed must save the same tensors
             if level is not None and not geometry.requires_grad:

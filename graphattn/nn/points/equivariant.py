@@ -13,7 +13,8 @@ from ...graph.edge_index import from_edge_index
 from ...graph.modes import without_autocast
 from ...kernels.plain.sums import edge_softmax, gather, scatter_sum
 from ...pyg import MessagePassing
-from ..geometry import length_of, relative_positions
+from ..geometry import relative_positions
+from ..vectors import length_of
 
 NORMALIZE = ("sigmoid", "softmax")
 

@@ -13,7 +13,7 @@ from ...graph.modes import outside_modes
 from ...graphs.mesh.faces import Faces, checked_faces
 from ...kernels.plain.sums import gather, scatter_sum
 from ...plans.edge_tensors import EdgeTensors
-from ..geometry import angle_between, length_of
+from ..vectors import angle_between, length_of
 
 
 def mesh_normals(pos: Tensor, faces: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from ...graphs import Hierarchy, mesh_edges, mesh_faces, mesh_vertices
 from ...graphs.mesh.rings import mesh_edge_ends
 from ...graphs.points.hierarchy import Level
 from ...kernels.plain.sums import gather, scatter_sum
-from ..geometry import angle_between, length_of
+from ..vectors import angle_between, length_of
 from .mesh_geometry import (
     area_vectors,
     checked_triangles,

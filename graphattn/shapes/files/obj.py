@@ -4,7 +4,7 @@ Read here and not by trimesh, which fails 9 of 24 awkward files (tests/awkward_f
 the index 0 for the last vertex, drops points of no face, reorders polygons, stumbles over tabs and
 comments behind a face, and opens what ``mtllib`` names; nor by meshio, which fails 9: an index from
 the end counts from the start, and normals and colours are lost. Materials, curves and surfaces are
-left out.
+left out, and lines beside faces.
 """
 
 import re
@@ -16,6 +16,7 @@ import numpy as np
 from ...io.numbers import KIND, SPACE, Rows, clean, first_words, keep, line_ends, rows, tokens, word
 from ...io.reading import Blob, PathLike, read, show
 from .corners import OF_CORNERS, at_vertices, mean_normals
+from .curves.lines import ENDS, along
 from .parts import Parts
 from .polygons import coordinates
 from .raw import Contents, Raw, reads, writes
@@ -34,10 +35,10 @@ _NONE = np.iinfo(np.int64).min  # a corner without texture coordinates, or witho
 @reads(
     ".obj",
     contents=Contents(
-        read="`v` with colours, `vt`, `vn`, `f`",
+        read="`v` with colours, `vt`, `vn`, `f`, or `l` of a file without faces",
         noted=(
             "values that differ at seams; colours of some vertices, weights, third texture "
-            "coordinates; every other statement (groups, materials, lines, curves) with its "
+            "coordinates; every other statement (groups, materials, lines beside faces) with its "
             "number"
         ),
         refused="`call`, indices out of range, faces of two corners",
@@ -51,10 +52,12 @@ def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     byte = np.frombuffer(joined + b"   ", np.uint8)
     begin = first_words(byte)
     line = {}  # those that start with the word
-    for name in ("v", "vt", "vn", "f"):
+    for name in ("v", "vt", "vn", "f", "l"):
         line[name] = KIND[byte[begin + len(name)]] == SPACE
         for place, letter in enumerate(name.encode()):
             line[name] &= byte[begin + place] == letter
+    if line["f"].any():
+        del line["l"]  # beside faces they are left out
     skipped = _skipped(blob, joined, begin[~np.any([*line.values()], axis=0)])
     notes = []
     if skipped:
@@ -69,11 +72,25 @@ def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     for column, name in enumerate(_WIDTH):
         before = np.repeat(np.cumsum(line[name])[line["f"]], np.diff(ptr))
         _resolve(blob, corner[:, column], name, before, len(values[name]), start, ptr)
+    others = {}
+    if "l" in line:
+        curve, end, at = _corners(blob, _numbers(byte, begin[line["l"]], 1))
+        before = np.repeat(np.cumsum(line["v"])[line["l"]], np.diff(curve))
+        _resolve(blob, end[:, 0], "v", before, len(values["v"]), at, curve)
+        others = dict(zip(ENDS, end[:, 0][along(curve)].T, strict=True))
     notes += _behind(table, values)
     points, corners, seams = _points(values, corner)
     lines = {"point_lines": begin[line["v"]], "face_lines": begin[line["f"]]}
     return Raw(
-        blob, points, ptr, corner[:, 0], corners=corners, notes=(*seams, *notes), **lines, text=True
+        blob,
+        points,
+        ptr,
+        corner[:, 0],
+        others=others,
+        corners=corners,
+        notes=(*seams, *notes),
+        **lines,
+        text=True,
     )
 
 
@@ -207,7 +224,8 @@ def _skipped(blob: Blob, text: bytes, begin: np.ndarray) -> Counter[bytes]:
 
 @writes(".obj")
 def write_obj(file: BinaryIO, parts: Parts) -> None:
-    """Vertices with their normals and texture coordinates under one number, or by corner."""
+    """Vertices with their normals and texture coordinates under one number, or by corner; lines."""
+    lines = parts.lines()
     parts.holds("normal", "uv", "color", face=True, faces=tuple(OF_CORNERS.values()))
     for name in {"pos", "uv", "normal", "color"} & set(parts.points):
         parts.text(name, parts.points[name])
@@ -235,6 +253,8 @@ def write_obj(file: BinaryIO, parts: Parts) -> None:
         np.stack(index, 1).reshape(-1, 3 * len(index)),
         "f " + " ".join([form.rstrip("/")] * 3),
     )
+    if lines is not None:
+        np.savetxt(file, lines + 1, "l %d %d")
 
 
 def _table(parts: Parts, word_: str, corner: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:

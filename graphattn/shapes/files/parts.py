@@ -9,6 +9,7 @@ import torch
 
 from ...io.reading import fault
 from ..shape import LATTICE
+from .curves.lines import ENDS
 from .words import levels, narrow
 
 # that formats of typed columns hold
@@ -82,6 +83,19 @@ class Parts:
             self.refuse(
                 f"a shape that {self.path[self.path.rfind('.') :]} can hold", ", ".join(refused)
             )
+
+    def lines(self) -> np.ndarray | None:
+        """Take the lines (L, 2) out of the others and of the shape, if it has some."""
+        edges = self.of_shape.pop("edge_index", None)
+        for group in (self.others, self.of_shape):  # a single line has one row, as the shape has
+            if set(ENDS) <= set(group):
+                return np.stack([group.pop(name) for name in ENDS], 1)
+        if edges is None:
+            return None
+        back = edges[::-1]
+        if not np.array_equal(edges[:, np.lexsort(edges)], back[:, np.lexsort(back)]):
+            self.refuse("edge_index of lines in both directions", "some in one")
+        return np.unique(np.sort(edges, axis=0), axis=1).T
 
     def narrow(self, most: int) -> dict[str, np.ndarray]:
         """Tensors of points with at most so many numbers for each."""

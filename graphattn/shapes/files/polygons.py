@@ -66,7 +66,7 @@ def without_lines(raw: Raw) -> Raw:
     ends = ("edge_vertex1", "edge_vertex2")
     if len(lines) and not set(ends) & set(others):
         others |= dict(zip(ends, lines.T, strict=True))
-        notes.append(f"{len(lines):,} faces of two corners are edges: edge_vertex1, edge_vertex2")
+        notes.append(f"{len(lines):,} faces of two corners are edges")
     elif len(lines):
         notes.append(f"{len(lines):,} faces of two corners left out, as the file has other edges")
     if (size == 1).any():

@@ -15,6 +15,7 @@ from ...errors import LoaderError
 from ...io.reading import MAX_BYTES, PathLike, fault, file_name, read, suffix
 from ..shape import Shape
 from .corners import OF_CORNERS, welded
+from .curves.lines import with_edges
 from .extxyz import frames
 from .foreign import FOREIGN
 from .polygons import corners_of, fan, unfolded, without_lines
@@ -61,6 +62,8 @@ def load(
             * .obj: the vertices of the file with ``uv`` and ``normal``; where these differ between
               the corners of a vertex, ``face_texcoord`` (F, 6) and ``face_corner_normal`` (F, 9)
               have them, ``normal`` the mean;
+            * .swc (neurons and other trees), .geojson: curves, as are lines of .obj, edges of .ply,
+              and rows of a text with a column ``order`` (``curve`` and ``closed`` beside it);
             * .off (also COFF, NOFF, STOFF), .stl (ascii, binary; corners at one place are merged);
             * .glb, .gltf (``pip install 'graphattn[mesh]'``): all meshes of the scene joined;
             * .pcd (ascii, binary, compressed), .las, .laz (``pip install 'graphattn[las]'``);
@@ -84,10 +87,11 @@ def load(
         ``normal`` (N, 3), ``color`` (N, 3) from 0 to 1, ``uv`` (N, 2) from the lower left, ``y``
         (N,) of a property ``label``; every other property under its own name, those of faces as
         ``face_...`` (texture coordinates of corners are cut like the polygons); columns without
-        names are ``x``. Colours of LAS without a value above 255 are of 8 bits; its ``intensity``
-        and ``nir`` are as the file has them (:class:`~graphattn.shapes.ShapeFolder` compares
-        files). Numbers keep the type of the file; those of a text are float32 (float64 where they
-        lie further from 0 than 16 times their extent) and, if all of a column are, int64.
+        names are ``x``. Of a file without faces, lines are ``edge_index`` (2, E), each in both
+        directions. Colours of LAS without a value above 255 are of 8 bits; its ``intensity`` and
+        ``nir`` are as the file has them (:class:`~graphattn.shapes.ShapeFolder` compares files).
+        Numbers keep the type of the file; those of a text are float32 (float64 where they lie
+        further from 0 than 16 times their extent) and, if all of a column are, int64.
         ``shape.notes`` says what was merged or cut, ``shape.file`` is the file's name,
         ``shape.unit`` what the header of LAS says of lengths. Units that look wrong are warned of:
         atoms nearer or farther than in angstrom, degrees, heights in other units.
@@ -180,6 +184,8 @@ def _shape_of(raw: Raw, path: PathLike) -> Shape:
     if raw.text:
         points = {name: _narrow(name, values) for name, values in points.items()}
     tensors = {"pos": tensor(points.pop("pos"))}
+    if not len(raw.corner):
+        raw = with_edges(raw)
     raw, folded = unfolded(raw, raw.points["pos"])
     faces = fan(raw.ptr, raw.corner)
     notes = raw.notes
@@ -211,7 +217,7 @@ def _shape_of(raw: Raw, path: PathLike) -> Shape:
     return Shape(
         tensors | named,
         notes=notes,
-        columns=tuple(named),
+        columns=tuple(name for name in named if name != "edge_index"),
         file=name,
         dropped=raw.dropped,
         depths=raw.depths,

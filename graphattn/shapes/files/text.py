@@ -12,6 +12,7 @@ import numpy as np
 
 from ...io.numbers import clean, rows, unseparated
 from ...io.reading import Blob, PathLike, file_name, read, show
+from .curves.lines import in_order
 from .extxyz import is_extxyz, one_frame
 from .parts import Parts
 from .raw import Contents, Raw, reads, writes
@@ -24,7 +25,7 @@ ENDINGS = (".xyz", ".pts", ".txt", ".csv", ".asc")
 @reads(
     *ENDINGS,
     contents=Contents(
-        read="columns by their names",
+        read="columns by their names; lines along `order`, in each `curve`, back where `closed`",
         noted="columns without names, which are `x`; points of .xyz that are not finite",
         refused="texts, empty cells, rows of another length, grids of heights",
     ),
@@ -78,7 +79,18 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
             fix = "name each column once, three of them x, y, z"
             raise blob.fault("columns x, y, z", " ".join(names)[:200], fix, offset=int(lines[0]))
     has_gaps = file_name(path).lower().endswith(".xyz")
-    return Raw(blob, points, notes=notes, point_lines=lines, text=True, has_gaps=has_gaps)
+    others = {}
+    if "order" in points:
+        others = in_order(points)
+    return Raw(
+        blob,
+        points,
+        others=others,
+        notes=notes,
+        point_lines=lines,
+        text=True,
+        has_gaps=has_gaps,
+    )
 
 
 def _names(blob: Blob, text: bytes, original: bytes) -> tuple[bytes, list[list[str]]]:

@@ -1,11 +1,13 @@
 """A network and a forest on the same features: the better one answers, or both.
 
-The choice is made on the validation part alone, and is kept with the parameters. It is the forest
+The choice is made on the validation part alone, and is kept with the parameters; of few whole
+shapes on folds, each answered by a network and a forest that have not seen it. It is the forest
 unless another is better there by more than chance explains: the epoch of the network was chosen by
-that part, and of eight scans it is often one.
+the validation part, and of eight scans it is often one.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,24 +23,26 @@ from ..tasks import Task
 from .forest import Forest
 
 #: Candidates, and the share that the forest has in the answers of each.
-SHARES = {"the forest": 1.0, "the mean of both": 0.5, "the network": 0.0}
+SHARES = {"forest": 1.0, "mean": 0.5, "network": 0.0}
 #: Runs of consecutive answers, each of which is left out once.
 _BLOCKS = 20
 
 
 class Best(nn.Module):
-    """A U-Net and a random forest; answers are those of one of them, or their mean.
+    """A network and a random forest; answers are those of one of them, or their mean.
 
     Args:
         features: Width of the points' features, which both read.
         out_dim: Width of the answer.
         readout: "node" or "shape".
         trees: Of the forest.
-        options: Arguments of :class:`graphattn.models.UNet`.
+        network: A class of models, such as :class:`graphattn.models.MeshTransformer`.
+        options: More of its arguments.
     """
 
     share: Tensor
     scores: Tensor
+    folds: Tensor
 
     def __init__(
         self,
@@ -47,14 +51,16 @@ class Best(nn.Module):
         *,
         readout: str = "node",
         trees: int = 100,
+        network: Callable[..., nn.Module] = UNet,
         **options: Any,
     ) -> None:
         super().__init__()
         self.out_dim = out_dim
-        self.network = UNet(features, out_dim, readout=readout, **options)
+        self.network = network(features, out_dim, readout=readout, **options)
         self.forest = Forest(features, out_dim, readout=readout, trees=trees)
         self.register_buffer("share", torch.zeros(()))
         self.register_buffer("scores", torch.full((len(SHARES),), torch.nan))
+        self.register_buffer("folds", torch.zeros(()))
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """Logits, logarithms of probabilities, or numbers in deviations: (N, out) or (B, out)."""
@@ -76,32 +82,48 @@ class Best(nn.Module):
         self.share.fill_(0)
         self.scores.fill_(torch.nan)
 
-    def choose(self, task: Task, val: Prepared, schedule: Schedule) -> None:
+    def answer_as(self, name: str) -> None:
+        """Answer from now on as one of the candidates."""
+        self.share.fill_(SHARES[name])
+
+    def predictions(self, task: Task, data: Prepared, schedule: Schedule) -> dict[str, Tensor]:
+        """What each candidate predicts for some shapes, or for their points, (N,)."""
+        chosen = float(self.share)
+        predictions = {}
+        for name in SHARES:
+            self.answer_as(name)
+            answers = torch.cat(answers_of(self, task, data, schedule)[0])
+            predictions[name] = task.predictions(answers)
+        self.share.fill_(chosen)
+        return predictions
+
+    def choose(
+        self, task: Task, predictions: dict[str, Tensor], labels: Tensor, folds: int = 0
+    ) -> None:
         """Answer from now on as the best of the forest and those that are better than it.
 
         A candidate is better if the 95 % interval of :func:`advantage` on some shapes with labels
-        lies above 0. Where there are no such shapes, the forest is chosen.
+        lies above 0.
+
+        Args:
+            task: The learned task.
+            predictions: Of each candidate, for shapes that it was not trained on.
+            labels: (N,).
+            folds: The number of folds that these come from; 0 is the validation part.
         """
-        best = list(SHARES).index("the forest")
-        if len(val):
-            labels = torch.cat(val.labels())
-            predictions = []
-            for share in SHARES.values():
-                self.share.fill_(share)
-                answers = torch.cat(answers_of(self, task, val, schedule)[0])
-                predictions.append(task.predictions(answers))
-            for number, predicted in enumerate(predictions):
-                self.scores[number] = task.scores(predicted, labels)[task.metric]
-            forest = predictions[best]
-            for number, predicted in enumerate(predictions):
-                if not self.scores[number] > self.scores[best]:
-                    continue
-                if advantage(task, predicted, forest, labels)[0] > 0:
-                    best = number
+        best = list(SHARES).index("forest")
+        self.folds.fill_(folds)
+        for number, predicted in enumerate(predictions.values()):
+            self.scores[number] = task.scores(predicted, labels)[task.metric]
+        for number, predicted in enumerate(predictions.values()):
+            if not self.scores[number] > self.scores[best]:
+                continue
+            if advantage(task, predicted, predictions["forest"], labels)[0] > 0:
+                best = number
         self.share.fill_(list(SHARES.values())[best])
 
     def choice(self) -> dict[str, Any]:
-        """The chosen candidate, the score of each on the validation part, and the margin.
+        """The chosen candidate, the score of each on the validation part or folds, and the margin.
 
         A candidate whose answers are not finite has no score.
         """
@@ -113,7 +135,12 @@ class Best(nn.Module):
         margin = None
         if name in scores and others:
             margin = scores[name] - max(others)
-        return {"name": name, "validation": scores, "margin": margin}
+        return {
+            "name": name,
+            "validation": scores,
+            "margin": margin,
+            "folds": int(self.folds),
+        }
 
 
 def advantage(
@@ -157,18 +184,16 @@ def advantage(
 
 def choice_in_words(choice: dict[str, Any]) -> str:
     """A choice in words."""
+    answers = f"the {choice['name']} answers"
     if not choice["validation"]:
-        return f"{choice['name']} answers, as no validation part chooses"
+        return f"{answers}, as no validation part chooses"
     if choice["margin"] is None:
         (score,) = choice["validation"].values()
-        return f"{choice['name']} answers, the only one with a score ({score:.3f})"
+        return f"{answers}, the only one with a score ({score:.3f})"
     scores = ", ".join(f"{name} {score:.3f}" for name, score in choice["validation"].items())
+    where = "on the validation part"
+    if choice["folds"]:
+        where = f"in {choice['folds']} folds"
     if choice["margin"] < 0:
-        return (
-            f"{choice['name']} answers, as no score on the validation part is higher by more than "
-            f"chance explains ({scores})"
-        )
-    return (
-        f"{choice['name']} answers, by a margin of {choice['margin']:.3f} on the validation part "
-        f"({scores})"
-    )
+        return f"{answers}, as no score {where} is higher by more than chance explains ({scores})"
+    return f"{answers}, by a margin of {choice['margin']:.3f} {where} ({scores})"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -161,6 +162,13 @@ _UNET = Preset(
     ShapeInputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
     _NODES,
 )
+_ALONG = ShapeInputs(("distance", "spread"), graph=("mesh_vertices(..., hops=4, self_loops=True)",))
+_ALONG_LOCAL = replace(_ALONG, features=(*_ALONG.features, "local"))
+_CURVE = _same(
+    MeshTransformer,
+    {"embed_dim": 32, "num_layers": 3, "spectrum": 0, "edges": ["distance", "arc", "turn"]},
+    _ALONG,
+)
 MODELS: dict[str, Preset] = {
     "unet": _UNET,
     "best": _UNET._replace(
@@ -208,6 +216,10 @@ MODELS: dict[str, Preset] = {
         {"embed_dim": 32, "num_layers": 2, "spectrum": 0, "edges": _BENT},
         _RING,
         _RING,
+    ),
+    "curve": _CURVE,
+    "best-curve": _CURVE._replace(
+        make=partial(Best, network=MeshTransformer), of_shape=_ALONG_LOCAL, of_nodes=_ALONG_LOCAL
     ),
     "mesh-unet": _same(
         UNet, {"widths": [32, 32], "depths": [1, 2], "edges": _BENT, "edge_dim": 8}, _RINGS

@@ -119,7 +119,8 @@ def _of_files(
             f"model={model!r} needs meshes with faces, got {shapes.name(0)} without; take another "
             "model"
         )
-    sample = _sample(options, task, normals, elements)
+    reads_all = normals == "faces" or elements or "edge_index" in shape
+    sample = _sample(options, task, bool(reads_all), elements)
     if sample and normals == "pca" and "face" in shape:
         normals = "faces"
     scale = 0.0
@@ -135,15 +136,14 @@ def _of_files(
     )
 
 
-def _sample(options: Options, task: Task, normals: str, elements: str) -> int:
-    """Points drawn of each shape; 0 for all."""
+def _sample(options: Options, task: Task, reads_all: bool, elements: str) -> int:
+    """Points drawn of each shape; 0 for all, as where faces or lines join them."""
     if options.sample is not None:
         sample = whole(options.sample, "sample", 0)
         if not elements:
             check_sample(sample, task.readout)
         return sample
-    reads_faces = normals == "faces" or elements
-    if reads_faces or task.readout == "node":
+    if reads_all or task.readout == "node":
         return 0
     return _SAMPLE
 

@@ -162,8 +162,12 @@ class ShapeInputs:
         if self.sample:
             shape = sampled(shape, self.sample)
         pos = placed(shape.pos, self.scale, name)
-        faces: Any = shape.face.T if "face" in shape else None
-        if faces is None and self.elements:
+        faces: Any = None
+        if "face" in shape:
+            faces = shape.face.T
+        elif "edge_index" in shape:
+            faces = shape.edge_index.T
+        if "face" not in shape and self.elements:
             raise fault(name, "a mesh with faces", "points alone", "a model of points")
         element = None
         normals = None
@@ -321,7 +325,8 @@ def check_sample(sample: int, readout: str) -> None:
 
 def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
     """The tensors of a shape that have so many rows, by name."""
-    tensors = {name: x for name, x in shape.items() if torch.is_tensor(x) and name not in LATTICE}
+    apart = (*LATTICE, "edge_index")
+    tensors = {name: x for name, x in shape.items() if torch.is_tensor(x) and name not in apart}
     return {name: x for name, x in tensors.items() if x.shape[:1] == (size,)}
 
 

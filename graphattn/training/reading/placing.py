@@ -32,7 +32,7 @@ def placed(pos: Tensor, scale: float, name: str) -> Tensor:
 def sampled(shape: Any, size: int) -> Any:
     """Points, ``size`` of them and the same each time: on faces, with ``face_normal``, or some of a cloud."""
     num_points = len(shape.pos)
-    points = dict(shape.items())
+    points = {name: x for name, x in shape.items() if name != "edge_index" or num_points <= size}
     floats = {
         name: x
         for name, x in points.items()

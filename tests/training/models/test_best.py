@@ -85,7 +85,8 @@ def candidates(monkeypatch, y, wrong):
 
     monkeypatch.setattr("graphattn.training.models.best.answers_of", answers)
     model = Best(3, 2, widths=(8, 8))
-    model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(y), None)
+    task = TASKS["segment"]("node", ("ground", "roof"))
+    model.choose(task, model.predictions(task, Labelled(y), None), y)
     return model.choice()
 
 
@@ -98,21 +99,21 @@ def test_the_candidate_with_the_best_score_is_chosen_with_its_margin(chosen, mon
     assert choice["name"] == chosen
     assert choice["validation"][chosen] == 1
     assert choice["margin"] == pytest.approx(1 - 133 / 267, abs=0.01)
-    assert choice_in_words(choice).startswith(f"{chosen} answers, by a margin of 0.50")
+    assert choice_in_words(choice).startswith(f"the {chosen} answers, by a margin of 0.50")
 
 
 def test_a_candidate_that_is_better_by_chance_leaves_the_answer_to_the_forest(monkeypatch):
     """It is better in one corner of the only scan: there neighbours are right together."""
     y = torch.arange(200) % 2
-    wrong = {"the forest": list(range(10)), "the mean of both": [], "the network": [50, 150]}
+    wrong = {"forest": list(range(10)), "mean": [], "network": [50, 150]}
     choice = candidates(monkeypatch, y, wrong)
-    assert choice["name"] == "the forest"
+    assert choice["name"] == "forest"
     assert choice["margin"] < 0
     assert "as no score on the validation part is higher by more than chance" in choice_in_words(
         choice
     )
-    spread = wrong | {"the forest": list(range(0, 200, 20))}
-    assert candidates(monkeypatch, y, spread)["name"] == "the mean of both"
+    spread = wrong | {"forest": list(range(0, 200, 20))}
+    assert candidates(monkeypatch, y, spread)["name"] == "mean"
 
 
 def test_the_interval_of_an_advantage_is_the_t_interval_where_answers_are_few():
@@ -132,7 +133,7 @@ def test_a_network_that_diverged_leaves_the_answer_to_the_forest(wrong):
     model.scores.copy_(torch.tensor([0.25, wrong, wrong]))
     model.share.fill_(1)
     choice = model.choice()
-    assert choice == {"name": "the forest", "validation": {"the forest": 0.25}, "margin": None}
+    assert choice == {"name": "forest", "validation": {"forest": 0.25}, "margin": None, "folds": 0}
     assert choice_in_words(choice) == "the forest answers, the only one with a score (0.250)"
 
 
@@ -144,14 +145,14 @@ def test_a_network_without_finite_answers_is_never_chosen(monkeypatch):
 
     monkeypatch.setattr("graphattn.training.models.best.answers_of", answers)
     model = Best(3, 1, widths=(8, 8))
-    model.choose(TASKS["regress"]("node"), Labelled(y[:, None]), None)
-    assert model.choice()["name"] == "the forest"
+    task = TASKS["regress"]("node")
+    model.choose(task, model.predictions(task, Labelled(y[:, None]), None), y[:, None])
+    assert model.choice()["name"] == "forest"
 
 
 def test_without_a_validation_part_the_forest_answers():
     model = Best(3, 2, widths=(8, 8))
-    model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(torch.zeros(0)), None)
-    assert float(model.share) == 1
+    model.answer_as("forest")
     assert choice_in_words(model.choice()) == "the forest answers, as no validation part chooses"
 
 
@@ -160,8 +161,9 @@ def test_of_candidates_with_one_score_the_forest_is_chosen(monkeypatch):
     right = torch.nn.functional.one_hot(y, 2).double()
     monkeypatch.setattr("graphattn.training.models.best.answers_of", lambda *_: ([right], 0.0))
     model = Best(3, 2, widths=(8, 8))
-    model.choose(TASKS["segment"]("node", ("ground", "roof")), Labelled(y), None)
-    assert model.choice()["name"] == "the forest"
+    task = TASKS["segment"]("node", ("ground", "roof"))
+    model.choose(task, model.predictions(task, Labelled(y), None), y)
+    assert model.choice()["name"] == "forest"
 
 
 @pytest.mark.slow

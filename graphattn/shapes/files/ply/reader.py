@@ -17,6 +17,7 @@ import numpy as np
 
 from ....io.numbers import clean
 from ....io.reading import Blob, PathLike, open_regular, read
+from ..curves.lines import ENDS
 from ..parts import Parts
 from ..raw import NO_FACES, Contents, Raw, reads, writes
 from .ascii import read_ascii
@@ -141,6 +142,9 @@ def _rectangular(blob: Blob, name: str, column: Column) -> np.ndarray:
 @writes(".ply")
 def write_ply(file: BinaryIO, parts: Parts) -> None:
     """Binary, little endian: all numbers as they are."""
+    lines = parts.lines()
+    if lines is not None:
+        parts.others.update(zip(ENDS, lines.T, strict=True))
     if parts.of_shape:
         parts.refuse(
             "a row for each point or face", f"{next(iter(parts.of_shape))} of the shape itself"

@@ -1,0 +1,1 @@
+"""Files of curves, trees and networks in space."""

@@ -1,0 +1,109 @@
+"""GeoJSON: lines and outlines of a map, RFC 7946."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ....io.numbers import clean
+from ....io.reading import Blob, PathLike, read
+from ..raw import Contents, Raw, reads
+from .lines import ENDS, along
+
+#: By type of a geometry, the depth of its lists of positions, and whether they end where they began.
+_TYPES = {
+    "Point": (0, False),
+    "MultiPoint": (0, False),
+    "LineString": (1, False),
+    "MultiLineString": (2, False),
+    "Polygon": (2, True),
+    "MultiPolygon": (3, True),
+}
+
+
+@reads(
+    ".geojson",
+    contents=Contents(
+        read="lines and rings of polygons as edges, points; heights; `curve`, the number of each",
+        noted="degrees, which positions are by the format; properties of features",
+        refused="other types, positions of other than 2 or 3 numbers, rings that are open",
+    ),
+)
+def read_geojson(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
+    """The positions of all geometries, and lines along them."""
+    blob = clean(read(path, max_bytes))
+    try:
+        contents = json.loads(blob.data)
+    except (ValueError, RecursionError) as error:
+        raise blob.fault("JSON", str(error), "check how it was written") from None
+    curves: list[np.ndarray] = []
+    lines: list[np.ndarray] = []
+    size = 0
+    for kind, positions in _curves(blob, contents):
+        place = _positions(blob, positions)
+        is_ring = _TYPES[kind][1]
+        if is_ring and (len(place) < 4 or (place[0] != place[-1]).any()):
+            raise blob.fault(
+                "a ring of 4 positions or more that ends where it began",
+                f"{len(place)} from {place[0].tolist()} to {place[-1].tolist()}",
+                "write it as a LineString",
+            )
+        if is_ring:
+            place = place[:-1]
+        curves.append(place)
+        if _TYPES[kind][0]:
+            lines.append(size + along(np.array([0, len(place)]), is_ring))
+        size += len(place)
+    if not curves:
+        raise blob.fault("features with a geometry", "none", "check how it was written")
+    ends = np.concatenate([np.zeros((0, 2), np.int64), *lines]).T
+    number = np.repeat(np.arange(len(curves)), [len(place) for place in curves])
+    points = {"pos": np.concatenate(curves), "curve": number}
+    notes = ["x, y are longitude and latitude in degrees, as the format has them"]
+    if _has_properties(contents):
+        notes.append("properties of features left out")
+    return Raw(
+        blob, points, others=dict(zip(ENDS, ends, strict=True)), notes=tuple(notes), text=True
+    )
+
+
+def _curves(blob: Blob, item: Any) -> Iterator[tuple[str, list[Any]]]:
+    """The type and the positions of each line, ring or set of points."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    if kind in ("FeatureCollection", "GeometryCollection"):
+        for part in item["features" if kind == "FeatureCollection" else "geometries"]:
+            yield from _curves(blob, part)
+    elif kind == "Feature" and item.get("geometry") is not None:
+        yield from _curves(blob, item["geometry"])
+    elif kind in _TYPES:
+        lists = [item["coordinates"]]
+        if kind == "Point":
+            lists = [lists]
+        for _ in range(_TYPES[kind][0] - 1):
+            lists = [inner for outer in lists for inner in outer]
+        yield from ((kind, positions) for positions in lists if positions)
+    elif kind != "Feature":
+        raise blob.fault(
+            f"a type of {', '.join(_TYPES)}, or features", str(kind), "check how it was written"
+        )
+
+
+def _positions(blob: Blob, positions: list[Any]) -> np.ndarray:
+    """Positions (N, 3), with heights of 0 where there are none."""
+    try:
+        place = np.array(positions, np.float64)
+    except (TypeError, ValueError):
+        place = np.zeros(0)
+    if place.ndim != 2 or place.shape[1] not in (2, 3):
+        raise blob.fault(
+            "positions of 2 or 3 numbers, alike along a line",
+            str(positions)[:80],
+            "check how it was written",
+        )
+    return np.pad(place, ((0, 0), (0, 3 - place.shape[1])))
+
+
+def _has_properties(contents: dict[str, Any]) -> bool:
+    features = contents.get("features", [contents])
+    return any(feature.get("properties") for feature in features)

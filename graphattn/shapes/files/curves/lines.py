@@ -1,0 +1,69 @@
+"""Lines between points: edges of curves and trees, of files that have no faces."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..raw import Raw
+
+#: The ends of lines, under the names of PLY.
+ENDS = ("edge_vertex1", "edge_vertex2")
+
+
+def with_edges(raw: Raw) -> Raw:
+    """The contents with ``edge_index`` (2, E) of their lines: sorted, in both directions, once each.
+
+    The ends of lines stay where lines have properties, too.
+    """
+    if not set(ENDS) <= set(raw.others) or "edge_index" in raw.others:
+        return raw
+    ends = np.stack([raw.others[name] for name in ENDS]).astype(np.int64)
+    count = len(raw.points["pos"])
+    bad = np.flatnonzero(((ends < 0) | (ends >= count)).any(0))
+    if len(bad):
+        raise raw.blob.fault(
+            f"edges of vertices 0 to {count - 1}",
+            str(ends[:, bad[0]].tolist()),
+            "check that counting starts at 0",
+            at=f"edge {bad[0]}",
+        )
+    both = np.concatenate((ends, ends[::-1]), 1)
+    edges = np.unique(both[:, both[0] != both[1]], axis=1)
+    others = dict(raw.others)
+    if not any(name.startswith("edge_") for name in {*others} - {*ENDS}):
+        for name in ENDS:
+            del others[name]
+    return replace(raw, others={**others, "edge_index": edges})
+
+
+def in_order(points: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The ends of lines through points by their column ``order``, in each ``curve`` (0 without it).
+
+    A curve of which ``closed`` is not 0 goes back to its first point.
+    """
+    size = len(points["order"])
+    curve = points.get("curve", np.zeros(size))
+    closed = points.get("closed", np.zeros(size))
+    at = np.lexsort((points["order"], curve))
+    start = np.flatnonzero(np.append(True, np.diff(curve[at]) != 0))
+    lines = along(np.append(start, size), closed[at][start] != 0)
+    return dict(zip(ENDS, at[lines].T, strict=True))
+
+
+def along(start: np.ndarray, closed: np.ndarray | bool = False) -> np.ndarray:
+    """The ends (L, 2) of lines along curves, of which each begins at a ``start`` (C + 1,).
+
+    Example:
+        >>> along(np.array([0, 3, 5])).tolist()
+        [[0, 1], [1, 2], [3, 4]]
+        >>> along(np.array([0, 3]), closed=True).tolist()
+        [[0, 1], [1, 2], [2, 0]]
+    """
+    first = start[:-1]
+    last = start[1:] - 1
+    at = np.arange(start[-1])
+    keep = np.ones(len(at), bool)
+    keep[last] = closed
+    following = at + 1
+    following[last] = first
+    return np.stack((at, following), 1)[keep]

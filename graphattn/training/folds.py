@@ -1,0 +1,33 @@
+"""Folds of few whole shapes, by which a network is compared with a forest."""
+
+from dataclasses import replace
+
+from ..shapes import ShapeFolder
+from .run import Run
+
+#: The number of folds, and the validation shapes from which they are not needed.
+FOLDS, _ENOUGH = 4, 100
+_LEAST = 5  # shapes of a fold
+
+
+def fold_runs(run: Run, shapes: ShapeFolder) -> list[Run]:
+    """Runs on the shapes that are not held out, each without a fold, which is its "test" part.
+
+    There are none where points have answers, or where the validation part has 100 shapes.
+    """
+    labels = {shapes.name(at): float(shapes.labels[at][0]) for at in range(len(shapes))}
+    names = [*run.split["train"], *run.split["val"]]
+    is_large = len(run.split["val"]) >= _ENOUGH
+    if run.task.readout != "shape" or is_large or len(names) < _LEAST * FOLDS:
+        return []
+    names.sort(key=lambda name: (labels[name], name))
+    runs = []
+    for fold in range(FOLDS):
+        test = names[fold::FOLDS]
+        others = [name for name in names if name not in set(test)]
+        val = others[:: 2 * FOLDS]
+        train = [name for name in others if name not in set(val)]
+        split = {"train": train, "val": val, "test": test}
+        path = run.path / f"fold{fold + 1}"
+        runs.append(replace(run, path=path, control=(), split=split))
+    return runs

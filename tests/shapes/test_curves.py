@@ -1,0 +1,153 @@
+"""Curves and trees: lines of files are edges, in both directions, and go back into files."""
+
+import json
+
+import networkx as nx
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import from_networkx, is_undirected
+
+import graphattn as ga
+from graphattn.errors import LoaderError
+from graphattn.shapes import RandomDrop, RandomMirror, Shape, ShapeFolder
+
+NEURON = """# of a pyramidal cell
+1 1 0 0 0 1 -1
+4 3 2 0 0 .5 3
+3 3 1 0 0 .5 1
+9 3 1 1 0 .5 3
+"""
+
+
+def pairs(shape):
+    """The undirected edges of a shape."""
+    assert is_undirected(shape.edge_index)
+    return sorted({tuple(sorted(edge)) for edge in shape.edge_index.T.tolist()})
+
+
+def loaded(folder, name, text):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return ga.load(path)
+
+
+def test_a_neuron_is_a_tree(tmp_path):
+    shape = loaded(tmp_path, "a.swc", NEURON)
+    assert shape.parent.tolist() == [-1, 2, 0, 2]
+    assert pairs(shape) == [(0, 2), (1, 2), (2, 3)]
+    assert shape.type.tolist() == [1, 3, 3, 3]
+    assert shape.radius.tolist() == [1, 0.5, 0.5, 0.5]
+    assert shape.notes == ("1 point comes before their parent",)
+    up = ga.graphs.tree(shape.parent)
+    assert ga.graphs.mesh_vertices(shape.edge_index.T, 4).equals(up)
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "got"),
+    [
+        ("1 1 0 0 0 1 2\n2 1 0 0 1 1 1", 1, "a cycle through the point 1"),
+        ("1 1 0 0 0 1 -1\n2 1 0 0 1 1 5", 2, "5"),
+        ("1 1 0 0 0 1 -1\n1 1 0 0 1 1 1", 2, "1 a second time"),
+        ("1 1 0 0 0 1", 1, "6 numbers"),
+    ],
+)
+def test_no_tree(rows, line, got, tmp_path):
+    with pytest.raises(LoaderError, match=f"line {line}: .*got {got}"):
+        loaded(tmp_path, "a.swc", rows + "\n")
+
+
+def test_lines_of_an_obj(tmp_path):
+    text = "v 0 0 0\nv 1 0 0\nv 2 0 0\nl 1 2 3\nv 9 0 0\nl -1 -4\n"
+    assert pairs(loaded(tmp_path, "a.obj", text)) == [(0, 1), (0, 3), (1, 2)]
+    with pytest.raises(LoaderError, match="line 2"):
+        loaded(tmp_path, "b.obj", "v 0 0 0\nl 1 2\n")
+
+
+def test_lines_beside_faces_are_no_edges_of_the_mesh(tmp_path):
+    text = "v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\nl 1 2\n"
+    shape = loaded(tmp_path, "a.obj", text)
+    assert "edge_index" not in shape
+    assert shape.notes == ("statements left out: 1 l",)
+
+
+def test_points_in_order(tmp_path):
+    text = "x,y,order,curve,closed\n0,0,0,7,1\n1,1,2,7,1\n1,0,1,7,1\n5,5,1,8,0\n4,4,0,8,0\n"
+    assert pairs(loaded(tmp_path, "a.csv", text)) == [(0, 1), (0, 2), (1, 2), (3, 4)]
+    alone = loaded(tmp_path, "b.csv", "x,y,order\n0,0,2\n1,1,0\n2,2,1\n")
+    assert pairs(alone) == [(0, 2), (1, 2)]
+
+
+def test_lines_of_a_map(tmp_path):
+    ring = [[0, 0], [1, 0], [1, 1], [0, 0]]
+    features = [
+        {"type": "Polygon", "coordinates": [ring]},
+        {"type": "MultiLineString", "coordinates": [[[5, 5, 2], [6, 5, 3]]]},
+        {"type": "Point", "coordinates": [8, 8]},
+    ]
+    features = [{"type": "Feature", "properties": {}, "geometry": one} for one in features]
+    text = json.dumps({"type": "FeatureCollection", "features": features})
+    shape = loaded(tmp_path, "a.geojson", text)
+    assert pairs(shape) == [(0, 1), (0, 2), (1, 2), (3, 4)]
+    assert shape["curve"].tolist() == [0, 0, 0, 1, 1, 2]
+    assert shape.pos[:, 2].tolist() == [0, 0, 0, 2, 3, 0]
+    opened = json.dumps({"type": "Polygon", "coordinates": [ring[:3]]})
+    with pytest.raises(LoaderError, match="a ring of 4 positions"):
+        loaded(tmp_path, "b.geojson", opened)
+
+
+def test_lines_of_another_library(tmp_path):
+    trimesh = pytest.importorskip("trimesh")
+    vertices = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]
+    path = trimesh.path.Path3D([trimesh.path.entities.Line([0, 1, 2, 3])], vertices)
+    edges = path.entities[0].nodes
+    rows = "".join(f"v {x} {y} {z}\n" for x, y, z in path.vertices)
+    rows += "".join(f"l {a + 1} {b + 1}\n" for a, b in edges)
+    assert pairs(loaded(tmp_path, "a.obj", rows)) == [
+        tuple(sorted(edge)) for edge in edges.tolist()
+    ]
+
+
+@pytest.mark.parametrize("ending", ["ply", "obj", "npz"])
+def test_edges_go_into_files_and_back(ending, tmp_path):
+    graph = nx.random_labeled_tree(30, seed=1)
+    edges = from_networkx(graph).edge_index
+    shape = Data(pos=torch.rand(30, 3), edge_index=edges)
+    ga.save(shape, tmp_path / f"a.{ending}")
+    again = ga.load(tmp_path / f"a.{ending}")
+    assert pairs(again) == pairs(shape)
+    torch.testing.assert_close(again.pos, shape.pos)
+    both = Batch.from_data_list([again, again])
+    assert both.edge_index.shape == (2, 4 * 29)
+    assert both.edge_index.max() == 59
+
+
+def test_edges_in_one_direction_are_no_lines(tmp_path):
+    shape = Data(pos=torch.rand(3, 3), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    with pytest.raises(LoaderError, match="in both directions"):
+        ga.save(shape, tmp_path / "a.ply")
+
+
+def test_edges_travel_through_augmentation(tmp_path):
+    torch.manual_seed(0)
+    ends = torch.stack((torch.arange(49), torch.arange(1, 50)))
+    shape = Shape(
+        pos=torch.arange(50.0)[:, None] * torch.ones(3),
+        edge_index=torch.cat((ends, ends.flip(0)), 1),
+    )
+    shape = RandomDrop(0.5)(RandomMirror(p=1.0)(shape))
+    assert len(shape.pos) < 50
+    step = (shape.pos[shape.edge_index[0]] - shape.pos[shape.edge_index[1]]).abs()
+    assert torch.equal(step, torch.ones_like(step))
+    assert shape.edge_index.shape[1] > 0
+
+
+def test_a_folder_of_curves_of_different_lengths(tmp_path):
+    for number in range(4):
+        size = 5 + number
+        rows = "".join(f"{at},{at * number},0,{at}\n" for at in range(size))
+        (tmp_path / f"{number}.csv").write_text("x,y,z,order\n" + rows, encoding="utf-8")
+    table = "".join(f"{number}.csv,{'ab'[number % 2]}\n" for number in range(4))
+    (tmp_path / "labels.csv").write_text(table, encoding="utf-8")
+    folder = ShapeFolder(tmp_path)
+    assert [folder[at].edge_index.shape[1] for at in range(4)] == [8, 10, 12, 14]
