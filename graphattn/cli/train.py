@@ -68,7 +68,8 @@ def train(
     """Train a model on a folder of shapes, or of simulations.
 
     Shapes are files .ply .obj .off .stl .glb .gltf (meshes or points), .las .laz .pcd .pts .xyz
-    .asc .txt .csv .npy .npz (points), .extxyz .cif (atoms). FOLDER has a folder for each class, or
+    .asc .txt .csv .npy .npz (points), .swc .geojson (curves and trees, as are lines of .obj and
+    .ply and points with a column order), .extxyz .cif (atoms). FOLDER has a folder for each class, or
     labels.csv, or files with a property label (y in a .npz) of each point, which win over folders
     unless --task classify is given. A part is held out by --seed; its scores are printed, then
     those of the controls and the differences from them over shapes. RUN gets the model (safetensors
@@ -140,6 +141,14 @@ def _parsed(texts: dict[str, Any]) -> dict[str, Any]:
 
 
 Votes = Annotated[int, number("Grids over which answers of thinned scans are averaged.")]
+Part = Annotated[
+    Optional[str],
+    typer.Option(
+        metavar="WORD",
+        help="Of a run with --model best what answers, in place of the chosen one: network, forest "
+        "or mean.",
+    ),
+]
 RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The folder that train wrote.")]
 
 
@@ -150,6 +159,7 @@ def evaluate(
         typer.Argument(metavar="FOLDER", help="Of shapes with labels; the run's own by default."),
     ] = None,
     votes: Votes = 1,
+    model: Part = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -160,7 +170,7 @@ def evaluate(
     from .. import training
 
     with warnings_in_lines():
-        result = training.evaluate(run, folder, votes=votes)
+        result = training.evaluate(run, folder, votes=votes, model=model)
     if json:
         document({"command": "evaluate", "run": run, **result.to_dict()})
         return
@@ -172,13 +182,14 @@ def predict(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Point clouds or meshes.")],
     out: Annotated[str, typer.Option(metavar="DIR", help="A folder for what is written.")],
     votes: Votes = 1,
+    model: Part = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Predict classes or numbers of files.
 
     FILE is .ply .obj .off .stl .glb .gltf (a mesh or points), .las .laz .pcd .pts .xyz .asc .txt
-    .csv .npy .npz (points), .extxyz or .cif (atoms), as of graphattn train.
+    .csv .npy .npz (points), .swc .geojson (curves), .extxyz or .cif (atoms), as of graphattn train.
 
     DIR gets each file with a field more, prediction, as .ply (coloured, if it had no colours) or as
     .las: the number of a class, as the labels of training have it (of a folder for each class: its
@@ -190,7 +201,7 @@ def predict(
     from .. import training
 
     with warnings_in_lines():
-        lines = training.predict(run, files, out, votes=votes)
+        lines = training.predict(run, files, out, votes=votes, model=model)
     if json:
         document({"command": "predict", "run": run, "files": lines})
         return

@@ -132,7 +132,7 @@ def edge_geometry(
                              a sphere around 0; its length has the units of ``pos``. At a pole east is along y
     ``"barycentric"``  1     the weight of the source in a graph of :func:`graphattn.graphs.containing`, at the
                              point of the cell that is nearest to the target
-    ``"arc"``          1     the length of the path along ``lines`` that joins the ends, 0 if it has more than 32 lines
+    ``"arc"``          1     the length of the path along ``lines`` that joins the ends, 0 if it has more than 16 lines
     ``"turn"``         1     the sum of the angles by which it turns, likewise
     =================  ====  ===============================================================================================
 

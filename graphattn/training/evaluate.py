@@ -42,6 +42,12 @@ def evaluated(
     choice: dict[str, Any] = {}
     if isinstance(model, Best):
         choice = model.choice()
+        if task.readout == "shape":
+            predictions = model.predictions(task, data, run.schedule)
+            choice["scores"] = {
+                name: task.scores(predicted, torch.cat(labels))[task.metric]
+                for name, predicted in predictions.items()
+            }
     return Evaluation(task, part, scores, names, data, answers, labels, choice=choice)
 
 
@@ -77,13 +83,17 @@ def votes_of(
     return total
 
 
-def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -> Evaluation:
+def evaluate(
+    run: PathLike, folder: PathLike | None = None, *, votes: int = 1, model: str | None = None
+) -> Evaluation:
     """Scores of a run's model on a folder: the held-out part of its own, all of another.
 
     Args:
         run: The folder of the run.
         folder: Of shapes with labels of the same names; by default that of the run.
         votes: Of scans that are thinned, the number of grids over which answers are averaged.
+        model: Of a run with ``model="best"``, what answers in the place of the chosen one:
+            "network", "forest" or "mean".
 
     Raises:
         LoaderError: If a class of the folder is none of the run's, or a file does not fit; if the
@@ -116,16 +126,18 @@ def evaluate(run: PathLike, folder: PathLike | None = None, *, votes: int = 1) -
         for name in trained_run.control
         if (trained_run.path / name / MODEL).is_file()
     }
+    runs = [(trained_run, model)]
+    runs += [(Run.load(path).here(), None) for path in control_paths.values()]
     result, *others = (
         evaluated(
-            one.trained_model().to(trained_run.schedule.device),
+            one.trained_model(answers).to(trained_run.schedule.device),
             one,
             shapes,
             numbers,
             part,
             votes=votes,
         )
-        for one in (trained_run, *(Run.load(path).here() for path in control_paths.values()))
+        for one, answers in runs
     )
     result.controls.update(zip(control_paths, others, strict=True))
     result.notes.extend(notes(trained_run, result))

@@ -27,7 +27,8 @@ class Evaluation(Printed):
         labels: Labels of each shape.
         controls: Evaluations of the controls, by name.
         choice: For the model "best" the name of the part that answers, the scores on the validation
-            part by which it was chosen, and its margin; else empty.
+            part or on folds by which it was chosen, its margin, and of whole shapes the scores of
+            all on this part; else empty.
         notes: Remarks on the scores: classes that are never predicted, a model that reads too
             little.
     """

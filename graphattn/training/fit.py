@@ -133,6 +133,7 @@ def _choose_by_folds(model: Best, run: Run, shapes: ShapeFolder, tell: Tell, tea
     number = {shapes.name(i): i for i in range(len(shapes))}
     for place, one in enumerate(runs, 1):
         team.first_does(one.save)
+        tell(Progress("begin", 0.0, f"fold {place} of {len(runs)}, to choose what answers"))
         _trained(one, shapes, f"fold {place} of {len(runs)}", tell, team, finish=False)
         data = prepared(one.inputs, shapes, [number[name] for name in one.split["test"]])
         trained: Any = one.trained_model().to(one.schedule.device)

@@ -167,17 +167,19 @@ class Options(LoopSettings):
     )
     model: str | None = option(
         None,
-        "unet, point-transformer (also -v2, -v3), litept, stratified-transformer, swin3d, pct, "
-        "mesh, mesh-unet, encode-process-decode, perceptron, forest, or best: unet and a forest on "
-        "the same features, which answers by the one with the better score on the validation part, "
-        "or by the mean of both. By default unet, which reads nearest points; or mesh-unet to "
+        "unet, curve, point-transformer (also -v2, -v3), litept, stratified-transformer, swin3d, pct, "
+        "mesh, mesh-unet, encode-process-decode, perceptron, forest, or best: a network and a forest "
+        "on the same features, which answers by the one with the better score on the validation "
+        "part (of fewer than 100 whole shapes: in 4 folds), or by the mean of both. By default "
+        "curve for curves and trees, which reads along their lines; unet, which reads nearest points; or mesh-unet to "
         "regress a number for each vertex of meshes: along their edges, and between some vertices "
         "of all of it.",
         group=MODEL,
     )
     graph: str | None = option(
         None,
-        "Expression of a recipe, such as 'knn(..., 16)', for all levels of the hierarchy, or one "
+        "Expression of a recipe, such as 'knn(..., 16)', or of the edges of meshes, curves and trees "
+        "'mesh_vertices(..., hops=4)', for all levels of the hierarchy, or one "
         "for each with ; between them; by default the model's.",
         group=MODEL,
         metavar="RECIPE",

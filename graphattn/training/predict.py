@@ -33,7 +33,12 @@ _ROWS = 1 << 16  # that are text at once
 
 
 def predict(
-    run: PathLike, files: Iterable[PathLike], out: PathLike, *, votes: int = 1
+    run: PathLike,
+    files: Iterable[PathLike],
+    out: PathLike,
+    *,
+    votes: int = 1,
+    model: str | None = None,
 ) -> list[dict[str, Any]]:
     """Write each file with a property more, ``prediction``, and ``predictions.csv``.
 
@@ -49,6 +54,8 @@ def predict(
         files: Of shapes, as :func:`graphattn.load` reads them.
         out: The folder that is written to.
         votes: Of scans that are thinned, the number of grids over which answers are averaged.
+        model: Of a run with ``model="best"``, what answers in the place of the chosen one:
+            "network", "forest" or "mean".
 
     Returns:
         For each file its name, the written file, its differences from those of training (with a
@@ -79,7 +86,7 @@ def predict(
                 f"files must not be called predictions, as the table of all is, got {path}; "
                 "rename it"
             )
-    model = trained_run.trained_model().to(trained_run.schedule.device)
+    trained = trained_run.trained_model(model).to(trained_run.schedule.device)
     unfinished = trained_run.note_of_unfinished()
     if unfinished:
         warnings.warn(f"{run} is {unfinished}", stacklevel=2)
@@ -88,7 +95,7 @@ def predict(
     ranges = load_ranges(trained_run.path)
     for path, name in zip(paths, names, strict=True):
         shape = load(path)
-        answers, difference = _answers(trained_run, model, shape, str(path), ranges, votes)
+        answers, difference = _answers(trained_run, trained, shape, str(path), ranges, votes)
         warn_of({str(path): difference} if difference else {})
         las = path.suffix.lower() in (".las", ".laz")
         target = folder / f"{name}{path.suffix if las else '.ply'}"

@@ -20,6 +20,7 @@ from ..shapes import ShapeFolder
 from ..shapes.depths import Depth
 from ..shapes.seeded import seeded
 from ..versions import version_of
+from .models.best import SHARES, Best
 from .models.named import MODELS, SIMULATED, build, simulator
 from .reading.data import OTHERS, RIGID
 from .reading.inputs import ShapeInputs, check_sample
@@ -364,11 +365,16 @@ class Run(_Stored):
             )
         return words
 
-    def trained_model(self) -> nn.Module:
+    def trained_model(self, part_of_best: str | None = None) -> nn.Module:
         """A model with the best parameters so far.
+
+        Args:
+            part_of_best: Of a network with a forest beside it, what answers in the place of the
+                chosen one: "network", "forest" or "mean".
 
         Raises:
             LoaderError: If the first epoch has not ended.
+            OptionError: If the model has no such part.
         """
         model = self.new_model()
         path = self.path / MODEL
@@ -382,6 +388,12 @@ class Run(_Stored):
         if not tensors:
             raise fault(self.path, "a trained model", "none yet", "wait for its first epoch")
         fill(model, tensors, path)
+        if part_of_best is not None:
+            if not isinstance(model, Best):
+                raise OptionError(
+                    f"model={part_of_best!r} is for a run of --model best, got one of {self.model}"
+                )
+            model.answer_as(one_of(part_of_best, "model", tuple(SHARES)))
         return model.eval()
 
     def has_begun(self) -> bool:

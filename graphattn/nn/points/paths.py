@@ -7,14 +7,14 @@ from ...graph import AttentionGraph
 from ..vectors import angle_between, length_of
 
 #: Lines of the longest path that is followed.
-MOST_LINES = 32
+MOST_LINES = 16
 
 
 def paths(graph: AttentionGraph, lines: AttentionGraph, pos: Tensor) -> Tensor:
     """The length of the path along lines between the ends of each edge, and the sum of its turns.
 
     A path has as few lines as can be, and of these the least length; both numbers are 0 where it
-    would have more than 32, or there is none.
+    would have more than 16, or there is none.
 
     Args:
         graph: The graph of the edges.
@@ -32,10 +32,11 @@ def paths(graph: AttentionGraph, lines: AttentionGraph, pos: Tensor) -> Tensor:
     found = torch.cat((length_of(step), torch.zeros_like(step[:, :1])), 1)
     keys = start * size + at
     every = [(keys, found)]
-    missing = wanted[graph.source != graph.target]
+    between = wanted[graph.source != graph.target].unique()
+    left = len(between)
     for _ in range(1, MOST_LINES):
-        missing = missing[~torch.isin(missing, keys)]
-        if not len(at) or not len(missing):
+        left -= int(torch.isin(keys, between, assume_unique=True).sum())
+        if not len(at) or not left:
             break
         # a point that is joined with the last one is new, or stands in the last two steps
         known = torch.cat([keys for keys, _ in every[-2:]])

@@ -190,10 +190,17 @@ def choice_in_words(choice: dict[str, Any]) -> str:
     if choice["margin"] is None:
         (score,) = choice["validation"].values()
         return f"{answers}, the only one with a score ({score:.3f})"
-    scores = ", ".join(f"{name} {score:.3f}" for name, score in choice["validation"].items())
+    scores = _listed(choice["validation"])
     where = "on the validation part"
     if choice["folds"]:
         where = f"in {choice['folds']} folds"
+    words = f"{answers}, by a margin of {choice['margin']:.3f} {where} ({scores})"
     if choice["margin"] < 0:
-        return f"{answers}, as no score {where} is higher by more than chance explains ({scores})"
-    return f"{answers}, by a margin of {choice['margin']:.3f} {where} ({scores})"
+        words = f"{answers}, as no score {where} is higher by more than chance explains ({scores})"
+    if "scores" in choice:
+        words += f"; on these shapes {_listed(choice['scores'])}"
+    return words
+
+
+def _listed(scores: dict[str, float]) -> str:
+    return ", ".join(f"{name} {score:.3f}" for name, score in scores.items())

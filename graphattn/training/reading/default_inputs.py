@@ -120,6 +120,11 @@ def _of_files(
             "model"
         )
     reads_all = normals == "faces" or elements or "edge_index" in shape
+    if model in ("curve", "best-curve") and "edge_index" not in shape:
+        raise OptionError(
+            f"model={model!r} needs curves or trees, got {shapes.name(0)} without lines; take another "
+            "model"
+        )
     sample = _sample(options, task, bool(reads_all), elements)
     if sample and normals == "pca" and "face" in shape:
         normals = "faces"

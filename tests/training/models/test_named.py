@@ -105,6 +105,8 @@ def test_what_a_model_does_not_do_is_refused(parts, classes, tmp_path):
         *SMALL,
         "unet",
         "best",
+        "best-curve",
+        "curve",
         "mesh",
         "mesh-unet",
         "pct",

@@ -84,7 +84,8 @@ def test_small_clouds_are_read_by_every_default():
     for preset in MODELS.values():
         for inputs in (preset.of_shape, preset.of_nodes):
             if inputs.normals != "faces":
-                made = inputs(Data(pos=CLOUD.pos[:3]), "small")
+                lines = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+                made = inputs(Data(pos=CLOUD.pos[:3], edge_index=lines), "small")
                 assert torch.isfinite(made.x).all()
 
 
