@@ -125,7 +125,7 @@ def _trained(
     return evaluated(model, run, shapes, parts[where], where, like=train), history
 
 
-def _choose_by_folds(model: Best, run: Run, shapes: ShapeFolder, tell: Tell, team: Team) -> None:
+def _choose_by_folds(model: Best, run: Run, shapes: Any, tell: Tell, team: Team) -> None:
     """Train on folds of few whole shapes, and choose by the answers for all of them."""
     runs = fold_runs(run, shapes)
     predictions: dict[str, list[Tensor]] = {name: [] for name in SHARES}

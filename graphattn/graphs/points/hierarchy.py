@@ -392,7 +392,7 @@ def hierarchy(
             f"normals must be a tensor {tuple(pos.shape)}, one for each point, got {shown(normals)}"
         )
     lines = None
-    if faces is not None and faces.shape[1:] == (2,):
+    if isinstance(faces, Tensor) and faces.shape[1:] == (2,):
         lines = mesh_vertices(faces, len(pos))
     finest = _called(graphs[0], pos, batch, faces)
     levels = [Level(pos, batch, finest, normals=normals, lines=lines)]
