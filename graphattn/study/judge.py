@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import OptionError
 from ..statistics.collapse import groups_of, share_difference, share_test, typical_pairs
 from ..statistics.intervals import (
     EXACT,
@@ -506,19 +505,4 @@ def warn_of_power(claims: Sequence[Claim], seeds: int) -> None:
             f"seeds: with {seeds}, no verdict is possible on all of {len(claims)} claims, and their "
             f"sign alone will be said; {seeds_for(len(claims))} seeds are enough",
             stacklevel=4,
-        )
-
-
-def check_significance(seeds: int, claims: int = 1) -> None:
-    """Refuse a claim of significance that so few seeds cannot have.
-
-    Raises:
-        OptionError: If no p could be below the level after correction for so many claims.
-    """
-    if seeds < seeds_for(claims):
-        raise OptionError(
-            f"significance of {claims} claim{'s' * (claims > 1)} needs at least "
-            f"{seeds_for(claims)} seeds, got {seeds}: the least p of a sign-flip test of {seeds} is "
-            f"{least_p(seeds):.3g}, before the correction for all claims; pass "
-            f"seeds={seeds_for(claims)}, or significance=False"
         )

@@ -23,7 +23,7 @@ from .claims import SCORE, STEPS
 from .judge import CLASSES, UNKNOWN, VERDICTS
 from .laws import interval_of
 from .records import FIXED, TRIALS, Records, plain, read_plan
-from .table import AT_CHANCE, GROUP, SATURATED, SIGMAS, ArmRow, Results, pairs_of
+from .table import AT_CHANCE, SATURATED, SIGMAS, ArmRow, Results, pairs_of
 
 MOST_WORDS = 1_200
 """Words of a page: of many arms the first are shown, and all are in the table of arms."""
@@ -465,29 +465,13 @@ class Report(Printed, Results):
         return lines
 
     def brief(self) -> list[str]:
-        """Counts of trials, verdicts, and the score of every arm, a line each."""
-        trials = trials_text(self.counts)
-        lines = [f"{self.plan['study']}: trials: {trials}; seeds: {self.plan['seeds']}"]
+        """Counts of trials, verdicts, and the table of scores, a line each."""
+        counts = trials_text(self.counts)
+        lines = [f"{self.plan['study']}: trials: {counts}; seeds: {self.plan['seeds']}"]
         lines += self.verdict_lines()
-        varying = [name for name in GROUP if len({getattr(r, name) for r in self.rows}) > 1]
-        shown = set[str]()
-        for row in self.rows[:_FEW]:
-            words = [
-                f"{getattr(row, name) or 'all'} {name}"
-                if name in ("examples", "steps")
-                else str(getattr(row, name))
-                for name in varying
-                if name != "budget"
-            ]
-            line = f"{', '.join(words)}: {row.metric} {row.interval}"
-            if row.kind != "shuffled" and row.scores:
-                line += f"; {row.fit.word}"
-                shown |= {*row.fit.classes}
-            lines.append(line)
-        lines += self._plain_methods()
-        if len(self.rows) > _FEW:
-            lines.append(f"and {len(self.rows) - _FEW} more rows")
-        return lines + [f"{word}: {rule}" for word, rule in CLASSES.items() if word in shown]
+        for block in self._score_blocks(_FEW):
+            lines += str(block).splitlines()
+        return lines
 
     def few_lines(self) -> list[str]:
         """The first verdicts and scores, and where the rest is."""

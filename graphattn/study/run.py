@@ -21,7 +21,7 @@ from ..errors import OptionError
 from .claims import Claim
 from .comparison import Comparison, Training, Trial
 from .data import Data
-from .judge import check_significance, warn_of_power
+from .judge import warn_of_power
 from .laws import check_baseline
 from .network import CustomModel, Model
 from .page import Report, from_docstring, report
@@ -42,7 +42,7 @@ from .records import (
 )
 from .trials import trials_of
 
-_OF_RUN = ("processes", "significance", "baseline")
+_OF_RUN = ("processes", "baseline")
 _LINE_EVERY = 30.0  # seconds between two lines, where there is no terminal
 
 
@@ -71,7 +71,7 @@ def run(
         data: Samples and what is asked about them.
         readout: "mean" of the nodes, "token" (the first one, or ``token=``), "node": every node
             answers, or "edge": every edge that is asked, by both of its nodes.
-        budgets: :class:`Budget`, or several: training examples, and steps, operations or time.
+        budgets: :class:`Budget`, or several: training examples, and steps or operations.
         seeds: Number of repetitions of everything, paired, or a range of them: 6 or more for a
             verdict on one claim, 9 or more on ten; you are warned where no verdict is possible.
         out: Folder of the results; that of another study is refused.
@@ -83,11 +83,11 @@ def run(
         options: ``positions`` ("none", "learned", "relative", "rotary", "alibi", "distance",
             "pairs": one or several), ``controls``, ``draws`` of a rewiring and ``permutations`` for
             each seed (1: one for all seeds), ``token``, ``metric``; ``processes`` (0: in this one;
-            by default one for each core, if they can import the model), ``significance``;
+            by default one for each core, if they can import the model);
             ``baseline`` (logistic regression, or of numbers ridge regression, and a forest on the same
             splits: by default of small vectors and tables); ``looked_at``, as :class:`Study` has it.
     Raises:
-        OptionError: If the readout does not fit, significance is claimed from few seeds, or ``out``
+        OptionError: If the readout does not fit, or ``out``
             holds another study.
         GraphError: If a graph does not fit the data.
         ControlError: If a control is not what it claims to be, or arms did not start alike.
@@ -107,7 +107,6 @@ def execute(
     seeds: int | range,
     out: Any,
     processes: int | None = None,
-    significance: bool = False,
     baseline: bool | None = None,
 ) -> Report:
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
@@ -119,9 +118,7 @@ def execute(
     folder = folder_of(study.name, out)
     processes = _processes(study, processes)
     counted = len({*span} - {*study.looked_at})
-    if significance:
-        check_significance(counted, max(1, len(study.claims)))
-    elif not study.quick:
+    if not study.quick:
         warn_of_power(study.claims, counted)
     by_name = study.by_name()
     trials = [

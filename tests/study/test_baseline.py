@@ -134,7 +134,7 @@ def test_baselines_of_a_user_are_checked_and_listed_and_a_comparison_without_is_
             study.Study("both", both, baselines=wrong)
     own = study.Study("both", both, baselines={"c": {"table": 0.25}})
     found = execute(own, seeds=1, out=tmp_path, processes=0)
-    assert "c, table, the study's own: accuracy 0.250" in found.brief()
+    assert "* c, table, the study's own: accuracy 0.250" in found.brief()
 
 
 def test_tokens_are_counted_and_told_by_place_without_their_padding():
