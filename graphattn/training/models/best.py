@@ -37,6 +37,7 @@ class Best(nn.Module):
         readout: "node" or "shape".
         trees: Of the forest.
         network: A class of models, such as :class:`graphattn.models.MeshTransformer`.
+        network_features: The number of the first features, which the network reads; all by default.
         options: More of its arguments.
     """
 
@@ -52,11 +53,13 @@ class Best(nn.Module):
         readout: str = "node",
         trees: int = 100,
         network: Callable[..., nn.Module] = UNet,
+        network_features: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
         self.out_dim = out_dim
-        self.network = network(features, out_dim, readout=readout, **options)
+        self.network_features = min(features, network_features or features)
+        self.network = network(self.network_features, out_dim, readout=readout, **options)
         self.forest = Forest(features, out_dim, readout=readout, trees=trees)
         self.register_buffer("share", torch.zeros(()))
         self.register_buffer("scores", torch.full((len(SHARES),), torch.nan))
@@ -66,12 +69,12 @@ class Best(nn.Module):
         """Logits, logarithms of probabilities, or numbers in deviations: (N, out) or (B, out)."""
         share = float(self.share)
         if share == 0:
-            output: Tensor = self.network(x, shape)
+            output: Tensor = self.network(x[:, : self.network_features], shape)
             return output
         trees: Tensor = self.forest(x, shape)
         if share == 1:
             return trees
-        output = self.network(x, shape)
+        output = self.network(x[:, : self.network_features], shape)
         if self.out_dim == 1:
             return (1 - share) * output + share * trees
         mean = (1 - share) * output.softmax(-1) + share * trees.softmax(-1)

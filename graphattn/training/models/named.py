@@ -162,7 +162,9 @@ _UNET = Preset(
     ShapeInputs(_INVARIANT, "pca", ratio=(0.25,), graph=(_NEAR, _FEW)),
     _NODES,
 )
-_ALONG = ShapeInputs(("distance", "spread"), graph=("mesh_vertices(..., hops=4, self_loops=True)",))
+_ALONG = ShapeInputs(
+    ("distance", "spread", "degree"), graph=("mesh_vertices(..., hops=4, self_loops=True)",)
+)
 _ALONG_LOCAL = replace(_ALONG, features=(*_ALONG.features, "local"))
 _CURVE = _same(
     MeshTransformer,
@@ -219,7 +221,10 @@ MODELS: dict[str, Preset] = {
     ),
     "curve": _CURVE,
     "best-curve": _CURVE._replace(
-        make=partial(Best, network=MeshTransformer), of_shape=_ALONG_LOCAL, of_nodes=_ALONG_LOCAL
+        # the forest's covariances cost the network 4 to 10 of 100 outlines
+        make=partial(Best, network=MeshTransformer, network_features=8),
+        of_shape=_ALONG_LOCAL,
+        of_nodes=_ALONG_LOCAL,
     ),
     "mesh-unet": _same(
         UNet, {"widths": [32, 32], "depths": [1, 2], "edges": _BENT, "edge_dim": 8}, _RINGS

@@ -46,6 +46,7 @@ class ShapeInputs:
     ``"local"``         27    covariances of the 10, 30 and 100 nearest points: :mod:`graphattn.training.models.forest`;
                               36 with an axis up
     ``"above_ground"``  1     height above the local ground along ``upward``, of a scan that is thinned by ``grid``
+    ``"degree"``        1     points that the point is joined with, by lines of a curve or a tree
     ``"upright"``       2     :math:`|\cos|` of ``upward``'s angles to the normals of the 20 and the 10 nearest points
     ``"element"``       4, 5  of a face its area and angles, of an edge its dihedral angle, the angles that see it, and
                               ratios: :func:`graphattn.nn.mesh_elements`
@@ -256,6 +257,8 @@ class ShapeInputs:
             return torch.ones(len(pos), 1)
         if word == "position":
             return pos
+        if word == "degree" and "edge_index" in shape:
+            return torch.bincount(shape.edge_index[0], minlength=len(pos)).float()[:, None]
         if word == "distance":
             return pos.norm(dim=1, keepdim=True)
         if word == "spread":
