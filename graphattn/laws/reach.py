@@ -10,7 +10,9 @@ from ..graph import AttentionGraph
 
 
 def reached(
-    layers: Sequence[AttentionGraph], needs: AttentionGraph, asked: Tensor | None = None
+    layers: Sequence[AttentionGraph],
+    needs: AttentionGraph | Sequence[AttentionGraph],
+    asked: Tensor | None = None,
 ) -> float:
     """The share of answers all of whose needs are within reach of the layers.
 
@@ -19,8 +21,10 @@ def reached(
 
     Args:
         layers: The graph of each layer, of N nodes; residual connections are assumed.
-        needs: The edges ``s -> t`` that the answer at ``t`` cannot do without.
-        asked: How often each node is asked, (N,); every node once by default.
+        needs: The edges ``s -> t`` that the answer at ``t`` cannot do without; or a graph of them
+            for each of M samples, as where a key is asked for a value that stands elsewhere in each.
+        asked: How often each node is asked, (N,), or (M, N) of each sample; every node once by
+            default.
     Example:
         >>> from graphattn import from_rule
         >>> from graphattn.graphs import sliding_window
@@ -29,10 +33,14 @@ def reached(
         0.625
     """
     field = receptive_field(list(layers), residual=True).graphs[-1]
+    of_samples = [needs] if isinstance(needs, AttentionGraph) else list(needs)
     if asked is None:
         asked = torch.ones(field.num_targets)
-    # a sample may have fewer nodes than needs has
-    inside = (needs.target < field.num_targets) & (needs.source < field.num_targets)
-    target = needs.target[inside]
-    lacking = target[~field.contains(target, needs.source[inside])].unique()
+    lacking = torch.zeros(len(of_samples), field.num_targets, dtype=torch.bool)
+    for sample, of_sample in enumerate(of_samples):
+        # a sample may have fewer nodes than needs has
+        inside = (of_sample.target < field.num_targets) & (of_sample.source < field.num_targets)
+        target = of_sample.target[inside]
+        lacking[sample, target[~field.contains(target, of_sample.source[inside])]] = True
+    asked = asked[..., : field.num_targets].expand(lacking.shape)
     return 1 - float(asked[lacking].sum() / asked.sum())

@@ -14,9 +14,17 @@ from graphattn.study.network import Network
 from graphattn.study.run import load
 
 PAPERS = Path(__file__).parents[2] / "examples" / "studies" / "papers"
-csl, induction, length, mqar, ring_transfer, swin_shift = (
+csl, induction, length, lost, mqar, ring_transfer, swin_shift = (
     load(PAPERS / name / "study.py")
-    for name in ("csl", "induction", "length", "mqar", "ring_transfer", "swin_shift")
+    for name in (
+        "csl",
+        "induction",
+        "length",
+        "lost_in_the_middle",
+        "mqar",
+        "ring_transfer",
+        "swin_shift",
+    )
 )
 
 
@@ -37,6 +45,35 @@ def test_the_label_is_r_steps_away_in_every_graph_and_commutes_differ(r):
     times = [ring_transfer.commute_time(graph, 0, r) for graph in graphs.values()]
     assert times == sorted(times)
     assert times[2] > 1.5 * times[1]
+
+
+def test_a_hub_moves_and_in_degrees_stay():
+    graphs = lost.arms()
+    edges = [graphs[name] for name in (lost.WINDOW, lost.FIRST, lost.MIDDLE)]
+    for graph in edges:
+        assert graph.is_causal
+        assert graph.in_degree.tolist() == [min(t + 1, lost.READ) for t in range(lost.LENGTH)]
+    hubs = [
+        graph.mask()[-1].nonzero().flatten().tolist()[: lost.READ - lost.RECENT] for graph in edges
+    ]
+    assert hubs == [[*range(20, 26)], [*range(6)], [*range(13, 19)]]
+    worst = [min(shares, key=shares.get) for shares in map(lost.shares, edges)]
+    assert worst == ["early", "middle", "early"]
+    data = lost.data()
+    parts = torch.stack([*data.groups.values()])
+    assert bool((parts.sum(0) <= 1).all())
+    assert (data.inputs < lost.LABELS).sum(1).unique().tolist() == [1]
+
+
+def test_a_window_of_6_reaches_the_pairs_of_few_queries():
+    """Two layers reach 10 tokens back: of query i (at 16 + i) those of values at 6 + i and later."""
+    within = 0
+    held = mqar.data().inputs[-mqar.TESTED :].tolist()
+    for tokens in held:
+        place = {key: 2 * pair + 1 for pair, key in enumerate(tokens[:16:2])}
+        within += sum(16 + i - place[key] <= 10 for i, key in enumerate(tokens[16:]))
+    share = within / (8 * mqar.TESTED)
+    assert mqar.ceiling(6) == pytest.approx(share + (1 - share) / mqar.WORDS)
 
 
 @pytest.mark.parametrize("r", [2, 3, 4, 7])
@@ -151,4 +188,4 @@ def test_stored_trials_of_papers_are_those_of_their_commands():
             trial["key"]
             for trial in json.loads((path.parent / "plan.json").read_text("utf-8"))["trials"]
         }
-        assert {record["key"] for record in records} <= keys
+        assert keys <= {record["key"] for record in records}

@@ -26,10 +26,12 @@ when they were registered.)
 import torch
 from published import Published, beside
 
+from graphattn.convert import from_edge_index
 from graphattn.graphs import causal, sliding_window
+from graphattn.laws import reached
 from graphattn.study import Budget, Claim, Comparison, Data, Model, Report, Study, Training
 from graphattn.study.data import NOT_ASKED
-from graphattn.study.page import Block
+from graphattn.study.page import Block, Table
 
 PAIRS, WORDS, TRAINED, TESTED = 8, 16, 16_000, 256
 LENGTH = 3 * PAIRS
@@ -70,14 +72,42 @@ def comparison(width: int, samples: Data, steps: int) -> Comparison:
     )
 
 
+def ceiling(window: int) -> float:
+    """Accuracy of two layers that answer all of what is in reach, and guess the rest.
+
+    What a sample needs is the value of the pair that it is asked for, another place in each.
+    """
+    samples = data()
+    held = samples.inputs[-TESTED:]
+    keys = held[:, : 2 * PAIRS : 2]
+    pair = (held[:, 2 * PAIRS :, None] == keys[:, None]).int().argmax(-1)
+    asked = torch.arange(2 * PAIRS, LENGTH)
+    needs = [
+        from_edge_index(torch.stack((2 * of_sample + 1, asked)), num_nodes=LENGTH)
+        for of_sample in pair
+    ]
+    is_asked = samples.asked[-TESTED:].float()
+    share = reached([sliding_window(LENGTH, window, causal=True)] * 2, needs, is_asked)
+    return share + (1 - share) / WORDS
+
+
 def summary(report: Report) -> list[Block]:
-    """Published statements beside ours."""
+    """Published statements beside ours, and ceilings by sample beside what windows reached."""
     text = "the authors' text, 2023-12-11"
     lines = []
+    rows = []
     for name in report.plan["comparisons"]:
         where = {"arm": EARLIER, "comparison": name}
         lines.append(Published(f"attention, {name}", text, "needs no more width", where))
-    return beside(report, lines)
+        for window in (6, 12):
+            measured = report.row(f"window {window}", name).interval
+            rows.append([f"window {window}", name, f"{ceiling(window):.3f}", str(measured)])
+    table = Table(["arm", "comparison", "ceiling by sample", "accuracy [95 %]"], rows)
+    why = (
+        "A window answers what two of them reach, in each sample another share, and guesses the "
+        "rest (`ga.laws.reached` of a graph of needs for each sample; computed after training):"
+    )
+    return [*beside(report, lines), "## Ceilings by sample", why, table]
 
 
 def study(quick: bool = False) -> Study:
