@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph, PerExample
 from ..graph.like import GraphLike, need_fixed
+from ..graph.modes import not_followed
 from ..graphs.arguments import whole
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -18,6 +20,7 @@ _MOVES = {"view", "_unsafe_view", "unsqueeze", "squeeze", "expand", "permute", "
 _EXACT = 1 << 24  # float32, in which kernels carry edge features, has all integers below
 
 
+@partial(not_followed, reason="make_fx reads a score_mod: call from_score_mod before compiling")
 def from_score_mod(
     score_mod: ScoreMod,
     graph: AttentionGraph | PerExample,

@@ -204,6 +204,27 @@ def test_a_score_of_the_operator(backend):
     assert torch.allclose(found, expected, atol=1e-12)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
+def test_a_score_compiles_whole():
+    graph = ga.graphs.full(N)  # more edges than a sum adds in one step
+    inputs = tensors()
+    table = torch.randn(H, dtype=torch.float64, requires_grad=True)
+    arguments = from_score_mod(lambda score, b, h, q, k: score**2 + table[h] * q, graph, H=H)
+
+    def call(query, key, value):
+        return ga.attention(query, key, value, graph, **arguments)
+
+    compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
+    found, expected = compiled(*inputs), call(*inputs)
+    assert torch.allclose(found, expected, atol=1e-12)
+    inputs = [*inputs, table]
+    both = [torch.autograd.grad(y.square().sum(), inputs) for y in (found, expected)]
+    for mine, theirs in zip(*both, strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-12)
+        assert mine.abs().sum() > 0
+
+
 def test_a_score_of_a_single_example_on_half_precision():
     graph = ga.graphs.causal(N)
     query, key, value = (x[0].detach().bfloat16() for x in tensors())

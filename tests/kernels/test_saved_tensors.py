@@ -20,6 +20,7 @@ from graphattn.backends.check import check
 from graphattn.backends.tiles.backend import gathered_run
 from graphattn.backends.tiles.compacted import compacted_run
 from graphattn.kernels.cells.operator import cell_products
+from graphattn.kernels.plain.sum_operators import slices_of, sums_of_slices
 from graphattn.nn.normalizers import NORMALIZERS
 from graphattn.nn.scores import SCORES
 
@@ -77,6 +78,16 @@ def of_cells():
     return call, (1, 27, WIDTH), [weight]
 
 
+def of_sums():
+    """As compiled code calls them."""
+    index = torch.tensor([2, 0, 2, 4, 4, 2])
+
+    def call(x):
+        return sums_of_slices(slices_of(x, index, 0), index, 5, 0)
+
+    return call, (N, WIDTH), []
+
+
 def watched(backend):
     """A call in a mode that sees each operator."""
     call, shape, parameters = of_attention(backend=backend)
@@ -102,6 +113,7 @@ CASES |= {
 CASES |= {
     "dropout": (of_layer, {"dropout": 0.4}),
     "cells": (of_cells, {}),
+    "sums": (of_sums, {}),
     "watched edges": (watched, {"backend": "edges"}),
     "watched tiles": (watched, {"backend": "tiles"}),
     "gathered": (of_run, {"run": lambda graph, x: gathered_run(graph, x, False, True)}),
