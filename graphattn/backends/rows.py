@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
 """(scores (..., T, S), mask of edges) -> weights, which are 0 where there is no edge."""
@@ -99,6 +100,8 @@ def of_rows(normalize: Any) -> Weigh | None:
 
 def is_changed(module: nn.Module) -> bool:
     """True if hooks or overrides come between a call of the module and the forward of its class."""
+    if _has_any_global_hook():
+        return True
     if module._forward_hooks or module._forward_pre_hooks:
         return True
     if module._backward_hooks or module._backward_pre_hooks:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import positive, shown
-from ..errors import GraphError, OptionError, ShapeError
+from ..errors import BackendError, GraphError, OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.advice import advice, of_other_size
 from ..graph.edge_index import from_edge_index
@@ -130,11 +130,18 @@ def _listed(
     backend: str,
 ) -> AttentionGraph | EdgeTensors:
     """The graph of an ``edge_index``; its tensors in a compiled program that can run on them."""
-    if isinstance(edge_index, Tensor) and edge_index.layout != torch.strided:
+    is_sparse = isinstance(edge_index, Tensor) and edge_index.layout != torch.strided
+    is_traced = torch.jit.is_tracing()
+    if type(edge_index) is Tensor and (is_traced or torch.compiler.is_compiling()):
+        if not is_sparse and backend in ("auto", *EdgeTensors._only_backends):
+            return EdgeTensors.of_index(edge_index, num_sources, num_targets)
+        if is_traced:
+            raise BackendError(
+                f"torch.jit.trace would record the edges of one call in a plan for {backend!r}; "
+                'pass an edge_index (2, E) to backend "auto", or a graph'
+            )
+    if is_sparse:
         return _of_sparse(edge_index, num_targets, num_sources)
-    runs_tensors = backend in ("auto", *EdgeTensors._only_backends)
-    if runs_tensors and torch.compiler.is_compiling() and type(edge_index) is Tensor:
-        return EdgeTensors.of_index(edge_index, num_sources, num_targets)
     way = advice(edge_index)
     if way is None and not (
         isinstance(edge_index, list | tuple) or hasattr(edge_index, "__array__")

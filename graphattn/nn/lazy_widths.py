@@ -1,9 +1,12 @@
 """Widths of -1, which a layer takes from its first call, as PyG's convolutions do."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ..graph.modes import not_followed, without_modes
 
 UNKNOWN = -1
 #: Projections and the widths of a layer that they have.
@@ -33,6 +36,7 @@ def draw(projection: nn.Linear) -> None:
         nn.init.zeros_(projection.bias)
 
 
+@partial(not_followed, reason="widths of -1 come from a first call: make it before compiling")
 def complete(layer: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
     """A hook before the first call: the widths of its features become those of the layer."""
     x = options.get("x")
@@ -52,6 +56,12 @@ def complete(layer: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None
         "vdim": value,
         "edge_dim": options.get("edge_attr"),
     }
+    # weights that are made in inference mode could never be trained
+    without_modes(partial(_make_weights, layer, features))
+
+
+def _make_weights(layer: Any, features: dict[str, Any]) -> None:
+    """The weights of projections whose inputs are known."""
     projections = dict(layer.named_modules())
     for name, of in _INPUTS.items():
         projection = projections.get(name)

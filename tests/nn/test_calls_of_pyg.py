@@ -7,7 +7,7 @@ import torch
 from torch_geometric.nn import GATConv
 
 import graphattn as ga
-from graphattn.errors import GraphError, OptionError, ShapeError
+from graphattn.errors import BackendError, GraphError, OptionError, ShapeError
 
 EDGES = torch.tensor([[0, 1, 2, 6, 4, 3], [0, 0, 1, 3, 3, 4]])
 LAZY = {"qdim": -1, "kdim": -1, "vdim": -1, "edge_dim": -1, "gate": True, "root_weight": True}
@@ -51,6 +51,46 @@ def test_fresh_weights_of_a_lazy_layer_are_xaviers():
     for projection in (layer.q_proj, layer.k_proj, layer.v_proj):
         assert bound * 0.95 < projection.weight.abs().max() <= bound
         assert not projection.bias.any()
+
+
+def test_a_lazy_layer_that_is_first_called_in_inference_mode_can_be_trained():
+    layer = ga.nn.GraphAttention(10, 2, **LAZY)
+    with torch.inference_mode():
+        call(layer)
+    call(layer, seed=1).square().sum().backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in layer.parameters())
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["auto", "edges", "message_passing"])
+def test_a_traced_layer_takes_other_edges(backend):
+    layer = ga.nn.GraphAttention(8, 2, backend=backend)
+    x = torch.randn(300, 8)
+    # a target of one edge each, and one that reads all, whose sum takes more than one step
+    single = torch.arange(300).repeat(2, 1)
+    traced = torch.jit.trace(layer, (x, single), check_trace=False)
+    hub = torch.stack((single[0], torch.zeros_like(single[0])))
+    assert torch.allclose(traced(x, hub), layer(x, hub), atol=1e-6)
+    assert not torch.allclose(traced(x, hub), layer(x, single), atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+@pytest.mark.parametrize("backend", ["dense", "tiles"])
+def test_a_trace_of_edges_in_a_plan_is_refused(backend):
+    layer = ga.nn.GraphAttention(8, 2, backend=backend)
+    for edges in (EDGES, torch.eye(7).to_sparse()):
+        with pytest.raises(BackendError, match=r"pass an edge_index .* or a graph"):
+            torch.jit.trace(layer, (torch.randn(7, 8), edges), check_trace=False)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_a_trace_of_edges_that_are_chosen_is_refused():
+    graph = ga.graphs.top_k(..., 2)
+    with pytest.raises(BackendError, match="chooses its edges in every call"):
+        torch.jit.trace(lambda x: ga.attention(x, x, x, graph), torch.randn(7, 2, 4))
 
 
 @pytest.mark.parametrize("residual", [False, True])

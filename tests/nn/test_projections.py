@@ -106,3 +106,14 @@ def test_gradients_of_a_hooked_projection_are_those_without_hooks():
         found.append((given.grad, layer.edge_proj.weight.grad))
     assert found[1] == "called"
     torch.testing.assert_close(found[2], found[0], rtol=1e-12, atol=1e-12)
+
+
+def test_a_hook_of_all_modules_sees_every_projection():
+    layer = GraphAttention(16, 4, edge_dim=3)
+    called = []
+    hook = nn.modules.module.register_module_forward_hook(lambda part, *_: called.append(part))
+    try:
+        layer(X, GRAPH, edge_attr=EDGES)
+    finally:
+        hook.remove()
+    assert set(called) >= {getattr(layer, name) for name in NAMES}

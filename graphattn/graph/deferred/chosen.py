@@ -171,7 +171,7 @@ class Chosen(GraphLike, Operand):
 
     def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
         """The outputs of a call along the edges that its queries and keys choose."""
-        if torch.compiler.is_exporting():
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():
             _refuse_export(self)
         return self._attend(run, inputs, backend, weights, lse)
 
@@ -288,8 +288,8 @@ def _needs_union(inputs: Inputs, backend: str) -> bool:
 @constant_result
 def _refuse_export(graph: Chosen) -> None:
     raise BackendError(
-        f"{graph.name} chooses its edges in every call, and an exported program has the same ones "
-        "in each; export union(), or compile, which runs the choice outside the program"
+        f"{graph.name} chooses its edges in every call, and an exported or traced program has the "
+        "same ones in each; export union(), or compile, which runs the choice outside the program"
     )
 
 
