@@ -147,6 +147,9 @@ graphattn.graphs.causal(num_nodes), or causal(...) of any size. It takes query, 
             raise ArgumentNameError(_unknown(call, name, parameters))
         return function(*args, **options)
 
+    # torch.compile counts programs by code, of which decorated functions would share one
+    code = checked.__code__  # type: ignore[attr-defined]
+    checked.__code__ = code.replace(co_name=function.__name__)  # type: ignore[attr-defined]
     return checked
 
 

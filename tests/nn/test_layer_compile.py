@@ -73,6 +73,39 @@ def test_another_edge_index_at_every_call(backend):
         compiled(x, torch.tensor([[0, 17], [1, 1]]), **features)
 
 
+def test_layers_on_one_graph_share_a_program():
+    _, graph, x = case()
+    programs, x = [], x.requires_grad_()
+
+    def counted(module, example):
+        programs.append(module)
+        return module
+
+    for _ in range(10):
+        layer = ga.nn.GraphAttention(C, H, dropout=0.1)
+        x = torch.compile(layer, fullgraph=True, backend=counted)(x, graph)
+    assert len(programs) == 1
+
+
+def test_layers_and_the_operator_count_their_own_programs():
+    layer, graph, x = case()
+    query = torch.randn(17, H, 4)
+    block = ga.nn.TransformerBlock(C, H)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for call, inputs in ((layer, (x,)), (block, (x,)), (ga.attention, (query,) * 3)):
+            compiled = torch.compile(call, backend="eager", fullgraph=True)
+            torch.testing.assert_close(compiled(*inputs, graph), call(*inputs, graph))
+
+
+def test_a_lazy_layer_is_called_before_it_compiles_whole():
+    layer, (_, graph, x) = ga.nn.GraphAttention(C, H, qdim=-1, kdim=-1, vdim=-1), case()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="make it before compiling"):
+        compiled(x, graph)
+    expected = layer(x, graph)
+    torch.testing.assert_close(compiled(x, graph), expected)
+
+
 def test_a_pattern_beside_a_cache_that_grows():
     """Its graph is made by Python that torch.compile must not follow; where programs are too many,
     plain code runs.
