@@ -96,3 +96,9 @@ def test_what_does_not_fit_is_named():
     x = torch.zeros(7, H, D)
     with pytest.raises(ShapeError, match="grid must have 2 axes"):
         bias(x, x, grid=(7,))
+    right = torch.zeros(6, H, D)
+    for wrong in (x, torch.zeros(6, H, D + 1), torch.zeros(1, H, D)):
+        with pytest.raises(ShapeError, match=rf"query must be \(..., 6, heads, {D}\)"):
+            bias(wrong, right)
+        with pytest.raises(ShapeError, match="key must be"):
+            bias(right, wrong)

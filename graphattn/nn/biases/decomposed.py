@@ -82,6 +82,12 @@ class DecomposedBias(nn.Module):
         if grid is not None:
             lengths = axes(grid)
         places = self._places(lengths, query.device)
+        for name, x in (("query", query), ("key", key)):
+            if (x.shape[-3], x.shape[-1]) != (places.shape[1], self.head_dim):
+                raise ShapeError(
+                    f"{name} must be (..., {places.shape[1]}, heads, {self.head_dim}), a node for "
+                    f"each place of {lengths}, got {tuple(x.shape)}; of another grid pass grid="
+                )
         if scale is None:
             scale = self.head_dim**-0.5
         queries = [query * scale]
