@@ -20,7 +20,7 @@ from .errors import GraphError, OptionError
 from .graph import AttentionGraph, Chosen, Pattern, PerExample, PerHead
 from .graph.foreign_names import names_checked
 from .graph.kinds.per_example import as_examples
-from .graph.like import need_fixed, sized
+from .graph.like import GraphLike, need_fixed, sized
 from .plans.edge_tensors import EdgeTensors
 
 _FLAGS = {  # arguments of a call -> fields of a Request
@@ -50,7 +50,7 @@ def attention(
     key: Tensor,
     value: Tensor,
     graph: AttentionGraph | PerHead | PerExample | Chosen | EdgeTensors | Pattern | Sequence[Any],
-    score_bias: Tensor | dict[AttentionGraph, Tensor] | None = None,
+    score_bias: Tensor | dict[GraphLike, Tensor | None] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
     dropout_p: float = 0.0,
@@ -91,10 +91,12 @@ def attention(
             graph for each example of the last leading dimension; or a :class:`Pattern`, sized to T targets
             and S sources, whose edges ``query`` and ``key`` may choose, ``graphs.top_k(..., 8)``;
             or :class:`EdgeTensors`, which are inputs of a compiled program.
-        score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H),
-            where H may be 1; of a matrix (T, S) or (..., H, T, S) ``graph.edge_values(matrix)``,
-            and of a full rule the matrix itself; or a dict of biases of parts, ``{near: bias}`` for
-            ``top_k(..., 8) | near``, each in its part's edge order, and 0 elsewhere. -inf removes an edge: with
+        score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H); one
+            of 1 head or example is shared by all, as SDPA's mask is. Of a matrix (T, S) or
+            (..., H, T, S) ``graph.edge_values(matrix)``, and of a full rule the matrix itself; what
+            could be either is read as edges, or refused for one source. Or a dict of biases of
+            parts, ``{near: bias}`` for ``top_k(..., 8) | near``, each in its part's edge order, and
+            0 elsewhere or for None. -inf removes an edge: with
             (B, E, 1), for examples of different lengths,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``,
             though :func:`graphattn.disjoint_union` costs less. A row of the dtype's lowest number gives

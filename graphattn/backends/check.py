@@ -25,7 +25,7 @@ def check(
     key: Tensor,
     value: Tensor,
     graph: GraphLike,
-    score_bias: Tensor | dict[AttentionGraph, Tensor] | None = None,
+    score_bias: Tensor | dict[GraphLike, Tensor | None] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
     dropout_p: float = 0.0,
@@ -79,7 +79,7 @@ def check(
 def _check_of_edges(
     operands: tuple[Tensor, Tensor, Tensor],
     graph: GraphLike,
-    score_bias: Tensor | dict[AttentionGraph, Tensor] | None,
+    score_bias: Tensor | dict[GraphLike, Tensor | None] | None,
     edge_attr: Tensor | None,
     edge_weight: Tensor | None,
 ) -> tuple[torch.Size, Any]:
@@ -90,7 +90,7 @@ def _check_of_edges(
         parts = check_parts(score_bias, query, graph)
         biases += parts.parts.values()
         score_bias = parts  # type: ignore[assignment]
-        if not isinstance(graph, Chosen):
+        if not (isinstance(graph, Chosen) and parts.parts):
             score_bias = parts.on(graph.union())
     elif score_bias is not None:
         score_bias = check_bias(graph.of_edges(score_bias), query, graph)
@@ -274,18 +274,20 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
 
 
 def check_parts(
-    score_bias: dict[AttentionGraph, Tensor],
+    score_bias: dict[GraphLike, Tensor | None],
     query: Tensor,
     graph: GraphLike,
 ) -> PartBiases:
     """The biases of parts of a graph, or an error for those that do not fit it."""
     union = graph.union()
-    if not isinstance(union, AttentionGraph) or not score_bias:
+    if not isinstance(union, AttentionGraph):
         raise ShapeError(
-            "score_bias as a dict has a bias for each of some parts of an AttentionGraph, got "
-            f"{len(score_bias)} for {graph!r}"
+            f"score_bias as a dict has biases of parts of an AttentionGraph, got {graph!r}"
         )
-    parts = {part: check_bias(bias, query, part) for part, bias in score_bias.items()}
+    parts = {}
+    for part, bias in score_bias.items():
+        if bias is not None:
+            parts[part.union()] = check_bias(part.of_edges(bias), query, part)
     return PartBiases(parts).within(union)
 
 
@@ -302,10 +304,17 @@ def check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
     shape = tuple(score_bias.shape)
     if shape == (E,):
         return score_bias.unsqueeze(-1)
-    if shape[-2:] in ((E, 1), (E, heads)):
-        return score_bias
     pairs = (graph.num_targets, graph.num_sources)
-    if shape[-2:] == pairs and (len(shape) == 2 or shape[-3] in (1, heads)):
+    is_matrix = shape[-2:] == pairs and (len(shape) == 2 or shape[-3] in (1, heads))
+    if shape[-2:] in ((E, 1), (E, heads)):
+        if is_matrix and graph.num_sources == 1 and score_bias.numel() > E:
+            raise ShapeError(
+                f"score_bias {shape} is a matrix (..., {heads}, {E}, 1) of all pairs or numbers "
+                f"(..., {E}, 1) of {E} edges: pass graph.edge_values(score_bias) of a matrix, or "
+                f"numbers (..., {E}, {heads}) of each head"
+            )
+        return score_bias
+    if is_matrix:
         if isinstance(graph, AttentionGraph) and graph._lists_all_pairs:
             numbers = graph.edge_values(score_bias)
             if len(shape) == 2:

@@ -90,7 +90,12 @@ def not_followed(function: Callable[P, T], reason: str | None = None) -> Callabl
 
 
 def not_compiled(object_class: Class) -> Class:
-    """A class decorator: torch.compile breaks the graph where an object is constructed."""
+    """A class decorator: torch.compile breaks the graph where an object is constructed.
+
+    It hashes an object of a frozen dataclass by its fields, even without ``eq``, unless it takes
+    the class for another one.
+    """
+    object_class.__dataclass_params__.frozen = False  # type: ignore[attr-defined]
     object_class.__init__ = not_followed(object_class.__init__, _WHY)  # type: ignore[misc]
     return object_class
 

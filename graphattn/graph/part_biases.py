@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..errors import GraphError
 from .graph import AttentionGraph
-from .modes import Memo, keep
+from .modes import Memo, constant_result, keep
 
 _MOST_KEPT = 64
 
@@ -32,8 +32,8 @@ class PartBiases:
             _places_within(graph, part)
         return self
 
-    def on(self, graph: AttentionGraph) -> Tensor:
-        """The numbers of all edges of a graph, (..., E, H or 1)."""
+    def on(self, graph: AttentionGraph) -> Tensor | None:
+        """The numbers of all edges of a graph, (..., E, H or 1); ``None`` without parts."""
         total: Tensor | None = None
         for part, numbers in self.parts.items():
             places = _places_within(graph, part).to(numbers.device)
@@ -44,7 +44,6 @@ class PartBiases:
                 total = spread
             else:
                 total = total + spread
-        assert total is not None
         return total
 
 
@@ -60,6 +59,7 @@ def places_of(graph: AttentionGraph, target: Tensor, source: Tensor) -> tuple[Te
     return listed.order.to(device)[at], key[at] == wanted
 
 
+@constant_result
 def _places_within(graph: AttentionGraph, part: AttentionGraph) -> Tensor:
     """The numbers of a part's edges in a graph, kept by the graph."""
     kept: Memo = keep(graph._memo, "places of parts", Memo)

@@ -10,6 +10,7 @@ from ..arguments import one_of, positive, width
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Chosen, Pattern, PerExample, PerHead
 from ..graph.foreign_names import names_checked
+from ..graph.like import GraphLike
 from ..graphs import cross
 from . import loaders
 from .arguments import check_features
@@ -147,7 +148,7 @@ class TransformerBlock(nn.Module):
         *,
         memory: Tensor | KeyValueCache | None = None,
         memory_graph: Graph | Tensor | None = None,
-        score_bias: Tensor | dict[AttentionGraph, Tensor] | None = None,
+        score_bias: Tensor | dict[GraphLike, Tensor | None] | None = None,
         memory_bias: Tensor | None = None,
         edge_attr: Tensor | None = None,
         positions: Tensor | None = None,

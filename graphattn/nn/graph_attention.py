@@ -22,6 +22,7 @@ from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph, Pattern, PerExample, PerHead
 from ..graph.deferred.chosen import Chosen
 from ..graph.foreign_names import names_checked
+from ..graph.like import GraphLike
 from ..kernels.plain.sums import gather
 from ..operands import Inputs, Outputs, with_weights
 from ..plans.edge_tensors import EdgeTensors
@@ -366,7 +367,7 @@ class GraphAttention(EdgeAttention):
         *,
         context: Tensor | Pair | KeyValueCache | None = None,
         edge_attr: Tensor | None = None,
-        score_bias: Tensor | dict[AttentionGraph, Tensor] | None = None,
+        score_bias: Tensor | dict[GraphLike, Tensor | None] | None = None,
         positions: Tensor | Pair | None = None,
         cache: KeyValueCache | None = None,
         size: tuple[int, int] | None = None,
@@ -473,7 +474,7 @@ class GraphAttention(EdgeAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        score_bias: Tensor | dict[AttentionGraph, Tensor] | None,
+        score_bias: Tensor | dict[GraphLike, Tensor | None] | None,
         edge_attr: Tensor | None,
     ) -> Inputs:
         """The checked operands of attention, with edge features as the score encodes them."""

@@ -108,4 +108,47 @@ def test_refusals():
     with pytest.raises(ShapeError, match=f"score_bias must have shape .{NEAR.num_edges},"):
         ga.attention(query, key, value, CHOICE, score_bias={NEAR: of_near[1:]})
     with pytest.raises(ShapeError, match="score_bias as a dict"):
-        ga.attention(query, key, value, CHOICE, score_bias={})
+        ga.attention(query, key, value, ga.nn.EdgeTensors(NEAR), score_bias={NEAR: of_near})
+
+
+@pytest.mark.parametrize("parts", [{}, {NEAR: None}], ids=["no part", "no bias"])
+@pytest.mark.parametrize("graph", [CHOICE, MEMORY | NEAR], ids=["chosen", "union"])
+def test_no_bias_of_any_part(graph, parts):
+    query, key, value = tensors()
+    found = ga.attention(query, key, value, graph, score_bias=parts)
+    assert torch.equal(found, ga.attention(query, key, value, graph))
+
+
+SHORT = NEAR & ga.from_rule(lambda t, s: t > 0, T, S)
+
+
+@pytest.mark.parametrize("examples", [(NEAR, SHORT), (NEAR, NEAR)], ids=["edges", "examples"])
+def test_parts_of_graphs_of_examples(examples):
+    near = ga.PerExample(examples)
+    graph = ga.PerExample([MEMORY | part for part in near.graphs])
+    query, key, value, of_near = tensors(near)
+    numbers = of_near
+    if examples[0] is examples[1]:
+        numbers = of_near.unflatten(0, (B, -1))
+    found = ga.attention(query, key, value, graph, score_bias={near: numbers})
+    parts = of_near.split([part.num_edges for part in near.graphs])
+    alone = [
+        ga.attention(
+            query[b], key[b], value[b], graph.graphs[b], score_bias={near.graphs[b]: parts[b]}
+        )
+        for b in range(B)
+    ]
+    same(found, torch.stack(alone), [query, key, value, of_near])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
+def test_parts_compile_whole():
+    inputs = tensors(NEAR)
+    graph = MEMORY | NEAR
+
+    def call(query, key, value, of_near):
+        return ga.attention(query, key, value, graph, score_bias={NEAR: of_near})
+
+    compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
+    same(compiled(*inputs), call(*inputs), inputs)

@@ -152,3 +152,35 @@ def test_heads_are_equal_one_by_one():
     assert heads.equals(ga.PerHead([ga.graphs.causal(5).materialise(), ga.graphs.full(5)]))
     assert not heads.equals(ga.PerHead([ga.graphs.full(5), ga.graphs.causal(5)]))
     assert not heads.equals(ga.PerHead([ga.graphs.causal(5)]))
+
+
+@pytest.mark.parametrize("lead", [(3,), (1, 3), (2, 1), (3, 3)])
+def test_numbers_of_one_source_that_could_be_a_matrix_are_refused(lead):
+    """(H, T, 1) of all pairs, or (B, E, 1) of edges."""
+    graph, (query, key) = ga.graphs.cross(5, 1), (torch.randn(3, n, 3, 2) for n in (5, 1))
+    bias = torch.randn(*lead, 5, 1)
+    with pytest.raises(ShapeError, match="of each head") as refusal:
+        ga.attention(query, key, key, graph, score_bias=bias)
+    assert "graph.edge_values(score_bias)" in str(refusal.value)
+    matrix = torch.randn(3, 5, 1)
+    found = ga.attention(query, key, key, graph, score_bias=graph.edge_values(matrix))
+    assert torch.equal(found, ga.attention(query, key, key, graph, score_bias=matrix[:, :, 0].T))
+
+
+@pytest.mark.parametrize("lead", [(), (1,), (2,)])
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("backend", ["dense", "tiles", "edges", "message_passing"])
+def test_one_head_or_example_of_a_bias_is_shared_as_sdpas_mask_is(backend, heads, lead):
+    graph = ga.graphs.causal(7)
+    query, key, value = torch.randn(3, 2, 7, 3, 5, dtype=torch.float64)
+    bias = torch.randn(*lead, graph.num_edges, heads, dtype=torch.float64, requires_grad=True)
+    found = ga.attention(query, key, value, graph, score_bias=bias, backend=backend)
+    mask = graph.dense_values(bias, fill=-torch.inf)
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *(x.transpose(1, 2) for x in (query, key, value)), attn_mask=mask
+    ).transpose(1, 2)
+    torch.testing.assert_close(found, expected)
+    cotangent = torch.randn_like(found)
+    mine, theirs = (torch.autograd.grad(y, bias, cotangent)[0] for y in (found, expected))
+    assert theirs.abs().sum() > 0
+    torch.testing.assert_close(mine, theirs)
