@@ -12,12 +12,13 @@ SUBSTEPS = 40
 
 
 def holed_square(rng: np.random.Generator, spacing: float = 0.05):
-    """Vertices (N, 2) and triangles (F, 3) of a unit square with two or three round holes."""
+    """Vertices (N, 2) and triangles (F, 3) of a unit square with up to three round holes."""
     holes = []
-    while len(holes) < rng.integers(2, 4):
+    for _ in range(8):  # of which those that overlap with one before are left out
         centre, radius = rng.uniform(0.22, 0.78, 2), rng.uniform(0.07, 0.12)
-        if all(np.linalg.norm(centre - c) > radius + r + 2 * spacing for c, r in holes):
+        if all(np.linalg.norm(centre - c) > radius + r + 2 * spacing for c, r in holes[:3]):
             holes.append((centre, radius))
+    holes = holes[:3]
     side = np.arange(0, 1 + 1e-9, spacing)
     inner = np.stack(np.meshgrid(side[1:-1], side[1:-1]), -1).reshape(-1, 2)
     inner = inner + rng.uniform(-0.25, 0.25, inner.shape) * spacing
