@@ -11,7 +11,6 @@ import torch
 from flows import flow
 
 import graphattn as ga
-from graphattn.models.points.simulator import weights_of
 
 folder, run = (Path(tempfile.mkdtemp()) / name for name in ("flows", "run"))
 folder.mkdir()
@@ -30,7 +29,7 @@ assert result.over("stencil").low > 0
 # 200 steps of a flow of which one is known; the truth keeps its mass
 start = flow(99, steps=2, spacing=0.07)
 series = ga.training.rollout(run, start, steps=200)
-mass = weights_of(start, "area") @ series.fields["u"][..., 0].double().T
+mass = start.weights("area") @ series.fields["u"][..., 0].double().T
 print(f"mass after 200 steps: {mass[-1] / mass[0]:.2f} of the first")
 assert series.num_steps == 201
 assert torch.isfinite(series.fields["u"]).all()

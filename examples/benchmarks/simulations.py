@@ -170,8 +170,8 @@ def errors(model, flows, levels):
         states = model.eval()(x, shape)
         for row, state in enumerate((states, truth[:, 1:2])):
             squares[row] += (state - truth[:, 2:]).square().sum((0, 2))
-        mass = ga.models.points.simulator.weights_of(one, "area") @ states[..., 0].double()
-        before = ga.models.points.simulator.weights_of(one, "area") @ truth[:, 1, 0].double()
+        mass = one.weights("area") @ states[..., 0].double()
+        before = one.weights("area") @ truth[:, 1, 0].double()
         drifts.append(float((mass[-1] / before - 1).abs()))
     return (squares[0] / squares[1]).sqrt().tolist(), max(drifts)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import integers, table
+from ..arguments import integers, one_of, table
 from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph
 from ..graphs.mesh.cells import mesh_cells
@@ -131,6 +131,31 @@ class Trajectory:
             dt=None,
             time=self.time[part],
         )
+
+    def weights(self, weight: str) -> Tensor:
+        """Weights (N,) of the nodes in float64, 1 in the mean, by their first positions.
+
+        "none" for ones; "area", each node's share of the lengths, areas or volumes of its lines,
+        triangles or tetrahedra, by which a sum over nodes is an integral of linear elements;
+        "latitude", its cosine, for a regular grid on a sphere around the origin.
+        """
+        pos = self.positions(0).double()
+        weights = torch.zeros_like(pos[:, 0])
+        if one_of(weight, "weight", ("none", "area", "latitude")) == "none":
+            return weights + 1
+        if weight == "latitude":
+            weights = (1 - (pos[:, -1] / pos.norm(dim=1)).square()).clamp(min=0).sqrt()
+        else:
+            for kind, rows in self.cells:
+                if kind not in ("line", "triangle", "tetra"):
+                    raise ShapeError(
+                        f"{self._where()}weight='area' is for lines, triangles and tetrahedra, got "
+                        f"{kind}"
+                    )
+                sides = pos[rows[:, 1:]] - pos[rows[:, :1]]
+                size = (sides @ sides.mT).det().clamp(min=0).sqrt()
+                weights.index_add_(0, rows.flatten(), size.repeat_interleave(rows.shape[1]))
+        return weights / weights.mean()
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors, by the names of the arrays of an .npz."""

@@ -308,8 +308,10 @@ class Options(LoopSettings):
         """The shapes of a folder, with labels as these options name them, or its trajectories."""
         if self.task == "simulate":
             return TrajectoryFolder(folder)
-        if self.fields is not None:
-            raise OptionError("fields are for task='simulate'")
+        for item in fields(self):
+            is_own = item.metadata["group"] == SIMULATION
+            if is_own and getattr(self, item.name) != item.default:
+                raise OptionError(f"{item.name} is for task='simulate'")
         shapes = ShapeFolder(
             folder, task=self.task, classes=self.names, label=self.label, ignore=self.ignore
         )

@@ -10,13 +10,13 @@ from ..arguments import one_of
 from ..errors import OptionError, warn
 from ..io.reading import PathLike
 from ..models import Simulator, Window
-from ..shapes import Trajectory
 from .chosen import schedule_of
 from .controls import controls_named
 from .evaluation import Evaluation
 from .models.named import SIMULATED
-from .options import SIMULATION, LoopSettings, Options
+from .options import MACHINE, RUN, SIMULATION, SPLIT, TRAINING, Options
 from .reading.data import Prepared, digests
+from .reading.default_inputs import recipes_of
 from .reading.inputs import ShapeInputs
 from .reading.scenes import prepared
 from .reading.simulations import Simulation, TrajectoryFolder
@@ -25,8 +25,8 @@ from .run import Run
 from .tasks import Simulate
 
 _AUTO = 0.3  # of a step's difference: the best of 0 to 1 on advection and diffusion
-_TAKEN = ("task", "model", "graph", "model_options", "epochs", "points", "patience")
-_SPLIT = ("val", "test", "control", "start")
+_GROUPS = (RUN, TRAINING, SPLIT, SIMULATION, MACHINE)
+_OF_SHAPES = ("augment", "sample", "shard")  # of these groups
 
 
 def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike) -> Run:
@@ -36,13 +36,10 @@ def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike
         OptionError: If an option does not fit, or is for shapes.
     """
     for item in fields(options):
-        is_of_loop = item.name in {field.name for field in fields(LoopSettings)}
-        is_taken = is_of_loop or item.name in (*_TAKEN, *_SPLIT)
-        is_own = item.metadata.get("group") == SIMULATION
-        if not (is_taken or is_own) and getattr(options, item.name) != item.default:
+        is_read = item.name not in _OF_SHAPES and item.metadata["group"] in (None, *_GROUPS)
+        is_read = is_read or item.name in ("task", "model", "graph", "model_options")
+        if not is_read and getattr(options, item.name) != item.default:
             raise OptionError(f"{item.name} is for shapes, got trajectories to simulate")
-    if options.shard:
-        raise OptionError("shard is for shapes, got trajectories to simulate")
     parts = folder.split(val=options.val, test=options.test, seed=options.seed)
     split = {name: list(part.indices) for name, part in parts.items()}
     first = folder[0]
@@ -53,26 +50,25 @@ def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike
         predict=options.predict,
         weight=options.weight,
     )
-    noise = options.noise
-    if noise == "auto":
-        noise = _AUTO
     simulation = Simulation(
         window=window,
         steps=options.steps,
         unroll=options.unroll,
-        noise=float(noise),
+        noise=_noise(options.noise),
         pushforward=options.pushforward,
     )
     model = one_of(options.model or "mesh", "model", tuple(SIMULATED))
     preset = SIMULATED[model]
-    graphs = (_finest(first), *preset.coarser)
+    levels = 1 + len(preset.coarser)
     if options.graph is not None:
-        graphs = tuple(part.strip() for part in options.graph.split(";"))
-        if len(graphs) != 1 + len(preset.coarser):
-            raise OptionError(
-                f"graph must be {1 + len(preset.coarser)} recipes with ; between them, got "
-                f"{len(graphs)}"
-            )
+        graphs = recipes_of(options.graph, model, levels)
+    elif first.cells:
+        graphs = ("mesh_cells(...)", *preset.coarser)
+    else:
+        raise OptionError(
+            "graph must be a recipe where trajectories have no cells, such as 'radius(..., 0.1)', "
+            "got none"
+        )
     inputs = ShapeInputs(
         tuple(window.fields),
         graph=graphs,
@@ -106,13 +102,13 @@ def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike
     return run
 
 
-def _finest(trajectory: Trajectory) -> str:
-    if not trajectory.cells:
-        raise OptionError(
-            "graph must be a recipe where trajectories have no cells, such as "
-            "'radius(..., 0.1)', got none"
-        )
-    return "mesh_cells(...)"
+def _noise(noise: str | float) -> float:
+    if noise == "auto":
+        return _AUTO
+    try:
+        return float(noise)
+    except ValueError:
+        raise OptionError(f"noise must be auto or a number, got {noise!r}") from None
 
 
 def simulated(

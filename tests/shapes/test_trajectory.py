@@ -165,3 +165,13 @@ def test_the_docstring_lists_what_is_read():
     table = load_trajectory.__doc__
     for ending in ("npz", "xdmf", "pvd", "vtu"):
         assert re.search(rf"``.{ending}``", table)
+
+
+def test_weights_are_those_of_cells_and_latitudes():
+    pos = torch.tensor([[0.0, 0], [2, 0], [2, 1], [0, 1]])
+    cells = [("triangle", torch.tensor([[0, 1, 2], [0, 2, 3]]))]
+    square = Trajectory(pos, {"u": torch.zeros(2, 4)}, cells=cells)
+    assert square.weights("area").tolist() == pytest.approx([4 / 3, 2 / 3, 4 / 3, 2 / 3])
+    globe = ga.graphs.on_sphere(torch.tensor([0.0, 60, 90]), torch.zeros(3))
+    ball = Trajectory(globe, {"u": torch.zeros(2, 3)})
+    assert ball.weights("latitude").tolist() == pytest.approx([2, 1, 0], abs=1e-4)

@@ -126,6 +126,22 @@ def test_particles_make_their_graph_at_every_step():
     torch.testing.assert_close(torch.stack(sizes), pos[1:5])
 
 
+def test_particles_are_trained_on(tmp_path):
+    root = tmp_path / "drift"
+    root.mkdir()
+    for seed in range(5):
+        draw = torch.Generator().manual_seed(seed)
+        speed = torch.rand(9, 2, generator=draw) / 20
+        steps = torch.arange(6.0)[:, None, None]
+        pos = torch.rand(1, 9, 2, generator=draw) + steps * speed + 0.01 * steps**2
+        save_trajectory(Trajectory(pos, {"pos": pos}), root / f"{seed}.npz")
+    options = {**QUICK, "history": 2, "predict": "acceleration"}
+    with pytest.raises(OptionError, match="graph must be a recipe where trajectories have no"):
+        train(root, tmp_path / "run", **options)
+    result = train(root, tmp_path / "run", graph="radius(..., 0.5)", **options)
+    assert result.scores["skill"] > 0.9  # the acceleration is constant, and so its mean
+
+
 def test_forcing_must_be_known_as_far_as_steps_go():
     one = heat(0)
     forced = Trajectory(
@@ -142,7 +158,7 @@ def test_options_of_shapes_and_of_simulations_are_not_mixed(folder, tmp_path):
         train(folder, tmp_path / "run", **QUICK, sample=5)
     with pytest.raises(OptionError, match="control='forest' does not fit the task"):
         train(folder, tmp_path / "run", **{**QUICK, "control": ["forest"]})
-    with pytest.raises(OptionError, match="fields are for task='simulate'"):
+    with pytest.raises(OptionError, match="fields is for task='simulate'"):
         train(folder, tmp_path / "run", fields=["u"])
     moving = heat(7)
     moving = Trajectory(moving.pos.expand(8, N, 1) * 1.0, dict(moving.fields), cells=CELLS, dt=0.1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,6 @@ from .mesh_transformer import MeshTransformer
 from .standard import floored, standardized
 
 PREDICTED = ("difference", "state", "acceleration")
-WEIGHTS = ("none", "area", "latitude")
 BOUND = 100.0  # standard deviations from the mean, at which rollouts end
 _APART = 1e-3  # of a step of time that two trajectories of one model may differ by
 
@@ -34,8 +34,8 @@ class Window:
         history: Steps that are read.
         predict: "difference" from the last step, "state", or "acceleration", the difference of
             differences, for which the states themselves are not read.
-        weight: Weight of a node in the loss: "none", "area" (volume in space) of its cells, or
-            "latitude", the cosine of it for positions on a sphere.
+        weight: Weights of nodes in the loss: "none", "area" or "latitude", as of
+            :meth:`graphattn.shapes.Trajectory.weights`.
         dt: Time between steps; 0 if only one step is known.
         mean, deviation: Of the states of each channel, then of the forcings.
         change: Root mean square of the differences of each channel.
@@ -79,13 +79,10 @@ class Window:
         for name in fields:
             one_of(name, "fields", tuple(first.fields))
         one_of(predict, "predict", PREDICTED)
-        one_of(weight, "weight", WEIGHTS)
-        least = 2 if predict == "acceleration" else 1
-        whole(history, "history", least)
+        first.weights(weight)
+        whole(history, "history", 1 + (predict == "acceleration"))
         kinds = [int(one.kinds.max()) + 1 for one in trajectories if one.kinds is not None]
         dt = 0.0
-        origin: Any = 0.0
-        sums: list[tuple[Tensor, ...]] = []
         for one in trajectories:
             if one.num_steps <= history:
                 raise OptionError(
@@ -93,24 +90,20 @@ class Window:
                     f"{one!r} {one.name}"
                 )
             dt = _step_of_time(one, dt)
-            states = torch.cat([one.fields[name] for name in fields], 2).double()
-            change = states.diff(dim=0)
-            targets = {"difference": change, "acceleration": change.diff(dim=0)}
-            everything = torch.cat((states, _forcing(one, first.forcing)), 2)
-            if one is first:
-                origin = everything.mean((0, 1))
-            is_free = ~_fixed(one, fields)
-            sums.append(
-                (
-                    _moments(everything - origin, torch.ones_like(everything[0])),
-                    _moments(change, is_free),
-                    _moments(targets.get(predict, states[1:]), is_free),
-                )
-            )
-        state, change, target = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
-        mean, deviation = _statistics(state, origin)
-        shift, scale = _statistics(target)
-        change = (change[1] / change[2].clamp(min=1)).sqrt()
+        states = [_states(one, fields) for one in trajectories]
+        everything = [
+            torch.cat((x, _forcing(one, first.forcing)), 2)
+            for x, one in zip(states, trajectories, strict=True)
+        ]
+        free = [~_fixed(one, fields) for one in trajectories]
+        differences = [x.diff(dim=0) for x in states]
+        targets = {"state": states, "difference": differences}
+        target = targets.get(predict, [x.diff(dim=0) for x in differences])
+        mean, deviation, _ = _statistics(
+            everything, [torch.ones_like(x[0] > 0) for x in everything]
+        )
+        _, _, change = _statistics(differences, free)
+        shift, scale, _ = _statistics(target, free)
         return Window(
             fields={name: first.fields[name].shape[2] for name in fields},
             forcing={name: x.shape[2] for name, x in first.forcing.items()},
@@ -119,11 +112,11 @@ class Window:
             predict=predict,
             weight=weight,
             dt=dt,
-            mean=tuple(mean.tolist()),
-            deviation=tuple(deviation.tolist()),
-            change=tuple(change.tolist()),
-            shift=tuple(shift.tolist()),
-            scale=tuple(scale.tolist()),
+            mean=mean,
+            deviation=deviation,
+            change=change,
+            shift=shift,
+            scale=scale,
         )
 
     @property
@@ -145,9 +138,9 @@ class Window:
         states = self.history + (self.predict != "acceleration") - 1
         return (states + 2) * self.channels + self.kinds + 2 * sum(self.forcing.values())
 
-    def states(self, trajectory: Any) -> Tensor:
-        """Fields side by side (T, N, C)."""
-        return torch.cat([trajectory.fields[name] for name in self.fields], 2)
+    def states(self, trajectory: Any, steps: Any = slice(None)) -> Tensor:
+        """Fields of some steps side by side (T, N, C)."""
+        return _states(trajectory, self.fields, steps)
 
     def check(self, trajectory: Any) -> None:
         """Refuse a trajectory with other fields, forcing, kinds or steps of time."""
@@ -159,8 +152,6 @@ class Window:
                 raise ShapeError(
                     f"{where}: {argument} must have the channels {expected} of training, got {own}"
                 )
-        if self.kinds and (trajectory.kinds is None or int(trajectory.kinds.max()) >= self.kinds):
-            raise ShapeError(f"{where}: kinds must be below {self.kinds}, as in training")
         if trajectory.num_steps < self.history:
             raise ShapeError(f"{where}: {self.history} steps are read, got {trajectory.num_steps}")
         _step_of_time(trajectory, self.dt)
@@ -171,24 +162,23 @@ class Window:
         The truth has the weight of each node and channel in the loss, 0 where it is fixed, then
         the known state, then the next ones.
         """
-        states = self.states(trajectory)
-        first = step + 1 - self.history
-        x = self.inputs(trajectory, states[first : step + 1].movedim(0, 1), step, steps)
-        weight = weights_of(trajectory, self.weight)[:, None] * ~_fixed(trajectory, self.fields)
+        states = self.states(trajectory, slice(step + 1 - self.history, step + steps + 1))
+        states = states.movedim(0, 1)
+        x = self.inputs(trajectory, states[:, : self.history], step, steps)
+        weight = trajectory.weights(self.weight)[:, None] * ~_fixed(trajectory, self.fields)
         weight = weight / torch.tensor(self.scale, device=weight.device).square()
-        truth = states[step : step + steps + 1].movedim(0, 1)
-        return x, torch.cat((weight[:, None].float(), truth.float()), 1)
+        return x, torch.cat((weight[:, None].float(), states[:, self.history - 1 :].float()), 1)
 
     def inputs(self, trajectory: Any, past: Tensor, step: int, steps: int = 1) -> Tensor:
         """Inputs (N, F) of the states ``past`` (N, history, C); after the last step it is repeated."""
         last = trajectory.num_steps - 1
         at = [min(step + number, last) for number in range(steps + 1)]
-        states = self.states(trajectory)[at]
+        states = self.states(trajectory, at)
         is_fixed = _fixed(trajectory, self.fields)
         parts = [past.flatten(1), is_fixed]
         if self.kinds:
             parts.append(nn.functional.one_hot(trajectory.kinds, self.kinds))
-        forcing = _forcing(trajectory, self.forcing)[at]
+        forcing = _forcing(trajectory, self.forcing, at)
         parts.append(forcing[0])
         for number in range(1, steps + 1):
             parts += [states[number].where(is_fixed, 0.0), forcing[number]]
@@ -204,30 +194,15 @@ class Window:
         return dict(zip(self.fields, states.split(list(self.fields.values()), -1), strict=True))
 
 
-def weights_of(trajectory: Any, weight: str) -> Tensor:
-    """Weights (N,) of nodes, 1 in the mean."""
-    weights = torch.ones(trajectory.num_nodes, dtype=torch.float64)
-    pos = trajectory.positions(0).double()
-    if weight == "latitude":
-        weights = (1 - (pos[:, 2] / pos.norm(dim=1)).square()).clamp(min=0).sqrt()
-    elif weight == "area":
-        weights = torch.zeros_like(weights)
-        for kind, rows in trajectory.cells:
-            if kind not in ("line", "triangle", "tetra"):
-                raise OptionError(
-                    f"weight='area' is for lines, triangles and tetrahedra, got {kind} in "
-                    f"{trajectory.name or 'a trajectory'}"
-                )
-            sides = pos[rows[:, 1:]] - pos[rows[:, :1]]
-            volume = (sides @ sides.mT).det().clamp(min=0).sqrt()
-            weights.index_add_(0, rows.flatten(), volume.repeat_interleave(rows.shape[1]))
-    return weights / weights.mean()
+def _states(trajectory: Any, names: Iterable[str], steps: Any = slice(None)) -> Tensor:
+    """Fields of some steps side by side (T, N, C)."""
+    return torch.cat([trajectory.fields[name][steps] for name in names], 2)
 
 
-def _forcing(trajectory: Any, names: Iterable[str]) -> Tensor:
-    """Forcings side by side (T, N, F), of which there may be none."""
-    nothing = trajectory.pos.new_zeros(trajectory.num_steps, trajectory.num_nodes, 0)
-    return torch.cat([nothing, *(trajectory.forcing[name] for name in names)], 2)
+def _forcing(trajectory: Any, names: Iterable[str], steps: Any = slice(None)) -> Tensor:
+    """Forcings of some steps side by side (T, N, F), of which there may be none."""
+    nothing = trajectory.pos.new_zeros(trajectory.num_steps, trajectory.num_nodes, 0)[steps]
+    return torch.cat([nothing, *(trajectory.forcing[name][steps] for name in names)], 2)
 
 
 def _fixed(trajectory: Any, fields: Any) -> Tensor:
@@ -253,43 +228,34 @@ def _step_of_time(trajectory: Any, expected: float) -> float:
     return dt
 
 
-def _moments(values: Tensor, mask: Tensor) -> Tensor:
-    """Sum, sum of squares and number (3, C) of values (T, N, C) at nodes of a mask (N, C)."""
-    values = values * mask
-    count = mask.sum(0) * float(len(values))
-    return torch.stack((values.sum((0, 1)), values.square().sum((0, 1)), count))
+def _statistics(values: list[Tensor], masks: list[Tensor]) -> tuple[tuple[float, ...], ...]:
+    """Mean, standard deviation and root mean square of each channel of values (T, N, C).
+
+    Of the nodes of masks, bool (N, C).
+    """
+    columns = []
+    for channel in range(values[0].shape[2]):
+        parts = [x[:, mask[:, channel], channel] for x, mask in zip(values, masks, strict=True)]
+        x = torch.cat([part.flatten() for part in parts]).double()
+        columns.append((x.mean(), x.std(correction=0), x.square().mean().sqrt()))
+    # 0 where all nodes are fixed
+    mean, deviation, size = torch.tensor(columns).nan_to_num().T
+    return tuple(mean.tolist()), tuple(floored(deviation, mean).tolist()), tuple(size.tolist())
 
 
-def _statistics(moments: Tensor, origin: Any = 0.0) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel, from values less ``origin``."""
-    total, squares, count = moments
-    mean = total / count.clamp(min=1)
-    deviation = (squares / count.clamp(min=1) - mean.square()).clamp(min=0).sqrt()
-    mean = mean + origin
-    return mean, floored(deviation, mean)
-
-
-def _small(new: type, rate: float) -> nn.Module:
-    window = Window(
-        fields={"u": 2},
-        forcing={"sun": 1},
-        kinds=0,
-        history=2,
-        predict="difference",
-        weight="none",
-        dt=1.0,
-        mean=(0.0, 0.0, 0.0),
-        deviation=(1.0, 1.0, 1.0),
-        change=(0.5, 0.5),
-        shift=(0.0, 0.0),
-        scale=(0.5, 0.5),
-    )
-    return new(
-        lambda features, out_dim: MeshTransformer(
-            features, out_dim, 8, 2, 1, spectrum=0, edges=("distance",), dropout=rate
-        ),
-        window,
-    )
+def _small(new: Any, rate: float) -> nn.Module:
+    ones = (1.0, 1.0, 1.0)
+    widths: Any = {"fields": {"u": 2}, "forcing": {"sun": 1}, "kinds": 0, "history": 2}
+    sizes: Any = {
+        "mean": ones,
+        "deviation": ones,
+        "change": ones[1:],
+        "shift": ones[1:],
+        "scale": ones[1:],
+    }
+    window = Window(**widths, **sizes, predict="difference", weight="none", dt=1.0)
+    make = partial(MeshTransformer, edges=("distance",), spectrum=0, dropout=rate)
+    return new(lambda features, out_dim: make(features, out_dim, 8, 2, 1), window)
 
 
 @example(_small, lambda batch: (torch.randn(batch, 13, 10),), lambda: (small_cloud(),))
@@ -377,8 +343,9 @@ class Simulator(nn.Module):
             given, forcing = part.split([C, F], -1)
             read = torch.cat((fixed, kinds, self._forcing(now), self._forcing(forcing)), -1)
             state = self._step(past, given, is_free, read, shape)
-            if not self.training:
-                state = self._clamped(state)
+            if not self.training:  # so that errors are finite, however a rollout ends
+                spread = 2 * BOUND * self.deviation[:C]
+                state = state.clamp(self.mean[:C] - spread, self.mean[:C] + spread)
             states.append(state)
             if self.pushforward:
                 state = state.detach()
@@ -390,12 +357,6 @@ class Simulator(nn.Module):
         """True if states are within 100 standard deviations of training of its mean."""
         C = self.window.channels
         return ((state - self.mean[:C]).abs() < BOUND * self.deviation[:C]).all()
-
-    def _clamped(self, state: Tensor) -> Tensor:
-        """States with a finite error, however a rollout ends."""
-        C = self.window.channels
-        spread = 2 * BOUND * self.deviation[:C]
-        return state.clamp(self.mean[:C] - spread, self.mean[:C] + spread)
 
     def _step(
         self, past: Tensor, given: Tensor, is_free: Tensor, read: Tensor, shape: Hierarchy

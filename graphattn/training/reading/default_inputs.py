@@ -57,7 +57,7 @@ def inputs_of(
     if options.features is not None:
         inputs = replace(inputs, features=tuple(options.features))
     if options.graph is not None:
-        inputs = replace(inputs, graph=_graphs(options.graph, model, len(inputs.graph)))
+        inputs = replace(inputs, graph=recipes_of(options.graph, model, len(inputs.graph)))
     return inputs
 
 
@@ -153,7 +153,7 @@ def _sample(options: Options, task: Task, reads_all: bool, elements: str) -> int
     return _SAMPLE
 
 
-def _graphs(text: str, model: str, levels: int) -> tuple[str, ...]:
+def recipes_of(text: str, model: str, levels: int) -> tuple[str, ...]:
     """Recipes of the levels: one for all of them, or one for each with ``;`` between them."""
     if not levels:
         raise OptionError(

@@ -8,7 +8,6 @@ import torch
 import graphattn as ga
 from graphattn.errors import ShapeError
 from graphattn.models import MeshTransformer, Simulator, Window
-from graphattn.models.points.simulator import weights_of
 from graphattn.shapes import Trajectory
 
 PREDICTED = ("difference", "state", "acceleration")
@@ -155,23 +154,11 @@ def test_statistics_have_a_floor_for_what_is_constant():
     assert window.scale[:2] == pytest.approx(free.std((0, 1), correction=0).tolist(), rel=1e-6)
 
 
-def test_weights_are_those_of_cells_and_latitudes():
-    pos = torch.tensor([[0.0, 0], [2, 0], [2, 1], [0, 1]])
-    cells = [("triangle", torch.tensor([[0, 1, 2], [0, 2, 3]]))]
-    square = Trajectory(pos, {"u": torch.zeros(2, 4)}, cells=cells)
-    assert weights_of(square, "area").tolist() == pytest.approx([4 / 3, 2 / 3, 4 / 3, 2 / 3])
-    globe = ga.graphs.on_sphere(torch.tensor([0.0, 60, 90]), torch.zeros(3))
-    ball = Trajectory(globe, {"u": torch.zeros(2, 3)})
-    assert weights_of(ball, "latitude").tolist() == pytest.approx([2, 1, 0], abs=1e-4)
-
-
 def test_what_does_not_fit_is_named():
     window = Window.of([rod()])
     with pytest.raises(ShapeError, match="time must go in steps of 1 as in all"):
         window.check(rod(dt=0.5))
     with pytest.raises(ShapeError, match=r"forcing must have the channels \{'sun': 1\}"):
         window.check(rod(forcing={}))
-    with pytest.raises(ShapeError, match="kinds must be below 2"):
-        window.check(rod(kinds=torch.full((5,), 2)))
     with pytest.raises(ShapeError, match="x must be inputs of the model's window"):
         simulator(window)(torch.zeros(5, 7), levels(rod()))
