@@ -234,8 +234,9 @@ def fault_of(record: Any) -> str:
         return f"no trial: its error must be text, got {shown(record['error'])}"
     for name, (low, high) in _RANGES.items():
         value = record.get(name)
-        is_number = type(value) in (int, float) and low <= value <= high
-        if value is not None and not is_number:
+        if value is None:
+            continue
+        if type(value) not in (int, float) or not low <= value <= high:
             return f"no trial: its {name} must be from {low:g} to {high:g}, got {shown(value)}"
     return ""
 

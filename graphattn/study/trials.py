@@ -30,7 +30,7 @@ _PACKAGES = ("torch", "llvmlite")
 
 def steps_of(comparison: Comparison) -> dict[tuple[str, Budget], int]:
     """Batches by arm and budget: of equal operations all spend as much as the costliest."""
-    steps = {}
+    steps: dict[tuple[str, Budget], int] = {}
     for budget in comparison.budgets:
         steps |= {(name, budget): budget.steps for name in comparison.kinds}
         if budget.equal != "operations":

@@ -25,7 +25,6 @@ from graphattn.study.judge import (
     VERDICTS,
     Evidence,
     Pairs,
-    check_significance,
 )
 from graphattn.study.judge import judged as judged_by
 
@@ -179,19 +178,6 @@ def test_claims_made_late_are_shown_and_count_for_no_correction():
     early, late = judged([Claim("a", "b"), Claim("a", "c")], [sure, sure], late=["a > c"])
     assert (early.verdict, early.p) == ("kept", pytest.approx(2 / 2**10))
     assert (late.verdict, late.p, late.difference) == ("same sign", None, interval(sure))
-
-
-def test_significance_from_few_seeds_is_refused():
-    check_significance(6)
-    check_significance(9, 10)
-    with pytest.raises(
-        OptionError, match=r"10 claims needs at least 9 seeds, got 8: .* of 8 is 0.00781"
-    ):
-        check_significance(8, 10)
-    with pytest.raises(
-        OptionError, match=r"1 claim needs at least 6 seeds, got 5: .* of 5 is 0.0625"
-    ):
-        check_significance(5)
 
 
 def test_an_interval_of_two_seeds_is_not_given():

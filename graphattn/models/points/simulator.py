@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ...arguments import one_of, whole
 from ...errors import OptionError, ShapeError
+from ...graph.foreign_names import names_checked
 from ...graphs import Hierarchy, HierarchyRecipe
 from ..example import example, small_cloud
 from .mesh_transformer import MeshTransformer
@@ -319,6 +320,7 @@ class Simulator(nn.Module):
         for name in ("mean", "deviation", "change", "shift", "scale"):
             self.register_buffer(name, torch.tensor(getattr(window, name)))
 
+    @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """States (..., N, K, C) of the K steps of which ``x`` (..., N, F) has what is given."""
         window = self.window
