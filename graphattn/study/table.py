@@ -739,7 +739,7 @@ class Results:
         """Pairs of arms whose measurements are in another order than a claim's law says."""
         law = claim.law or {}
         rows = [
-            other
+            replace(other, group=claim.group).without(self.looked_at)
             for other in self.rows
             if other.arm in law
             and (other.comparison, other.positions, other.budget)
