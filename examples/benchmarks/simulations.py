@@ -3,9 +3,9 @@
 
 Twenty flows of advection and diffusion, each on its own triangle mesh with holes, sixteen to train
 on. All arms are one :class:`graphattn.models.Simulator` with the same inputs, statistics, noise,
-batches and seconds of one core, and differ in the processor alone: attention of this library along
-the edges of the mesh, with and without noise, and along random edges of the same degrees; the
-layers ``TransformerConv`` of PyG; a MeshGraphNet, whose edges are updated too, as PyG's and
+batches and seconds of one core, and differ in the processor alone: a ``MeshTransformer`` along the
+edges of the mesh, with and without noise, and along random edges of the same degrees; layers of this
+library and of PyG in one frame; a MeshGraphNet, whose edges are updated too, as PyG's and
 physicsnemo's blocks do it; and a linear stencil, fitted. Errors are over those of "nothing changes",
 of four held-out flows.
 """
@@ -37,15 +37,13 @@ LEADS = (1, 5, 10, 20, 50)
 
 
 class Layers(nn.Module):
-    """Layers of PyG between an encoder and a decoder, each with a norm before and a residual."""
+    """Layers of attention between an encoder and a decoder, which read edges encoded once."""
 
-    def __init__(self, features, out_dim, width=32, depth=5):
+    def __init__(self, features, out_dim, make, width=16, depth=4):
         super().__init__()
         self.encoder = MLP([features, width, width], norm=None)
         self.edges = MLP([3, width, width], norm=None)
-        self.layers = nn.ModuleList(
-            TransformerConv(width, width // 4, 4, edge_dim=width) for _ in range(depth)
-        )
+        self.layers = nn.ModuleList(make(width) for _ in range(depth))
         self.perceptrons = nn.ModuleList(
             MLP([width, 2 * width, width], norm=None) for _ in range(depth)
         )
@@ -57,7 +55,11 @@ class Layers(nn.Module):
         edges = self.edges(edges)
         x = self.encoder(x)
         for number, layer in enumerate(self.layers):
-            x = x + layer(self.norms[2 * number](x), edge_index, edges)
+            y = self.norms[2 * number](x)
+            if isinstance(layer, TransformerConv):
+                x = x + layer(y, edge_index, edges)
+            else:
+                x = x + layer(y, shape.levels[0].graph, edge_attr=edges)
             x = x + self.perceptrons[number](self.norms[2 * number + 1](x))
         return self.decoder(x)
 
@@ -65,7 +67,7 @@ class Layers(nn.Module):
 class MeshGraphNet(nn.Module):
     """Pfaff et al. 2021: edges from both ends, nodes from the sum of their edges, both residual."""
 
-    def __init__(self, features, out_dim, width=32, depth=5):
+    def __init__(self, features, out_dim, width=16, depth=4):
         super().__init__()
         self.encoder = perceptron(features, width)
         self.edge_encoder = perceptron(3, width)
@@ -101,11 +103,18 @@ OURS = partial(
     MeshTransformer, embed_dim=16, num_layers=4, spectrum=0, axes=2, edges=("offset", "distance")
 )
 ARMS = {
-    "attention": (OURS, 0.3),
-    "attention, no noise": (OURS, 0.0),
-    "attention, random edges": (OURS, 0.3),
-    "PyG TransformerConv": (partial(Layers, width=16, depth=4), 0.3),
-    "MeshGraphNet": (partial(MeshGraphNet, width=16, depth=4), 0.3),
+    "MeshTransformer": (OURS, 0.3),
+    "MeshTransformer, no noise": (OURS, 0.0),
+    "MeshTransformer, random edges": (OURS, 0.3),
+    "GraphAttention, edges encoded once": (
+        partial(Layers, make=lambda width: ga.nn.GraphAttention(width, 4, edge_dim=width)),
+        0.3,
+    ),
+    "PyG TransformerConv, edges encoded once": (
+        partial(Layers, make=lambda width: TransformerConv(width, width // 4, 4, edge_dim=width)),
+        0.3,
+    ),
+    "MeshGraphNet": (MeshGraphNet, 0.3),
     "linear stencil": (partial(Stencil, axes=2), 0.0),
 }
 
