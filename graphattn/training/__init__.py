@@ -1,4 +1,4 @@
-"""Training on folders of shapes: a trained model, its scores, a page and coloured files."""
+"""Training on folders of shapes and simulations: a trained model, its scores and a page."""
 
 from ..lazy import public_names as _public_names
 from .compare import compare as compare

@@ -153,6 +153,8 @@ class Window:
                 raise ShapeError(
                     f"{where}: {argument} must have the channels {expected} of training, got {own}"
                 )
+        if self.kinds and (trajectory.kinds is None or int(trajectory.kinds.max()) >= self.kinds):
+            raise ShapeError(f"{where}: kinds must be below {self.kinds}, as in training")
         if trajectory.num_steps < self.history:
             raise ShapeError(f"{where}: {self.history} steps are read, got {trajectory.num_steps}")
         _step_of_time(trajectory, self.dt)

@@ -160,5 +160,7 @@ def test_what_does_not_fit_is_named():
         window.check(rod(dt=0.5))
     with pytest.raises(ShapeError, match=r"forcing must have the channels \{'sun': 1\}"):
         window.check(rod(forcing={}))
+    with pytest.raises(ShapeError, match="kinds must be below 2"):
+        window.check(rod(kinds=torch.full((5,), 2)))
     with pytest.raises(ShapeError, match="x must be inputs of the model's window"):
         simulator(window)(torch.zeros(5, 7), levels(rod()))
