@@ -221,7 +221,7 @@ MODELS: dict[str, Preset] = {
     ),
     "curve": _CURVE,
     "best-curve": _CURVE._replace(
-        # the forest's covariances cost the network 5 of 100 outlines
+        # the forest's covariances cost the network 4 of 100 outlines
         make=partial(Best, network=MeshTransformer, network_features=8),
         of_shape=_ALONG_LOCAL,
         of_nodes=_ALONG_LOCAL,
