@@ -163,7 +163,7 @@ class Run(_Stored):
         schedule = self.schedule
         settings = (
             asdict(self.task),
-            asdict(self.inputs),
+            self._inputs_record(),
             self.augment,
             self.model,
             self.options,
@@ -205,11 +205,18 @@ class Run(_Stored):
         return fields | {
             "folder": str(self.folder.resolve()),
             "task": {"name": self.task.name, **asdict(self.task)},
-            "inputs": asdict(self.inputs),
+            "inputs": self._inputs_record(),
             "schedule": asdict(self.schedule),
             "depths": {name: asdict(depth) for name, depth in self.depths.items()},
             "versions": {name: version_of(name) for name in ("graphattn", "torch", "numpy")},
         }
+
+    def _inputs_record(self) -> dict[str, Any]:
+        """The inputs as JSON has them: without trajectories as version 0.2 wrote them."""
+        inputs = asdict(self.inputs)
+        if inputs["simulation"] is None:
+            del inputs["simulation"]
+        return inputs
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of the log, an epoch each; none before the first has ended."""
@@ -260,7 +267,10 @@ class Run(_Stored):
         if not name.is_file():
             raise fault(path, "the folder of a run", "none with run.json", "graphattn train")
         try:
-            contents = record(parsed(bytes(read(name).data)), _Record)
+            values = parsed(bytes(read(name).data))
+            if isinstance(values, dict) and isinstance(values.get("inputs"), dict):
+                values["inputs"].setdefault("simulation", None)  # where shapes are no trajectories
+            contents = record(values, _Record)
             task = contents.task
             kind = TASKS[one_of(task.pop("name", None), "task.name", tuple(TASKS))]
             fields = {

@@ -212,14 +212,14 @@ MESH = [
     (lambda: g.mesh_vertices([(0.0, 1.0, 2.0)]), "faces must be integers .* got float32"),
     (lambda: g.mesh_vertices(torch.tensor([0, 1, 2])), r"shape \(F, 3\).* got \(3,\)"),
     (
-        lambda: g.mesh_vertices(torch.tensor([[0, 1], [1, 2]])),
+        lambda: g.mesh_faces(torch.tensor([[0, 1], [1, 2]])),
         "at least 3 vertices, got 2 in face 0",
     ),
     (
         lambda: g.mesh_vertices(torch.zeros(3, 2).long()),
-        "a face has at least 3 vertices, got 2 in face",
+        "whose rows name vertices twice",
     ),
-    (lambda: g.mesh_vertices([(0, 1, 2), (0, 1)]), "got 2 in face 1"),
+    (lambda: g.mesh_faces([(0, 1, 2), (0, 1)]), "got 2 in face 1"),
 ]
 NETWORK = [
     (lambda: g.butterfly(8, strides=(3,)), "strides must be powers of two such as 1, 2, 4, got 3"),
