@@ -91,6 +91,9 @@ def test_lines_of_a_map(tmp_path):
     assert pairs(shape) == [(0, 1), (0, 2), (1, 2), (3, 4)]
     assert shape["curve"].tolist() == [0, 0, 0, 1, 1, 2]
     assert shape.pos[:, 2].tolist() == [0, 0, 0, 2, 3, 0]
+    for broken in ({"type": "FeatureCollection"}, {"type": "LineString"}, {"type": "Line"}, []):
+        with pytest.raises(LoaderError, match="geojson: expected"):
+            loaded(tmp_path, "c.geojson", json.dumps(broken))
     opened = json.dumps({"type": "Polygon", "coordinates": [ring[:3]]})
     with pytest.raises(LoaderError, match="a ring of 4 positions"):
         loaded(tmp_path, "b.geojson", opened)

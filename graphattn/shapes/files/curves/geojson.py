@@ -21,6 +21,9 @@ _TYPES = {
     "MultiPolygon": (3, True),
 }
 
+#: Of several geometries, the key that lists them.
+_PARTS = {"FeatureCollection": "features", "GeometryCollection": "geometries"}
+
 
 @reads(
     ".geojson",
@@ -70,23 +73,34 @@ def read_geojson(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
 
 def _curves(blob: Blob, item: Any) -> Iterator[tuple[str, list[Any]]]:
     """The type and the positions of each line, ring or set of points."""
-    kind = item.get("type") if isinstance(item, dict) else None
-    if kind in ("FeatureCollection", "GeometryCollection"):
-        for part in item["features" if kind == "FeatureCollection" else "geometries"]:
+    kind = None
+    if isinstance(item, dict):
+        kind = item.get("type")
+    if kind in _PARTS:
+        parts = _listed(blob, item, _PARTS[kind])
+        for part in parts:
             yield from _curves(blob, part)
-    elif kind == "Feature" and item.get("geometry") is not None:
-        yield from _curves(blob, item["geometry"])
+    elif kind == "Feature":
+        if item.get("geometry") is not None:
+            yield from _curves(blob, item["geometry"])
     elif kind in _TYPES:
-        lists = [item["coordinates"]]
+        lists = [_listed(blob, item, "coordinates")]
         if kind == "Point":
             lists = [lists]
         for _ in range(_TYPES[kind][0] - 1):
             lists = [inner for outer in lists for inner in outer]
         yield from ((kind, positions) for positions in lists if positions)
-    elif kind != "Feature":
+    else:
         raise blob.fault(
             f"a type of {', '.join(_TYPES)}, or features", str(kind), "check how it was written"
         )
+
+
+def _listed(blob: Blob, item: dict[str, Any], key: str) -> list[Any]:
+    """A list of an object."""
+    if not isinstance(item.get(key), list):
+        raise blob.fault(f"{item['type']} with {key}", "none", "check how it was written")
+    return list(item[key])
 
 
 def _positions(blob: Blob, positions: list[Any]) -> np.ndarray:
