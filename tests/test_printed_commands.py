@@ -139,7 +139,7 @@ def files(tmp_path_factory):
     )
     (folder / "mine.py").write_text(MINE, "utf-8")
     (folder / "moved").mkdir()
-    shutil.copy(EXAMPLES / "studies" / "digits" / "study.py", folder / "moved")
+    shutil.copy(EXAMPLES / "studies" / "points" / "study.py", folder / "moved")
     shutil.copy(EXAMPLES / "studies" / "shared.py", folder)
     for name, height in (("flat", 0.1), ("tall", 1.0)):
         (folder / "shapes" / name).mkdir(parents=True)

@@ -112,7 +112,7 @@ def execute(
     """Plan a study, run what is missing, and report. Arguments as in :func:`run`."""
     span = seeds
     if not isinstance(span, range):
-        span = range(whole(seeds, "seeds", 1))
+        span = range(whole(seeds, "seeds", 1, below=1 << 16))
     if span.step != 1:
         raise OptionError(f"seeds must be a number, or a range without a step, got {seeds}")
     folder = folder_of(study.name, out)

@@ -148,7 +148,9 @@ def test_gradients_of_shares_are_those_of_the_batch(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"pct", "perceptron", "forest", "best"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(MODELS) - {"pct", "perceptron", "forest", "best", "curve", "best-curve"})
+)
 def test_a_model_learns_from_points_that_processes_share(name, tmp_path):
     mesh = name.startswith("mesh")
     folder = (measured_meshes if mesh else labelled_points)(tmp_path / "shapes")

@@ -65,7 +65,9 @@ BUILT = [
     if inspect.isclass(each)
 ]
 BUILT = [
-    each for each in BUILT if issubclass(each, nn.Module) and each is not ga.models.EncoderDecoder
+    each
+    for each in BUILT
+    if issubclass(each, nn.Module) and each not in (ga.models.EncoderDecoder, ga.models.Simulator)
 ]
 
 

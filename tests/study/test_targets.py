@@ -254,7 +254,7 @@ def test_claims_across_comparisons_pair_their_seeds(depths):
 @pytest.mark.slow
 def test_claims_of_no_comparison_or_group_are_refused(depths):
     for changes, words in (
-        ({"worse_comparison": "depth 3"}, "no comparison 'depth 3'"),
+        ({"worse_comparison": "depth 3"}, "no comparison has the trials of 'full'"),
         ({"group": "middle"}, "no group 'middle'"),
     ):
         claim = Claim("window", "full", comparison="depth 1", **changes)
