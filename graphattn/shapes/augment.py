@@ -157,10 +157,7 @@ class RandomDrop(BaseTransform):
     def forward(self, data: Any) -> Any:
         """The shape with fewer points."""
         size = len(data.pos)
-        if "batch" in data:
-            raise ShapeError(
-                "RandomDrop: a batch; drop points of each shape before they are joined"
-            )
+        before_joined("RandomDrop", data)
         keep = torch.rand(size) >= self.most * torch.rand(())
         keep[torch.randint(size, ())] = True
         carried = of_faces(data)
@@ -220,11 +217,7 @@ def keep_rows(data: Any, keep: Tensor, apart: Sequence[str] = ()) -> None:
 
 
 def before_joined(transform: str, data: Any) -> None:
-    """Refuse a shape whose points are named elsewhere, by edges or by the pointers of a batch."""
-    if "edge_index" in data:
-        raise ShapeError(
-            f"{transform}: a shape with edge_index; choose points before its edges are made"
-        )
+    """Refuse a batch, whose pointers name points."""
     if "batch" in data:
         raise ShapeError(
             f"{transform}: a batch; choose points of each shape before they are joined"

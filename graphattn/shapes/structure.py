@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ..errors import GraphError
+from ..errors import GraphError, ShapeError
 from ..graph import Pattern
 from ..graphs.points.sampling.farthest import farthest_points
 from ..pyg import BaseTransform
@@ -124,6 +124,10 @@ class KeepFarthest(BaseTransform):
     def forward(self, data: Any) -> Any:
         """The shape with fewer points."""
         before_joined("KeepFarthest", data)
+        if "edge_index" in data:
+            raise ShapeError(
+                "KeepFarthest: a shape with edge_index; choose points before its edges are made"
+            )
         if "face" in data:
             for name in ("face", *of_faces(data)):
                 del data[name]

@@ -92,6 +92,8 @@ class Preset(NamedTuple):
     augment: tuple[str, ...] = ()
     signals: bool = False
     """True if it reads colours and normals of the files as relative signals."""
+    lines: bool = False
+    """True if it reads along the lines of curves and trees."""
 
 
 def _same(
@@ -170,7 +172,7 @@ _CURVE = _same(
     MeshTransformer,
     {"embed_dim": 32, "num_layers": 3, "spectrum": 0, "edges": ["distance", "arc", "turn"]},
     _ALONG,
-)
+)._replace(lines=True)
 MODELS: dict[str, Preset] = {
     "unet": _UNET,
     "best": _UNET._replace(

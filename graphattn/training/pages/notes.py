@@ -145,7 +145,7 @@ def notes(run: Run, result: Evaluation) -> list[str]:
         if over.is_negative:
             margin = over.in_words.removesuffix(" less")
             words = f"{CONTROL_WORDS[name]} scores more than {run.model}, by {margin}"
-            if name == "forest" and run.model != "best":
+            if name == "forest" and not run.model.startswith("best"):
                 words += "; --model best answers by the better of a network and a forest"
             lines.append(words)
     regresses_points = (run.model, task.name, task.readout) == ("mesh", "regress", "node")

@@ -120,7 +120,7 @@ def _of_files(
             "model"
         )
     reads_all = normals == "faces" or elements or "edge_index" in shape
-    if model in ("curve", "best-curve") and "edge_index" not in shape:
+    if MODELS[model].lines and "edge_index" not in shape:
         raise OptionError(
             f"model={model!r} needs curves or trees, got {shapes.name(0)} without lines; take another "
             "model"
