@@ -170,14 +170,11 @@ def _cache() -> dict[str, Any]:
 def _threads() -> dict[str, Any]:
     import torch
 
+    from ..bench.machine import machine
     from ..kernels.llvm.threads import kind_of_threads
 
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
     return {
-        "cores": cores,
+        "cores": machine("cpu")["cores"],
         "torch_threads": torch.get_num_threads(),
         "kernels_run_on": kind_of_threads(),
     }

@@ -588,74 +588,47 @@ def features_of(data: Data) -> np.ndarray:
 
     Padding is 0, and no token; of many places and tokens, the counts of tokens alone.
     """
-    inputs = data.inputs.numpy()
-    nodes = np.arange(inputs.shape[1])
-    mask = np.ones(inputs.shape[:2], dtype=bool)
-    if data.sizes is not None:
-        mask = nodes < data.sizes.numpy()[:, None]
-    if data.inputs.is_floating_point():
-        return np.where(mask[..., None], inputs, 0).reshape(len(inputs), -1)
+    inputs = data.inputs
+    mask = torch.from_numpy(_there(data, torch.arange(len(data))))
+    if inputs.is_floating_point():
+        return (inputs * mask.unsqueeze(-1)).flatten(1).numpy()
     tokens = int(inputs.max()) + 1
-    counts = np.zeros((len(inputs), tokens), dtype=np.float32)
-    sample, node = mask.nonzero()
-    np.add.at(counts, (sample, inputs[mask]), 1)
-    if tokens * inputs.shape[1] > _WIDEST:
-        return counts
-    places = np.zeros((*inputs.shape, tokens), dtype=np.float32)
-    places[sample, node, inputs[mask]] = 1
-    return np.concatenate((counts, places.reshape(len(inputs), -1)), axis=1)
+    counts = torch.zeros(len(data), tokens).scatter_add_(1, inputs, mask.float())
+    if tokens * data.num_nodes > _WIDEST:
+        return counts.numpy()
+    places = torch.nn.functional.one_hot(inputs, tokens) * mask.unsqueeze(-1)
+    return torch.cat((counts, places.flatten(1)), 1).numpy()
 
 
 def _guesses(
     name: str, seed: int, features: np.ndarray, targets: np.ndarray, test: np.ndarray
 ) -> np.ndarray:
-    """Classes (M,) or numbers (M, K) of test samples; of labels probabilities less 1/2, (M, K)."""
-    if targets.ndim == 1 and len(np.unique(targets)) == 1:
-        return np.full(len(test), targets[0])
-    if targets.ndim == 1:
-        return _classifier(name, seed, features, targets).predict(test)
-    if targets.dtype != bool:
-        numbers = targets
-        if targets.shape[1] == 1:
-            numbers = targets[:, 0]
-        if name == FOREST:
-            from sklearn.ensemble import RandomForestRegressor
+    """Classes or numbers (M, K) of test samples; of labels probabilities less 1/2.
 
-            model = RandomForestRegressor(_TREES, random_state=seed % (1 << 32))
-        else:
-            from sklearn.linear_model import RidgeCV
-
-            model = _scaled(RidgeCV(alphas=_PENALTIES, alpha_per_target=True))
-        guesses: np.ndarray = model.fit(features, numbers).predict(test)
-        return guesses.reshape(len(test), -1)
-    columns = []
-    for column in targets.T:
-        if column.all() or not column.any():
-            columns.append(np.full(len(test), column[0] - 0.5))
-        else:
-            method = _classifier(name, seed, features, column)
-            columns.append(method.predict_proba(test)[:, 1] - 0.5)
-    return np.stack(columns, axis=1)
-
-
-def _classifier(name: str, seed: int, features: np.ndarray, classes: np.ndarray) -> Any:
-    """A method that has been fitted."""
-    if name == FOREST:
-        from sklearn.ensemble import RandomForestClassifier
-
-        forest = RandomForestClassifier(_TREES, random_state=seed % (1 << 32))
-        return forest.fit(features, classes)
-    from sklearn.linear_model import LogisticRegression
-
-    return _scaled(LogisticRegression(max_iter=_ITERATIONS)).fit(features, classes)
-
-
-def _scaled(method: Any) -> Any:
-    """A method on features in their deviations."""
+    Each column of the targets has a method of its own; one that is constant is a guess.
+    """
+    from sklearn import ensemble, linear_model
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    return make_pipeline(StandardScaler(), method)
+    method: Any
+    if targets.dtype.kind == "f":
+        method = linear_model.RidgeCV(alphas=_PENALTIES)
+        if name == FOREST:
+            method = ensemble.RandomForestRegressor(_TREES, random_state=seed)
+    elif name == FOREST:
+        method = ensemble.RandomForestClassifier(_TREES, random_state=seed)
+    else:
+        method = linear_model.LogisticRegression(max_iter=_ITERATIONS)
+    is_label = targets.dtype == bool
+    columns = []
+    for column in targets.reshape(len(targets), -1).T:
+        if (column == column[0]).all():
+            columns.append(np.full(len(test), column[0] - 0.5 * is_label))
+            continue
+        fitted = make_pipeline(StandardScaler(), method).fit(features, column)
+        columns.append(fitted.predict_proba(test)[:, 1] - 0.5 if is_label else fitted.predict(test))
+    return np.stack(columns, axis=1)
 
 
 def _score(metric: str, guesses: np.ndarray, targets: Tensor) -> float:
@@ -665,6 +638,7 @@ def _score(metric: str, guesses: np.ndarray, targets: Tensor) -> float:
         return of_values(predicted, targets, torch.ones(targets.shape[1]))[metric]
     if targets.dtype == torch.bool:
         return of_labels(predicted, targets)[metric]
+    classes = predicted.squeeze(1)
     if metric == "macro_f1":
-        return macro_f1(predicted, targets)
-    return float((predicted == targets).double().mean())
+        return macro_f1(classes, targets)
+    return float((classes == targets).double().mean())

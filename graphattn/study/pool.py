@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import lru_cache
 from pathlib import Path
 from threading import Thread
@@ -59,7 +60,7 @@ def failed(error: Exception) -> dict[str, Any]:
 
 
 def serve() -> None:
-    """Answer tasks ``{"comparison": path, "trial": path}`` from stdin until it is closed.
+    """Answer tasks from stdin until it is closed: ``{"comparison": path, "trial": pickle}``.
 
     It ends in the middle of a trial too, as no process remains to record the result.
     """
@@ -73,7 +74,7 @@ def serve() -> None:
     while True:
         task = json.loads(tasks.get())
         try:
-            graphs, trial = pickle.loads(Path(task["trial"]).read_bytes())
+            graphs, trial = pickle.loads(b64decode(task["trial"]))
             answer = run_trial(_unpickled(task["comparison"]), graphs, trial)
         except Exception as error:  # what the comparison is made of cannot be imported here
             answer = failed(error)
@@ -117,14 +118,9 @@ class Worker:
             process.wait(0 if line else _ENDING)
         status = process.poll()
         self.end()
-        if status == -9:
-            memory = " (out of memory?)"
-        else:
-            memory = ""
+        ended = f"its process ended with status {status}" + " (out of memory?)" * (status == -9)
         if status is None:
             ended = "its process gave no answer"
-        else:
-            ended = f"its process ended with status {status}{memory}"
         return {"state": "failed", "error": ended}
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -149,24 +145,14 @@ class Worker:
     def end(self) -> None:
         """Kill the process and its children."""
         process, self.process = self.process, None
-        if process is not None:
-            self._kill(process)
-            process.wait()
-
-    @staticmethod
-    def _kill(process: "subprocess.Popen[bytes]") -> None:
+        if process is None:
+            return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if os.name == "posix":
                 os.killpg(process.pid, signal.SIGKILL)
             else:
                 process.kill()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        process.wait()
 
 
 def run_all(
@@ -177,8 +163,8 @@ def run_all(
 ) -> None:
     """Run trials, and report each as it ends, in this thread.
 
-    Comparisons are written once, to a folder that workers read; of trials only those at work are,
-    so that memory does not grow with their number.
+    Comparisons are written once, to a folder that workers read; of trials only those at work are
+    pickled, so that memory does not grow with their number.
 
     Args:
         comparisons: By name.
@@ -188,14 +174,8 @@ def run_all(
     """
     if processes == 0:
         for trial in trials:
-            done(
-                trial,
-                run_trial(
-                    comparisons[trial.comparison],
-                    comparisons[trial.comparison].graphs_for(trial),
-                    trial,
-                ),
-            )
+            comparison = comparisons[trial.comparison]
+            done(trial, run_trial(comparison, comparison.graphs_for(trial), trial))
         return
     workers = [Worker() for _ in range(min(processes, len(trials)))]
     free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
@@ -209,31 +189,20 @@ def run_all(
             with writing(Path(folder)):
                 at[name].write_bytes(pickle.dumps(comparisons[name]))
 
-        def run_one(number: int, trial: Trial) -> tuple[Trial, dict[str, Any]]:
+        def run_one(trial: Trial) -> tuple[Trial, dict[str, Any]]:
+            content = pickle.dumps((comparisons[trial.comparison].graphs_for(trial), trial))
+            task = {"comparison": str(at[trial.comparison]), "trial": b64encode(content).decode()}
             worker = free.get()
-            path = Path(folder, f"trial-{number}.pkl")
-            try:
-                content = pickle.dumps((comparisons[trial.comparison].graphs_for(trial), trial))
-                with writing(Path(folder)):
-                    path.write_bytes(content)
-                return trial, worker.ask(
-                    {"comparison": str(at[trial.comparison]), "trial": str(path)}
-                )
-            finally:
-                path.unlink(missing_ok=True)
-                free.put(worker)
+            answer = worker.ask(task)
+            free.put(worker)
+            return trial, answer
 
-        waiting = list(enumerate(trials))[::-1]
-        running = set[Future[Any]]()
-        executor = ThreadPoolExecutor(max(1, len(workers)))
+        executor = ThreadPoolExecutor(len(workers))
         try:
-            while waiting or running:
-                while waiting and len(running) < len(workers):
-                    running.add(executor.submit(run_one, *waiting.pop()))
-                ended, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    done(*future.result())
+            for future in as_completed([executor.submit(run_one, trial) for trial in trials]):
+                done(*future.result())
         finally:
+            executor.shutdown(wait=False, cancel_futures=True)
             for worker in workers:
                 worker.end()
-            executor.shutdown(wait=True, cancel_futures=True)
+            executor.shutdown()

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..arguments import shown, whole
+from ..bench.machine import machine
 from ..errors import OptionError
 from .claims import Claim
 from .comparison import Comparison, Training, Trial
@@ -26,7 +27,7 @@ from .laws import check_baseline
 from .network import CustomModel, Model
 from .page import Report, from_docstring, report
 from .plan import Study, planned
-from .pool import cores, run_all
+from .pool import run_all
 from .records import (
     LOCK,
     PLAN,
@@ -172,7 +173,7 @@ def _processes(study: Study, processes: int | None) -> int:
     if processes is None:
         if local:
             return 0
-        return cores()
+        return int(machine("cpu")["cores"])
     if whole(processes, "processes", 0) and local:
         raise OptionError(
             f"processes={processes} must import what makes the model of {', '.join(local)}, which "

@@ -64,10 +64,17 @@ def test_numbers_have_ridge_regression_and_a_forest_in_the_study_s_score():
         scaler = StandardScaler().fit(x_train)
         line = RidgeCV(np.logspace(-3, 4, 15), alpha_per_target=True)
         guesses = line.fit(scaler.transform(x_train), y_train).predict(scaler.transform(x_test))
-        forest = RandomForestRegressor(200, random_state=1).fit(x_train, y_train)
+        forests = [RandomForestRegressor(200, random_state=1) for _ in range(2)]
+        of_forests = np.stack(
+            [
+                forest.fit(x_train, y_train[:, k]).predict(x_test)
+                for k, forest in enumerate(forests)
+            ],
+            axis=1,
+        )
         of = {"r2": r2_score, "mae": mean_absolute_error}[metric]
         assert found["ridge regression"]["1"] == pytest.approx(of(y_test, guesses))
-        assert found["forest"]["1"] == pytest.approx(of(y_test, forest.predict(x_test)))
+        assert found["forest"]["1"] == pytest.approx(of(y_test, of_forests), rel=1e-3)
     assert found["ridge regression"]["1"] < 150 < found["forest"]["1"]
 
 

@@ -1,5 +1,6 @@
 """Studies go on where they were, keep what failed, and say first what they expect."""
 
+import base64
 import json
 import pickle
 import re
@@ -133,13 +134,13 @@ class Hours:
 
 
 @pytest.mark.slow
-def test_a_process_ends_with_the_one_that_asked_it(tmp_path):
+def test_a_process_ends_with_the_one_that_asked_it():
     """Killed, that one can tell it nothing; that the pipe is closed does, in the midst of a trial,
     too.
     """
-    (tmp_path / "trial").write_bytes(pickle.dumps(Hours()))
     process = pool.Worker()._start()
-    process.stdin.write(json.dumps({"trial": str(tmp_path / "trial")}).encode() + b"\n")
+    task = {"trial": base64.b64encode(pickle.dumps(Hours())).decode()}
+    process.stdin.write(json.dumps(task).encode() + b"\n")
     process.stdin.close()
     try:
         assert process.wait(timeout=200) == 1
