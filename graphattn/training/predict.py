@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..arguments import several
 from ..errors import OptionError
@@ -228,7 +228,9 @@ def coloured(shape: Any, run: Run, answers: Tensor) -> Shape:
         for name, x in shape.items()
         if name in ("face", "edge_index") or name.startswith("face_")
     }
-    return Shape({"color": colour} | rows | {"prediction": value.contiguous()})
+    # files of points have three coordinates
+    pos = nn.functional.pad(shape.pos, (0, 3 - shape.pos.shape[1]))
+    return Shape({"color": colour} | rows | {"pos": pos, "prediction": value.contiguous()})
 
 
 def _columns(task: Task) -> list[str]:

@@ -34,6 +34,27 @@ def test_of_shapes_a_class_and_its_probabilities(classes, tmp_path):
         assert len(made.color.unique(dim=0)) == 1
 
 
+def test_contours_of_a_plane_are_trained_on_and_predicted(tmp_path):
+    """Two columns, as of GeoJSON and tables of outlines."""
+    angle = torch.arange(12) * torch.pi / 6
+    for lobes in (2, 3):
+        for number in range(6):
+            radius = 1 + 0.3 * torch.cos(lobes * angle + number)
+            pos = torch.stack((radius * angle.cos(), radius * angle.sin()), 1)
+            rows = [f"{x},{y},{k},1\n" for k, (x, y) in enumerate(pos.tolist())]
+            path = tmp_path / "shapes" / f"lobes{lobes}" / f"{number}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("x,y,order,closed\n" + "".join(rows))
+    options = {"embed_dim": 8, "num_layers": 1, "num_heads": 2}
+    quick = {**QUICK, "model": "curve", "model_options": options}
+    ga.training.train(tmp_path / "shapes", tmp_path / "run", **quick)
+    (line,) = ga.training.predict(tmp_path / "run", [path], tmp_path / "out")
+    made = ga.load(line["ply"])
+    assert torch.allclose(made.pos[:, :2], pos)
+    assert not made.pos[:, 2].any()
+    assert made.edge_index.shape == (2, 24)
+
+
 @pytest.mark.slow
 def test_of_points_a_class_each_in_its_colour(parts, tmp_path):
     options = {"widths": [8, 8, 8], "num_heads": 2}

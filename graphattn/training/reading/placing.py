@@ -6,19 +6,22 @@ import torch
 from torch import Tensor
 
 from ...io.reading import fault
+from ...nn.points.mesh_geometry import in_space
 from ...shapes import Shape
 from ...shapes.seeded import seeded
 
 
 def placed(pos: Tensor, scale: float, name: str) -> Tensor:
-    """Positions from their mean in units of ``scale``, or of the largest distance from it."""
+    """Positions (N, 3) from their mean in units of ``scale``, or of the largest distance from it.
+
+    Points of a plane get a third coordinate of 0.
+    """
     if not len(pos):
         raise fault(name, "points", "none", "leave the file out")
-    if pos.shape[1:] != (3,):
-        raise fault(name, "positions (N, 3)", tuple(pos.shape), "a third coordinate of 0")
+    pos = in_space(pos.double())
     if not torch.isfinite(pos).all():
         raise fault(name, "finite positions", "NaN or infinity", "repair it")
-    pos = pos.double() - pos.double().mean(0)
+    pos = pos - pos.mean(0)
     radius = float(pos.norm(dim=1).max())
     if not radius > 1e-12:
         if len(pos) == 1:
