@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _IN_A_ROW = 3
 _SIDE = 3.2  # inches, the width of a panel
+_MOST_LINES = 4  # a point
 _SHAPES = (0.4, 1.25)  # of a panel: its height to its width
 
 
@@ -42,7 +43,8 @@ def plot_shape(
 
     Args:
         shape: PyG's ``Data`` with ``pos`` (N, 2) or (N, 3) and, of a mesh, ``face`` (3, F), as
-            :func:`graphattn.load` returns it; or positions alone.
+            :func:`graphattn.load` returns it; or positions alone. The lines of a curve or a tree,
+            ``edge_index`` (2, L), are drawn, too, where a point has 4 or fewer on average.
         color: The name of a property of ``shape``, or values: (N,) of nodes or (F,) of faces, or
             (N, 3) red, green and blue in [0, 1]. By default ``y`` if it has a value for each, else
             ``color``, else one grey.
@@ -83,6 +85,7 @@ def plot_shape(
             raise OptionError(f"camera {expected}, got {len(angles)}")
         place.camera = angles[0], angles[1]
     place.smooth = checked_smooth(smooth)
+    lines = _lines_of(shape, len(at))
     low, high = place.frame()
     tall = _SIDE * float(np.clip((high - low)[1] / (high - low)[0], *_SHAPES))
     columns = min(len(panels), _IN_A_ROW)
@@ -94,6 +97,7 @@ def plot_shape(
         ax = canvas.add_subplot(rows, columns, i + 1)
         place.colours = colours
         outside = [sentence for sentence in place.ground(ax) if "outside" in sentence]
+        place.edges(ax, *lines)
         sentences += [*colours.remarks, *outside]
         if colours.name and (len(panels) > 1 or title != ""):
             ax.set_title(plain(colours.name), fontsize=TEXT)
@@ -170,6 +174,14 @@ def geometry_of(shape: Any) -> tuple[Any, Any]:
     else:
         face = None
     return at, None if face is None else table(face, "face", "integers (3, F)", ShapeError).t()
+
+
+def _lines_of(shape: Any, num_points: int) -> Any:
+    """Ends (2, L) of the lines of a curve or a tree; none of a graph with more than 4 a point."""
+    ends = getattr(shape, "edge_index", None)
+    if ends is None or ends.shape[1] > _MOST_LINES * num_points:
+        return np.empty((2, 0), np.int64)
+    return ends.cpu().numpy()
 
 
 def _truth(shape: Any, color: Any, counts: tuple[int, ...], or_color: bool) -> tuple[str, Any]:

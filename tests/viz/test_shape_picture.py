@@ -229,6 +229,18 @@ def test_the_title_has_the_name_of_the_file(tmp_path):
     )
 
 
+@pytest.mark.parametrize(("copies", "lines"), [(1, 12), (5, 0)])
+def test_the_lines_of_a_curve_are_drawn_and_a_graph_of_many_edges_is_not(copies, lines):
+    angle = torch.arange(6) * torch.pi / 3
+    ends = torch.stack((torch.arange(6), (torch.arange(6) + 1) % 6))
+    curve = Data(
+        pos=torch.stack((angle.cos(), angle.sin()), 1),
+        edge_index=torch.cat((ends, ends.flip(0)), 1).repeat(1, copies),
+    )
+    (ax,) = plot_shape(curve).axes
+    assert sum(len(c.get_segments()) for c in ax.collections if c.get_gid() == "edges") == lines
+
+
 def test_weights_on_a_mesh_are_its_colours():
     import graphattn as ga
     from graphattn.graphs.catalogue.inputs import sphere, sphere_faces

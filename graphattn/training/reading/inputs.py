@@ -23,7 +23,7 @@ from ...nn import local_pca, mesh_elements, mesh_normals
 from ...pyg import Data
 from ...shapes.folder import plain_name
 from ...shapes.shape import LATTICE
-from ..models.forest import local_features
+from ..models.forest import local_features, shape_features
 from .levels import redrawn, with_cells
 from .placing import placed, sampled
 from .simulations import Simulation
@@ -45,6 +45,8 @@ class ShapeInputs:
     ``"normals"``       3     unit normals
     ``"local"``         27    covariances of the 10, 30 and 100 nearest points: :mod:`graphattn.training.models.forest`;
                               36 with an axis up
+    ``"shape"``         any   descriptors of the whole shape, the same at each point, which a forest reads:
+                              :func:`graphattn.training.models.forest.shape_features` of ``"local"``
     ``"above_ground"``  1     height above the local ground along ``upward``, of a scan that is thinned by ``grid``
     ``"degree"``        1     points that the point is joined with, by lines of a curve or a tree
     ``"upright"``       2     :math:`|\cos|` of ``upward``'s angles to the normals of the 20 and the 10 nearest points
@@ -263,8 +265,13 @@ class ShapeInputs:
             return pos.norm(dim=1, keepdim=True)
         if word == "spread":
             return torch.cat([spread for _, spread in local], 1)
-        if word == "local":
-            return local_features(pos, None if self.normals == "pca" else normals, self.upward)
+        if word in ("local", "shape"):
+            # those of PCA have no sign
+            signed = normals if self.normals != "pca" else None
+            local_rows = local_features(pos, signed, self.upward)
+            if word == "local":
+                return local_rows
+            return shape_features(local_rows, pos, normals).expand(len(pos), -1)
         if word == "upright" and self.upward:
             return torch.stack(
                 [normal[:, "xyz".index(self.upward)].abs() for normal, _ in local], 1
