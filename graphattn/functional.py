@@ -9,9 +9,9 @@ from torch import Tensor
 
 from .arguments import device_named, whole
 from .arguments import dtype as checked_dtype
-from .backends.check import FLOATS, check
 from .backends.choose import Explanation, HeadsExplanation, explain_choice
 from .backends.edge_terms import with_edge_terms, with_score
+from .backends.inputs import FLOATS, inputs_of
 from .backends.request import Request
 from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
 from .backends.run import run
@@ -141,7 +141,7 @@ def attention(
     if isinstance(graph, list | tuple):
         graph = as_examples(graph)
     sized_graph = sized(graph, query, key)
-    inputs = check(query, key, value, sized_graph, score_bias, scale, softcap, dropout_p)
+    inputs = inputs_of(query, key, value, sized_graph, score_bias, scale, softcap, dropout_p)
     if score is not None:
         if edge_key is not None or edge_value is not None:
             raise OptionError("a score excludes edge_key and edge_value, terms of the product")

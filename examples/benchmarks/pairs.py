@@ -15,7 +15,7 @@ from shapes import near_points, points
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from graphattn.backends.check import check
+from graphattn.backends.inputs import inputs_of
 from graphattn.backends.run import run
 from graphattn.bench.timing import BLOCK, quartiles, timed
 from graphattn.convert import from_mask, from_mask_mod
@@ -83,7 +83,7 @@ def _along(
     normalize: Any = None,
 ) -> Tensor:
     return run(
-        graph, check(query, key, value, graph, normalize=normalize), "auto", False, False
+        graph, inputs_of(query, key, value, graph, normalize=normalize), "auto", False, False
     ).output
 
 

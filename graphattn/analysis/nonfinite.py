@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..backends.check import check
+from ..backends.inputs import inputs_of
 from ..graph import AttentionGraph, PerHead
 from ..graph.like import need_fixed
 from ..operands import Inputs
@@ -72,7 +72,7 @@ def find_nonfinite(
         value of source 1 is nan: read by 2 targets
     """
     need_fixed(graph, "graph must be an AttentionGraph or a PerHead")
-    inputs = check(query, key, value, graph, score_bias, scale, softcap)
+    inputs = inputs_of(query, key, value, graph, score_bias, scale, softcap)
     inputs = graph._call_on_union(inputs)
     graph = graph.union()
     sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))

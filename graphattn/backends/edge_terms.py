@@ -13,7 +13,7 @@ from ..graph.like import GraphLike
 from ..graph.part_biases import PartBiases
 from ..kernels.plain.sums import gather
 from ..operands import Inputs, of_every_edge
-from .check import check
+from .inputs import inputs_of
 
 
 def with_score(
@@ -95,7 +95,7 @@ def _with_term(
     """
     operands = (inputs.query, inputs.key, inputs.value)
     numbers = (inputs.scale, inputs.softcap, inputs.dropout_p)
-    checked = check(*operands, graph, None, *numbers, term)
+    checked = inputs_of(*operands, graph, None, *numbers, term)
     return replace(checked, score_bias=inputs.score_bias, edge_to=edge_to)
 
 

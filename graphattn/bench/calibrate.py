@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..backends import BACKENDS
 from ..backends.base import in_halves
-from ..backends.check import check
 from ..backends.device import check_device
+from ..backends.inputs import inputs_of
 from ..backends.rates import Rates, tried
 from ..backends.request import Request
 from ..functional import attention
@@ -171,7 +171,7 @@ def _request(
     dtype: torch.dtype = torch.float32,
 ) -> Request:
     query, key, value = _tensors(graph, device, dtype)
-    return Request.of(check(query, key, value, graph, **options))
+    return Request.of(inputs_of(query, key, value, graph, **options))
 
 
 def _milliseconds(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..backends.check import check
+from ..backends.inputs import inputs_of
 from ..backends.run import run
 from ..backends.weights import EdgeWeights
 from ..convert import from_edge_index
@@ -177,7 +177,7 @@ def _run(
     v = _picked(value, job.sources)
     if scale is not None:
         scale = float(scale)
-    inputs = check(q, k, v, job.graph, score_bias, scale, softcap, dropout)
+    inputs = inputs_of(q, k, v, job.graph, score_bias, scale, softcap, dropout)
     outputs = run(job.graph, inputs, "auto", needs_weights, s_aux is not None)
     if s_aux is None:
         return outputs

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from ..arguments import one_of, width
 from ..backends import BACKENDS, EdgeWeights
-from ..backends.check import check, check_bias, check_numbers, check_parts
 from ..backends.edge_attention import EdgeAttention
+from ..backends.inputs import bias_of_edges, biases_of_parts, check_numbers, inputs_of
 from ..backends.rows import is_changed
 from ..backends.run import run
 from ..errors import OptionError, ShapeError
@@ -483,9 +483,9 @@ class GraphAttention(EdgeAttention):
         if edge_attr is not None or self.edge_dim is not None:
             edge_attr = self._checked_features(edge_attr, graph)
             if isinstance(score_bias, dict):
-                score_bias = check_parts(score_bias, query, graph).on(graph.union())
+                score_bias = biases_of_parts(score_bias, query, graph).on(graph.union())
             if score_bias is not None:
-                bias = check_bias(graph.of_edges(score_bias), query, graph)
+                bias = bias_of_edges(graph.of_edges(score_bias), query, graph)
                 # edge features (..., E, F), 0 where a bias of -inf (..., E, H) removes an edge
                 # from all heads
                 edge_attr = edge_attr.masked_fill((bias == -torch.inf).all(-1, keepdim=True), 0.0)
@@ -497,7 +497,7 @@ class GraphAttention(EdgeAttention):
         dropout_p = self.dropout
         if not self.training:
             dropout_p = 0.0
-        inputs = check(
+        inputs = inputs_of(
             query,
             key,
             value,

@@ -6,7 +6,7 @@ from graph_table import GRAPHS, KINDS
 
 import graphattn as ga
 from graphattn.backends import BACKENDS
-from graphattn.backends.check import check
+from graphattn.backends.inputs import inputs_of
 from graphattn.backends.request import Request
 from graphattn.nn.normalizers import Sigmoid, by_sum, none
 
@@ -25,7 +25,7 @@ def inputs(graph, normalize, bias):
         of_edges = torch.rand(graph.num_edges, 6, generator=draw, dtype=torch.float64)
         of_edges[::3, ::2] = -torch.inf
         leaves.append(of_edges.requires_grad_())
-    return leaves, check(
+    return leaves, inputs_of(
         *leaves[:3], graph, *leaves[3:], scale=0.3, softcap=1.7, normalize=normalize
     )
 

@@ -10,7 +10,7 @@ from attention_formula import BACKENDS, HEADS, VALUE_WIDTH, WIDTH, biases, may_r
 from graph_table import GRAPHS
 
 import graphattn as ga
-from graphattn.backends.check import check
+from graphattn.backends.inputs import inputs_of
 from graphattn.errors import BackendError, GraphAttnError, GraphError, OptionError, ShapeError
 
 GRAPH = GRAPHS["listed_bipartite"]()  # 13 targets, 19 sources, 53 edges
@@ -124,11 +124,11 @@ def test_tensors_without_numbers_are_refused(graph):
 @pytest.mark.parametrize("elsewhere", ["edge_attr", "edge_weight"])
 def test_edge_features_elsewhere_are_refused(elsewhere):
     features = {"edge_attr": torch.zeros(53, 2), "edge_weight": torch.zeros(3, 5, 2)}
-    check(Q, K, V, GRAPH, **features)
+    inputs_of(Q, K, V, GRAPH, **features)
     with pytest.raises(
         ShapeError, match=f"{elsewhere} is on meta and query on cpu; move one of them"
     ):
-        check(Q, K, V, GRAPH, **features | {elsewhere: features[elsewhere].to("meta")})
+        inputs_of(Q, K, V, GRAPH, **features | {elsewhere: features[elsewhere].to("meta")})
 
 
 @pytest.mark.parametrize(

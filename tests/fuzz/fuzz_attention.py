@@ -16,7 +16,7 @@ from torch import Tensor
 
 import graphattn as ga
 from graphattn.backends import BACKENDS
-from graphattn.backends.check import check
+from graphattn.backends.inputs import inputs_of
 from graphattn.backends.run import run
 from graphattn.errors import BackendError
 from graphattn.graph import AttentionGraph, PerHead
@@ -216,7 +216,9 @@ def called(problem: Problem, backend: str, weights: bool, lse: bool) -> dict[str
         problem.graph,
         leaves.get("score_bias"),
     )
-    inputs = check(*tensors, problem.scale, problem.softcap, problem.dropout_p, normalize=normalize)
+    inputs = inputs_of(
+        *tensors, problem.scale, problem.softcap, problem.dropout_p, normalize=normalize
+    )
     result = run(problem.graph, replace(inputs, cap_bias=problem.cap_bias), backend, weights, lse)
     values = {
         "output": result.output,

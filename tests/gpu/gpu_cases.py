@@ -632,7 +632,7 @@ def _cells(device: torch.device) -> list[dict[str, Any]]:
 def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
     """Global tokens, whose rows of blocks are in pieces, by FlexAttention, maybe in a function
     that is compiled, and by SDPA: forward and backward."""
-    from graphattn.backends.check import check
+    from graphattn.backends.inputs import inputs_of
     from graphattn.backends.tiles.backend import TilesBackend, gathered_run, tiles_run
 
     nodes, results = 4096, []
@@ -648,7 +648,7 @@ def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
             torch.randn(nodes, 4, 64, generator=draw).to(device, dtype).requires_grad_()
             for _ in range(3)
         ]
-        inputs = check(*leaves, graph)
+        inputs = inputs_of(*leaves, graph)
         if TilesBackend().way(graph, Request.of(inputs, lse=True)) != "flex":
             results.append(
                 {"dtype": _name(dtype), "ok": False, "raised": "FlexAttention is not chosen"}
@@ -670,7 +670,7 @@ def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
 def _varlen(device: torch.device) -> list[dict[str, Any]]:
     """Documents, causal ones and windows by torch's attention of sequences, and densely: forward
     and backward."""
-    from graphattn.backends.check import check
+    from graphattn.backends.inputs import inputs_of
     from graphattn.backends.tiles.varlen import reasons_against_varlen
 
     documents = ga.graphs.documents(
@@ -685,7 +685,7 @@ def _varlen(device: torch.device) -> list[dict[str, Any]]:
     reasons = [
         r
         for g in graphs
-        for r in reasons_against_varlen(g.to(device), Request.of(check(x, x, x, g)))
+        for r in reasons_against_varlen(g.to(device), Request.of(inputs_of(x, x, x, g)))
     ]
     if reasons:
         return [{"backend": "tiles", "ok": None, "refused": reasons}]

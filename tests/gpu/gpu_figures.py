@@ -22,8 +22,8 @@ from torch import Tensor
 
 import graphattn as ga
 from graphattn.backends import BACKENDS
-from graphattn.backends.check import check
 from graphattn.backends.edges import sizes
+from graphattn.backends.inputs import inputs_of
 from graphattn.backends.request import Request
 from graphattn.backends.tiles import compacted as tiles_compacted
 from graphattn.backends.tiles.backend import TilesBackend, gathered_run
@@ -159,7 +159,7 @@ def figure(say: Say, name: str, device: torch.device, who: str, copy_gb_per_s: f
     *nodes, grad = problem.inputs()
     leaves = [x.requires_grad_() for x in nodes]
     size = sizes(
-        Request.of(check(*leaves, graph)), graph.num_edges, graph.num_targets, graph.num_sources
+        Request.of(inputs_of(*leaves, graph)), graph.num_edges, graph.num_targets, graph.num_sources
     )
     about["edges_bytes"] = sum(
         bytes_moved.forward(size._replace(features=chosen.features))
@@ -361,7 +361,7 @@ def _inputs(figure: Figure, problem: AttentionCall, leaves: list[Tensor]) -> Inp
             attr.to(problem.device, problem.dtype),
             weight.to(problem.device, problem.dtype),
         )
-    return check(*leaves, problem.graph, edge_attr=attr, edge_weight=weight)
+    return inputs_of(*leaves, problem.graph, edge_attr=attr, edge_weight=weight)
 
 
 def _all(

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import graphattn as ga
 from graphattn import backends, kernels
 from graphattn.backends import BACKENDS
-from graphattn.backends.check import check
+from graphattn.backends.inputs import inputs_of
 from graphattn.backends.tiles.backend import gathered_run
 from graphattn.backends.tiles.compacted import compacted_run
 from graphattn.kernels.cells.operator import cell_products
@@ -60,7 +60,7 @@ def of_run(run):
     """One way of a backend, which a call may not choose on this device."""
 
     def call(x):
-        outputs = run(GRAPH, check(x, 2 * x, x.sin(), GRAPH))
+        outputs = run(GRAPH, inputs_of(x, 2 * x, x.sin(), GRAPH))
         return torch.cat((outputs.output, outputs.lse[..., None]), -1)
 
     return call, (N, HEADS, 4), []

@@ -8,8 +8,8 @@ from torch.nn.attention import flex_attention as flex
 
 from graphattn import from_rule, graphs
 from graphattn.backends import device
-from graphattn.backends.check import check
 from graphattn.backends.choose import explain_choice
+from graphattn.backends.inputs import inputs_of
 from graphattn.backends.request import Request
 from graphattn.backends.tiles import backend as tiles
 from graphattn.backends.tiles import flex as tiles_flex
@@ -45,7 +45,7 @@ def problem(heads=(6, 3), softcap=None):
     for x, nobody in zip(nodes, (100, 300, 300), strict=True):
         x[:, nobody] = torch.nan
         x.requires_grad_()
-    return graph, check(*nodes, graph, scale=-0.3, softcap=softcap), nodes
+    return graph, inputs_of(*nodes, graph, scale=-0.3, softcap=softcap), nodes
 
 
 def by_flex(graph, inputs):
@@ -99,11 +99,11 @@ def test_a_program_that_users_compile_has_it_whole():
     nodes = [x.detach().float() for x in nodes]
 
     def call(query, key, value):
-        return tiles_flex.flex_run(graph, check(query, key, value, graph), False, None).output
+        return tiles_flex.flex_run(graph, inputs_of(query, key, value, graph), False, None).output
 
     with torch.no_grad():
         compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-        wanted = tiles.gathered_run(graph, check(*nodes, graph), False, False).output
+        wanted = tiles.gathered_run(graph, inputs_of(*nodes, graph), False, False).output
         torch.testing.assert_close(compiled(*nodes), wanted, atol=2e-6, rtol=0)
 
 
@@ -124,7 +124,7 @@ def test_graphs_share_a_program_and_new_sizes_make_one_for_any(monkeypatch):
     def programs(*each):
         for graph in each:
             nodes = torch.randn(3, graph.num_targets, 2, 16)
-            tiles_flex.flex_run(graph, check(*nodes, graph), False, by_sdpa)
+            tiles_flex.flex_run(graph, inputs_of(*nodes, graph), False, by_sdpa)
         return len(made)
 
     own = (graphs.sliding_window(300, window, causal=True) for window in (70, 90))

@@ -11,8 +11,8 @@ from torch.nn.attention import varlen
 
 from graphattn import graphs
 from graphattn.backends import BACKENDS, device, rates
-from graphattn.backends.check import check
 from graphattn.backends.choose import explain_choice
+from graphattn.backends.inputs import inputs_of
 from graphattn.backends.request import Request
 from graphattn.backends.tiles import backend as tiles
 from graphattn.backends.tiles import varlen as tiles_varlen
@@ -60,7 +60,7 @@ def by_sdpa(graph, inputs):
 def test_output_and_two_derivatives_are_those_of_tiles(name, lead, scale):
     graph, results = GRAPHS[name], []
     leaves = nodes(graph, lead)
-    inputs = check(*leaves, graph, scale=scale)
+    inputs = inputs_of(*leaves, graph, scale=scale)
     for run in (by_varlen, by_sdpa):
         output = run(graph, inputs).output
         first = torch.autograd.grad(output.sin().sum(), leaves, create_graph=True)
@@ -75,7 +75,7 @@ def test_output_and_two_derivatives_are_those_of_tiles(name, lead, scale):
 def test_an_edge_that_is_missing_makes_a_difference():
     graph, other = GRAPHS["window"], graphs.sliding_window(47, 8, causal=True)
     leaves = nodes(graph)
-    outputs = [by_varlen(which, check(*leaves, which)).output for which in (graph, other)]
+    outputs = [by_varlen(which, inputs_of(*leaves, which)).output for which in (graph, other)]
     assert float((outputs[0] - outputs[1]).detach().abs().max()) > 0.1
 
 
@@ -85,12 +85,12 @@ def test_a_program_that_users_compile_has_it_whole():
     leaves = [x.detach().float() for x in nodes(graph)]
 
     def call(query, key, value):
-        return tiles_varlen.varlen_run(graph, check(query, key, value, graph), None).output
+        return tiles_varlen.varlen_run(graph, inputs_of(query, key, value, graph), None).output
 
     with torch.no_grad():
         found = torch.compile(call, fullgraph=True, backend="aot_eager")(*leaves)
     torch.testing.assert_close(
-        found, by_sdpa(graph, check(*leaves, graph)).output, atol=2e-6, rtol=0
+        found, by_sdpa(graph, inputs_of(*leaves, graph)).output, atol=2e-6, rtol=0
     )
 
 
@@ -106,7 +106,7 @@ def test_operands_in_any_strides():
     late = torch.cat((late.new_zeros(1), late.flatten()))[1:].view_as(late)
     leaves = [x.requires_grad_() for x in (across, odd, late)]
     for run in (by_varlen, by_sdpa):
-        output = run(graph, check(*leaves, graph)).output
+        output = run(graph, inputs_of(*leaves, graph)).output
         results.append((output, *torch.autograd.grad(output.sum(), leaves)))
     for ours, wanted in zip(*results, strict=True):
         torch.testing.assert_close(ours, wanted, atol=1e-12, rtol=0)
@@ -205,14 +205,14 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
 @pytest.mark.usefixtures("on_cpu")
 def test_more_sequences_than_there_are_programs(monkeypatch):
     graph = graphs.self_loops(40)
-    inputs = check(*nodes(graph, (3,)), graph)
+    inputs = inputs_of(*nodes(graph, (3,)), graph)
     assert not tiles_varlen.reasons_against_varlen(graph, CUDA)
     monkeypatch.setattr(tiles_varlen, "_MOST", 119)
     (reason,) = tiles_varlen.reasons_against_varlen(graph, CUDA._replace(batch=3))
     assert "at most 119 sequences" in reason
     monkeypatch.setattr(varlen, "varlen_attn", None)  # compiled code learns its batch when it runs
     torch.testing.assert_close(by_varlen(graph, inputs).output, by_sdpa(graph, inputs).output)
-    assert by_varlen(graph, check(*nodes(graph, (0,)), graph)).output.shape == (0, 40, 3, 8)
+    assert by_varlen(graph, inputs_of(*nodes(graph, (0,)), graph)).output.shape == (0, 40, 3, 8)
 
 
 def test_the_cpu_never_takes_it(monkeypatch):

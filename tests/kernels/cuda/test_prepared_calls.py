@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphattn import graphs
-from graphattn.backends.check import check
+from graphattn.backends.inputs import inputs_of
 from graphattn.backends.tiles import flex as tiles_flex
 from graphattn.kernels.cuda import row_work
 from graphattn.plans import block_lists
@@ -87,7 +87,7 @@ def test_tiles_by_flex_attention(monkeypatch):
     nodes = [torch.randn(331, 2, 16, requires_grad=True) for _ in range(3)]
 
     def call():
-        inputs = check(*nodes, graph)
+        inputs = inputs_of(*nodes, graph)
         output = tiles_flex.flex_run(graph, inputs, True, None).output
         torch.autograd.grad(output.sum(), nodes)
 

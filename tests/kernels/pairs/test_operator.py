@@ -8,7 +8,7 @@ import torch
 import graphattn as ga
 from graphattn.backends import message_passing
 from graphattn.backends.base import BACKENDS
-from graphattn.backends.check import check
+from graphattn.backends.inputs import inputs_of
 from graphattn.backends.request import Request
 from graphattn.backends.scored import _layout
 from graphattn.kernels.pairs.operator import edge_products, edge_sum
@@ -53,7 +53,7 @@ def test_weights_output_and_two_derivatives_are_those_of_the_definition(name, kv
                 x.masked_fill_(x < 0, 0.5)
             if biased:
                 bias[::5] = -torch.inf
-    inputs = check(query, key, value, SHUFFLED, bias, None, 1.7, 0.0)
+    inputs = inputs_of(query, key, value, SHUFFLED, bias, None, 1.7, 0.0)
     inputs = replace(inputs, normalize=make_normalizer(name, 6))
     leaves = [x for x in (query, key, value, bias) if x is not None]
 
@@ -76,7 +76,7 @@ def test_a_removed_edge_passes_not_even_a_nan():
     bias = some_bias(removed=False).detach()
     bias[SHUFFLED.source == 7] = -torch.inf
     inputs = replace(
-        check(query, key, value, SHUFFLED, bias), normalize=make_normalizer("sigmoid", 6)
+        inputs_of(query, key, value, SHUFFLED, bias), normalize=make_normalizer("sigmoid", 6)
     )
     with torch.no_grad():
         key[:, 7], value[:, 7] = torch.nan, torch.nan
@@ -94,7 +94,7 @@ def test_the_function_sees_the_edges_in_the_callers_order():
         return target.fill_(0).double()[:, None].expand_as(score) + score  # it may write into them
 
     query, key, value = nodes(6)
-    inputs = replace(check(query, key, value, SHUFFLED), normalize=normalize)
+    inputs = replace(inputs_of(query, key, value, SHUFFLED), normalize=normalize)
     alpha = BACKENDS["edges"].run(SHUFFLED, inputs, weights=True).alpha
     assert torch.equal(seen[0][0], SHUFFLED.target)
     assert seen[0][1] == 61
@@ -109,7 +109,7 @@ def test_nobody_reads(batch):
     layer, context = ga.nn.GraphAttention(16, 2, normalize="sigmoid"), torch.randn(batch, 3, 16)
     output = layer(torch.randn(batch, 4, 16), graph, context=context)
     assert output.shape == (batch, 4, 16)
-    inputs = replace(check(query, key, value, graph), normalize=make_normalizer("sigmoid", 2))
+    inputs = replace(inputs_of(query, key, value, graph), normalize=make_normalizer("sigmoid", 2))
     output = BACKENDS["edges"].run(graph, inputs).output
     assert output.abs().sum() == 0
     assert all(x.abs().sum() == 0 for x in torch.autograd.grad(output.sum(), (query, key, value)))
@@ -127,7 +127,9 @@ def test_opcheck():
 
 def test_under_torch_func_the_definition_runs(monkeypatch):
     query, key, value = nodes(6)
-    inputs = replace(check(query, key, value, SHUFFLED), normalize=make_normalizer("sigmoid", 6))
+    inputs = replace(
+        inputs_of(query, key, value, SHUFFLED), normalize=make_normalizer("sigmoid", 6)
+    )
     calls, attend = [], message_passing.attend
     monkeypatch.setattr(
         message_passing, "attend", lambda *given: (calls.append(1), attend(*given))[1]

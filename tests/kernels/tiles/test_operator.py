@@ -12,7 +12,7 @@ from graph_table import GRAPHS
 
 from graphattn import attention, from_edge_index
 from graphattn.backends import BACKENDS
-from graphattn.backends.check import check
+from graphattn.backends.inputs import inputs_of
 from graphattn.backends.tiles.compacted import compacted_run
 from graphattn.graphs import sliding_window
 from graphattn.kernels.tiles.operator import compacted_attention, compacted_attention_backward
@@ -39,7 +39,7 @@ def test_outputs_and_two_derivatives_are_those_of_dense_attention(name):
     bias[:, ::5, 1] = -torch.inf
     leaves.append(bias.requires_grad_())
     options = {"scale": -0.4, "softcap": 1.7, "score_bias": bias}
-    ours = compacted_run(graph, check(*leaves[:3], graph, **options), True)
+    ours = compacted_run(graph, inputs_of(*leaves[:3], graph, **options), True)
     dense = attention(*leaves[:3], graph, backend="dense", return_lse=True, **options)
     results = []
     for output, lse in ((ours.output, ours.lse), (dense.output, dense.lse)):
@@ -62,30 +62,30 @@ def test_weights_are_dropped_as_in_the_edge_kernels():
         lambda inputs: BACKENDS["edges"].run(graph, inputs),
     ):
         torch.manual_seed(5)
-        output = run(check(*leaves, graph, dropout_p=0.3)).output
+        output = run(inputs_of(*leaves, graph, dropout_p=0.3)).output
         results.append((output, *torch.autograd.grad(output.sin().sum(), leaves)))
     for found, wanted in zip(*results, strict=True):
         torch.testing.assert_close(found, wanted, atol=1e-12, rtol=0)
-    whole = compacted_run(graph, check(*leaves, graph), False).output
+    whole = compacted_run(graph, inputs_of(*leaves, graph), False).output
     assert float((results[0][0] - whole).detach().abs().max()) > 0.1
 
 
 def test_a_removed_edge_is_seen_and_a_source_without_a_reader_is_not():
     graph = GRAPHS["listed_bipartite"]()
     leaves = [x.detach() for x in nodes(graph)]
-    whole = compacted_run(graph, check(*leaves, graph), False).output
+    whole = compacted_run(graph, inputs_of(*leaves, graph), False).output
     others = torch.arange(graph.num_edges) != 7
     removed = from_edge_index(graph.edge_index[:, others], num_sources=19, num_targets=13)
     target = int(graph.target[7])
-    changed = (compacted_run(removed, check(*leaves, removed), False).output != whole).any(-1)
+    changed = (compacted_run(removed, inputs_of(*leaves, removed), False).output != whole).any(-1)
     assert changed[:, target].all()
     assert int(changed.any(-1).sum()) == 2
     lonely = GRAPHS["unused_sources"]()
     leaves = [x.detach() for x in nodes(lonely)]
-    whole = compacted_run(lonely, check(*leaves, lonely), False).output
+    whole = compacted_run(lonely, inputs_of(*leaves, lonely), False).output
     leaves[1][:, 0] = torch.nan
     leaves[2][:, 0] = torch.inf
-    assert torch.equal(compacted_run(lonely, check(*leaves, lonely), False).output, whole)
+    assert torch.equal(compacted_run(lonely, inputs_of(*leaves, lonely), False).output, whole)
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_program_that_users_compile_has_them_whole():
     leaves = nodes(graph, dtype=torch.float32)
 
     def call(query, key, value):
-        return compacted_run(graph, check(query, key, value, graph), False).output
+        return compacted_run(graph, inputs_of(query, key, value, graph), False).output
 
     outputs = [
         run(*leaves) for run in (torch.compile(call, fullgraph=True, backend="aot_eager"), call)

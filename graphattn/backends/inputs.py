@@ -1,4 +1,4 @@
-"""Input validation for attention: shapes, dtypes and devices of tensors, and ranges of numbers."""
+"""Arguments of attention as inputs of a backend: shapes, dtypes, devices and ranges are checked."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NUMBERS = frozenset((float, int, type(None)))
 
 
-def check(
+def inputs_of(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -47,15 +47,15 @@ def check(
         hint = "; autocast keeps float64"
     operands = (query, key, value)
     numbers = (scale, softcap, dropout_p)
-    check_all = partial(_check_all, *operands, graph, *numbers, hint)
+    read = partial(_of_nodes, *operands, graph, *numbers, hint)
     facts = _facts(*operands, *numbers)
     if facts is None:
-        lead, scale, softcap = check_all()
+        lead, scale, softcap = read()
     else:
-        lead, scale, softcap = known(graph, "checked calls", facts, check_all)
+        lead, scale, softcap = known(graph, "checked calls", facts, read)
     bias: Any = None
     if score_bias is not None or edge_attr is not None:
-        lead, bias = _check_of_edges(operands, graph, score_bias, edge_attr, edge_weight)
+        lead, bias = _of_edges(operands, graph, score_bias, edge_attr, edge_weight)
     if lead is not None:
         query, key, value = (
             x if x.shape[:-3] == lead else x.expand(*lead, *x.shape[-3:])
@@ -76,7 +76,7 @@ def check(
     )
 
 
-def _check_of_edges(
+def _of_edges(
     operands: tuple[Tensor, Tensor, Tensor],
     graph: GraphLike,
     score_bias: Tensor | dict[GraphLike, Tensor | None] | None,
@@ -87,13 +87,13 @@ def _check_of_edges(
     query = operands[0]
     biases: list[Tensor] = []
     if isinstance(score_bias, dict):
-        parts = check_parts(score_bias, query, graph)
+        parts = biases_of_parts(score_bias, query, graph)
         biases += parts.parts.values()
         score_bias = parts  # type: ignore[assignment]
         if not (isinstance(graph, Chosen) and parts.parts):
             score_bias = parts.on(graph.union())
     elif score_bias is not None:
-        score_bias = check_bias(graph.of_edges(score_bias), query, graph)
+        score_bias = bias_of_edges(graph.of_edges(score_bias), query, graph)
         _check_copies("score_bias", score_bias, operands, graph)
         biases.append(score_bias)
     if edge_attr is not None:
@@ -123,7 +123,7 @@ def _facts(query: Tensor, key: Tensor, value: Tensor, *numbers: Any) -> tuple[An
         return None
 
 
-def _check_all(
+def _of_nodes(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -273,7 +273,7 @@ def _common_lead(query: Tensor, key: Tensor, value: Tensor, *of_edges: Tensor | 
         ) from None
 
 
-def check_parts(
+def biases_of_parts(
     score_bias: dict[GraphLike, Tensor | None],
     query: Tensor,
     graph: GraphLike,
@@ -287,11 +287,11 @@ def check_parts(
     parts = {}
     for part, bias in score_bias.items():
         if bias is not None:
-            parts[part.union()] = check_bias(part.of_edges(bias), query, part)
+            parts[part.union()] = bias_of_edges(part.of_edges(bias), query, part)
     return PartBiases(parts).within(union)
 
 
-def check_bias(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
+def bias_of_edges(score_bias: Tensor, query: Tensor, graph: GraphLike) -> Tensor:
     """The bias as (..., E, H or 1), or an error if it does not fit."""
     E = graph.num_edges
     heads = query.shape[-2]
