@@ -125,10 +125,7 @@ def _reads_its_graph_alone(comparison: Comparison, name: str, graphs: Graphs) ->
         before = network.of_nodes(inputs, layers, places, pos, mask).flatten(0, -2)
         for node in nodes[:: max(1, len(nodes) // _SAMPLES)].tolist() + nodes[-1:].tolist():
             other = inputs.clone()
-            if inputs.is_floating_point():
-                other[0, node] = inputs[0, node] + 1
-            else:
-                other[0, node] = (inputs[0, node] == 0).long()
+            other[0, node] = (inputs[0, node] == 0).to(inputs.dtype)
             moved = network.of_nodes(other, layers, places, pos, mask).flatten(0, -2) - before
             reads = field.contains(nodes, torch.full_like(nodes, node))
             wrong = (moved.abs().amax(-1) > BOUND) & ~reads

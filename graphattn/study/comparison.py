@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -280,13 +281,12 @@ class Comparison:
             self._add("full", "full", "full", first_graphs.everything(causal))
         for name in structured:
             if "permuted" in self.controls and not causal:
+                control = f"permuted {name}"
                 # drawn for each seed, or one for all seeds
                 if self.permutations == 1:
-                    self._add(
-                        f"permuted {name}", "permuted", name, self.graphs[name].map(nulls.permuted)
-                    )
+                    self._add(control, "permuted", name, self.graphs[name].map(nulls.permuted))
                 else:
-                    self._name(f"permuted {name}", "permuted", name)
+                    self._name(control, "permuted", name)
             self._add_rewirings(name)
         if "shuffled" in self.controls:
             name = [*structured, first][0]
@@ -351,20 +351,20 @@ class Comparison:
 
     def graphs_for(self, trial: Trial) -> Graphs:
         """The graphs of a trial."""
-        if trial.kind in DRAWN and trial.arm not in self.graphs:
-            return self.drawn(trial.kind, trial.of, trial.seed, trial.draw)
-        return self.graphs[self.read_by(trial.arm)]
+        return self.graphs_of(trial.arm, trial.seed, trial.draw)
 
-    def graphs_of(self, name: str) -> Graphs:
-        """The graphs of an arm or a control; of one that is drawn, the first drawing."""
+    def graphs_of(self, name: str, seed: int = 0, draw: int = 0) -> Graphs:
+        """The graphs of an arm or a control; of one that is drawn, the first drawing by default."""
         kind, of = self.kinds[name]
         if kind in DRAWN and name not in self.graphs:
-            return self.drawn(kind, of, 0, 0)
+            return self.drawn(kind, of, seed, draw)
         return self.graphs[self.read_by(name)]
 
     def draws_of(self, name: str) -> int:
         """The number of drawings of a control for each seed."""
-        kind, _ = self.kinds[name]
+        return self._draws(self.kinds[name][0])
+
+    def _draws(self, kind: str) -> int:
         if kind == "permuted":
             return self.permutations
         if kind in DRAWN:
@@ -376,16 +376,15 @@ class Comparison:
         graphs = self.graphs[name]
         if few:
             graphs = graphs.few()
-        if kind == "permuted":
-            number = self.permutations * seed + draw
-            return graphs.map(lambda graph: nulls.permuted(graph, number))
-        number = self.draws * seed + draw
-        if kind == "in-degrees":
-            is_causal = self.data.causal
-            return graphs.map(lambda graph: nulls.same_in_degrees(graph, number, is_causal))
+        number = self._draws(kind) * seed + draw
         if kind == "reach-matched":
             return reach_matched(graphs, number, self.model.layers)
-        return graphs.map(lambda graph: nulls.rewired(graph, number))
+        makers: dict[str, Any] = {
+            "permuted": nulls.permuted,
+            "rewired": nulls.rewired,
+            "in-degrees": partial(nulls.same_in_degrees, is_causal=self.data.causal),
+        }
+        return graphs.map(lambda graph: makers[kind](graph, number))
 
     def read_by(self, name: str) -> str:
         """The name of the graphs that an arm or a control reads."""
@@ -406,11 +405,7 @@ class Comparison:
             return self.edges[read]
         if not self.graphs[of].each:
             return self.drawn(kind, of, seed, draw).digest()
-        if kind == "permuted":
-            number = self.permutations * seed + draw
-        else:
-            number = self.draws * seed + draw
-        return f"{self.edges[of]} {_DRAWINGS[kind]} {number}"
+        return f"{self.edges[of]} {_DRAWINGS[kind]} {self._draws(kind) * seed + draw}"
 
     def identity(self) -> str:
         """A hash of all that must be the same when a study goes on."""

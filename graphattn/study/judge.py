@@ -416,30 +416,27 @@ class Evidence:
         """The verdict of a test, or of the sign alone where too few seeds leave no test."""
         if p is not None and p >= LEVEL:
             return NOT_DECIDED
-        if isinstance(self.test, Steps):
-            if p is None:
-                words = (SAME, OPPOSITE)
-            else:
-                words = (KEPT, BROKEN)
-            return {1: words[0], -1: words[1]}.get(self.test.lead, NOT_DECIDED)
-        margin = self.claim.margin
+        words = (KEPT, BROKEN)
         if p is None:
-            if self.claim.equal or difference.value == margin:
-                return NOT_DECIDED
-            if difference.value > margin:
-                return SAME
-            return OPPOSITE
-        if self.claim.equal and -margin <= difference.low <= difference.high <= margin:
-            return KEPT
-        if self.claim.equal and (difference.low > margin or difference.high < -margin):
-            return BROKEN
-        if self.claim.equal:
-            return NOT_DECIDED
-        if difference.low > margin:
-            return KEPT
-        if difference.high < margin:
-            return BROKEN
-        return NOT_DECIDED
+            words = (SAME, OPPOSITE)
+        if isinstance(self.test, Steps):
+            lead = self.test.lead
+        else:
+            lead = self._lead(difference, p is not None)
+        return {1: words[0], -1: words[1]}.get(lead, NOT_DECIDED)
+
+    def _lead(self, difference: Interval, is_tested: bool) -> int:
+        """1 if all of an interval, or its mean without a test, is as claimed; -1 if none of it."""
+        margin = self.claim.margin
+        low = difference.low
+        high = difference.high
+        if not is_tested:
+            low = high = difference.value
+        if not self.claim.equal:
+            return int(low > margin) - int(high < margin)
+        if not is_tested:
+            return 0
+        return int(-margin <= low <= high <= margin) - int(low > margin or high < -margin)
 
 
 @dataclass(frozen=True)

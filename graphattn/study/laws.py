@@ -1,6 +1,5 @@
 """Facts about a study before its trials: reach, ceilings, covariates, plain methods."""
 
-import math
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from itertools import chain
@@ -39,8 +38,6 @@ from .train import scaled
 Layers = tuple[AttentionGraph, ...]
 _AT_ONCE = 1 << 21  # edges, in all samples, whose colours are refined together
 _VISITS = 1 << 25  # of edges, in all samples of a layer, that are refined
-_SAMPLES = 64  # of which homophily is counted, at least
-_PAIRS = 20_000_000  # of samples' edges, of which it is counted at most: a second
 
 
 def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
@@ -171,7 +168,6 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
         "roots": graph_facts.roots,
         "strong_components": graph_facts.strong_components,
         "universal": universality(list(dict.fromkeys(stack))).universal,
-        "homophily": _homophily(comparison, graph),
         "operations": operations,
     }
 
@@ -184,26 +180,6 @@ def _layers_needed(comparison: Comparison, graph: AttentionGraph) -> int | None:
         return facts(graph).hops
     except GraphError:
         return None
-
-
-def _homophily(comparison: Comparison, graph: AttentionGraph) -> float | None:
-    """The share of edges, except self-loops, whose ends have the same target, in all samples.
-
-    Of many samples or edges, in every second sample, or third, and so on. None where not every node
-    has a target.
-    """
-    data = comparison.data
-    most = max(_SAMPLES, _PAIRS // max(1, graph.num_edges))
-    targets = data.targets[:: math.ceil(len(data) / most)]
-    if not data.of_nodes or data.kind != CLASSES or graph.num_targets != comparison.data.num_nodes:
-        return None
-    source, target = graph.edge_index.cpu()
-    a = targets[:, source]
-    b = targets[:, target]
-    mask = (a != NOT_ASKED) & (b != NOT_ASKED) & (source != target)
-    if bool(mask.any()):
-        return float((a == b)[mask].double().mean())
-    return None
 
 
 def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
@@ -433,19 +409,16 @@ def copies(comparison: Comparison) -> dict[str, int]:
     """
     data = comparison.data
     parts = [data.inputs, data.pos, data.pairs, data.asked_edges, data.sizes, data.asked]
-    rows = [
-        b"".join(part[i].contiguous().numpy().tobytes() for part in parts if part is not None)
-        for i in range(len(data))
+    codes = [codes_of(part.reshape(len(data), -1).numpy()) for part in parts if part is not None]
+    of_graphs = [
+        [hash(graph.edge_index.numpy().tobytes()) for graph in graphs.each]
+        for graphs in comparison.graphs.values()
+        if graphs.each
     ]
-    for graphs in comparison.graphs.values():
-        for i, graph in enumerate(graphs.each):
-            rows[i] += graph.edge_index.numpy().tobytes()
-    train, held = data.split(0, None)
-    seen = {rows[i] for i in train.tolist()}
-    return {
-        "copies": sum(rows[i] in seen for i in held.tolist()),
-        "distinct": len(set(rows)),
-    }
+    codes += [np.array(hashes).astype(np.uint64) for hashes in of_graphs]
+    rows = codes_of(np.stack(codes, axis=1))
+    train, held = (rows[part.numpy()] for part in data.split(0, None))
+    return {"copies": int(np.isin(held, train).sum()), "distinct": len(np.unique(rows))}
 
 
 def _by_place(data: Data) -> float:

@@ -22,8 +22,8 @@ from .arms import DRAWN
 from .claims import SCORE, STEPS
 from .judge import CLASSES, UNKNOWN, VERDICTS
 from .laws import interval_of
-from .records import FIXED, TRIALS, Records, plain, read_plan
-from .table import AT_CHANCE, SATURATED, SIGMAS, ArmRow, Results, pairs_of
+from .records import FIXED, TRIALS, Records, read_plan
+from .table import AT_CHANCE, SATURATED, SIGMAS, ArmRow, Results, frame
 
 MOST_WORDS = 1_200
 """Words of a page: of many arms the first are shown, and all are in the table of arms."""
@@ -160,11 +160,10 @@ class Report(Printed, Results):
     def limits(self) -> list[str]:
         """Limits of what the study can say, whatever the verdicts: a line each."""
         lines = []
-        words = {verdict.verdict for verdict in self.verdicts}
         undecided = [v.claim for v in self.verdicts if v.verdict not in ("kept", "broken")]
         if undecided:
             lines.append(f"Nothing of {counted(len(undecided), 'claim')}: {'; '.join(undecided)}.")
-        elif not words:
+        elif not self.verdicts:
             lines.append("Which arm is better: no order of arms was claimed.")
         if self.looked_at:
             seeds = ", ".join(map(str, sorted(self.looked_at)))
@@ -265,68 +264,54 @@ class Report(Printed, Results):
 
     def _score_blocks(self, most: int) -> list[Block]:
         """Predictions of arms beside measurements, and plain methods."""
-        lines = [self._score_line(row) for row in self.rows]
-        varying = {
-            name: len({line[name] for line in lines}) > 1
-            for name in ("positions", "examples", "steps", "metric")
-        }
-        for name, trivial in (("reaches", "100.0%"), ("ceiling", "-")):
-            varying[name] = {line[name] for line in lines} != {trivial}
-        groups = {row.comparison: row.about.get("groups", []) for row in self.rows}
-        names = [name for of_one in groups.values() for name in of_one]
-        used = [name for name in lines[0] if varying.get(name, True)]
-        head = [*used, *map(verbatim, dict.fromkeys(names))]
-        rows = []
-        for row, line in zip(self.rows[:most], lines, strict=False):
-            parts = [
-                _interval(self.of_group(row, name).interval)
-                if name in groups[row.comparison] and row.kind != "shuffled"
-                else "-"
-                for name in dict.fromkeys(names)
-            ]
-            rows.append([*(line[name] for name in used), *parts])
-        blocks: list[Block] = [Table(head, rows)]
+        table = frame([self._score_line(row) for row in self.rows]).fillna("-")
+        alike = {name: table[name].iloc[0] for name in ("positions", "examples", "steps", "metric")}
+        alike |= {"reaches": "100.0%", "ceiling": "-"}
+        constant = [name for name, value in alike.items() if (table[name] == value).all()]
+        table = table.drop(columns=constant)
+        shown = table[:most]
+        blocks: list[Block] = [Table(list(shown), shown.to_numpy().tolist())]
         plain_lines = [f"* {verbatim(line)}" for line in self._plain_methods()[:most]]
-        if plain_lines:
-            blocks.append("\n".join(plain_lines))
-        more = len(self.rows) - most
+        blocks.append("\n".join(plain_lines))
         note = "All of it, with covariates and probes, is `report.arms`; every trial report.csv."
+        more = len(table) - most
         if more > 0:
             note = f"And {counted(more, 'row')} more. {note}"
-        shown = " ".join(row[used.index("runs")] for row in rows)
-        rules = [f"*{word}*: {rule}." for word, rule in CLASSES.items() if word in shown]
+        runs = " ".join(shown["runs"])
+        rules = [f"*{word}*: {rule}." for word, rule in CLASSES.items() if word in runs]
         return [*blocks, " ".join([note, *rules])]
 
     def _score_line(self, row: ArmRow) -> dict[str, str]:
         """The cells of a row, by column."""
         prediction = row.prediction
-        other = self.all_pairs(row)
-        pairs = None
-        if other is not None:
-            pairs = pairs_of(row, other)
         ceiling = _number(row.ceiling)
         if row.holds is False:
             ceiling += " **above its ceiling**"
         if prediction["bag"] and row.positions == "none":
             ceiling += ", a bag of nodes"
         equal = row.about["budgets"][row.budget]["equal"]
-        if row.kind != "shuffled":
-            runs = row.fit.word
-        else:
-            runs = ""
         counts = ((row.capped, "at the step limit"), (row.failed, "failed"))
-        runs = ", ".join([runs, *(f"{count} {state}" for count, state in counts if count)])
+        runs = [f"{count} {state}" for count, state in counts if count]
+        parts = {}
+        if row.kind != "shuffled":
+            runs = [row.fit.word, *runs]
+            parts = {
+                verbatim(name): _interval(self.of_group(row, name).interval)
+                for name in row.about.get("groups", [])
+            }
+        difference, _ = self.against_all_pairs(row)
         return {
             "arm": self._name(row.comparison, row.arm),
             "positions": row.positions,
-            "examples": f"{row.examples:,}" if row.examples else "all",
+            "examples": _examples(row.examples),
             "steps": f"{row.steps:,}" + f" (equal {equal})" * (equal != "steps"),
             "reaches": f"{prediction['reached']:.1%}",
             "ceiling": ceiling,
             "metric": row.metric,
             f"{self.rows[0].metric} [95 %]": _interval(row.interval),
-            "better than all pairs by": _interval(pairs.difference if pairs else None),
-            "runs": runs.removeprefix(", "),
+            "better than all pairs by": _interval(difference),
+            "runs": ", ".join(runs),
+            **parts,
         }
 
     def _name(self, comparison: str, arm: str) -> str:
@@ -445,8 +430,7 @@ class Report(Printed, Results):
             "rows": rows,
             "verdicts": [verdict.to_dict() for verdict in self.verdicts],
         }
-        result: dict[str, Any] = _rounded(plain(json.dumps(numbers)))
-        return result
+        return _of_nine_digits(numbers)
 
     def verdict_lines(self) -> list[str]:
         """Each claim with its difference and p, and what became of it."""
@@ -454,13 +438,10 @@ class Report(Printed, Results):
         for claim, verdict in zip(self.registered, self.verdicts, strict=True):
             line = verdict.claim
             if verdict.difference is not None:
-                if claim.of == STEPS:
-                    by = f"; {claim.worse} takes"
-                else:
-                    by = ", by"
+                by = {STEPS: f"; {claim.worse} takes"}.get(claim.of, ", by")
                 line += f"{by} {verdict.difference}"
-                if verdict.p is not None:
-                    line += f", p {verdict.p:.3g}"
+            if verdict.p is not None:
+                line += f", p {verdict.p:.3g}"
             lines.append(f"{line}: {verdict.words}")
         return lines
 
@@ -505,15 +486,14 @@ class Report(Printed, Results):
             save_page(self.folder / name, text)
 
 
-def _rounded(value: Any) -> Any:
-    """Plain values with floats of 9 digits: the last ones differ between libraries."""
-    if isinstance(value, dict):
-        return {name: _rounded(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_rounded(part) for part in value]
-    if isinstance(value, float):
-        return float(f"{value:.9g}")
-    return value
+def _of_nine_digits(numbers: dict[str, Any]) -> dict[str, Any]:
+    """Plain values with floats of 9 digits, as the last ones differ between libraries."""
+    result: dict[str, Any] = json.loads(
+        json.dumps(numbers),
+        parse_float=lambda digits: float(f"{float(digits):.9g}"),
+        parse_constant=lambda name: None,
+    )
+    return result
 
 
 def trials_text(counts: dict[str, int]) -> str:
@@ -549,12 +529,14 @@ def _values(arguments: dict[str, Any]) -> str:
     )
 
 
+def _examples(examples: int | None) -> str:
+    if examples is None:
+        return "all"
+    return f"{examples:,}"
+
+
 def _budget(budget: dict[str, Any]) -> str:
-    if budget["examples"]:
-        examples = f"{budget['examples']:,}"
-    else:
-        examples = "all"
-    text = f"{examples} examples, {budget['steps']:,} batches"
+    text = f"{_examples(budget['examples'])} examples, {budget['steps']:,} batches"
     return text + f", equal {budget['equal']}" * (budget["equal"] != "steps")
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor
@@ -23,6 +25,7 @@ from .laws import (
     with_draws,
 )
 from .records import ANEW, FIXED, Records
+from .table import Results
 
 
 @dataclass(eq=False)
@@ -88,16 +91,15 @@ class Study:
             raise OptionError(
                 f"claims must differ, as each counts in the correction; got twice: {repeated[0]}"
             )
+        by_name = self.by_name()
+        plan = {
+            "trials": [asdict(trial) for trial in trials],
+            "comparisons": {name: {"arms": dict.fromkeys(by_name[name].kinds)} for name in by_name},
+        }
+        none: Any = SimpleNamespace(of_key={})
+        results = Results(Path(), plan, none)
         for claim in self.claims:
-            sides = (
-                (claim.better, claim.comparison, claim.positions),
-                (
-                    claim.worse,
-                    claim.worse_comparison or claim.comparison,
-                    claim.worse_positions or claim.positions,
-                ),
-            )
-            both = [self._of_side(claim, side, trials) for side in sides]
+            both = [by_name[row.comparison] for row in results.rows_of(claim)]
             metrics = [of.metric for of in both]
             if metrics[0] != metrics[1]:
                 raise OptionError(
@@ -111,29 +113,6 @@ class Study:
                         "claims of steps need a level of training curves: labels have no score, "
                         f"numbers no bits, and any run an accuracy of 0; got {claim}"
                     )
-
-    def _of_side(
-        self, claim: Claim, side: tuple[str | None, ...], trials: Sequence[Trial]
-    ) -> Comparison:
-        """The one comparison with trials of a side of a claim: its arm, comparison and positions."""
-        arm, comparison, positions = side
-        names = {
-            trial.comparison
-            for trial in trials
-            if trial.arm == arm
-            and comparison in (None, trial.comparison)
-            and positions in (None, trial.positions)
-            and claim.examples in (None, trial.examples)
-            and claim.budget in (None, trial.budget)
-        }
-        if len(names) != 1:
-            many = "several comparisons have" if names else "no comparison has"
-            arms = ", ".join(dict.fromkeys(trial.arm for trial in trials))
-            raise OptionError(
-                f"claims must be of one comparison, and {many} the trials of {arm!r} in {claim}; "
-                f"comparisons are {', '.join(self.by_name())}, arms {arms}"
-            )
-        return self.by_name()[names.pop()]
 
 
 def _has_curve(claim: Claim, kind: str) -> bool:

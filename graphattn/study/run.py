@@ -276,23 +276,13 @@ def progress(total: int, before: int) -> Iterator[Callable[[int, int], None]]:
         def advance(count: int, failed: int) -> None:
             nonlocal last, number
             number += count
+            share = number / max(1, total)
             words = f"{number} of {total} trials" + f", {failed} failed" * bool(failed)
-            # workers start slowly
-            if number > before:
-                left = pace.left("trials", number / max(1, total))
-            else:
-                left = ""
+            left = pace.left("trials", share)
             if update is not None:
-                update("trials", number / max(1, total), words)
-            elif (
-                time.monotonic() - last > _LINE_EVERY and number < total and sys.stderr is not None
-            ):
-                # the first trials end together
-                if number > before + 2:
-                    line = f"{words}, {left}"
-                else:
-                    line = words
-                print(line, file=sys.stderr, flush=True)
+                update("trials", share, words)
+            elif time.monotonic() - last > _LINE_EVERY and sys.stderr is not None:
+                print(f"{words}, {left}", file=sys.stderr, flush=True)
                 last = time.monotonic()
 
         advance(0, 0)

@@ -60,7 +60,6 @@ _FACTS = (
     "roots",
     "strong_components",
     "universal",
-    "homophily",
     "operations",
     "bag",
     "unchanged",
@@ -332,6 +331,18 @@ class ArmRow:
             by_seed.setdefault(run.seed, []).append(stretch)
         return {seed: x for seed, x in by_seed.items() if len(x) == self.draws}
 
+    def measured(self, claim: Claim) -> float | None:
+        """What a claim compares, of this row alone, more is better; None where nothing is."""
+        if claim.of == SCORE:
+            if not self.scores:
+                return None
+            return METRICS[self.metric].sign * fmean(self.scores.values())
+        if claim.of == STEPS:
+            return self.fit.steps and -self.fit.steps
+        if not self.runs:
+            return None
+        return self.fit.count(claim.of == SOLVING) / max(1, self.fit.runs)
+
     @property
     def points_apart(self) -> int:
         """Batches between two points of a training curve, the most of all runs."""
@@ -441,12 +452,13 @@ def _columns(name: str, estimate: Interval | None) -> dict[str, float | None]:
     return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
 
 
-def _frame(lines: list[dict[str, Any]]) -> Any:
+def frame(lines: list[dict[str, Any]]) -> Any:
+    """A pandas table of lines, in which whole numbers stay whole beside missing ones."""
     try:
         from pandas import DataFrame
     except ImportError as error:
         raise need_extra("pandas", "study") from error
-    return DataFrame(lines).convert_dtypes()  # whole numbers stay whole beside missing ones
+    return DataFrame(lines).convert_dtypes()
 
 
 @dataclass(frozen=True, eq=False)
@@ -477,11 +489,10 @@ class Results:
         rows = []
         for group, trials in groups.items():
             about = self.plan["comparisons"][group[0]]
-            prediction = about["arms"][group[1]]
+            done = [trial for trial in trials if trial["key"] in self.records.of_key]
             runs = []
-            for trial in trials:
-                if trial["key"] not in self.records.of_key:
-                    continue
+            for trial in done:
+                prediction = about["arms"][group[1]]
                 ceiling = prediction["ceiling"]
                 if prediction.get("ceilings"):  # every draw has its own
                     ceiling = prediction["ceilings"][trial["seed"] - first_seed][trial["draw"]]
@@ -507,47 +518,57 @@ class Results:
                     shown = {name: scores.get(name) for name in (*METRICS, "answers")}
                     shown = {name: score for name, score in shown.items() if score is not None}
                     lines.append({**told, "group": group, "metric": row.metric, **shown})
-        return _frame(lines)
+        return frame(lines)
 
     def arm_lines(self) -> list[dict[str, Any]]:
         """Lines of the table of arms: predictions and covariates, then what was measured."""
         lines = []
         for row in self.rows:
             prediction = row.prediction
-            pairs = None
-            if (other := self.all_pairs(row)) is not None:
-                pairs = pairs_of(row, other)
+            difference, effect = self.against_all_pairs(row)
             fit = row.fit
-            line = {name: getattr(row, name) for name in GROUP}
-            line |= {"kind": row.kind, "metric": row.metric, "seeds": len(row.scores)}
-            line |= _columns("score", row.interval)
-            if row.interval:
-                line["score_of"] = row.interval.of
-            else:
-                line["score_of"] = None
-            line |= _columns("with_test_set", interval_with_test_set(row))
-            line |= {"ceiling": row.ceiling, "law": prediction["law"], "holds": row.holds}
-            line |= _columns("better_than_all_pairs", pairs.difference if pairs else None)
-            line |= _columns("hedges_g", effect_size(pairs.typical) if pairs else None)
-            line |= {"runs": fit.runs, "capped": row.capped, "failed": row.failed, "fit": fit.word}
-            line |= {"fitted": None if UNKNOWN in fit.classes else fit.count()}
-            line |= {"steps_to_fit": fit.steps, "in_training": fit.accuracy, "loss": fit.loss}
-            line |= {"draws": row.draws, "sd_of_draws": row.of_draws}
-            line |= {"keeps": ", ".join(prediction.get("keeps") or [])}
-            line |= {name: prediction.get(name) for name in _FACTS}
-            line |= {"by_colours": prediction.get("colours", {}).get(row.positions)}
+            fitted = None
+            if UNKNOWN not in fit.classes:
+                fitted = fit.count()
+            line = {
+                **{name: getattr(row, name) for name in GROUP},
+                "kind": row.kind,
+                "metric": row.metric,
+                "seeds": len(row.scores),
+                **_columns("score", row.interval),
+                "score_of": row.interval and row.interval.of,
+                **_columns("with_test_set", interval_with_test_set(row)),
+                "ceiling": row.ceiling,
+                "law": prediction["law"],
+                "holds": row.holds,
+                **_columns("better_than_all_pairs", difference),
+                **_columns("hedges_g", effect),
+                "runs": fit.runs,
+                "capped": row.capped,
+                "failed": row.failed,
+                "fit": fit.word,
+                "fitted": fitted,
+                "steps_to_fit": fit.steps,
+                "in_training": fit.accuracy,
+                "loss": fit.loss,
+                "draws": row.draws,
+                "sd_of_draws": row.of_draws,
+                "keeps": ", ".join(prediction.get("keeps") or []),
+                **{name: prediction.get(name) for name in _FACTS},
+                "by_colours": prediction.get("colours", {}).get(row.positions),
+            }
             for name, values in row.probes.items():
-                line |= {
-                    f"{name}_{layer}" if len(values) > 1 else name: value
-                    for layer, value in enumerate(values)
-                }
+                names = [name]
+                if len(values) > 1:
+                    names = [f"{name}_{layer}" for layer in range(len(values))]
+                line |= dict(zip(names, values, strict=True))
             lines.append(line)
         return lines
 
     @cached_property
     def arms(self) -> Any:
         """A pandas table: a row for each arm at each budget."""
-        return _frame(self.arm_lines())
+        return frame(self.arm_lines())
 
     def claim_lines(self) -> list[dict[str, Any]]:
         """Lines of the table of claims."""
@@ -571,7 +592,7 @@ class Results:
     @cached_property
     def claims(self) -> Any:
         """A pandas table: a row for each claim."""
-        return _frame(self.claim_lines())
+        return frame(self.claim_lines())
 
     def row(
         self,
@@ -598,7 +619,10 @@ class Results:
             )
         if not rows:
             arms = ", ".join(dict.fromkeys(r.arm for r in self.rows))
-            raise OptionError(f"no results of {arm!r} in {self.folder}; there are {arms}")
+            raise OptionError(
+                f"no comparison has the trials of {arm!r} that are asked for; comparisons are "
+                f"{', '.join(self.plan['comparisons'])}, arms {arms}"
+            )
         return [r for r in rows if r.positions == rows[0].positions][-1]
 
     def of_group(self, row: ArmRow, group: str) -> ArmRow:
@@ -612,6 +636,16 @@ class Results:
         if pairs is None:
             return []
         return pairs.differences
+
+    def against_all_pairs(self, row: ArmRow) -> tuple[Interval | None, Interval | None]:
+        """Difference from all pairs, and Hedges' g of it; None where no seed is shared."""
+        pairs = None
+        other = self.all_pairs(row)
+        if other is not None:
+            pairs = pairs_of(row, other)
+        if pairs is None:
+            return None, None
+        return pairs.difference, effect_size(pairs.typical)
 
     def all_pairs(self, row: ArmRow) -> ArmRow | None:
         """The row of all pairs at the same budget and positions.
@@ -738,27 +772,17 @@ class Results:
     def _ordered_wrongly(self, claim: Claim, row: ArmRow) -> list[str]:
         """Pairs of arms whose measurements are in another order than a claim's law says."""
         law = claim.law or {}
-        rows = [
-            replace(other, group=claim.group).without(self.looked_at)
-            for other in self.rows
-            if other.arm in law
-            and (other.comparison, other.positions, other.budget)
-            == (row.comparison, row.positions, row.budget)
-            and other.runs
-        ]
-        found = {}
-        for other in rows:
-            if claim.of == SCORE and other.scores:
-                found[other.arm] = METRICS[other.metric].sign * fmean(other.scores.values())
-            elif claim.of == STEPS and other.fit.steps is not None:
-                found[other.arm] = -other.fit.steps
-            elif claim.of in (FITTING, SOLVING):
-                found[other.arm] = other.fit.count(claim.of == SOLVING) / max(1, other.fit.runs)
+        place = (row.comparison, row.positions, row.budget)
+        measured = {}
+        for other in self.rows:
+            if other.arm in law and (other.comparison, other.positions, other.budget) == place:
+                counted = replace(other, group=claim.group).without(self.looked_at)
+                measured[other.arm] = counted.measured(claim)
         return [
             f"{one} and {other}"
-            for one in found
-            for other in found
-            if law[one] > law[other] and found[one] < found[other]
+            for one, score in measured.items()
+            for other, better in measured.items()
+            if law[one] > law[other] and score is not None and better is not None and score < better
         ]
 
     @property

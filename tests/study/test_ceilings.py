@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, f1_score
-from tiny_study import Adding, N, tiny_comparison, tiny_data, tiny_run
+from tiny_study import Adding, tiny_comparison, tiny_data, tiny_run
 
 import graphattn as ga
 from graphattn import study
@@ -222,13 +222,3 @@ def test_alibi_does_not_tell_a_sequence_from_its_mirror_image():
     positions = ("alibi", "rotary", "relative")
     about = tiny_comparison(arms, data, positions=positions, controls=())
     assert ceilings(about, about.graphs["window"])["colours"] == {"alibi": 0.5}
-
-
-def test_homophily_is_of_all_samples():
-    samples = len(tiny_data())
-    targets = torch.arange(N).expand(samples, -1).clone()
-    targets[70:] = 0
-    arms = {"full": ga.graphs.full(N)}
-    comparison = tiny_comparison(arms, tiny_data(targets=targets), readout="node")
-    homophily = predicted(comparison, "full")["homophily"]
-    assert homophily == pytest.approx((samples - 70) / samples, abs=1e-6)
