@@ -58,3 +58,30 @@ def test_what_is_reached_is_what_powers_of_the_adjacency_reach():
     share = float(asked[has_all].sum() / asked.sum())
     assert 0 < share < 1
     assert ga.laws.reached([graph] * LAYERS, needs, asked) == pytest.approx(share)
+
+
+def test_fidelity_is_the_best_share_of_all_ways_and_mixing_ends_with_the_last_node():
+    """Every way of up to three steps from the last node, and of two thousand random walks."""
+    window = ga.graphs.sliding_window(7, 3, causal=True)
+    reads = {t: window.source[window.target == t].tolist() for t in range(7)}
+    ways = [[(6, 1.0)]]
+    for _ in range(LAYERS):
+        ways.append([(s, p / len(reads[t])) for t, p in ways[-1] for s in reads[t]])
+    shares = [
+        [sum(p for s, p in of_length if s == node) for node in range(7)] for of_length in ways
+    ]
+    found = ga.laws.fidelity(window, LAYERS)
+    assert found.tolist() == pytest.approx(np.max(shares, axis=0))
+    goes_to = {s: window.target[window.source == s].numpy() for s in range(7)}
+    random = np.random.default_rng(0)
+    steps = ga.laws.mixing(window, within=0.38)
+    ended = []
+    for count in (steps - 1, steps):
+        at = np.zeros(2_000, dtype=int)
+        for _ in range(count):
+            at = np.array([random.choice(goes_to[node]) for node in at])
+        ended.append(np.mean(at == 6))
+    assert ended[0] < 0.62 + 0.03
+    assert ended[1] > 0.62 - 0.03
+    apart = ga.disjoint_union([window, window])
+    assert ga.laws.mixing(apart) == np.inf
