@@ -88,15 +88,6 @@ def map_array(path: PathLike) -> np.ndarray:
     return np.memmap(blob.path, head.dtype, "r", head.body, head.shape, head.order)
 
 
-def doubles(array: np.ndarray) -> np.ndarray:
-    """Numbers as float64, by rows.
-
-    numpy would warn of a signalling NaN, and of a number beyond float64.
-    """
-    with np.errstate(invalid="ignore", over="ignore"):
-        return array.astype(np.float64, order="C")
-
-
 def integers(blob: Blob, array: np.ndarray, at: str = "") -> np.ndarray:
     """Numbers as int64, refused unless they are integers from 0 to 2**63 - 1."""
     if array.dtype.kind not in "iu":

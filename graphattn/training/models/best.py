@@ -92,13 +92,13 @@ class Best(nn.Module):
     def predictions(self, task: Task, data: Prepared, schedule: Schedule) -> dict[str, Tensor]:
         """What each candidate predicts for some shapes, or for their points, (N,)."""
         chosen = float(self.share)
-        predictions = {}
-        for name in SHARES:
+        answers = {}
+        for name in ("network", "forest"):
             self.answer_as(name)
-            answers = torch.cat(answers_of(self, task, data, schedule)[0])
-            predictions[name] = task.predictions(answers)
+            answers[name] = torch.cat(answers_of(self, task, data, schedule)[0])
+        answers["mean"] = (answers["network"] + answers["forest"]) / 2
         self.share.fill_(chosen)
-        return predictions
+        return {name: task.predictions(answers[name]) for name in SHARES}
 
     def choose(
         self, task: Task, predictions: dict[str, Tensor], labels: Tensor, folds: int = 0

@@ -12,6 +12,7 @@ from graphattn.shapes import Shape
 from graphattn.statistics.paired import limits
 from graphattn.training import Run
 from graphattn.training.models.best import SHARES, Best, advantage, choice_in_words
+from graphattn.training.options import Schedule
 from graphattn.training.tasks import TASKS
 
 HOW = {"model": "best", "epochs": 1, "model_options": {"widths": [8] * 4, "trees": 5}}
@@ -40,17 +41,15 @@ class Answers(torch.nn.Module):
         return self.output
 
 
-class Labelled:
-    """A validation part of one shape with labels, in the place of Prepared."""
-
-    def __init__(self, y):
-        self.y = y
+class OneBatch:
+    """Three points without features, in the place of Prepared."""
 
     def __len__(self):
-        return len(self.y)
+        return 1
 
-    def labels(self):
-        return [self.y]
+    def still(self, points, device):
+        shape = Hierarchy((Level(torch.zeros(3, 3), None, ()),))
+        return [(torch.zeros(3, 3), shape, None, [3])]
 
 
 def planted(network, forest):
@@ -72,48 +71,57 @@ def test_answers_are_those_of_the_share():
     torch.testing.assert_close(model(x, shape).softmax(-1), mean)
 
 
-def candidates(monkeypatch, y, wrong):
-    """A Best whose candidates err on the points that ``wrong`` lists, after its choice."""
-    right = torch.nn.functional.one_hot(y, 2).double()
-    names = {share: name for name, share in SHARES.items()}
-
-    def answers(model, task, val, schedule):
-        output = right.clone()
-        points = wrong[names[float(model.share)]]
-        output[points] = output[points].flip(1)
-        return [output], 0.0
-
-    monkeypatch.setattr("graphattn.training.models.best.answers_of", answers)
+def candidates(y, wrong):
+    """The choice of a Best among candidates that err on the points that ``wrong`` lists."""
+    predictions = {}
+    for name in SHARES:
+        predictions[name] = y.clone()
+        predictions[name][wrong[name]] = 1 - y[wrong[name]]
     model = Best(3, 2, widths=(8, 8))
-    task = TASKS["segment"]("node", ("ground", "roof"))
-    model.choose(task, model.predictions(task, Labelled(y), None), y)
+    model.choose(TASKS["segment"]("node", ("ground", "roof")), predictions, y)
     return model.choice()
 
 
+def test_predictions_are_those_of_each_candidate_alone():
+    """The mean is of probabilities: here the forest, which is sure, outvotes the network."""
+    network = torch.tensor([[0.1, 0.0], [0.1, 0.0], [3.0, 0.0]])
+    forest = torch.tensor([[0.9, 0.1], [0.05, 0.95], [0.4, 0.6]]).log()
+    model = planted(network, forest)
+    model.answer_as("mean")
+    task = TASKS["segment"]("node", ("ground", "roof"))
+    found = model.predictions(task, OneBatch(), Schedule(epochs=1, points=3, patience=0))
+    assert {name: one.tolist() for name, one in found.items()} == {
+        "forest": [0, 1, 1],
+        "mean": [0, 1, 0],
+        "network": [0, 0, 0],
+    }
+    assert float(model.share) == 0.5
+
+
 @pytest.mark.parametrize("chosen", SHARES)
-def test_the_candidate_with_the_best_score_is_chosen_with_its_margin(chosen, monkeypatch):
+def test_the_candidate_with_the_best_score_is_chosen_with_its_margin(chosen):
     y = torch.arange(200) % 2
     third = list(range(0, 200, 3))
     wrong = dict.fromkeys(SHARES, third) | {chosen: []}
-    choice = candidates(monkeypatch, y, wrong)
+    choice = candidates(y, wrong)
     assert choice["name"] == chosen
     assert choice["validation"][chosen] == 1
     assert choice["margin"] == pytest.approx(1 - 133 / 267, abs=0.01)
     assert choice_in_words(choice).startswith(f"the {chosen} answers, by a margin of 0.50")
 
 
-def test_a_candidate_that_is_better_by_chance_leaves_the_answer_to_the_forest(monkeypatch):
+def test_a_candidate_that_is_better_by_chance_leaves_the_answer_to_the_forest():
     """It is better in one corner of the only scan: there neighbours are right together."""
     y = torch.arange(200) % 2
     wrong = {"forest": list(range(10)), "mean": [], "network": [50, 150]}
-    choice = candidates(monkeypatch, y, wrong)
+    choice = candidates(y, wrong)
     assert choice["name"] == "forest"
     assert choice["margin"] < 0
     assert "as no score on the validation part is higher by more than chance" in choice_in_words(
         choice
     )
     spread = wrong | {"forest": list(range(0, 200, 20))}
-    assert candidates(monkeypatch, y, spread)["name"] == "mean"
+    assert candidates(y, spread)["name"] == "mean"
 
 
 def test_the_interval_of_an_advantage_is_the_t_interval_where_answers_are_few():
@@ -137,16 +145,11 @@ def test_a_network_that_diverged_leaves_the_answer_to_the_forest(wrong):
     assert choice_in_words(choice) == "the forest answers, the only one with a score (0.250)"
 
 
-def test_a_network_without_finite_answers_is_never_chosen(monkeypatch):
+def test_a_network_without_finite_answers_is_never_chosen():
     y = torch.tensor([0.0, 1.0, 3.0])
-
-    def answers(model, task, val, schedule):
-        return [y[:, None] * {0.5: torch.nan, 0.0: torch.nan, 1.0: 0.5}[float(model.share)]], 0.0
-
-    monkeypatch.setattr("graphattn.training.models.best.answers_of", answers)
     model = Best(3, 1, widths=(8, 8))
-    task = TASKS["regress"]("node")
-    model.choose(task, model.predictions(task, Labelled(y[:, None]), None), y[:, None])
+    predictions = {"forest": 0.5 * y, "mean": torch.nan * y, "network": torch.nan * y}
+    model.choose(TASKS["regress"]("node"), predictions, y)
     assert model.choice()["name"] == "forest"
 
 
@@ -156,14 +159,9 @@ def test_without_a_validation_part_the_forest_answers():
     assert choice_in_words(model.choice()) == "the forest answers, as no validation part chooses"
 
 
-def test_of_candidates_with_one_score_the_forest_is_chosen(monkeypatch):
+def test_of_candidates_with_one_score_the_forest_is_chosen():
     y = torch.tensor([0, 0, 1, 1])
-    right = torch.nn.functional.one_hot(y, 2).double()
-    monkeypatch.setattr("graphattn.training.models.best.answers_of", lambda *_: ([right], 0.0))
-    model = Best(3, 2, widths=(8, 8))
-    task = TASKS["segment"]("node", ("ground", "roof"))
-    model.choose(task, model.predictions(task, Labelled(y), None), y)
-    assert model.choice()["name"] == "forest"
+    assert candidates(y, {name: [] for name in SHARES})["name"] == "forest"
 
 
 @pytest.mark.slow
