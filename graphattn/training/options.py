@@ -273,8 +273,8 @@ class Options(LoopSettings):
     )
     noise: str | float = option(
         "auto",
-        "Noise on what is read in training, in deviations of a step's difference; auto is 0.3. The "
-        "truth stays, so that steps are learned that correct it.",
+        "Noise on what is read in training, in deviations of a step's difference; auto is 0.3, of "
+        "accelerations 0.03. The truth stays, so that steps are learned that correct it.",
         group=SIMULATION,
         metavar="X",
     )

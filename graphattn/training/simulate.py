@@ -24,7 +24,8 @@ from .rollout import predicted_states
 from .run import Run
 from .tasks import Simulate
 
-_AUTO = 0.3  # of a step's difference: the best of 0 to 1 on advection and diffusion
+# of a step's difference: the best of 0 to 1 on advection and diffusion; of 0 to 0.3 on grains
+_AUTO = {"difference": 0.3, "state": 0.3, "acceleration": 0.03}
 _GROUPS = (RUN, TRAINING, SPLIT, SIMULATION, MACHINE)
 _OF_SHAPES = ("augment", "sample", "shard")  # of these groups
 
@@ -54,7 +55,7 @@ def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike
         window=window,
         steps=options.steps,
         unroll=options.unroll,
-        noise=_noise(options.noise),
+        noise=_noise(options),
         pushforward=options.pushforward,
     )
     model = one_of(options.model or "mesh", "model", tuple(SIMULATED))
@@ -102,13 +103,13 @@ def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike
     return run
 
 
-def _noise(noise: str | float) -> float:
-    if noise == "auto":
-        return _AUTO
+def _noise(options: Options) -> float:
+    if options.noise == "auto":
+        return _AUTO[options.predict]
     try:
-        return float(noise)
+        return float(options.noise)
     except ValueError:
-        raise OptionError(f"noise must be auto or a number, got {noise!r}") from None
+        raise OptionError(f"noise must be auto or a number, got {options.noise!r}") from None
 
 
 def simulated(

@@ -11,6 +11,7 @@ from graphattn.errors import OptionError
 from graphattn.models import Simulator, Window
 from graphattn.shapes import Trajectory, load_trajectory, save_trajectory
 from graphattn.training import rollout, train
+from graphattn.training.models.stencil import Stencil
 
 N = 7
 CELLS = [("line", torch.stack((torch.arange(N - 1), torch.arange(1, N)), 1))]
@@ -54,6 +55,20 @@ def test_a_stencil_is_exact_where_the_law_is_one(folder, tmp_path):
     torch.testing.assert_close(series.fields["u"], heat(9, steps=21).fields["u"], atol=1e-3, rtol=0)
     assert series.num_steps == 21
     assert float(series.time[-1]) == pytest.approx(2.0)
+
+
+def test_a_stencil_reads_images_across_the_border_of_a_cell():
+    graph = ga.graphs.radius(torch.tensor([[0.1], [0.9]]), 0.3, cell=torch.ones(1, 1))
+    stencil = Stencil(1, 1, axes=1)
+    x = torch.tensor([[1.0], [3.0]])
+    inside, across = (
+        stencil(x, ga.graphs.hierarchy(torch.tensor(pos), graph=graph))
+        for pos in ([[0.1], [0.9]], [[1.1], [1.9]])
+    )
+    torch.testing.assert_close(inside, across)
+    plain = ga.graphs.radius(torch.tensor([[0.1], [-0.1]]), 0.3)
+    same = stencil(x, ga.graphs.hierarchy(torch.tensor([[0.1], [-0.1]]), graph=plain))
+    torch.testing.assert_close(inside, same)
 
 
 @pytest.mark.slow

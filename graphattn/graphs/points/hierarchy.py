@@ -185,6 +185,21 @@ class Hierarchy:
             tuple(level.to(where) for level in self.levels), self.num_clouds, self.clouds.to(where)
         )
 
+    def at(self, pos: Tensor) -> "Hierarchy":
+        """The hierarchy with the finest points elsewhere (..., N, d), and all graphs as they are.
+
+        Points kept by a coarser level move along; others stay.
+        """
+        finest, *coarser = self.levels
+        levels = [replace(finest, pos=pos)]
+        for level in coarser:
+            if level.kept is None:
+                pos = level.pos
+            else:
+                pos = pos[..., level.kept, :]
+            levels.append(replace(level, pos=pos))
+        return replace(self, levels=tuple(levels))
+
     def with_signals(self, signals: Tensor) -> "Hierarchy":
         """The hierarchy with signals (N, m) of the finest points, such as colours beside normals.
 

@@ -268,7 +268,8 @@ class Simulator(nn.Module):
     What it reads of a node: its state and the differences of those before, in standard deviations
     of training; which fields are fixed there, and what they change by; its kind; the forcing now
     and at the next step. Edge features and inputs of the processor's own embedding are standardised
-    by :func:`measure`. Fixed nodes get what is given at every step.
+    by :func:`measure`. Fixed nodes get what is given at every step. A field called ``pos`` moves
+    the finest points, where edges are measured at every step, along the graphs that are passed.
 
     Args:
         processor: ``processor(features, out_dim)`` makes a model that is called with features and a
@@ -278,7 +279,7 @@ class Simulator(nn.Module):
             :func:`graphattn.training.rollout` makes those of trajectories.
         noise: Deviation of the noise on states that are read in training, in that of one step's
             difference, on nodes that are not fixed. The truth stays, so that what is learned
-            corrects the noise.
+            corrects the noise; of accelerations that of the differences, as states are not read.
         pushforward: True lets no gradient through from a step to those before.
 
     Source: Sanchez-Gonzalez et al. 2020, Pfaff et al. 2021 (MeshGraphNets); Brandstetter et al. 2022
@@ -338,10 +339,12 @@ class Simulator(nn.Module):
         past, fixed, kinds, now, ahead = x.split([*widths, rest], -1)
         past = past.unflatten(-1, (window.history, C))
         is_free = 1 - fixed
+        unread = torch.zeros_like(is_free)
         if self.training and self.noise:
-            # a walk, so that differences of states are not noisier than the last state
-            walk = torch.randn_like(past).cumsum(-2) * (self.noise / window.history**0.5)
-            past = past + walk * self.change * is_free.unsqueeze(-2)
+            noise = self._noise(past) * is_free.unsqueeze(-2)
+            past = past + noise
+            if window.predict == "acceleration":  # no state is read that could show it
+                unread = noise[..., -1, :]
         states = []
         for part in ahead.split(C + F, -1):
             given, forcing = part.split([C, F], -1)
@@ -350,7 +353,7 @@ class Simulator(nn.Module):
             if not self.training:  # so that errors are finite, however a rollout ends
                 spread = 2 * BOUND * self.deviation[:C]
                 state = state.clamp(self.mean[:C] - spread, self.mean[:C] + spread)
-            states.append(state)
+            states.append(state - unread)
             if self.pushforward:
                 state = state.detach()
             past = torch.cat((past[..., 1:, :], state.unsqueeze(-2)), -2)
@@ -362,11 +365,26 @@ class Simulator(nn.Module):
         C = self.window.channels
         return ((state - self.mean[:C]).abs() < BOUND * self.deviation[:C]).all()
 
+    def _noise(self, past: Tensor) -> Tensor:
+        """Noise (..., N, history, C) on what is read: a walk, as that of a rollout is.
+
+        Of accelerations the differences walk, and the states follow.
+        """
+        walk = torch.randn_like(past)
+        if self.window.predict == "acceleration":
+            walk[..., 0, :] = 0
+            walk = walk.cumsum(-2) / (self.window.history - 1) ** 0.5
+            return walk.cumsum(-2) * (self.noise * self.change)
+        # so that differences of states are not noisier than the last state
+        return walk.cumsum(-2) * (self.noise / self.window.history**0.5 * self.change)
+
     def _step(
         self, past: Tensor, given: Tensor, is_free: Tensor, read: Tensor, shape: Hierarchy
     ) -> Tensor:
         """The state after those of ``past`` (..., N, history, C)."""
         x = self._features(past, given, is_free, read)
+        if "pos" in self.window.fields:
+            shape = shape.at(self.window.fields_of(past[..., -1, :])["pos"])
         predicted = self.processor(x, shape).to(past.dtype) * self.scale + self.shift
         last = past[..., -1, :]
         if self.window.predict == "difference":

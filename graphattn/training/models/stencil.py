@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ...graphs import Hierarchy
 from ...models import Simulator
+from ...nn import relative_positions
 
 
 class Stencil(nn.Module):
@@ -25,7 +26,7 @@ class Stencil(nn.Module):
         """Outputs (N, out) of features (N, F)."""
         level = shape.levels[0]
         graph = level.graph
-        offset = (level.pos[graph.source] - level.pos[graph.target]).to(x)
+        offset = -relative_positions(graph, level.pos).to(x)
         length = offset.norm(dim=1, keepdim=True).clamp(min=1e-30)
         moments = (torch.ones_like(length), offset / length, offset / length.mean())
         parts = torch.cat(moments, 1)[:, :, None] * (x[graph.source] - x[graph.target])[:, None]

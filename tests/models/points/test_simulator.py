@@ -126,6 +126,47 @@ def test_noise_is_on_what_is_read_in_training_alone_and_not_on_fixed_nodes():
     assert not differs[:4, 9:].any()
 
 
+def particles(steps=6):
+    """Four particles in a row that drift; the last is fixed."""
+    pos = torch.arange(4.0)[None, :, None] + 0.1 * torch.arange(float(steps))[:, None, None]
+    fixed = torch.tensor([False] * 3 + [True])
+    pos[:, 3] = 3.0
+    return Trajectory(pos, {"pos": pos}, fixed=fixed)
+
+
+def test_accelerations_correct_the_noise_of_differences_alone():
+    one = particles()
+    window = Window.of([one], history=3, predict="acceleration")
+    read = []
+
+    class Still(torch.nn.Module):
+        def forward(self, x, shape):
+            read.append((x, shape.levels[0].pos))
+            return torch.zeros(4, 1)
+
+    model = Simulator(lambda features, out_dim: Still(), window, noise=0.5)
+    x, truth = window(one, 3)
+    graph = ga.graphs.radius(one.pos[3], 1.5)
+    states = model(x, ga.graphs.hierarchy(one.pos[3], graph=graph))
+    speed = read[0][0][:, 1] * window.change[0]  # of the last step, in columns of differences
+    torch.testing.assert_close(states[:, 0, 0] - one.pos[3, :, 0], speed)
+    assert (speed[:3] - 0.1).abs().min() > 1e-4
+    assert states[3, 0, 0] == truth[3, 2, 0] == 3
+    # edges are measured where the noise has moved the nodes
+    assert (read[0][1] - one.pos[3])[:3].abs().min() > 1e-4
+    assert torch.equal(read[0][1][3], one.pos[3, 3])
+    model.eval()(x, ga.graphs.hierarchy(one.pos[3], graph=graph))
+    assert torch.equal(read[1][1], one.pos[3])
+
+
+def test_coarser_points_that_are_kept_move_along():
+    one = particles()
+    shape = ga.graphs.hierarchy(one.pos[0], points=[torch.tensor([1, 3])])
+    moved = shape.at(one.pos[2])
+    assert torch.equal(moved.levels[1].pos, one.pos[2, [1, 3]])
+    assert moved.levels[1].down is shape.levels[1].down
+
+
 def test_no_gradient_passes_through_steps_unless_asked():
     one = rod()
     window = Window.of([one])
