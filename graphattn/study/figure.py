@@ -47,18 +47,21 @@ def draw(results: Results, width: float = 6.9) -> "Figure":
         return results.figure(results)
     rows = [row for row in results.rows if row.scores and row.metric == row.about["metric"]]
     over_groups = bool(rows) and all(len(row.about.get("groups", [])) > 1 for row in rows)
-    over_examples = len({row.examples for row in rows}) > 1
+    over_examples = not over_groups and len({row.examples for row in rows}) > 1
+    shared = "sharex"
+    if over_groups or over_examples:
+        shared = "sharey"
     panels: dict[str, list[ArmRow]] = {}
     for row in rows:
-        if over_groups and (row.kind == "shuffled" or row.budget < len(row.about["budgets"]) - 1):
+        if shared == "sharey" and row.kind == "shuffled":
             continue
-        if over_examples and not over_groups and row.kind == "shuffled":
+        if over_groups and row.budget < len(row.about["budgets"]) - 1:
             continue
         panels.setdefault(_title(results, row, over_groups), []).append(row)
     across = min(2 if width >= _WIDE else 1, max(1, len(panels)))
     down = -(-len(panels) // across)
     height = 3.0
-    if not (over_groups or over_examples):
+    if shared == "sharex":
         height = _ROW * max(map(len, panels.values()), default=1) + 0.7
     figure = empty_figure(None, width, height * down + 0.5)
     styles = style_of(rows)
@@ -66,12 +69,7 @@ def draw(results: Results, width: float = 6.9) -> "Figure":
     for number, (title, of_panel) in enumerate(panels.items(), 1):
         about = of_panel[0].about
         metric = about["metric"]
-        if over_groups or over_examples:
-            shared = "sharey"
-        else:
-            shared = "sharex"
-        place = (down, across, number)
-        ax = axes(figure, place, title, **{shared: first.get(metric)})
+        ax = axes(figure, (down, across, number), title, **{shared: first.get(metric)})
         first.setdefault(metric, ax)
         if over_groups:
             names = about["groups"]

@@ -357,45 +357,43 @@ class Report(Printed, Results):
 
     def _checks(self, most: int) -> list[str]:
         """Asserts on every comparison, drawn controls, shuffled labels, equal starts, failures."""
-        lines = []
+        lines: list[str] = []
         for name, about in self.plan["comparisons"].items():
-            lines += [f"* {verbatim(text)}" for text in about["warnings"]]
+            lines += map(verbatim, about["warnings"])
             for check, value in about["checks"].items():
-                if value is True:
-                    result = "yes"
-                else:
+                result = "yes"
+                if value is not True:
                     result = f"{value:.1e}"
-                lines.append(f"* {self._name(name, check)}: {result}")
+                lines.append(f"{self._name(name, check)}: {result}")
         if len(lines) > most:
-            lines = [*lines[:most], f"* and {len(lines) - most} more like these"]
+            lines = [*lines[:most], f"and {len(lines) - most} more like these"]
         drawn = {row.arm: row for row in self.rows if row.kind in DRAWN}
         for row in list(drawn.values())[:most]:
-            of_arm = row.about["arms"][row.prediction["of"]]
-            keeps = ", ".join(row.prediction.get("keeps") or ["-"])
-            same = row.prediction.get("unchanged")
-            if same:
+            prediction = row.prediction
+            of_arm = row.about["arms"][prediction["of"]]
+            keeps = ", ".join(prediction.get("keeps") or ["-"])
+            if same := prediction.get("unchanged"):
                 keeps += f", all edges of {same:,} of {row.about['samples']:,} graphs"
             lines.append(
-                f"* {self._name(row.comparison, row.arm)} keeps {keeps}; a node depends on "
-                f"{row.prediction['depends_on_mean']:.1f} (the arm's: "
-                f"{of_arm['depends_on_mean']:.1f})"
+                f"{self._name(row.comparison, row.arm)} keeps {keeps}; a node depends on "
+                f"{prediction['depends_on_mean']:.1f} (the arm's: {of_arm['depends_on_mean']:.1f})"
             )
         for row in self.rows:
             if row.kind == "shuffled" and row.scores:
-                if row.holds:
-                    outcome = "at chance"
-                else:
+                outcome = "at chance"
+                if not row.holds:
                     outcome = "**above chance**"
                 lines.append(
-                    f"* {self._name(row.comparison, row.arm)}, positions {row.positions}: "
+                    f"{self._name(row.comparison, row.arm)}, positions {row.positions}: "
                     f"{outcome}, {row.interval} (chance {row.prediction['ceiling']:.3f}, sd of a "
                     f"seed {row.deviation:.3f})"
                 )
         alike = "yes"
         if self.unlike:
             alike = f"**no**, {verbatim(self.unlike[0])}"
-        lines.append(f"* all arms of a seed started alike, with as many parameters: {alike}")
-        return lines + [f"* failed: {verbatim(text)}" for text in self.failures]
+        lines.append(f"all arms of a seed started alike, with as many parameters: {alike}")
+        lines += [f"failed: {verbatim(text)}" for text in self.failures]
+        return [f"* {line}" for line in lines]
 
     def _made_by(self) -> str:
         machine = self.plan["machine"]
@@ -409,9 +407,9 @@ class Report(Printed, Results):
         command = self.plan["command"]
         if not command:
             return made
-        fence = "`" * (1 + max(map(len, re.findall("`+", command)), default=0))
-        space = " " * (len(fence) > 1)
-        return f"{fence}{space}{command}{space}{fence}\n\n{made}"
+        if "`" in command:  # more of them around it make it code
+            command = f"` {command} `"
+        return f"`{command}`\n\n{made}"
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain values, of 9 digits."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..arguments import shown, whole
+from ..arguments import whole
 from ..bench.machine import machine
 from ..errors import OptionError
 from .claims import Claim
@@ -130,12 +130,7 @@ def execute(
     trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
     study.check_claims(trials)
     check_baseline(study.comparisons, baseline)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(
-            f"out must be a folder that can be made, got {shown(str(out))}: {error.strerror}"
-        ) from None
+    folder.mkdir(parents=True, exist_ok=True)
     # trials seed themselves; the caller's numbers go on
     with (
         held(folder),
@@ -187,18 +182,12 @@ def folder_of(study: str, out: Any) -> Path:
     """The folder of a study's results.
 
     Raises:
-        OptionError: If it is no folder, or holds something else.
+        OptionError: If it holds something else.
     """
     folder = Path(out)
-    try:
-        if folder.exists():
-            inside = {path.name for path in folder.iterdir() if path.suffix != ".py"}
-        else:
-            inside = set()
-    except NotADirectoryError:
-        raise OptionError(f"out must be a folder, {folder} is a file") from None
-    except (OSError, ValueError) as error:
-        raise OptionError(f"out must be a folder, got {shown(str(out))}: {error}") from None
+    inside = set()
+    if folder.exists():
+        inside = {path.name for path in folder.iterdir() if path.suffix != ".py"}
     before = read_plan(folder)
     # it ended before there was a plan, or the plan was lost
     if inside - {LOCK, TRIALS, "__pycache__"} and before is None:

@@ -346,7 +346,6 @@ WRONG = {
     "needs must be a graph of 7 nodes": ({"a": WINDOW}, {"needs": ga.graphs.full(3)}, {}),
     f"examples must be at most {SAMPLES - HELD}": ({"a": WINDOW}, {}, TOO_MANY),
     "seeds must be": ({"a": WINDOW}, {}, {"seeds": 0}),
-    "out must be a folder that can be made": ({"a": WINDOW}, {}, {"out": "/proc/none/here"}),
     "'full' is the name of a control": ({"full": WINDOW}, {}, {"controls": ("full",)}),
     "'rewired a' is the name of a control": (
         {"a": WINDOW, "rewired a": ga.graphs.full(N)},
