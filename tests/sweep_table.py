@@ -128,6 +128,8 @@ ENCODINGS: dict[str, Callable[[Any], Any]] = {
     ),
     "local_frames": _of_frames,
     "local_pca": _of_points(nn.local_pca),
+    "local_descriptors": lambda graph: nn.local_descriptors(POINTS),
+    "shape_descriptors": lambda graph: nn.shape_descriptors(POINTS),
     "inverse_distance_bias": _of_points(ga.nn.inverse_distance_bias),
     "find_nonfinite": lambda graph: len(
         analysis.find_nonfinite(

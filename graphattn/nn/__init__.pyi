@@ -28,6 +28,8 @@ from .graph_encodings import relative_walk_pe as relative_walk_pe
 from .linear_attention import FeatureScore as FeatureScore
 from .linear_attention import PositiveFeatures as PositiveFeatures
 from .points.cell_conv import CellConv as CellConv
+from .points.descriptors import local_descriptors as local_descriptors
+from .points.descriptors import shape_descriptors as shape_descriptors
 from .points.equivariant import EquivariantAttention as EquivariantAttention
 from .points.interpolation import inverse_distance_bias as inverse_distance_bias
 from .points.mesh_geometry import heat_distance as heat_distance

@@ -7,90 +7,11 @@ from torch import Tensor, nn
 
 from ...arguments import whole
 from ...errors import need_extra
-from ...graphs import Hierarchy, knn
+from ...graphs import Hierarchy
+from ...nn.points.descriptors import shape_descriptors
 
 _TREES, _MOST = 100, 60_000  # points that the trees are grown on
-_NEAREST = (10, 30, 100)
-_PAIRS, _BINS = 4096, 32  # of a shape
 _ROWS = 4096  # points that are read at once
-
-
-def local_features(pos: Tensor, normals: Tensor | None, upward: str) -> Tensor:
-    """Descriptors (N, 27) of the 10, 30 and 100 nearest points, or (N, 36) with an axis up.
-
-    For each number of neighbours the radius, the standard deviations along the principal axes,
-    linearity, planarity and scattering, the way to their mean, and its part along the normal
-    (without a sign where normals are of PCA); with an axis up ``|cos|`` of the angle to it of the
-    direction of least spread, and the heights of the point above the lowest and below the highest
-    of them.
-
-    Source: Weinmann et al. 2015, "Semantic point cloud interpretation based on optimal
-    neighborhoods", without the choice of one number.
-    """
-    widest = knn(pos, _NEAREST[-1], self_loops=True, clamp=True)
-    near = widest.source.view(len(pos), -1)
-    near = near.gather(1, (pos[near] - pos[:, None]).square().sum(-1).argsort(dim=1, stable=True))
-    parts = []
-    for k in _NEAREST:
-        pieces = [
-            _descriptors(pos, normals, upward, at, near[at, :k])
-            for at in torch.arange(len(pos)).split(_ROWS)
-        ]
-        parts.append(torch.cat(pieces))
-    return torch.cat(parts, 1)
-
-
-def _descriptors(
-    pos: Tensor, normals: Tensor | None, upward: str, at: Tensor, near: Tensor
-) -> Tensor:
-    d = (pos[near] - pos[at, None]).double()
-    mean = d.mean(1)
-    spread = d - mean[:, None]
-    values, axes = torch.linalg.eigh(spread.mT @ spread / near.shape[1])
-    small, middle, large = values.clamp(min=0).sqrt().unbind(1)
-    extent = large.clamp(min=1e-30)
-    if normals is None:
-        normal = axes[:, :, 0]
-    else:
-        normal = normals[at].double()
-    radius = d.square().sum(-1).amax(1).sqrt()
-    along = (mean * normal).sum(1)
-    parts = [
-        radius,
-        small,
-        middle,
-        large,
-        (large - middle) / extent,
-        (middle - small) / extent,
-        small / extent,
-    ]
-    parts += [mean.norm(dim=1), along]
-    if upward:
-        axis = "xyz".index(upward)
-        parts += [axes[:, axis, 0].abs(), -d[:, :, axis].amin(1), d[:, :, axis].amax(1)]
-    return torch.stack(parts, 1).float()
-
-
-def shape_features(x: Tensor, pos: Tensor, normals: Tensor | None) -> Tensor:
-    """Descriptors of a shape: quantiles of point features, D2, and normal angles by distance.
-
-    Source: Osada et al. 2002, "Shape distributions", for D2.
-    """
-    draw = torch.Generator().manual_seed(0)
-    a, b = torch.randint(len(pos), (2, _PAIRS), generator=draw)
-    d = (pos[a] - pos[b]).norm(dim=1)
-    spread = d / d.mean().clamp(min=1e-30)
-    parts = [
-        torch.histc(spread, _BINS, 0, 3),
-        x.double().quantile(torch.linspace(0.1, 0.9, 5).double(), 0).flatten(),
-    ]
-    if normals is not None:
-        cosine = (normals[a] * normals[b]).sum(1).abs()
-        limits = (spread < 0.5, (spread >= 0.5) & (spread < 1), spread >= 1)
-        parts += [
-            torch.histc(cosine[part], _BINS // 4, 0, 1) / part.sum().clamp(min=1) for part in limits
-        ]
-    return torch.cat([part.float() for part in parts])
 
 
 class Forest(nn.Module):
@@ -136,8 +57,8 @@ class Forest(nn.Module):
             normals = level.normals.split(sizes)
         return torch.stack(
             [
-                shape_features(*one)
-                for one in zip(x.split(sizes), level.pos.split(sizes), normals, strict=True)
+                shape_descriptors(*one)
+                for one in zip(level.pos.split(sizes), normals, x.split(sizes), strict=True)
             ]
         )
 

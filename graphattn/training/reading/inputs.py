@@ -19,11 +19,10 @@ from ...graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
 from ...graphs.expression import from_expression
 from ...graphs.points.hierarchy import Level
 from ...io.reading import fault
-from ...nn import local_pca, mesh_elements, mesh_normals
+from ...nn import local_descriptors, local_pca, mesh_elements, mesh_normals, shape_descriptors
 from ...pyg import Data
 from ...shapes.folder import plain_name
 from ...shapes.shape import LATTICE
-from ..models.forest import local_features, shape_features
 from .levels import redrawn, with_cells
 from .placing import placed, sampled
 from .simulations import Simulation
@@ -43,10 +42,10 @@ class ShapeInputs:
     ``"outward"``       1     :math:`|\cos|` of the angle between that direction and the normal
     ``"spread"``        6     standard deviations of the 20 and of the 10 nearest points along their principal axes
     ``"normals"``       3     unit normals
-    ``"local"``         27    covariances of the 10, 30 and 100 nearest points: :mod:`graphattn.training.models.forest`;
+    ``"local"``         27    covariances of the 10, 30 and 100 nearest points: :func:`graphattn.nn.local_descriptors`;
                               36 with an axis up
     ``"shape"``         any   descriptors of the whole shape, the same at each point, which a forest reads:
-                              :func:`graphattn.training.models.forest.shape_features` of ``"local"``
+                              :func:`graphattn.nn.shape_descriptors`
     ``"above_ground"``  1     height above the local ground along ``upward``, of a scan that is thinned by ``grid``
     ``"degree"``        1     points that the point is joined with, by lines of a curve or a tree
     ``"upright"``       2     :math:`|\cos|` of ``upward``'s angles to the normals of the 20 and the 10 nearest points
@@ -268,10 +267,10 @@ class ShapeInputs:
         if word in ("local", "shape"):
             # those of PCA have no sign
             signed = normals if self.normals != "pca" else None
-            local_rows = local_features(pos, signed, self.upward)
+            local_rows = local_descriptors(pos, signed, upward=self.upward)
             if word == "local":
                 return local_rows
-            return shape_features(local_rows, pos, normals).expand(len(pos), -1)
+            return shape_descriptors(pos, normals, local_rows).expand(len(pos), -1)
         if word == "upright" and self.upward:
             return torch.stack(
                 [normal[:, "xyz".index(self.upward)].abs() for normal, _ in local], 1

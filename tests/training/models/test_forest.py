@@ -14,7 +14,7 @@ import graphattn as ga
 from graphattn.errors import OptionError
 from graphattn.statistics.paired import Difference
 from graphattn.training.evaluation import Evaluation
-from graphattn.training.models.forest import Forest, local_features, shape_features
+from graphattn.training.models.forest import Forest
 from graphattn.training.pages.notes import notes
 from graphattn.training.run import Run
 from graphattn.training.tasks import Classify, Regress, Segment
@@ -44,23 +44,6 @@ def test_trees_answer_as_those_of_scikit_learn(monkeypatch):
     theirs.fit(x.numpy(), x[:, 0].double().numpy())
     found = number.answers(grown(number, x[:, 0], x)(x, LEVELS))
     np.testing.assert_allclose(found, theirs.predict(x.numpy()), atol=1e-5)
-
-
-def test_descriptors_stay_when_a_shape_is_turned_and_see_a_point_that_moves():
-    pos = LEVELS.levels[0].pos
-    turn = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64))[0].float()
-    for turned, normals, own in ((pos @ turn.T, None, None), (pos @ turn.T, pos @ turn.T, pos)):
-        found, wanted = (abs(local_features(*both, "")) for both in ((turned, normals), (pos, own)))
-        torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-3)
-        first, second = (shape_features(wanted, *both) for both in ((turned, normals), (pos, own)))
-        # a distance may fall beside a limit
-        torch.testing.assert_close(first, second, atol=2.1, rtol=0.02)
-    assert local_features(pos, None, "z").shape == (90, 36)
-    moved = pos.clone()
-    moved[0] += 0.3
-    assert not torch.allclose(
-        local_features(moved, None, ""), local_features(pos, None, ""), atol=1e-3
-    )
 
 
 @pytest.mark.slow
