@@ -60,11 +60,11 @@ class Graphs:
         """A few of samples' own graphs, evenly chosen."""
         return replace(self, each=self.each[:: max(1, len(self.each) // most)][:most])
 
-    def some(self, most: int = 8) -> list[tuple[Any, ...]]:
+    def some(self, layers: int, most: int = 8) -> list[tuple[Any, ...]]:
         """The layers of a few samples: (one graph for each layer) of each."""
         if self.layers:
             return [self.layers]
-        return [(graph,) for graph in self.few(most).each]
+        return [(graph,) * layers for graph in self.few(most).each]
 
     def digest(self) -> str:
         """A hash of all edges, in their order."""
@@ -191,17 +191,14 @@ def is_structured(graphs: Graphs, is_causal: bool) -> bool:
     """
     if graphs.chooses:
         return False
-    distinct = dict.fromkeys((*graphs.layers, *graphs.each))
-    return any(_between(graph, is_causal) for graph in distinct)
-
-
-def _between(graph: AttentionGraph, is_causal: bool) -> bool:
-    """True if a graph has more edges than its self-loops, and fewer than all."""
-    n = graph.num_targets
-    all_pairs = n * n
-    if is_causal:
-        all_pairs = n * (n + 1) // 2
-    return graph._num_loops() < graph.num_edges < all_pairs
+    for graph in dict.fromkeys((*graphs.layers, *graphs.each)):
+        n = graph.num_targets
+        all_pairs = n * n
+        if is_causal:
+            all_pairs = n * (n + 1) // 2
+        if graph._num_loops() < graph.num_edges < all_pairs:
+            return True
+    return False
 
 
 def reach_matched(graphs: Graphs, seed: int, layers: int) -> Graphs:

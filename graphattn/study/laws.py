@@ -1,6 +1,8 @@
 """Facts about a study before its trials: reach, ceilings, covariates, plain methods."""
 
+import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from itertools import chain
 from statistics import fmean
@@ -25,7 +27,6 @@ from .data import (
     FIT_METRIC,
     LABELS,
     METRICS,
-    NOT_ASKED,
     VALUES,
     Data,
     macro_f1,
@@ -50,12 +51,17 @@ def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
     kind, of = comparison.kinds[name]
     of_arm = comparison.graphs_of(name)
     graphs = of_arm.possible()
-    samples = [_of_layers(comparison, layers) for layers in graphs.some()]
+    samples = [_of_stack(comparison, stack) for stack in graphs.some(comparison.model.layers)]
     mean = {key: _mean([sample[key] for sample in samples]) for key in samples[0]}
     share, law = _reached(comparison, graphs)
     ceiling: float | None = None
+    data = comparison.data
     if kind == "shuffled":
-        ceiling = _by_place(comparison.data)
+        ceiling = data.chance
+        if data.of != "sample" and data.kind != VALUES:  # labels stay at their places
+            is_asked = data.asked.numpy()
+            answers = Answers(is_asked.nonzero()[1], data.targets.numpy()[is_asked])
+            ceiling = best_score("accuracy", answers)
         law = "labels of the training set are shuffled: chance"
     elif law and comparison.metric == "accuracy":
         ceiling = _ceiling(comparison, share)
@@ -85,8 +91,8 @@ def _keeps(comparison: Comparison, name: str, graphs: Graphs) -> list[str] | Non
     kind, of = comparison.kinds[name]
     if kind not in DRAWN:
         return None
-    pairs = zip(comparison.graphs[of].some(), graphs.some(), strict=True)
     layers = comparison.model.layers
+    pairs = zip(comparison.graphs[of].some(layers), graphs.some(layers), strict=True)
     properties = [
         invariants(before[0], after[0], kind == "permuted", layers) for before, after in pairs
     ]
@@ -134,23 +140,21 @@ def _mean(values: list[Any]) -> Any:
     return round(sum(values) / len(values), 6)
 
 
-def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
+def _of_stack(comparison: Comparison, stack: Layers) -> dict[str, Any]:
     """Numbers that are means over samples."""
-    graph = layers[0]
+    graph = stack[0]
     model = comparison.model
-    if len(layers) == model.layers:
-        stack = layers
-    else:
-        stack = layers * model.layers
     field = receptive_field(list(stack), residual=True).sizes[-1].double()
     graph_facts = facts(graph)
-    layers_needed = None
-    if len(set(stack)) == 1:
-        layers_needed = _layers_needed(comparison, graph)
+    layers_needed = None  # until the readout depends on all that it ever will
+    if comparison.readout == "token" and len(set(stack)) == 1:
+        layers_needed = int(walk(graph).backward(comparison.token).max())
+    elif len(set(stack)) == 1:
+        with suppress(GraphError):
+            layers_needed = graph_facts.hops
     least, most = graph_facts.conductance or (None, None)
-    if isinstance(model, CustomModel):
-        operations = None
-    else:
+    operations = None
+    if isinstance(model, Model):
         operations = flops(list(stack), model.width, model.heads, hidden=model.hidden).total
     return {
         "nodes": graph.num_targets,
@@ -172,16 +176,6 @@ def _of_layers(comparison: Comparison, layers: Layers) -> dict[str, Any]:
     }
 
 
-def _layers_needed(comparison: Comparison, graph: AttentionGraph) -> int | None:
-    """Layers until the readout depends on all that it ever will, if they are all of this graph."""
-    if comparison.readout == "token":
-        return int(walk(graph).backward(comparison.token).max())
-    try:
-        return facts(graph).hops
-    except GraphError:
-        return None
-
-
 def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
     """The share of what answers need that the readout depends on, and the law of its ceiling.
 
@@ -191,10 +185,8 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
     data = comparison.data
     shares = []
     law = ""
-    for layers in graphs.some():
+    for layers in graphs.some(comparison.model.layers):
         stack = list(layers)
-        if len(stack) != comparison.model.layers:
-            stack = stack * comparison.model.layers
         if data.needs is not None and comparison.readout != "mean":
             law = "a zero Jacobian: an answer beyond the receptive field is a guess"
             questions = (torch.arange(data.num_nodes) == comparison.token).long()
@@ -216,13 +208,9 @@ def guess_nats(data: Data) -> float:
     """
     if data.kind == VALUES:
         return 1.0
-    if data.kind == LABELS:
-        label_shares = data.targets[data.asked].double().mean(0)
-        return float(
-            (torch.special.entr(label_shares) + torch.special.entr(1 - label_shares)).mean()
-        )
-    shares = data.targets[data.targets != NOT_ASKED].bincount().double()
-    return float(-torch.special.xlogy(shares / shares.sum(), shares / shares.sum()).sum())
+    targets = data.targets[data.asked].numpy()
+    one_colour = np.zeros(len(targets), dtype=np.int64)
+    return best_score("bits", Answers(one_colour, targets)) * math.log(2)
 
 
 def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, dict[str, float]]:
@@ -391,14 +379,11 @@ def first_colours(data: Data, samples: Tensor, positions: str = "none") -> np.nd
 def _unsettled(colours: np.ndarray, data: Data, samples: Tensor) -> np.ndarray:
     """True for samples with a colour of which answers differ, (S,)."""
     is_asked = data.asked[samples].numpy()
-    targets = codes_of(data.targets[samples].numpy()[is_asked])
     colour = numbered(colours[is_asked])
-    least = np.full(len(is_asked.ravel()), np.iinfo(np.uint64).max, dtype=np.uint64)
-    most = np.zeros_like(least)
-    np.minimum.at(least, colour, targets)
-    np.maximum.at(most, colour, targets)
+    answers = numbered(codes_of(data.targets[samples].numpy()[is_asked]))
+    of_pairs, _ = np.unique(np.stack((colour, answers)), axis=1)
     result = np.zeros(is_asked.shape, dtype=bool)
-    result[is_asked] = (least < most)[colour]
+    result[is_asked] = (np.bincount(of_pairs) > 1)[colour]
     return result.reshape(len(samples), -1).max(1)
 
 
@@ -419,19 +404,6 @@ def copies(comparison: Comparison) -> dict[str, int]:
     rows = codes_of(np.stack(codes, axis=1))
     train, held = (rows[part.numpy()] for part in data.split(0, None))
     return {"copies": int(np.isin(held, train).sum()), "distinct": len(np.unique(rows))}
-
-
-def _by_place(data: Data) -> float:
-    """Chance; where nodes answer, of a guess by place: shuffled labels stay at their places."""
-    if data.of == "sample" or data.kind == VALUES:
-        return data.chance
-    if data.kind == LABELS:
-        shares = (data.targets & data.asked.unsqueeze(-1)).double().sum(0)
-        shares = shares / data.asked.sum(0).clamp(min=1).unsqueeze(-1)
-        best = torch.maximum(shares, 1 - shares).mean(-1)
-        return float((best * data.asked.sum(0)).sum() / data.asked.sum())
-    by_node = [column[column != NOT_ASKED].bincount(minlength=1) for column in data.targets.t()]
-    return float(sum(counts.max() for counts in by_node) / sum(counts.sum() for counts in by_node))
 
 
 def _is_bag(comparison: Comparison, graphs: Graphs) -> bool:

@@ -428,7 +428,13 @@ class Report(Printed, Results):
             "rows": rows,
             "verdicts": [verdict.to_dict() for verdict in self.verdicts],
         }
-        return _of_nine_digits(numbers)
+        # the last digits differ between libraries
+        result: dict[str, Any] = json.loads(
+            json.dumps(numbers),
+            parse_float=lambda digits: float(f"{float(digits):.9g}"),
+            parse_constant=lambda name: None,
+        )
+        return result
 
     def verdict_lines(self) -> list[str]:
         """Each claim with its difference and p, and what became of it."""
@@ -482,16 +488,6 @@ class Report(Printed, Results):
                 save_picture(self.folder / f"figure.{ending}", drawn)
         for name, text in self.texts().items():
             save_page(self.folder / name, text)
-
-
-def _of_nine_digits(numbers: dict[str, Any]) -> dict[str, Any]:
-    """Plain values with floats of 9 digits, as the last ones differ between libraries."""
-    result: dict[str, Any] = json.loads(
-        json.dumps(numbers),
-        parse_float=lambda digits: float(f"{float(digits):.9g}"),
-        parse_constant=lambda name: None,
-    )
-    return result
 
 
 def trials_text(counts: dict[str, int]) -> str:

@@ -18,8 +18,7 @@ def operations(comparison: Comparison, graphs: Graphs) -> float:
     """Operations of a forward pass of the encoder, a mean over samples."""
     model = comparison.model
     assert isinstance(model, Model)
-    stacks = graphs.possible().some(_SAMPLES)
-    stacks = [layers if len(layers) == model.layers else layers * model.layers for layers in stacks]
+    stacks = graphs.possible().some(model.layers, _SAMPLES)
     return mean(flops(list(s), model.width, model.heads, hidden=model.hidden).total for s in stacks)
 
 
