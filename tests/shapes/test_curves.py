@@ -76,6 +76,9 @@ def test_points_in_order(tmp_path):
     assert pairs(loaded(tmp_path, "a.csv", text)) == [(0, 1), (0, 2), (1, 2), (3, 4)]
     alone = loaded(tmp_path, "b.csv", "x,y,order\n0,0,2\n1,1,0\n2,2,1\n")
     assert pairs(alone) == [(0, 2), (1, 2)]
+    with pytest.raises(LoaderError, match=r"line 4: .* got order 1 a second time"):
+        loaded(tmp_path, "c.csv", "x,y,order\n0,0,1\n1,1,0\n2,2,1\n")
+    assert list(loaded(tmp_path, "d.obj", "v 0 0 0\nv 1 0 0\np 1 2\n").keys()) == ["pos"]
 
 
 def test_lines_of_a_map(tmp_path):

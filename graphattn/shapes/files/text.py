@@ -81,7 +81,7 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
     has_gaps = file_name(path).lower().endswith(".xyz")
     others = {}
     if "order" in points:
-        others = in_order(points)
+        others = in_order(blob, points, lines)
     return Raw(
         blob,
         points,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....io.reading import Blob
 from ..raw import Raw
 
 #: The ends of lines, under the names of PLY.
@@ -30,24 +31,38 @@ def with_edges(raw: Raw) -> Raw:
     both = np.concatenate((ends, ends[::-1]), 1)
     edges = np.unique(both[:, both[0] != both[1]], axis=1)
     others = dict(raw.others)
+    if edges.size:
+        others["edge_index"] = edges
     if not any(name.startswith("edge_") for name in {*others} - {*ENDS}):
         for name in ENDS:
             del others[name]
-    return replace(raw, others={**others, "edge_index": edges})
+    return replace(raw, others=others)
 
 
-def in_order(points: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def in_order(blob: Blob, points: dict[str, np.ndarray], lines: np.ndarray) -> dict[str, np.ndarray]:
     """The ends of lines through points by their column ``order``, in each ``curve`` (0 without it).
 
-    A curve of which ``closed`` is not 0 goes back to its first point.
+    A curve of which ``closed`` is not 0 goes back to its first point. ``lines`` are the offsets of
+    the points in the file.
     """
-    size = len(points["order"])
+    order = points["order"]
+    size = len(order)
     curve = points.get("curve", np.zeros(size))
     closed = points.get("closed", np.zeros(size))
-    at = np.lexsort((points["order"], curve))
-    start = np.flatnonzero(np.append(True, np.diff(curve[at]) != 0))
-    lines = along(np.append(start, size), closed[at][start] != 0)
-    return dict(zip(ENDS, at[lines].T, strict=True))
+    at = np.lexsort((order, curve))
+    is_first = np.append(True, np.diff(curve[at]) != 0)
+    start = np.flatnonzero(is_first)
+    twice = np.flatnonzero(~is_first[1:] & (np.diff(order[at]) == 0))
+    if len(twice):
+        point = at[twice[0] + 1]
+        raise blob.fault(
+            "points of a curve in an order",
+            f"order {order[point]:g} a second time",
+            "number the points of each curve once, with a column curve for several",
+            offset=int(lines[point]),
+        )
+    ends = along(np.append(start, size), closed[at][start] != 0)
+    return dict(zip(ENDS, at[ends].T, strict=True))
 
 
 def along(start: np.ndarray, closed: np.ndarray | bool = False) -> np.ndarray:
