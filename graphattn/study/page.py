@@ -266,7 +266,7 @@ class Report(Printed, Results):
         """Predictions of arms beside measurements, and plain methods."""
         table = frame([self._score_line(row) for row in self.rows]).fillna("-")
         alike = {name: table[name].iloc[0] for name in ("positions", "examples", "steps", "metric")}
-        alike |= {"reaches": "100.0%", "ceiling": "-"}
+        alike |= {"reaches": "100.0%", "ceiling": "-", "better than all pairs by": "-"}
         constant = [name for name, value in alike.items() if (table[name] == value).all()]
         table = table.drop(columns=constant)
         shown = table[:most]

@@ -5,23 +5,27 @@ import math
 from pathlib import Path
 
 import networkx as nx
+import numpy as np
 import pytest
 import torch
 
+from graphattn import laws
 from graphattn.study.data import NOT_ASKED
 from graphattn.study.laws import predicted
 from graphattn.study.network import Network
 from graphattn.study.run import load
 
 PAPERS = Path(__file__).parents[2] / "examples" / "studies" / "papers"
-csl, induction, length, lost, mqar, ring_transfer, swin_shift = (
+csl, fidelity, induction, length, lost, mqar, rewiring, ring_transfer, swin_shift = (
     load(PAPERS / name / "study.py")
     for name in (
         "csl",
+        "fidelity_or_mixing",
         "induction",
         "length",
         "lost_in_the_middle",
         "mqar",
+        "rewiring",
         "ring_transfer",
         "swin_shift",
     )
@@ -63,6 +67,74 @@ def test_a_hub_moves_and_in_degrees_stay():
     parts = torch.stack([*data.groups.values()])
     assert bool((parts.sum(0) <= 1).all())
     assert (data.inputs < lost.LABELS).sum(1).unique().tolist() == [1]
+
+
+def test_graphs_that_are_sharp_or_fast_have_equal_edges_and_turn_round():
+    graphs = fidelity.arms()
+    assert len(graphs) == 24
+    assert len({graph.num_edges for graph in graphs.values()}) == 1
+    for name in fidelity.ORDERS:
+        graph = graphs[name]
+        other = graphs[f"{name}{fidelity.TURNED}"]
+        assert graph.is_causal
+        assert other.is_causal
+        assert bool(torch.equal(graph.mask().flip(0, 1).t(), other.mask()))
+        assert not graph.equals(other)
+        for one in (graph, other):
+            assert float(laws.fidelity(one, fidelity.LAYERS).min()) > 0
+            assert laws.mixing(one, 0.01) < fidelity.LENGTH + 2
+    tokens = fidelity.second_largest()
+    second = [sorted(row)[-2] for row in tokens.inputs.tolist()]
+    assert tokens.targets.tolist() == [value - 1 for value in second]
+    marked = fidelity.retrieval()
+    assert (marked.inputs >= fidelity.VALUES).sum(1).unique().tolist() == [1]
+    assert torch.equal(marked.inputs.amax(1) - fidelity.VALUES, marked.targets)
+
+
+def test_tests_of_ranks_find_a_law_that_orders_and_no_other():
+    random = np.random.default_rng(0)
+    law = random.random(12)
+    other = random.random(12)
+    correlation, p = fidelity.ranks(law, 2 * law)
+    assert (correlation, p) == (pytest.approx(1), pytest.approx(1e-4))
+    assert fidelity.ranks(law, -law)[1] > 0.99
+    assert fidelity.better(law, other, law**3)[1] < 0.05
+    assert fidelity.better(other, law, law**3)[1] > 0.95
+    both = np.concatenate((law, other))
+    assert fidelity.pairs(both, both) == (1, pytest.approx(2**-12))
+    both[12] = both[0]  # a tie is left out
+    assert fidelity.pairs(both, np.arange(24) + both)[1] <= 1
+
+
+def test_rewirings_add_as_many_edges_and_matched_ones_reach_as_far():
+    """Reach beside shortest paths of networkx; the hub is one node."""
+    base = rewiring.base_of(rewiring.CLIQUES)
+    layers = rewiring.LAYERS[rewiring.CLIQUES]
+    graphs = rewiring.arms(rewiring.CLIQUES)
+    for graph in graphs.values():
+        steps = dict(nx.all_pairs_shortest_path_length(graph, layers))
+        share = sum(map(len, steps.values())) / len(graph) ** 2
+        assert rewiring.reach(graph, layers) == pytest.approx(share)
+    for arm, graph in graphs.items():
+        if arm == rewiring.BASE:
+            continue
+        assert graph.number_of_edges() == base.number_of_edges() + rewiring.ADDED
+        assert nx.is_isomorphic(base, graph.edge_subgraph(base.edges))
+        if arm.startswith(rewiring.MATCHED):
+            like = graphs[arm.removeprefix(rewiring.MATCHED)]
+            apart = rewiring.reach(graph, layers) - rewiring.reach(like, layers)
+            assert abs(apart) <= rewiring.NEAR
+            assert set(graph.edges) != set(like.edges)
+    new = [set(edge) for edge in graphs["hub"].edges if not base.has_edge(*edge)]
+    assert len(set.intersection(*new)) == 1
+    gaps = [
+        1 - np.linalg.eigvalsh(np.eye(30) - nx.normalized_laplacian_matrix(graph).toarray())[-2]
+        for graph in graphs.values()
+    ]
+    assert max(gaps) == gaps[list(graphs).index("expander")]
+    data = rewiring.data(30)
+    marked = data.inputs.argmax(1)[data.test].bincount()
+    assert marked.unique().tolist() == [34]
 
 
 def test_a_window_of_6_reaches_the_pairs_of_few_queries():
