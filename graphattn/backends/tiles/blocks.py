@@ -65,7 +65,7 @@ def block_run(graph: AttentionGraph, inputs: Inputs, request: Request) -> Output
     plan = _plan(graph, request.statistics.itemsize, request.batch * heads)
     tracked = are_tracked(query, key, value)
     output, levels, totals = attend(
-        query, key, value, *plan, inputs.scale, softcap, tracked=tracked
+        query, key, value, None, *plan, None, None, inputs.scale, softcap, tracked=tracked
     )
     lead = inputs.query.shape[:-3]
     output = with_lead(output, lead)

@@ -21,7 +21,7 @@ from ...plans.pieces import VECTORS
 from ..llvm.code import Array, Value, Variable, type_of
 from ..llvm.native import Double, Function, Indices, Integer, Kernel, Marks, Nodes, Places, Sums
 from ..llvm.vectors import exp2
-from .parts import capped, shape_of, zeros
+from .parts import Bias, capped, shape_of, zeros
 
 STEP = 192  # sources whose scores are held at once: those of a block stay in a core's first cache
 BACK_STEP = 128  # of the backward, which holds two numbers for each pair
@@ -91,6 +91,11 @@ class Blocks(Kernel):
     spans: Indices
     # of a call
     broken: Marks  # set if a node that a mask leaves out of a sum is not finite
+    table: Sums  # (H, entries), biases by place; absent without
+    entries: Integer
+    target_places: Indices  # in the order of the blocks, as are those of sources
+    source_places: Indices
+    is_run: Marks  # of blocks whose targets have consecutive places
 
     def build(self, lo: Value, hi: Value, space: Array) -> None:
         """Code for every task."""
@@ -196,10 +201,25 @@ class Blocks(Kernel):
 
     def masks_from(self, piece: Piece, offset: Value) -> Places:
         """The masks of a piece from one of its sources on; no address if it has none."""
-        here = self.masks.after(piece.mask + offset)
-        address = (piece.mask < 0).where(0, here.as_integer())
-        return Places(
-            self.code, self.code.builder.inttoptr(address.ir, ir.PointerType()), here.dtype
+        return self.masks.after(piece.mask + offset).only_if(piece.mask >= 0)
+
+    def begin_biases(self, block: Value) -> None:
+        """Read where the biases of a block of targets lie."""
+        self.places = self.target_places.after(block * self.shape.targets)
+        is_run = self.code.variable(self.code.constant(0, ir.IntType(1)))
+        first = self.code.variable(0)
+        with self.code.when(self.table.is_given):
+            is_run.value = self.is_run[block]
+            first.value = is_run.value.where(self.places[0], 0)
+        self.has_run = is_run.value
+        self.first_place = first.value
+
+    def biases(self, row: Sums, source: Value, shift: Value) -> Bias:
+        """The entries of a head's row for targets from a lane on, and for sources from one on."""
+        return Bias(
+            row.after(self.has_run.where(self.first_place + shift, 0)),
+            self.source_places.after(source),
+            self.places.after(shift).only_if(~self.has_run),
         )
 
     def function(self, table: Places, vectors: Value) -> Function:
@@ -251,6 +271,8 @@ class BlockForward(Blocks):
             self.row(self.query, task, head), self.query.node, self.of_targets, n, self.depth,
             self.number(self.turn), self.turned, self.spare_mark(),
         )  # fmt: skip
+        self.begin_biases(block)
+        self.row_of_biases = self.table.after(head * self.entries)
         self.fill(self.result, self.value_stride * size)
         self.fill(self.total, size)
         self.fill(self.peaks, size, float("-inf"))
@@ -289,6 +311,7 @@ class BlockForward(Blocks):
                 self.turned.after(shift), self.keys.after(source * self.stride), self.stride,
                 self.depth, take, self.masks_from(piece, at), shift,
                 self.weights.after(filled.value * size + shift), self.peaks.after(shift),
+                self.biases(self.row_of_biases, source, shift),
             )  # fmt: skip
             share = self.shares.after(3 * count.value)
             share[0] = number.value
@@ -383,6 +406,7 @@ class BlockBackward(Blocks):
     """Gradients of query, and those of key and value from each cut.
 
     These are (B, H_kv, places, stride): the hull of a cut begins at ``place[cut]`` of ``places``.
+    Gradients of the biases are (B, H_kv, cuts, group, entries).
     """
 
     query: Nodes
@@ -396,9 +420,11 @@ class BlockBackward(Blocks):
     grad_query: Nodes
     key_parts: Sums
     value_parts: Sums
+    table_parts: Sums  # absent if they are not needed
     place: Places
     slopes: Places
     outer: Places
+    table_sums: Places
 
     def allot(self) -> None:
         block = self.shape.targets
@@ -431,7 +457,15 @@ class BlockBackward(Blocks):
         with self.each_span(task) as (lo, n):
             self.fill(self.grad_key.after(lo * self.stride), n * self.stride)
             self.fill(self.grad_value.after(lo * self.value_stride), n * self.value_stride)
+        tables = self.table_parts.after(
+            (task.number * self.cuts + task.cut) * (self.group * self.entries)
+        )
+        with code.when(self.table_parts.is_given):
+            self.fill(tables, self.group * self.entries)
         with self.each_block(task) as (head, block, n):
+            self.begin_biases(block)
+            self.row_of_biases = self.table.after(head * self.entries)
+            self.grad_biases = tables.after((head - task.head * self.group) * self.entries)
             self.pack_block(task, head, block, n)
             with code.loop(self.ptr[block], self.ptr[block + 1]) as number:
                 piece = self.piece(number)
@@ -504,18 +538,23 @@ class BlockBackward(Blocks):
         keys = self.keys.after(source * self.stride)
         values = self.values.after(source * self.value_stride)
         products = self.function(self.scores, piece.vectors)
+        biases = self.biases(self.row_of_biases, source, shift)
         products(
             self.turned.after(shift), keys, self.stride, self.depth, take, masks, shift, weights,
-            peaks,
+            peaks, biases,
         )  # fmt: skip
         products(
             self.turned_grad.after(shift), values, self.value_stride, self.width, take, none, shift,
-            grads, peaks,
+            grads, peaks, biases._replace(table=Sums(self.code, none.address, weights.dtype)),
         )  # fmt: skip
         self.function(self.slopes, piece.vectors)(
             weights, grads, take, self.level.after(shift), self.factor.after(shift),
             self.delta.after(shift), self.number(self.rate), self.number(self.slope),
         )  # fmt: skip
+        with self.code.when(self.table_parts.is_given):
+            self.function(self.table_sums, piece.vectors)(
+                grads, take, masks, shift, self.biases(self.grad_biases, source, shift)
+            )
         self.function(self.sums, piece.vectors)(
             grads, keys, self.stride, (self.depth + (tile - 1)) & -tile, take, masks, shift,
             self.of_query.after(shift),

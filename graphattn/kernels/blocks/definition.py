@@ -84,17 +84,17 @@ def _spoiled(x: Tensor, count: Tensor, query: Tensor) -> Tensor:
 
 
 def plain(
-    query: Tensor, key: Tensor, value: Tensor, lanes: int, targets: Tensor, sources: Tensor,
-    ptr: Tensor, pieces: Tensor, masks: Tensor, *rest: Any,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    query: Tensor, key: Tensor, value: Tensor, table: Tensor | None, *plan_and_rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     """The outputs of ``block_attention``: differentiable any number of times."""
     with without_autocast(query.device.type):
-        return _plain(query, key, value, lanes, targets, sources, ptr, pieces, masks, *rest[-2:])
+        return _plain(query, key, value, table, *plan_and_rest[:6], *plan_and_rest[-4:])
 
 
 def _plain(
-    query: Tensor, key: Tensor, value: Tensor, lanes: int, targets: Tensor, sources: Tensor,
-    ptr: Tensor, pieces: Tensor, masks: Tensor, scale: float, softcap: float,
+    query: Tensor, key: Tensor, value: Tensor, table: Tensor | None, lanes: int, targets: Tensor,
+    sources: Tensor, ptr: Tensor, pieces: Tensor, masks: Tensor, target_places: Tensor | None,
+    source_places: Tensor | None, scale: float, softcap: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     dtype = dtype_of_sums(query)
     B, T, H, _ = query.shape
@@ -115,6 +115,12 @@ def _plain(
         score = queries.numbers @ keys_read.numbers.transpose(-2, -1) * scale
         if softcap > 0:
             score = softcap * torch.tanh(score / softcap)
+        if table is not None:
+            assert target_places is not None and source_places is not None
+            of_targets, of_sources = target_places[part.target], source_places[part.source]
+            index = of_targets[:, :, None] - of_sources[:, None, :]
+            bias = table.index_select(0, index.flatten()).unflatten(0, index.shape)
+            score = score + bias.movedim(-1, 1)
         score = score.masked_fill(~part.allowed, -torch.inf)
         peak = score.new_zeros(*score.shape[:-1], 1)
         if score.shape[-1]:
@@ -132,7 +138,7 @@ def _plain(
         outputs.append(output.transpose(2, 3).flatten(1, 2))
         states.append(torch.cat((peak / unit, total), -1).transpose(2, 3).flatten(1, 2))
     if not outputs:
-        output = query.new_zeros(B, T, H, value.shape[3]) + dependent_zero(query, key, value)
+        output = query.new_zeros(B, T, H, value.shape[3]) + dependent_zero(query, key, value, table)
         return output, *query.new_zeros(2, B, H, 0, dtype=dtype)
     order = torch.cat(places).argsort()
     state = torch.cat(states, 1).index_select(1, order).transpose(1, 2)

@@ -4,6 +4,8 @@ Shapes, for one flattened batch axis: query (B, T, H, D), key (B, S, H_kv, D), v
 D_v), of one float dtype. ``levels`` and ``totals`` (B, H, blocks of targets), float32 or wider, are
 the peak of each target's products, of tanh under a softcap, and the sum of exponentials beside it. The tensors of
 a plan are those of :class:`graphattn.plans.pieces.Pieces` and :class:`~graphattn.plans.pieces.Cuts`.
+The bias of an edge is row ``target_places[t] - source_places[s]`` of ``table`` (V, H), which has
+one for every pair; the places are int32 (T,) and (S,).
 """
 
 import math
@@ -21,11 +23,12 @@ from ..llvm.threads import CHUNKS_PER_THREAD, LARGE, share, threads_for
 from ..modes import are_batched, nothing_watches
 from ..plain.second_derivatives import gradients_of_definition
 from .definition import plain
-from .exponents import exponents
+from .exponents import exponents, factor_and_unit
 
 _PLAN = """int lanes, Tensor targets, Tensor sources, Tensor ptr, Tensor pieces, Tensor masks, Tensor first,
     Tensor span_ptr, Tensor spans, Tensor place, int hull, int work"""
-_OPERANDS = f"Tensor query, Tensor key, Tensor value, {_PLAN}, float scale, float softcap"
+_OPERANDS = f"""Tensor query, Tensor key, Tensor value, Tensor? table, {_PLAN},
+    Tensor? target_places, Tensor? source_places, float scale, float softcap"""
 LINE = 64  # bytes
 
 
@@ -35,6 +38,7 @@ class BlockCall(NamedTuple):
     query: Tensor
     key: Tensor
     value: Tensor
+    table: Tensor | None
     lanes: int
     targets: Tensor
     sources: Tensor
@@ -47,6 +51,8 @@ class BlockCall(NamedTuple):
     place: Tensor
     hull: int
     work: int
+    target_places: Tensor | None
+    source_places: Tensor | None
     scale: float
     softcap: float
 
@@ -65,6 +71,35 @@ class BlockCall(NamedTuple):
     def tasks(self) -> int:
         """Cuts of all batch elements and heads of keys."""
         return self.key.shape[0] * self.key.shape[2] * (self.first.shape[0] - 1)
+
+
+class _Biases(NamedTuple):
+    """The biases of a call as operands of the kernels; none by default."""
+
+    table: Tensor | None = None  # (H, entries), in units of products
+    entries: int = 0
+    target_places: Tensor | None = None  # (blocks of targets,)
+    source_places: Tensor | None = None
+    is_run: Tensor | None = None  # bool (blocks,)
+
+    @classmethod
+    def of(cls, call: BlockCall) -> "_Biases":
+        """Places in the order of blocks; a block may end after the last target."""
+        if call.table is None:
+            return cls()
+        assert call.target_places is not None and call.source_places is not None
+        size = VECTORS * call.lanes
+        places = call.target_places.index_select(0, call.targets)
+        spare = torch.arange(1, call.state_shape[2] - places.shape[0] + 1, dtype=torch.int32)
+        places = torch.cat((places, places[-1:] + spare))
+        lane = torch.arange(size, dtype=torch.int32)
+        of_blocks = places.view(-1, size)
+        is_run = (of_blocks == of_blocks[:, :1] + lane).all(1)
+        rows = call.table.detach().t() / factor_and_unit(call.scale)[1]
+        entries = -(-(rows.shape[1] + size) // size) * size
+        table = torch.nn.functional.pad(rows, (0, entries - rows.shape[1]))
+        source_places = call.source_places.index_select(0, call.sources)
+        return cls(table.contiguous(), entries, places, source_places, is_run)
 
 
 def _aligned(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -155,6 +190,7 @@ class _Begun(NamedTuple):
             first=call.first,
             span_ptr=call.span_ptr,
             spans=call.spans,
+            **_Biases.of(call)._asdict(),
             **operands,
         )
 
@@ -255,14 +291,15 @@ def _(*arguments):
     return output, *state
 
 
-def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value."""
-    *operands, output, levels, totals, grad_output, grad_lse = arguments
+def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of query, key and value, and of the table, which is empty if not needed."""
+    *operands, output, levels, totals, grad_output, grad_lse, of_table = arguments
     call = BlockCall(*operands)
     grads = (
         empty(call.query.dtype, *call.query.shape),
         empty(call.key.dtype, *call.key.shape),
         empty(call.value.dtype, *call.value.shape),
+        _empty_of_table(call, of_table),
     )
     B, _, H, D = call.query.shape
     S, kv_heads, width = call.value.shape[1:]
@@ -277,6 +314,10 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     key_parts, value_parts = (
         _aligned(dtype, B * kv_heads, max(1, places), stride) for stride in strides
     )
+    biases = _Biases.of(call)
+    table_parts = None
+    if of_table:
+        table_parts = _aligned(dtype, call.tasks, H // kv_heads, biases.entries)
     work = 3 * B * H * call.work * (D + width)
     shapes = _Shapes.of(call)
     for masked in (False, True):
@@ -295,9 +336,11 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
             grad_query=_nodes(grads[0]),
             key_parts=key_parts,
             value_parts=value_parts,
+            table_parts=table_parts,
             place=call.place,
             slopes=_table("slopes", dtype),
             outer=_table("outer", dtype, masked),
+            table_sums=_table("table_sums", dtype, masked),
         )
         _run(kernel, call.tasks, work, begun.memory)
         if call.masks.numel() == 0 or not broken[0]:
@@ -316,7 +359,26 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
         )
         memory = partial(_row_memory, dtype, S, numbers.shape[-1])
         _run(joined, B * kv_heads, numbers.numel(), memory)
+    if table_parts is not None:
+        grads[3].copy_(_table_gradient(table_parts, B, H)[:, : grads[3].shape[0]].t())
     return grads
+
+
+def _empty_of_table(call: BlockCall, is_needed: bool) -> Tensor:
+    """Memory for the gradient of the table, (V, H), or nothing."""
+    if is_needed and call.table is not None:
+        return torch.empty_like(call.table, memory_format=torch.contiguous_format)
+    return call.query.new_empty(0, dtype=call.sum_dtype)
+
+
+def _table_gradient(parts: Tensor, batch: int, heads: int) -> Tensor:
+    """The sum (H, entries) over examples and cuts, in their order whatever the number of threads."""
+    kv_heads = heads // parts.shape[1]
+    of_cuts = parts.view(batch, kv_heads, -1, heads // kv_heads, parts.shape[-1]).transpose(1, 2)
+    total = parts.new_zeros(heads, parts.shape[-1], dtype=torch.float64)
+    for part in of_cuts.flatten(0, 1):
+        total += part.flatten(0, 1)
+    return total
 
 
 block_attention_backward = torch.library.custom_op(
@@ -326,7 +388,7 @@ block_attention_backward = torch.library.custom_op(
     device_types="cpu",
     schema=(
         f"({_OPERANDS}, Tensor output, Tensor levels, Tensor totals, Tensor grad_output, "
-        "Tensor? grad_lse) -> (Tensor, Tensor, Tensor)"
+        "Tensor? grad_lse, bool of_table) -> (Tensor, Tensor, Tensor, Tensor)"
     ),
 )
 
@@ -334,10 +396,11 @@ block_attention_backward = torch.library.custom_op(
 @block_attention_backward.register_fake
 def _(*arguments):
     call = BlockCall(*arguments[: len(BlockCall._fields)])
-    return tuple(
+    grads = (
         torch.empty_like(x, memory_format=torch.contiguous_format)
         for x in (call.query, call.key, call.value)
     )
+    return *grads, _empty_of_table(call, arguments[-1])
 
 
 _NUMBERS = ("lanes", "hull", "work", "scale", "softcap")
@@ -354,11 +417,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     *tensors, output, levels, totals = ctx.saved_tensors
     call = BlockCall(**dict(zip(_TENSORS, tensors, strict=True)), **ctx.numbers)
-    absent = [None] * (len(BlockCall._fields) - 3)
+    absent = [None] * (len(BlockCall._fields) - 4)
     # a second derivative, or vmap: the same in plain operations
     if torch.is_grad_enabled() or are_batched(*grads):
         with without_autocast(call.query.device.type):
-            return *gradients_of_definition(plain, call[:3], call[3:], grads), *absent
+            return *gradients_of_definition(plain, call[:4], call[4:], grads), *absent
     grad_output, _, grad_totals = grads
     # lse = unit * level + log(total), of which the total alone has a derivative here
     grad_lse = None
@@ -369,7 +432,13 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     run: Any = block_attention_backward
     if nothing_watches(call.query, grad_output):
         run = _gradients
-    return *run(*call, output, levels, totals, grad_output, grad_lse), *absent
+    of_table = ctx.needs_input_grad[3]
+    *of_nodes, grad_table = run(
+        *call, output, levels, totals, grad_output, grad_lse, of_table
+    )
+    if not of_table:
+        grad_table = None
+    return *of_nodes, grad_table, *absent
 
 
 block_attention.register_autograd(_backward, setup_context=_keep)
@@ -388,7 +457,7 @@ def attend(*arguments: Any, tracked: bool) -> tuple[Tensor, Tensor, Tensor]:
     outputs: tuple[Tensor, Tensor, Tensor]
     if plain_operations_only():
         outputs = plain(*arguments)
-    elif not nothing_watches(*arguments[:3]):
+    elif not nothing_watches(*arguments[:4]):
         outputs = block_attention(*arguments)
     elif tracked:
         outputs = BlockAttention.apply(*arguments)

@@ -34,6 +34,16 @@ class Part(NamedTuple):
     indices: torch.dtype = torch.int32
 
 
+class Bias(NamedTuple):
+    """Biases of a block: entry ``targets[i] - sources[s]`` of a table for target ``i`` and source
+    ``s``; without places of targets these are ``i``.
+    """
+
+    table: Sums  # absent without a bias
+    sources: Indices
+    targets: Indices
+
+
 class Shape(NamedTuple):
     """Lanes of a vector, targets of a block, and sources whose sums are in registers at once."""
 
@@ -218,9 +228,10 @@ def _each(grid: list[list[Any]]) -> Iterator[tuple[int, int, Any]]:
 
 def scores(
     code: Code, kinds: Any, turned: Sums, rows: Sums, stride: Integer, depth: Integer, n: Integer,
-    masks: Places, shift: Integer, to: Sums, peaks: Sums,
+    masks: Places, shift: Integer, to: Sums, peaks: Sums, bias: Bias,
 ) -> None:  # fmt: skip
-    """``to[s, i] = sum_d rows[s, d] * turned[d, i]``, -inf where a mask is 0; peaks rise to them.
+    """``to[s, i] = sum_d rows[s, d] * turned[d, i]`` and the bias, -inf where a mask is 0; peaks
+    rise to them.
 
     The rows of the last tile are those before its end, some of which are computed twice.
     """
@@ -240,6 +251,8 @@ def scores(
                 x = source[d].splat(lanes)
                 for v, y in enumerate(of_targets):
                     sums[j][v].value = x.fma(y, sums[j][v].value)
+        with code.when(bias.table.is_given):
+            _add_biases(bias, numbers, sums)
         with code.when(masks.is_given):
             for j, v, total in _each(sums):
                 reads = _readers(masks[numbers[j]], shift + v * lanes, lanes)
@@ -249,6 +262,19 @@ def scores(
             highest[v].value = larger(total.value, highest[v].value)
     for v, peak in enumerate(highest):
         peaks.write(v * lanes, peak.value)
+
+
+def _add_biases(bias: Bias, numbers: list[Value], sums: list[list[Variable]]) -> None:
+    """Add the biases of some sources to their sums."""
+    lanes = sums[0][0].value.lanes
+    places = [bias.sources[number] for number in numbers]
+    with bias.table.code.branch(bias.targets.is_given) as (given, absent):
+        with given:
+            for j, v, total in _each(sums):
+                total.value += bias.table.gather(bias.targets.read(v * lanes, lanes) - places[j])
+        with absent:
+            for j, v, total in _each(sums):
+                total.value += bias.table.read(v * lanes - places[j], lanes)
 
 
 def capped(x: Value, slope: Value) -> Value:
@@ -367,6 +393,33 @@ def slopes(
                     if is_capped:
                         grad = grad * (1.0 - score * score)
                     grads.write(place, (weight == 0.0).where(0.0, grad))
+
+
+def table_sums(
+    code: Code, kinds: Any, grads: Sums, n: Integer, masks: Places, shift: Integer, bias: Bias,
+) -> None:  # fmt: skip
+    """Add gradients of scores ``grads[s, i]`` to those of the biases; pairs that a mask leaves out
+    become 0.
+    """
+    lanes, block, _ = shape_of(code, kinds)
+    table = bias.table
+    vectors = range(0, kinds.vectors * lanes, lanes)
+    for is_masked in _with_masks(code, kinds, masks):
+        with code.loop(0, n) as s:
+            place = bias.sources[s]
+            for v in vectors:
+                if is_masked:
+                    reads = _readers(masks[s], shift + v, lanes)
+                    grad = grads.read(s * block + v, lanes)
+                    grads.write(s * block + v, reads.where(grad, 0.0))
+            with code.branch(bias.targets.is_given) as (given, absent):
+                with given, code.loop(0, kinds.vectors * lanes) as i:
+                    at = bias.targets[i] - place
+                    table[at] += grads[s * block + i]
+                with absent:
+                    for v in vectors:
+                        total = table.read(v - place, lanes) + grads.read(s * block + v, lanes)
+                        table.write(v - place, total)
 
 
 def outer(

@@ -267,6 +267,11 @@ class Array:
         """The address."""
         return Value(self.code, self.builder.ptrtoint(self.address, INT))
 
+    def only_if(self, condition: Value) -> Self:
+        """The array, or no address where a condition is false."""
+        address = self.builder.select(condition.ir, self.address, _POINTER(None))
+        return type(self)(self.code, address, self.dtype)
+
     def after(self, count: Any) -> Self:
         """The array from so many entries on."""
         return type(self)(self.code, self._at(count), self.dtype)
@@ -308,6 +313,23 @@ class Array:
         else:
             x = x.resized(_STORED[self.dtype])
         self.builder.store(x.ir, self._at(i), align=self.dtype.itemsize)
+
+    def gather(self, places: Value) -> Value:
+        """The floats at a vector of places."""
+        lanes = places.lanes
+        kind = vector_type(_STORED[self.dtype], lanes)
+        addresses = self.as_integer() + places * self.dtype.itemsize
+        pointers = ir.VectorType(_POINTER, lanes)
+        mask = ir.VectorType(ir.IntType(1), lanes)
+        name = f"llvm.masked.gather.v{lanes}{_NAMES[kind.element]}.v{lanes}p0"
+        function = self.code._declared(name, ir.FunctionType(kind, [pointers, LANE, mask, kind]))
+        operands = [
+            self.builder.inttoptr(addresses.ir, pointers),
+            ir.Constant(LANE, self.dtype.itemsize),
+            ir.Constant(mask, [1] * lanes),
+            ir.Constant(kind, ir.Undefined),
+        ]
+        return Value(self.code, self.builder.call(function, operands))
 
     def __getitem__(self, i: Any) -> Value:
         return self.read(i)

@@ -47,9 +47,25 @@ def plan_of(graph, dtype, heads):
     return *plan, *cuts(graph, lanes, heads), plan.work
 
 
-def attend(graph, inputs, scale=0.3, softcap=0.0):
+def attend(graph, inputs, scale=0.3, softcap=0.0, biases=(None, None, None)):
     plan = plan_of(graph, inputs[0].dtype, inputs[1].shape[0] * inputs[1].shape[2])
-    return operator.attend(*inputs, *plan, scale, softcap, tracked=True), plan
+    table, *places = biases
+    rest = (table, *plan, *places)
+    return operator.attend(*inputs, *rest, scale, softcap, tracked=True), rest
+
+
+def biases_of(graph, heads=6, dtype=torch.float64, in_order=True):
+    """A table with a row for every pair, and places: consecutive ones, or any with repeats."""
+    generator = torch.Generator().manual_seed(5)
+    sizes = (graph.num_targets, graph.num_sources)
+    if in_order:
+        of_targets, of_sources = (torch.arange(size) for size in sizes)
+    else:
+        of_targets, of_sources = (torch.randint(0, 41, (n,), generator=generator) for n in sizes)
+    of_targets = of_targets - of_targets.min() + of_sources.max()
+    rows = int(of_targets.max() - of_sources.min()) + 1
+    table = torch.randn(rows, heads, generator=generator, dtype=dtype).requires_grad_()
+    return table, of_targets.int(), of_sources.int()
 
 
 def gradients(outputs, inputs, unit=0.3):
@@ -91,6 +107,43 @@ def test_a_scale_may_be_negative_or_nothing(scale, softcap):
         assert (a - b).abs().max() <= 1e-12
 
 
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("scale", [0.3, -0.4, 0.0])
+@pytest.mark.parametrize("name", LONG)
+def test_a_bias_is_a_row_of_a_table(name, scale, in_order):
+    graph = LONG[name]()
+    inputs = operands(graph)
+    biases = biases_of(graph, in_order=in_order)
+    leaves = [*inputs, biases[0]]
+    found, rest = attend(graph, inputs, scale, biases=biases)
+    wanted = plain(*inputs, *rest, scale, 0.0)
+    results = [(x[0], *gradients(x, leaves, unit_of_levels(scale, 0.0))) for x in (found, wanted)]
+    for a, b in zip(*results, strict=True):
+        assert (a - b).abs().max() <= 1e-12 * b.abs().max().clamp(min=1.0)
+    assert results[1][-1].abs().max() > 0
+    with torch.no_grad():
+        biases[0][biases[1][0] - biases[2][0], 2] += 1.0  # of the pair 0, 0
+        changed, _ = attend(graph, inputs, scale, biases=biases)
+    heads = (changed[0] != found[0]).any(-1).any(0).any(0)
+    assert heads.tolist() == [head == 2 for head in range(6)]
+
+
+def test_a_bias_of_minus_infinity_removes_edges():
+    graph = LONG["causal"]()
+    inputs = operands(graph)
+    table, *places = biases_of(graph)
+    far = torch.arange(table.shape[0]) >= graph.num_sources - 1 + 91
+    removed = table.masked_fill(far[:, None], -torch.inf).detach().requires_grad_()
+    found, _ = attend(graph, inputs, biases=(removed, *places))
+    near = ga.graphs.sliding_window(graph.num_targets, 91, causal=True)
+    wanted, _ = attend(near, inputs, biases=(table, *places))
+    of_found = (found[0], *gradients(found, [*inputs, removed]))
+    of_wanted = (wanted[0], *gradients(wanted, [*inputs, table]))
+    for a, b in zip(of_found, of_wanted, strict=True):
+        assert (a - b).abs().max() <= 1e-12 * b.abs().max()
+
+
 @pytest.mark.slow
 def test_rows_may_lie_anywhere_in_memory():
     graph = LONG["window"]()
@@ -104,17 +157,19 @@ def test_rows_may_lie_anywhere_in_memory():
     assert torch.equal(attend(graph, turned)[0][0], wanted[0])
 
 
+@pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("name", ["window", "causal", "hubs"])
-def test_bits_do_not_depend_on_the_number_of_threads(name):
+def test_bits_do_not_depend_on_the_number_of_threads(name, in_order):
     graph = LONG[name]()
+    biases = biases_of(graph, 2, torch.float32, in_order)
     inputs = operands(graph, torch.float32, batch=1, heads=2, kv_heads=1, width=32, value_width=32)
     results = []
     threads = torch.get_num_threads()
     try:
         for number in (1, 3):
             torch.set_num_threads(number)
-            outputs, plan = attend(graph, inputs)
-            results.append((outputs[0], *gradients(outputs, inputs)))
+            outputs, plan = attend(graph, inputs, biases=biases)
+            results.append((outputs[0], *gradients(outputs, [*inputs, biases[0]])))
     finally:
         torch.set_num_threads(threads)
     assert operator.BlockCall(*inputs, *plan, 1.0, 0.0).tasks > 1
@@ -162,7 +217,7 @@ def test_plain_operations_keep_what_is_not_finite_within_its_edges(mode, operand
     spoiled[operand][:, node] = bad
 
     def output(*inputs):
-        return operator.attend(*inputs, *plan, 0.3, 0.0, tracked=True)[0]
+        return operator.attend(*inputs, None, *plan, None, None, 0.3, 0.0, tracked=True)[0]
 
     def loss(*inputs):
         return output(*inputs).cos().sum()
@@ -222,27 +277,38 @@ def test_halves_are_those_of_float32_rounded(dtype):
 
 @pytest.mark.slow
 @pytest.mark.sample(3)
+@pytest.mark.parametrize("softcap", [0.0, 1.9])
 @pytest.mark.parametrize("name", ["longformer", "isolated_targets", "unused_sources", "no_edges"])
-def test_the_definition_has_every_derivative(name):
+def test_the_definition_has_every_derivative(name, softcap):
     graph = GRAPHS[name]()
     inputs = operands(graph, batch=1, heads=2, kv_heads=1, width=3, value_width=2)
     plan = plan_of(graph, torch.float64, 1)
+    biases = (None, None, None)
+    if not softcap:
+        biases = biases_of(graph, 2)
+        inputs.append(biases[0])
 
-    def output(*inputs):
-        return operator.attend(*inputs, *plan, 0.7, 1.9, tracked=True)[0]
+    def output(query, key, value, table=None):
+        operands = (query, key, value, table, *plan, *biases[1:])
+        return operator.attend(*operands, 0.7, softcap, tracked=True)[0]
 
     assert torch.autograd.gradcheck(output, inputs)
     assert torch.autograd.gradgradcheck(output, inputs)
 
 
-def test_the_operators_say_their_shapes():
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_the_operators_say_their_shapes(has_bias):
     graph = GRAPHS["longformer"]()
     inputs = operands(graph, torch.float32)
-    arguments = (*inputs, *plan_of(graph, torch.float32, 6), 0.7, 0.0)
+    biases = (None, None, None)
+    if has_bias:
+        biases = biases_of(graph, dtype=torch.float32)
+    plan = plan_of(graph, torch.float32, 6)
+    arguments = (*inputs, biases[0], *plan, *biases[1:], 0.7, 0.0)
     # without forward derivatives, and the gradients have none
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
     torch.library.opcheck(operator.block_attention, arguments, test_utils=checks)
     outputs = operator.block_attention(*arguments)
-    backward = (*arguments, *outputs, torch.ones_like(outputs[0]), None)
+    backward = (*arguments, *outputs, torch.ones_like(outputs[0]), None, has_bias)
     detached = tuple(x.detach() if isinstance(x, torch.Tensor) else x for x in backward)
     torch.library.opcheck(operator.block_attention_backward, detached, test_utils=checks[:2])

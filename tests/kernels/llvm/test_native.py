@@ -43,6 +43,7 @@ PARTS = (
     parts.weigh,
     parts.sums,
     parts.slopes,
+    parts.table_sums,
     parts.outer,
 )
 KERNELS = [
