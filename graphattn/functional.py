@@ -282,6 +282,8 @@ def _with_options(request: Request, options: dict[str, Any]) -> Request:
         flags["of_rows"] = normalize in ROWS
     else:
         flags["of_rows"] = of_rows(normalize) is not None
+    if hasattr(options.get("score_bias"), "places"):
+        flags["by_place"] = True
     request = request._replace(**flags)
     if not request.dropout:
         request = request._replace(trains=torch.is_grad_enabled())

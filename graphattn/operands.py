@@ -84,6 +84,13 @@ class Inputs:
             return False
         return are_tracked(self.query, self.key, self.score_bias, self.edge_attr, self.edge_weight)
 
+    def with_tensors(self, graph: Any) -> "Inputs":
+        """These inputs with the bias as a tensor of the edges of a graph."""
+        bias: Any = self.score_bias
+        if bias is None or isinstance(bias, Tensor):
+            return self
+        return replace(self, score_bias=bias.on(graph))
+
     def present(self, alpha: Tensor) -> Tensor:
         """Weights (..., E, H), 0 with gradient 0 on edges that a bias of -inf removes."""
         if self.score_bias is None:

@@ -73,6 +73,7 @@ def find_nonfinite(
     """
     need_fixed(graph, "graph must be an AttentionGraph or a PerHead")
     inputs = inputs_of(query, key, value, graph, score_bias, scale, softcap)
+    inputs = inputs.with_tensors(graph.union())
     inputs = graph._call_on_union(inputs)
     graph = graph.union()
     sides = (("query", query, (graph.in_degree > 0).long()), ("key", key, graph.out_degree))

@@ -34,6 +34,8 @@ class Backend:
     """Time of forward and backward together, over that of the forward pass."""
     biased_training = 1.0
     """:attr:`training_factor` of calls with a score bias, over that of others."""
+    reads_places = False
+    """True if a bias by place takes no longer than none."""
     ns: dict[str, float]
     """Rates by kind of work: nanoseconds per unit and each of :meth:`numbers`."""
     least_width: dict[str, int] = {}
@@ -98,7 +100,7 @@ class Backend:
     def training(self, request: Request) -> float:
         """Time of forward and backward together, over that of the forward pass."""
         factor = self.rates(request.device.type)["training_factor"]
-        if request.score_bias:
+        if request.score_bias and not (request.by_place and self.reads_places):
             return factor * self.biased_training
         return factor
 

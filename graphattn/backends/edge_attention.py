@@ -125,7 +125,7 @@ class EdgeAttention(MessagePassing):
         edge_index = union._listed().edge_index.to(inputs.query.device)
         size = (union.num_sources, union.num_targets)
         return graph._outputs_from_union(
-            self.attend(edge_index, size, graph._call_on_union(inputs))
+            self.attend(edge_index, size, graph._call_on_union(inputs.with_tensors(union)))
         )
 
     def message(

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..errors import OptionError, ShapeError
 from ..graph.like import GraphLike
-from ..graph.part_biases import PartBiases
 from ..kernels.plain.sums import gather
 from ..operands import Inputs, of_every_edge
 from .inputs import inputs_of
@@ -58,8 +57,7 @@ def with_edge_terms(
         ShapeError: If a term has another shape, or values have not the width of keys.
         OptionError: If there are two terms and a softcap, which bounds the score with its term.
     """
-    if isinstance(inputs.score_bias, PartBiases):
-        inputs = replace(inputs, score_bias=inputs.score_bias.on(graph.union()))
+    inputs = inputs.with_tensors(graph.union())
     if edge_key is edge_value and edge_key is not None:
         term = _of_heads("edge_key", edge_key, inputs, graph)
         return _with_term(inputs, graph, term, "both")

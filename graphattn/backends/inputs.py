@@ -15,6 +15,7 @@ from ..graph.like import GraphLike
 from ..graph.part_biases import PartBiases
 from ..operands import Inputs
 from ..plans.cache import known
+from .place_bias import PlaceBias, by_place
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NUMBERS = frozenset((float, int, type(None)))
@@ -25,7 +26,7 @@ def inputs_of(
     key: Tensor,
     value: Tensor,
     graph: GraphLike,
-    score_bias: Tensor | dict[GraphLike, Tensor | None] | None = None,
+    score_bias: Tensor | dict[GraphLike, Tensor | None] | Callable[..., Any] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
     dropout_p: float = 0.0,
@@ -79,19 +80,24 @@ def inputs_of(
 def _of_edges(
     operands: tuple[Tensor, Tensor, Tensor],
     graph: GraphLike,
-    score_bias: Tensor | dict[GraphLike, Tensor | None] | None,
+    score_bias: Any,
     edge_attr: Tensor | None,
     edge_weight: Tensor | None,
 ) -> tuple[torch.Size, Any]:
     """The leading dimensions of operands with tensors of edges, and the bias (..., E, H or 1)."""
     query = operands[0]
     biases: list[Tensor] = []
+    if callable(score_bias):
+        score_bias = by_place(score_bias, graph)
     if isinstance(score_bias, dict):
         parts = biases_of_parts(score_bias, query, graph)
         biases += parts.parts.values()
-        score_bias = parts  # type: ignore[assignment]
+        score_bias = parts
         if not (isinstance(graph, Chosen) and parts.parts):
             score_bias = parts.on(graph.union())
+    elif isinstance(score_bias, PlaceBias):
+        if not score_bias.fits(query):
+            check_bias(score_bias.on(graph.union()), query, graph)  # says what does not
     elif score_bias is not None:
         score_bias = bias_of_edges(graph.of_edges(score_bias), query, graph)
         _check_copies("score_bias", score_bias, operands, graph)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..graph import AttentionGraph
 from ..graph.limits import MAX_BYTES
 from ..operands import HALF, Inputs
+from .place_bias import PlaceBias
 from .rows import of_rows
 
 
@@ -29,6 +30,8 @@ class Request(NamedTuple):
     trains: bool | None = None
     """True if a backward pass may come, False if none can, None where both have one choice."""
     score_bias: bool = False
+    by_place: bool = False
+    """True if the bias is a :class:`PlaceBias`."""
     softcap: bool = False
     edge_features: bool = False
     score: bool = False
@@ -64,6 +67,7 @@ class Request(NamedTuple):
             return plain
         return plain._replace(
             score_bias=inputs.score_bias is not None,
+            by_place=isinstance(inputs.score_bias, PlaceBias),
             softcap=inputs.softcap is not None,
             edge_features=inputs.edge_attr is not None,
             score=inputs.score is not None,

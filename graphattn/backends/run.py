@@ -12,6 +12,7 @@ from ..operands import Inputs, Outputs
 from .choose import BACKENDS, choose, choose_among, out_of_memory
 from .device import ran_out_of_memory
 from .request import Request
+from .tiles.blocks import reasons_against_blocks
 
 
 def run(graph: GraphLike, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
@@ -22,6 +23,9 @@ def run(graph: GraphLike, inputs: Inputs, backend: str, weights: bool, lse: bool
 def run_edges(graph: Any, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
     """The outputs of the backend that is named, or the cheapest."""
     request = Request.of(inputs, weights, lse)
+    if request.by_place and not _reads_places(graph, backend, *request):
+        inputs = inputs.with_tensors(graph)
+        request = Request.of(inputs, weights, lse)
     if torch.compiler.is_compiling():
         # field by field, since such a function cannot take objects of our classes
         if graph._is_constant:
@@ -41,6 +45,14 @@ def run_edges(graph: Any, inputs: Inputs, backend: str, weights: bool, lse: bool
             with suppress(Exception):
                 error.add_note(out_of_memory(graph, request, name))
         raise
+
+
+@constant_result
+def _reads_places(graph: AttentionGraph, backend: str, *fields: Any) -> bool:
+    """True if the backend that runs reads a bias by place, without a tensor of edges."""
+    request = Request(*fields)
+    name = choose(graph, request, backend)
+    return BACKENDS[name].reads_places and not reasons_against_blocks(graph, request)
 
 
 @constant_result  # Python on the graph's structure: a constant of compiled code

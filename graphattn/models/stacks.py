@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import for_each, probability, several, width
+from ..backends.place_bias import by_place
 from ..errors import GraphError, OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.kinds.layers import Layers, layers_of
@@ -111,6 +112,8 @@ class _Stack(nn.Module):
         biases = self._per_layer("score_bias", score_bias)
         attrs = self._per_layer("edge_attr", edge_attr)
         encodes = self.encodes_positions(biases)
+        layers: list[Any] = list(self.layers)
+        reads_places = lengths is None and all(layer.attention.reads_places for layer in layers)
         biased_graphs: dict[
             tuple[int, int], tuple[Graph, Tensor | None]
         ] = {}  # layers of the same graph share its biases
@@ -129,7 +132,13 @@ class _Stack(nn.Module):
                     else:
                         dropped = cache.dropped
                     biased_graphs[key] = _biased(
-                        biases[number], reads, x, range(dropped, past), positions, lengths
+                        biases[number],
+                        reads,
+                        x,
+                        range(dropped, past),
+                        positions,
+                        lengths,
+                        reads_places,
                     )
                 sized, bias = biased_graphs[key]
                 of_layer: Any = memory
@@ -175,23 +184,27 @@ def _biased(
     past: range,
     positions: Tensor | None,
     lengths: Tensor | None,
-) -> tuple[Graph, Tensor | None]:
+    reads_places: bool,
+) -> tuple[Graph, Any]:
     """The graph and the biases of its edges; a pattern is sized to ``x`` for a module's biases.
 
-    ``past``: number of cached tokens.
+    ``past``: number of cached tokens; ``reads_places``: False if biases must be tensors of edges.
     """
     if not callable(score_bias) and lengths is None:
         return graph, score_bias
     graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), len(past))
-    if callable(score_bias) and past.stop:
-        nodes = positions_of(graph, past, x[..., 0])
-        assert nodes is not None
-        score_bias = score_bias(graph, (nodes[len(past) :], nodes))
-    elif callable(score_bias):
-        if positions is None:
-            score_bias = score_bias(graph)
+    if callable(score_bias):
+        arguments: list[Any] = []
+        if past.stop:
+            nodes = positions_of(graph, past, x[..., 0])
+            assert nodes is not None
+            arguments.append((nodes[len(past) :], nodes))
+        elif positions is not None:
+            arguments.append(positions)
+        if reads_places:
+            score_bias = by_place(score_bias, graph, *arguments)
         else:
-            score_bias = score_bias(graph, positions)
+            score_bias = score_bias(graph, *arguments)
     if lengths is None:
         return graph, score_bias
     padding = padding_bias(graph, lengths, x)

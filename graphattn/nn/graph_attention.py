@@ -484,6 +484,8 @@ class GraphAttention(EdgeAttention):
             edge_attr = self._checked_features(edge_attr, graph)
             if isinstance(score_bias, dict):
                 score_bias = biases_of_parts(score_bias, query, graph).on(graph.union())
+            elif callable(score_bias):
+                score_bias = score_bias(graph)
             if score_bias is not None:
                 bias = bias_of_edges(graph.of_edges(score_bias), query, graph)
                 # edge features (..., E, F), 0 where a bias of -inf (..., E, H) removes an edge
@@ -616,6 +618,14 @@ class GraphAttention(EdgeAttention):
             if dot is not None:
                 return *dot, 1.0, None
         return query, key, self.scale, LayerScore(self.score, last)
+
+    @property
+    def reads_places(self) -> bool:
+        """True if a kernel may read biases from a table of places, without a tensor of edges."""
+        options = (self.edge_dim, self.score, self.normalize, self.softcap)
+        if any(option is not None for option in options):
+            return False
+        return not (self.training and self.dropout)
 
     def _attend(self, graph: Any, inputs: Inputs, weights: bool) -> Outputs:
         """Attention by messages if observed, in linear time if possible, else on a backend."""

@@ -9,6 +9,7 @@ from ...operands import Inputs, Outputs, are_tracked
 from ...plans.cache import known
 from ...plans.whole import MOST_RUNS
 from ..device import without_kernels
+from ..place_bias import PlaceBias
 from ..request import Request, flat_batch, with_lead
 
 
@@ -16,7 +17,12 @@ def reasons_against_blocks(graph: AttentionGraph, request: Request) -> list[str]
     """Reasons why the block kernel does not run a call that tiles can run."""
     if request.device.type != "cpu":
         return [f"the block kernel is for the CPU, and the tensors are on {request.device}"]
-    options = {"a bias": request.score_bias, "dropout": request.dropout, "weights": request.weights}
+    options = {
+        "a bias of each edge": request.score_bias and not request.by_place,
+        "a bias beside a softcap": request.by_place and request.softcap,
+        "dropout": request.dropout,
+        "weights": request.weights,
+    }
     reasons = [
         f"the block kernel does not support {option}"
         for option, is_used in options.items()
@@ -63,9 +69,10 @@ def block_run(graph: AttentionGraph, inputs: Inputs, request: Request) -> Output
         softcap = inputs.softcap
     heads = key.shape[2]
     plan = _plan(graph, request.statistics.itemsize, request.batch * heads)
-    tracked = are_tracked(query, key, value)
+    table, *places = _biases(inputs, request)
+    tracked = are_tracked(query, key, value, table)
     output, levels, totals = attend(
-        query, key, value, None, *plan, None, None, inputs.scale, softcap, tracked=tracked
+        query, key, value, table, *plan, *places, inputs.scale, softcap, tracked=tracked
     )
     lead = inputs.query.shape[:-3]
     output = with_lead(output, lead)
@@ -73,6 +80,14 @@ def block_run(graph: AttentionGraph, inputs: Inputs, request: Request) -> Output
         return Outputs(output)
     unit = unit_of_levels(inputs.scale, softcap)
     return Outputs(output, None, with_lead(log_sums(levels, totals, plan[1], unit), lead))
+
+
+def _biases(inputs: Inputs, request: Request) -> tuple[Any, ...]:
+    """The table of biases (V, H) in the dtype of sums, and places; None without."""
+    if not isinstance(inputs.score_bias, PlaceBias):
+        return None, None, None
+    table, *places = inputs.score_bias
+    return table.to(request.statistics).expand(-1, request.heads), *places
 
 
 @constant_result

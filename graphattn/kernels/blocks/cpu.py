@@ -95,7 +95,7 @@ class Blocks(Kernel):
     entries: Integer
     target_places: Indices  # in the order of the blocks, as are those of sources
     source_places: Indices
-    is_run: Marks  # of blocks whose targets have consecutive places
+    first_places: Places  # of blocks whose targets have consecutive ones; -1 of others
 
     def build(self, lo: Value, hi: Value, space: Array) -> None:
         """Code for every task."""
@@ -203,23 +203,22 @@ class Blocks(Kernel):
         """The masks of a piece from one of its sources on; no address if it has none."""
         return self.masks.after(piece.mask + offset).only_if(piece.mask >= 0)
 
-    def begin_biases(self, block: Value) -> None:
-        """Read where the biases of a block of targets lie."""
+    def begin_biases(self, head: Value, block: Value) -> None:
+        """Begin the biases of a head and a block of targets."""
+        self.row_of_biases = self.table.after(head * self.entries)
         self.places = self.target_places.after(block * self.shape.targets)
-        is_run = self.code.variable(self.code.constant(0, ir.IntType(1)))
-        first = self.code.variable(0)
+        first = self.code.variable(-1)
         with self.code.when(self.table.is_given):
-            is_run.value = self.is_run[block]
-            first.value = is_run.value.where(self.places[0], 0)
-        self.has_run = is_run.value
+            first.value = self.first_places[block]
         self.first_place = first.value
 
     def biases(self, row: Sums, source: Value, shift: Value) -> Bias:
-        """The entries of a head's row for targets from a lane on, and for sources from one on."""
+        """The entries of a row of a table for targets from a lane on, and sources from one on."""
+        has_gaps = self.first_place < 0
         return Bias(
-            row.after(self.has_run.where(self.first_place + shift, 0)),
+            row.after(has_gaps.where(0, self.first_place + shift)),
             self.source_places.after(source),
-            self.places.after(shift).only_if(~self.has_run),
+            self.places.after(shift).only_if(has_gaps),
         )
 
     def function(self, table: Places, vectors: Value) -> Function:
@@ -271,8 +270,7 @@ class BlockForward(Blocks):
             self.row(self.query, task, head), self.query.node, self.of_targets, n, self.depth,
             self.number(self.turn), self.turned, self.spare_mark(),
         )  # fmt: skip
-        self.begin_biases(block)
-        self.row_of_biases = self.table.after(head * self.entries)
+        self.begin_biases(head, block)
         self.fill(self.result, self.value_stride * size)
         self.fill(self.total, size)
         self.fill(self.peaks, size, float("-inf"))
@@ -463,8 +461,7 @@ class BlockBackward(Blocks):
         with code.when(self.table_parts.is_given):
             self.fill(tables, self.group * self.entries)
         with self.each_block(task) as (head, block, n):
-            self.begin_biases(block)
-            self.row_of_biases = self.table.after(head * self.entries)
+            self.begin_biases(head, block)
             self.grad_biases = tables.after((head - task.head * self.group) * self.entries)
             self.pack_block(task, head, block, n)
             with code.loop(self.ptr[block], self.ptr[block + 1]) as number:

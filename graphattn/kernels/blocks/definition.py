@@ -93,8 +93,8 @@ def plain(
 
 def _plain(
     query: Tensor, key: Tensor, value: Tensor, table: Tensor | None, lanes: int, targets: Tensor,
-    sources: Tensor, ptr: Tensor, pieces: Tensor, masks: Tensor, target_places: Tensor | None,
-    source_places: Tensor | None, scale: float, softcap: float,
+    sources: Tensor, ptr: Tensor, pieces: Tensor, masks: Tensor, target_places: Any,
+    source_places: Any, scale: float, softcap: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     dtype = dtype_of_sums(query)
     B, T, H, _ = query.shape
@@ -116,7 +116,6 @@ def _plain(
         if softcap > 0:
             score = softcap * torch.tanh(score / softcap)
         if table is not None:
-            assert target_places is not None and source_places is not None
             of_targets, of_sources = target_places[part.target], source_places[part.source]
             index = of_targets[:, :, None] - of_sources[:, None, :]
             bias = table.index_select(0, index.flatten()).unflatten(0, index.shape)

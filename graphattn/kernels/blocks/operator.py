@@ -51,8 +51,8 @@ class BlockCall(NamedTuple):
     place: Tensor
     hull: int
     work: int
-    target_places: Tensor | None
-    source_places: Tensor | None
+    target_places: Any  # None without a table
+    source_places: Any
     scale: float
     softcap: float
 
@@ -80,26 +80,28 @@ class _Biases(NamedTuple):
     entries: int = 0
     target_places: Tensor | None = None  # (blocks of targets,)
     source_places: Tensor | None = None
-    is_run: Tensor | None = None  # bool (blocks,)
+    first_places: Tensor | None = None  # (blocks,)
 
     @classmethod
     def of(cls, call: BlockCall) -> "_Biases":
         """Places in the order of blocks; a block may end after the last target."""
         if call.table is None:
             return cls()
-        assert call.target_places is not None and call.source_places is not None
         size = VECTORS * call.lanes
         places = call.target_places.index_select(0, call.targets)
-        spare = torch.arange(1, call.state_shape[2] - places.shape[0] + 1, dtype=torch.int32)
-        places = torch.cat((places, places[-1:] + spare))
-        lane = torch.arange(size, dtype=torch.int32)
-        of_blocks = places.view(-1, size)
-        is_run = (of_blocks == of_blocks[:, :1] + lane).all(1)
+        spare = torch.arange(1, call.state_shape[2] - places.shape[0] + 1)
+        places = torch.cat((places, places[-1:] + spare)).view(-1, size)
+        first = places[:, :1]
+        has_gaps = (places != first + torch.arange(size)).any(1)
         rows = call.table.detach().t() / factor_and_unit(call.scale)[1]
         entries = -(-(rows.shape[1] + size) // size) * size
-        table = torch.nn.functional.pad(rows, (0, entries - rows.shape[1]))
-        source_places = call.source_places.index_select(0, call.sources)
-        return cls(table.contiguous(), entries, places, source_places, is_run)
+        return cls(
+            torch.nn.functional.pad(rows, (0, entries - rows.shape[1])).contiguous(),
+            entries,
+            places.int(),
+            call.source_places.index_select(0, call.sources),
+            torch.where(has_gaps, -1, first[:, 0]),
+        )
 
 
 def _aligned(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -122,9 +124,9 @@ def _nodes(x: Tensor) -> NodeRows:
 
 
 @lru_cache(None)
-def _table(part: str, sums: torch.dtype, masked: bool = False) -> Tensor:
+def _table(part: str, sums: torch.dtype, *options: bool) -> Tensor:
     """Addresses of a part for one, two and three vectors."""
-    kinds = [(sums, v, masked) for v in range(1, VECTORS + 1)]
+    kinds = [(sums, v, *options) for v in range(1, VECTORS + 1)]
     return torch.tensor([_address(part, sums, *kind) for kind in kinds])
 
 
@@ -160,6 +162,7 @@ class _Shapes(NamedTuple):
     hull: int
     scale: float
     softcap: float
+    biased: bool
 
     @classmethod
     def of(cls, call: BlockCall) -> "_Shapes":
@@ -170,6 +173,7 @@ class _Shapes(NamedTuple):
         return cls(
             dtype_of_sums(query), query.dtype, call.lanes, H, kv_heads, call.first.shape[0] - 1,
             T, call.ptr.shape[0] - 1, D, width, call.hull, call.scale, call.softcap,
+            call.table is not None,
         )  # fmt: skip
 
 
@@ -222,7 +226,7 @@ def _begun(kernel: str, shapes: _Shapes, masked: bool = False) -> _Begun:
         hull=shapes.hull,
         scale=shapes.scale,
         **exponents(shapes.scale, shapes.softcap),
-        scores=_table("scores", dtype),
+        scores=_table("scores", dtype, False, shapes.biased),
         sums=_table("sums", dtype, masked),
         pack_rows=_address("pack_rows", shapes.nodes, dtype),
         pack_targets=_address("pack_targets", shapes.nodes, dtype),
@@ -299,7 +303,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         empty(call.query.dtype, *call.query.shape),
         empty(call.key.dtype, *call.key.shape),
         empty(call.value.dtype, *call.value.shape),
-        _empty_of_table(call, of_table),
+        _empty_of_table(call),
     )
     B, _, H, D = call.query.shape
     S, kv_heads, width = call.value.shape[1:]
@@ -321,6 +325,9 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     work = 3 * B * H * call.work * (D + width)
     shapes = _Shapes.of(call)
     for masked in (False, True):
+        table_sums = None
+        if of_table:
+            table_sums = _table("table_sums", dtype, masked)
         begun = _begun("BlockBackward", shapes, masked)
         kernel = begun.bind(
             call,
@@ -340,7 +347,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             place=call.place,
             slopes=_table("slopes", dtype),
             outer=_table("outer", dtype, masked),
-            table_sums=_table("table_sums", dtype, masked),
+            table_sums=table_sums,
         )
         _run(kernel, call.tasks, work, begun.memory)
         if call.masks.numel() == 0 or not broken[0]:
@@ -360,25 +367,26 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         memory = partial(_row_memory, dtype, S, numbers.shape[-1])
         _run(joined, B * kv_heads, numbers.numel(), memory)
     if table_parts is not None:
-        grads[3].copy_(_table_gradient(table_parts, B, H)[:, : grads[3].shape[0]].t())
+        _add_tables(table_parts, B, grads[3])
     return grads
 
 
-def _empty_of_table(call: BlockCall, is_needed: bool) -> Tensor:
+def _empty_of_table(call: BlockCall) -> Tensor:
     """Memory for the gradient of the table, (V, H), or nothing."""
-    if is_needed and call.table is not None:
-        return torch.empty_like(call.table, memory_format=torch.contiguous_format)
-    return call.query.new_empty(0, dtype=call.sum_dtype)
+    if call.table is None:
+        return call.query.new_empty(0, dtype=call.sum_dtype)
+    return torch.empty_like(call.table, memory_format=torch.contiguous_format)
 
 
-def _table_gradient(parts: Tensor, batch: int, heads: int) -> Tensor:
-    """The sum (H, entries) over examples and cuts, in their order whatever the number of threads."""
-    kv_heads = heads // parts.shape[1]
-    of_cuts = parts.view(batch, kv_heads, -1, heads // kv_heads, parts.shape[-1]).transpose(1, 2)
-    total = parts.new_zeros(heads, parts.shape[-1], dtype=torch.float64)
+def _add_tables(parts: Tensor, batch: int, to: Tensor) -> None:
+    """The sum (V, H) of (B, H_kv, cuts, group, entries) over examples and cuts, in their order
+    whatever the number of threads.
+    """
+    of_cuts = parts.unflatten(0, (batch, to.shape[1] // parts.shape[1], -1)).transpose(1, 2)
+    total = parts.new_zeros(of_cuts.shape[2:], dtype=torch.float64)
     for part in of_cuts.flatten(0, 1):
-        total += part.flatten(0, 1)
-    return total
+        total += part
+    to.copy_(total.flatten(0, 1)[:, : to.shape[0]].t())
 
 
 block_attention_backward = torch.library.custom_op(
@@ -400,7 +408,7 @@ def _(*arguments):
         torch.empty_like(x, memory_format=torch.contiguous_format)
         for x in (call.query, call.key, call.value)
     )
-    return *grads, _empty_of_table(call, arguments[-1])
+    return *grads, _empty_of_table(call)
 
 
 _NUMBERS = ("lanes", "hull", "work", "scale", "softcap")
@@ -433,9 +441,7 @@ def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
     if nothing_watches(call.query, grad_output):
         run = _gradients
     of_table = ctx.needs_input_grad[3]
-    *of_nodes, grad_table = run(
-        *call, output, levels, totals, grad_output, grad_lse, of_table
-    )
+    *of_nodes, grad_table = run(*call, output, levels, totals, grad_output, grad_lse, of_table)
     if not of_table:
         grad_table = None
     return *of_nodes, grad_table, *absent

@@ -31,6 +31,7 @@ class Part(NamedTuple):
     nodes: torch.dtype
     vectors: int = VECTORS
     masked: bool = False  # True if sums leave out, by masks, what may be NaN
+    biased: bool = False  # True if scores may have a bias
     indices: torch.dtype = torch.int32
 
 
@@ -251,8 +252,9 @@ def scores(
                 x = source[d].splat(lanes)
                 for v, y in enumerate(of_targets):
                     sums[j][v].value = x.fma(y, sums[j][v].value)
-        with code.when(bias.table.is_given):
-            _add_biases(bias, numbers, sums)
+        if kinds.biased:
+            with code.when(bias.table.is_given):
+                _add_biases(bias, numbers, sums)
         with code.when(masks.is_given):
             for j, v, total in _each(sums):
                 reads = _readers(masks[numbers[j]], shift + v * lanes, lanes)

@@ -316,20 +316,11 @@ class Array:
 
     def gather(self, places: Value) -> Value:
         """The floats at a vector of places."""
-        lanes = places.lanes
-        kind = vector_type(_STORED[self.dtype], lanes)
-        addresses = self.as_integer() + places * self.dtype.itemsize
-        pointers = ir.VectorType(_POINTER, lanes)
-        mask = ir.VectorType(ir.IntType(1), lanes)
-        name = f"llvm.masked.gather.v{lanes}{_NAMES[kind.element]}.v{lanes}p0"
-        function = self.code._declared(name, ir.FunctionType(kind, [pointers, LANE, mask, kind]))
-        operands = [
-            self.builder.inttoptr(addresses.ir, pointers),
-            ir.Constant(LANE, self.dtype.itemsize),
-            ir.Constant(mask, [1] * lanes),
-            ir.Constant(kind, ir.Undefined),
-        ]
-        return Value(self.code, self.builder.call(function, operands))
+        vector = ir.Constant(vector_type(_STORED[self.dtype], places.lanes), ir.Undefined)
+        for i in range(places.lanes):
+            number = self.read(places.lane(i))
+            vector = self.builder.insert_element(vector, number.ir, ir.Constant(LANE, i))
+        return Value(self.code, vector)
 
     def __getitem__(self, i: Any) -> Value:
         return self.read(i)

@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...arguments import for_each
+from ...backends.place_bias import by_place
 from ...errors import ShapeError
 from ...graph import AttentionGraph, Pattern, PerHead
 from ...graph.deferred.expression import builder
@@ -101,9 +102,9 @@ class SwinStage(nn.Module):
 
         for block, bias, graph in zip(self.layers, self.biases, of_layers, strict=True):
             if graph.num_sources > graph.num_targets:
-                x = block(x, graph, score_bias=bias(graph, None), sources=pad)
+                x = block(x, graph, score_bias=by_place(bias, graph), sources=pad)
             else:
-                x = block(x, graph, score_bias=bias(graph, grid))
+                x = block(x, graph, score_bias=by_place(bias, graph, grid))
         if self.merge is None:
             return x
         return self.merge(x, grid)

@@ -4,7 +4,7 @@ They are computed once for each graph, and constants for torch.compile.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,8 +16,11 @@ from ...graph import AttentionGraph
 from ...graph.advice import no_graph
 from ...graph.like import GraphLike
 from ...graph.modes import Memo, constant_result, keep
-from ...plans.cache import cached
+from ...kernels.modes import can_read_values
+from ...plans.cache import CPU, cached
 from ..positions import pair_of_positions
+
+SPARSE = 4  # offsets of a node, with more of which a table is not made of them
 
 _ByGraph = WeakKeyDictionary[AttentionGraph, Memo]
 
@@ -88,6 +91,44 @@ def sources(graph: GraphLike, device: torch.device) -> Tensor:
     return of_edges(graph.union(), getattr, "source", device=device)
 
 
+class Line(NamedTuple):
+    """Nodes of a graph on a line, so that ``of_targets[t] - of_sources[s]`` numbers offsets."""
+
+    of_targets: Tensor  # int32 (T,)
+    of_sources: Tensor  # int32 (S,)
+    offsets: Tensor  # int64 (V,), source minus target, those of all pairs
+
+
+def line(graph: AttentionGraph, positions: Tensor | tuple[Tensor, Tensor] | None) -> Line | None:
+    """The offsets of all pairs, on the CPU; None where positions differ between examples, are not
+    constants of a program, or leave many offsets without a pair.
+    """
+    if positions is None:
+        return _natural_line(graph)
+    sides = _checked_positions(graph, positions, CPU)
+    if any(side.dim() > 1 or not can_read_values(side) for side in sides):
+        return None
+    return _line(*sides)
+
+
+@constant_result
+def _natural_line(graph: AttentionGraph) -> Line | None:
+    def make() -> Line | None:
+        return _line(torch.arange(graph.num_targets), torch.arange(graph.num_sources))
+
+    return cached(graph, _natural_line, make)
+
+
+def _line(of_targets: Tensor, of_sources: Tensor) -> Line | None:
+    start = int(of_sources.min())
+    first = int(of_targets.min()) - int(of_sources.max())
+    count = int(of_targets.max()) - start - first + 1
+    if count > SPARSE * (of_targets.numel() + of_sources.numel()):
+        return None
+    offsets = -first - torch.arange(count)
+    return Line((of_targets - first - start).int(), (of_sources - start).int(), offsets)
+
+
 def offsets(
     graph: GraphLike, positions: Tensor | tuple[Tensor, Tensor] | None, device: torch.device
 ) -> Tensor:
@@ -103,6 +144,16 @@ def offsets(
     if positions is None:
         return of_edges(graph, _source_minus_target, device=device)
     need_graph(graph)
+    of_targets, of_sources = _checked_positions(graph, positions, device)
+    source_rows, target_rows = graph.ends(of_sources[..., None], of_targets[..., None])
+    of_edge_sources = source_rows[..., sources(graph, device), 0]
+    return of_edge_sources - target_rows[..., targets(graph, device), 0]
+
+
+def _checked_positions(
+    graph: GraphLike, positions: Tensor | tuple[Tensor, Tensor], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Positions of targets (..., T) and of sources (..., S) on a device."""
     of_targets, of_sources = pair_of_positions(positions)
     sides = (("targets", of_targets, graph.num_targets), ("sources", of_sources, graph.num_sources))
     for side, side_positions, size in sides:
@@ -117,11 +168,7 @@ def offsets(
                 f"{shown(side_positions)}; for separate "
                 "targets and sources pass a pair (targets, sources)"
             )
-    of_targets = of_targets.to(device)
-    of_sources = of_sources.to(device)
-    source_rows, target_rows = graph.ends(of_sources[..., None], of_targets[..., None])
-    of_edge_sources = source_rows[..., sources(graph, device), 0]
-    return of_edge_sources - target_rows[..., targets(graph, device), 0]
+    return of_targets.to(device), of_sources.to(device)
 
 
 def _source_minus_target(graph: AttentionGraph) -> Tensor:

@@ -6,16 +6,32 @@ import torch
 from torch import Tensor, nn
 
 from ...arguments import table, width
+from ...backends.place_bias import PlaceBias
 from ...errors import OptionError
 from ...graph import AttentionGraph
 from ...graph.like import GraphLike
-from .constant import of_edges, offsets
+from .constant import line, of_edges, offsets
 from .table import EdgeTypeBias
 
 Positions = Tensor | tuple[Tensor, Tensor] | None
 
 
-class ALiBi(nn.Module):
+class _SequenceBias(nn.Module):
+    """A bias of the offset alone."""
+
+    def _of_offsets(self, offset: Tensor) -> Tensor:
+        """Biases (..., H) of offsets (...), source minus target."""
+        raise NotImplementedError
+
+    def places(self, graph: AttentionGraph, positions: Positions = None) -> PlaceBias | None:
+        """The biases as a table of all offsets; None if these are not constants, or too many."""
+        on_line = line(graph, positions)
+        if on_line is None:
+            return None
+        return PlaceBias(self._of_offsets(on_line.offsets), *on_line[:2])
+
+
+class ALiBi(_SequenceBias):
     r"""A penalty proportional to the distance, with a different slope in each head; nothing is
     learned.
 
@@ -75,16 +91,17 @@ class ALiBi(nn.Module):
         Raises:
             ShapeError: If positions do not fit the graph.
         """
+        return self._of_offsets(offsets(graph, positions, self.like.device))
+
+    def _of_offsets(self, offset: Tensor) -> Tensor:
         slopes = self.slopes
-        return (-offsets(graph, positions, slopes.device).abs()).to(slopes.dtype).unsqueeze(
-            -1
-        ) * slopes
+        return (-offset.abs()).to(slopes.dtype).unsqueeze(-1) * slopes
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}"
 
 
-class T5Bias(nn.Module):
+class T5Bias(_SequenceBias):
     r"""A learned bias for each bucket of distances, single near ones and ranges of far ones, as in
     T5.
 
@@ -158,10 +175,14 @@ class T5Bias(nn.Module):
             ShapeError: If positions do not fit the graph.
         """
         device = self.table.weight.device
-        options = (self.bidirectional, self.num_buckets, self.max_distance)
         if positions is None:
+            options = (self.bidirectional, self.num_buckets, self.max_distance)
             return self.table.rows(of_edges(graph, _buckets_of, *options, device=device))
-        return self.table.rows(_bucket(offsets(graph, positions, device), *options))
+        return self._of_offsets(offsets(graph, positions, device))
+
+    def _of_offsets(self, offset: Tensor) -> Tensor:
+        options = (self.bidirectional, self.num_buckets, self.max_distance)
+        return self.table.rows(_bucket(offset, *options))
 
     def bucket(self, offset: Tensor) -> Tensor:
         """The row of the table for each offset, source minus target; int64 like it."""

@@ -1,16 +1,20 @@
 """Biases of windows on a grid by the relative position of target and source."""
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...arguments import for_each, width
+from ...backends.place_bias import PlaceBias
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.like import GraphLike
+from ...graph.modes import constant_result
 from ...graphs.arguments import axes, per_axis
+from ...plans.cache import cached
 from .constant import need_graph, of_edges
 from .table import EdgeTypeBias, rows_of
 
@@ -67,7 +71,11 @@ class SwinBias(nn.Module):
             GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
         """
         device = self.table.weight.device
-        return self.table.rows(_places(graph, self.window, size, device, self.dilation))
+        return self.table.rows(_rows(graph, self.window, size, device, self.dilation))
+
+    def places(self, graph: AttentionGraph, size: Size | None = None) -> PlaceBias:
+        """The biases as a table of all pairs of places."""
+        return _by_place(self.table.weight, graph, self.window, size, self.dilation)
 
     def extra_repr(self) -> str:
         if self.dilation is None:
@@ -136,8 +144,16 @@ class SwinV2Bias(nn.Module):
         Raises:
             GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
         """
-        places = _places(graph, self.window, size, next(self.mlp.parameters()).device)
-        return rows_of(16 * torch.sigmoid(self.mlp(self.coordinates())), places)
+        rows = _rows(graph, self.window, size, next(self.mlp.parameters()).device)
+        return rows_of(self._table(), rows)
+
+    def places(self, graph: AttentionGraph, size: Size | None = None) -> PlaceBias:
+        """The biases as a table of all pairs of places."""
+        return _by_place(self._table(), graph, self.window, size)
+
+    def _table(self) -> Tensor:
+        """The bias (V, H) of each relative position."""
+        return 16 * torch.sigmoid(self.mlp(self.coordinates()))
 
     def coordinates(self) -> Tensor:
         """The network's input for each relative position, (prod(2 M - 1), axes)."""
@@ -161,21 +177,47 @@ def _window(window: Any) -> Size:
     return tuple(width(side, "window") for side in window)
 
 
-def _places(
+def _rows(
     graph: GraphLike,
     window: Size,
     size: Size | None,
     device: torch.device,
     dilation: Any = None,
 ) -> Tensor:
+    """The row of the table for each edge, int64 (E,): its offset on each axis, target - source."""
     need_graph(graph)
     if size is not None:
         size = axes(size)
     return of_edges(graph, _index, window, size, dilation, device=device)
 
 
-def _index(graph: AttentionGraph, window: Size, size: Size | None, dilation: Size | None) -> Tensor:
-    """The row of the table for each edge, int64 (E,): its offset on each axis, target - source."""
+def _index(graph: AttentionGraph, *options: Any) -> Tensor:
+    of_targets, of_sources, first, _ = _places(graph, *options)
+    return (of_targets[graph.target] - of_sources[graph.source] + first).long()
+
+
+def _by_place(
+    weight: Tensor, graph: AttentionGraph, window: Size, size: Size | None, dilation: Any = None
+) -> PlaceBias:
+    """Biases of a table of the offsets in a window, with rows of zeros for pairs beyond it."""
+    if size is not None:
+        size = axes(size)
+    *places, first, last = _kept_places(graph, window, size, dilation)
+    padding = (0, 0, -first, last + 1 - weight.shape[0])
+    return PlaceBias(torch.nn.functional.pad(weight, padding), *places)
+
+
+@constant_result
+def _kept_places(graph: AttentionGraph, *options: Any) -> tuple[Tensor, Tensor, int, int]:
+    return cached(graph, (_kept_places, options), partial(_places, graph, *options))
+
+
+def _places(
+    graph: AttentionGraph, window: Size, size: Size | None, dilation: Size | None
+) -> tuple[Tensor, Tensor, int, int]:
+    """Places of targets and of sources, int32 (T,) and (S,), whose difference is 0 for the first of
+    the rows of all pairs; and that row and the last in the table, which has only those of edges.
+    """
     if size is None:
         size, sources = _grid_of(graph, window)
     else:
@@ -192,28 +234,40 @@ def _index(graph: AttentionGraph, window: Size, size: Size | None, dilation: Siz
             dilation = (1,) * num_axes
         else:
             dilation = per_axis(call.options.get("dilation", 1), num_axes, "dilation", 1)
-    index = torch.zeros_like(graph.target)
+    t = torch.arange(graph.num_targets)
+    s = torch.arange(graph.num_sources)
+    of_targets = torch.zeros_like(t)
+    of_sources = torch.zeros_like(s)
+    centre = 0
     stride = 1
-    t = graph.target
-    s = graph.source
     for axis in reversed(range(len(size))):
-        offset = t % size[axis] - s % sources[axis]
-        if bool((offset % dilation[axis]).any()):
-            raise GraphError(
-                f"dilation must divide the steps of every edge, got {dilation[axis]} on axis {axis}"
-            )
-        offset = offset // dilation[axis]
+        on_axis = (t % size[axis], s % sources[axis])
+        _check_offsets(graph, *on_axis, axis, window[axis], dilation[axis])
         most = window[axis] - 1
-        if bool((offset.abs() > most).any()):
-            raise GraphError(
-                f"window must be above the length of every edge, got window={window[axis]} on "
-                f"axis {axis} and an edge of {int(offset.abs().max())} steps"
-            )
-        index += (offset + most) * stride
+        of_targets += on_axis[0] // dilation[axis] * stride
+        of_sources += on_axis[1] // dilation[axis] * stride
+        centre += most * stride
         t = t // size[axis]
         s = s // sources[axis]
         stride = stride * (2 * most + 1)
-    return index
+    first = int(of_targets.min() - of_sources.max())
+    last = int(of_targets.max() - of_sources.min())
+    return (of_targets - first).int(), of_sources.int(), first + centre, last + centre
+
+
+def _check_offsets(
+    graph: AttentionGraph, of_targets: Tensor, of_sources: Tensor, axis: int, side: int, step: int
+) -> None:
+    """Refuse an edge between places of an axis that a window does not have."""
+    offset = of_targets[graph.target] - of_sources[graph.source]
+    if bool((offset % step).any()):
+        raise GraphError(f"dilation must divide the steps of every edge, got {step} on axis {axis}")
+    longest = offset.abs() // step
+    if bool((longest >= side).any()):
+        raise GraphError(
+            f"window must be above the length of every edge, got window={side} on "
+            f"axis {axis} and an edge of {int(longest.max())} steps"
+        )
 
 
 def _grid_of(graph: AttentionGraph, window: Size) -> tuple[Size, Size]:

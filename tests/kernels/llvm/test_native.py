@@ -108,7 +108,7 @@ def test_parts_of_blocks_call_no_library(name, dtype):
     sums = torch.promote_types(dtype, torch.float32)
     for part in PARTS:
         for vectors, masked in ((1, True), (3, False)):
-            kinds = parts.Part(sums, dtype, vectors, masked)
+            kinds = parts.Part(sums, dtype, vectors, masked, biased=True)
             text = assembly(native.function_ir(part, kinds, TARGETS[name]), TARGETS[name])
             assert called(text) == set()
 

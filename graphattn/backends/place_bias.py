@@ -1,0 +1,54 @@
+"""Biases that are functions of the places of target and source, such as of their distance."""
+
+from itertools import chain
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from ..graph import AttentionGraph
+from ..plans.grouped import ends
+
+FEW = 1 << 12  # edges, whose biases take no longer as a tensor
+WORTH = 4  # edges for each row of a table of all offsets
+
+
+class PlaceBias(NamedTuple):
+    """Numbers (E, H) of edges as rows ``of_targets[t] - of_sources[s]`` of a table.
+
+    The table has a row for every pair of a target and a source, edge or not.
+    """
+
+    table: Tensor  # (V, H or 1)
+    of_targets: Tensor  # int32 (T,)
+    of_sources: Tensor  # int32 (S,)
+
+    def on(self, graph: AttentionGraph) -> Tensor:
+        """The numbers of all edges of a graph, (E, H or 1)."""
+        target, source = ends(graph, self.table.device)
+        return self.table.index_select(0, self.of_targets[target] - self.of_sources[source])
+
+    def fits(self, query: Tensor) -> bool:
+        """True if the table is of the query's heads and on its device."""
+        return self.table.shape[1] in (1, query.shape[-2]) and self.table.device == query.device
+
+
+def by_place(bias: Any, graph: Any, *arguments: Any) -> Any:
+    """``bias(graph, *arguments)``, of many edges on the CPU as a :class:`PlaceBias` if a module can
+    make one, by a method ``places``.
+    """
+    result = None
+    if hasattr(bias, "places") and _has_many_edges(graph) and _is_on_cpu(bias):
+        result = bias.places(graph, *arguments)
+    if result is None:
+        result = bias(graph, *arguments)
+    return result
+
+
+def _has_many_edges(graph: Any) -> bool:
+    if not isinstance(graph, AttentionGraph):
+        return False
+    return graph.num_edges >= max(FEW, WORTH * (graph.num_targets + graph.num_sources))
+
+
+def _is_on_cpu(bias: nn.Module) -> bool:
+    return all(x.is_cpu for x in chain(bias.parameters(), bias.buffers()))
