@@ -50,7 +50,7 @@ def attention(
     key: Tensor,
     value: Tensor,
     graph: AttentionGraph | PerHead | PerExample | Chosen | EdgeTensors | Pattern | Sequence[Any],
-    score_bias: Tensor | dict[GraphLike, Tensor | None] | None = None,
+    score_bias: Tensor | dict[GraphLike, Tensor | None] | Callable[..., Any] | None = None,
     scale: float | None = None,
     softcap: float | None = None,
     dropout_p: float = 0.0,
@@ -94,7 +94,10 @@ def attention(
         score_bias: Added to the scores, in the graph's edge order: (E,), (E, H) or (..., E, H); one
             of 1 head or example is shared by all, as SDPA's mask is. Of a matrix (T, S) or
             (..., H, T, S) ``graph.edge_values(matrix)``, and of a full rule the matrix itself; what
-            could be either is read as edges, or refused for one source. Or a dict of biases of
+            could be either is read as edges, or refused for one source. Or a function of the graph
+            that makes it, such as a module: :class:`graphattn.nn.ALiBi`, ``T5Bias``, ``SwinBias``
+            and ``SwinV2Bias`` are then read from a table of places where a kernel can, a twentieth
+            to a third slower than no bias. Or a dict of biases of
             parts, ``{near: bias}`` for ``top_k(..., 8) | near``, each in its part's edge order, and
             0 elsewhere or for None. -inf removes an edge: with
             (B, E, 1), for examples of different lengths,

@@ -148,7 +148,7 @@ class TransformerBlock(nn.Module):
         *,
         memory: Tensor | KeyValueCache | None = None,
         memory_graph: Graph | Tensor | None = None,
-        score_bias: Tensor | dict[GraphLike, Tensor | None] | None = None,
+        score_bias: Tensor | dict[GraphLike, Tensor | None] | Callable[..., Any] | None = None,
         memory_bias: Tensor | None = None,
         edge_attr: Tensor | None = None,
         positions: Tensor | None = None,

@@ -3,7 +3,7 @@
 A PyG ``MessagePassing`` with torch's names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -367,7 +367,7 @@ class GraphAttention(EdgeAttention):
         *,
         context: Tensor | Pair | KeyValueCache | None = None,
         edge_attr: Tensor | None = None,
-        score_bias: Tensor | dict[GraphLike, Tensor | None] | None = None,
+        score_bias: Tensor | dict[GraphLike, Tensor | None] | Callable[..., Any] | None = None,
         positions: Tensor | Pair | None = None,
         cache: KeyValueCache | None = None,
         size: tuple[int, int] | None = None,
@@ -474,7 +474,7 @@ class GraphAttention(EdgeAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        score_bias: Tensor | dict[GraphLike, Tensor | None] | None,
+        score_bias: Tensor | dict[GraphLike, Tensor | None] | Callable[..., Any] | None,
         edge_attr: Tensor | None,
     ) -> Inputs:
         """The checked operands of attention, with edge features as the score encodes them."""

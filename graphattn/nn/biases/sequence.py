@@ -54,7 +54,7 @@ class ALiBi(_SequenceBias):
         >>> alibi(graph)[:, 0]
         tensor([ 0.0000, -0.0625,  0.0000, -0.1250, -0.0625,  0.0000])
         >>> layer = ga.nn.GraphAttention(embed_dim=8, num_heads=2)
-        >>> layer(torch.randn(3, 8), graph, score_bias=alibi(graph)).shape
+        >>> layer(torch.randn(3, 8), graph, score_bias=alibi).shape  # of alibi(graph), but faster
         torch.Size([3, 8])
     """
 
@@ -131,6 +131,9 @@ class T5Bias(_SequenceBias):
         tensor([3, 3, 2, 1, 0, 5, 6, 7])
         >>> bias(ga.graphs.full(5)).shape
         torch.Size([25, 2])
+        >>> layer = ga.nn.GraphAttention(embed_dim=8, num_heads=2, scale=1.0)
+        >>> layer(torch.randn(5, 8), ga.graphs.full(5), score_bias=bias).shape
+        torch.Size([5, 8])
     """
 
     def __init__(

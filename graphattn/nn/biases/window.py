@@ -46,7 +46,7 @@ class SwinBias(nn.Module):
         >>> import graphattn as ga
         >>> graph = ga.graphs.window_partition((4, 6), cell=(2, 3), shift=(1, 1), pad=True)
         >>> bias, layer = SwinBias((2, 3), num_heads=2), ga.nn.GraphAttention(embed_dim=8, num_heads=2)
-        >>> layer(torch.randn(24, 8), graph, score_bias=bias(graph)).shape
+        >>> layer(torch.randn(24, 8), graph, score_bias=bias).shape
         torch.Size([24, 8])
     """
 
