@@ -97,7 +97,7 @@ def _of_edges(
             score_bias = parts.on(graph.union())
     elif isinstance(score_bias, PlaceBias):
         if not score_bias.fits(query):
-            check_bias(score_bias.on(graph.union()), query, graph)  # says what does not
+            bias_of_edges(score_bias.on(graph.union()), query, graph)  # says what does not
     elif score_bias is not None:
         score_bias = bias_of_edges(graph.of_edges(score_bias), query, graph)
         _check_copies("score_bias", score_bias, operands, graph)

@@ -116,7 +116,8 @@ def _plain(
         if softcap > 0:
             score = softcap * torch.tanh(score / softcap)
         if table is not None:
-            of_targets, of_sources = target_places[part.target], source_places[part.source]
+            of_targets = target_places[part.target]
+            of_sources = source_places[part.source]
             index = of_targets[:, :, None] - of_sources[:, None, :]
             bias = table.index_select(0, index.flatten()).unflatten(0, index.shape)
             score = score + bias.movedim(-1, 1)

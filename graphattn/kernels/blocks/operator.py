@@ -90,9 +90,11 @@ class _Biases(NamedTuple):
         size = VECTORS * call.lanes
         places = call.target_places.index_select(0, call.targets)
         spare = torch.arange(1, call.state_shape[2] - places.shape[0] + 1)
-        places = torch.cat((places, places[-1:] + spare)).view(-1, size)
+        places = torch.cat((places, places[-1:] + spare))
+        places = places.view(-1, size)
         first = places[:, :1]
-        has_gaps = (places != first + torch.arange(size)).any(1)
+        in_order = first + torch.arange(size)
+        has_gaps = (places != in_order).any(1)
         rows = call.table.detach().t() / factor_and_unit(call.scale)[1]
         entries = -(-(rows.shape[1] + size) // size) * size
         return cls(

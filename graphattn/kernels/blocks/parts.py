@@ -273,7 +273,8 @@ def _add_biases(bias: Bias, numbers: list[Value], sums: list[list[Variable]]) ->
     with bias.table.code.branch(bias.targets.is_given) as (given, absent):
         with given:
             for j, v, total in _each(sums):
-                total.value += bias.table.gather(bias.targets.read(v * lanes, lanes) - places[j])
+                targets = bias.targets.read(v * lanes, lanes)
+                total.value += bias.table.gather(targets - places[j])
         with absent:
             for j, v, total in _each(sums):
                 total.value += bias.table.read(v * lanes - places[j], lanes)
@@ -420,8 +421,9 @@ def table_sums(
                     table[at] += grads[s * block + i]
                 with absent:
                     for v in vectors:
-                        total = table.read(v - place, lanes) + grads.read(s * block + v, lanes)
-                        table.write(v - place, total)
+                        total = table.read(v - place, lanes)
+                        grad = grads.read(s * block + v, lanes)
+                        table.write(v - place, total + grad)
 
 
 def outer(

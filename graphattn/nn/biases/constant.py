@@ -125,8 +125,11 @@ def _line(of_targets: Tensor, of_sources: Tensor) -> Line | None:
     count = int(of_targets.max()) - start - first + 1
     if count > SPARSE * (of_targets.numel() + of_sources.numel()):
         return None
-    offsets = -first - torch.arange(count)
-    return Line((of_targets - first - start).int(), (of_sources - start).int(), offsets)
+    return Line(
+        (of_targets - first - start).int(),
+        (of_sources - start).int(),
+        -first - torch.arange(count),
+    )
 
 
 def offsets(

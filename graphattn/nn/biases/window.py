@@ -252,7 +252,12 @@ def _places(
         stride = stride * (2 * most + 1)
     first = int(of_targets.min() - of_sources.max())
     last = int(of_targets.max() - of_sources.min())
-    return (of_targets - first).int(), of_sources.int(), first + centre, last + centre
+    return (
+        (of_targets - first).int(),
+        of_sources.int(),
+        first + centre,
+        last + centre,
+    )
 
 
 def _check_offsets(
