@@ -157,7 +157,8 @@ class Prepared(Dataset):
 
     def labels(self) -> list[Tensor]:
         """``y`` of each shape."""
-        return [self.folder.labels[number] for number in self.numbers]
+        labels = self.folder.labels  # of windows, each computed
+        return [labels[number] for number in self.numbers]
 
     def batches(self, points: int, **options: Any) -> PointBatches:
         """Packed batches of at most ``points`` points, or of one shape that is larger."""

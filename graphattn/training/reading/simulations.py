@@ -145,7 +145,7 @@ class Windows:
     @property
     def labels(self) -> list[Tensor]:
         """The truth of each window."""
-        return [self[index].y for index in range(len(self))]
+        return [self.window(self.folder[number], step, self.steps)[1] for number, step in self.rows]
 
     def name(self, index: int) -> str:
         """The file and the step."""
