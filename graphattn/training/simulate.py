@@ -7,9 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import one_of
-from ..errors import OptionError, warn
+from ..errors import OptionError, ShapeError, warn
+from ..graphs.points.sphere import degrees
 from ..io.reading import PathLike
 from ..models import Simulator, Window
+from ..shapes import Trajectory
 from .chosen import schedule_of
 from .controls import controls_named
 from .evaluation import Evaluation
@@ -26,6 +28,7 @@ from .tasks import Simulate
 
 # of a step's difference: the best of 0 to 1 on advection and diffusion; of 0 to 0.3 on grains
 _AUTO = {"difference": 0.3, "state": 0.3, "acceleration": 0.03}
+_STAYS = 0.01  # of the integral of a field's size
 _GROUPS = (RUN, TRAINING, SPLIT, SIMULATION, MACHINE)
 _OF_SHAPES = ("augment", "sample", "shard")  # of these groups
 
@@ -80,6 +83,8 @@ def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike
     model_options = dict(preset.options)
     if "edges" in model_options or model == "stencil":
         model_options["axes"] = first.pos.shape[-1]
+    if "edges" in model_options and degrees(first.positions(0)) is not None:
+        model_options["edges"] = ["compass"]
     data = prepared(inputs, folder, split["train"])
     if options.points is None:
         options = replace(options, points=4 * int(data.sizes.max()))
@@ -137,6 +142,7 @@ def simulated(
         states = states[torch.arange(1, steps + 1).clamp(max=len(states) - 1)]
         answers.append(states.movedim(0, 1))
         labels.append(truth)
+    ended += _drift(window, [folder[number] for number in numbers], answers, labels)
     least = min(answer.shape[1] for answer in answers)
     scores = run.task.scores(
         torch.cat([answer[:, :least] for answer in answers]),
@@ -145,3 +151,31 @@ def simulated(
     names = [folder.name(number) for number in numbers]
     data = Prepared(folder, numbers, run.inputs)
     return Evaluation(run.task, part, scores, names, data, answers, labels, notes=ended)
+
+
+def _drift(
+    window: Window, trajectories: list[Trajectory], answers: list[Tensor], labels: list[Tensor]
+) -> list[str]:
+    """Notes on channels whose integral stays in the truth, and what it changes by in rollouts."""
+    weight = window.weight
+    if weight == "none":
+        weight = "area"
+    changes = []
+    for one, answer, truth in zip(trajectories, answers, labels, strict=True):
+        if weight == "area" and not one.cells:
+            return []
+        try:
+            weights = one.weights(weight)
+        except ShapeError:  # of cells without areas
+            return []
+        first = truth[:, 1].double()
+        size = (weights @ first.abs()).clamp(min=1e-30)
+        last = torch.stack((truth[:, -1], answer[:, -1])).double()
+        changes.append((weights @ (last - first)).abs() / size)
+    of_truth, of_answers = torch.stack(changes).amax(0)
+    return [
+        f"the integral of {name} stays in the truth, and changes by up to {float(change):.1%} in "
+        "the rollouts"
+        for name, exact, change in zip(window.names, of_truth, of_answers, strict=True)
+        if exact < _STAYS
+    ]

@@ -12,6 +12,8 @@ from graphattn.models import Simulator, Window
 from graphattn.shapes import Trajectory, load_trajectory, save_trajectory
 from graphattn.training import rollout, train
 from graphattn.training.models.stencil import Stencil
+from graphattn.training.pages import films
+from graphattn.training.reading.simulations import Simulation, Windows
 
 N = 7
 CELLS = [("line", torch.stack((torch.arange(N - 1), torch.arange(1, N)), 1))]
@@ -69,6 +71,12 @@ def test_a_stencil_reads_images_across_the_border_of_a_cell():
     plain = ga.graphs.radius(torch.tensor([[0.1], [-0.1]]), 0.3)
     same = stencil(x, ga.graphs.hierarchy(torch.tensor([[0.1], [-0.1]]), graph=plain))
     torch.testing.assert_close(inside, same)
+
+
+def test_labels_of_windows_need_no_graph():
+    one = heat(0)
+    windows = Windows([one], [0], Simulation(window=Window.of([one])), None, is_whole=False)
+    assert [y.shape for y in windows.labels] == [(N, 3, 1)] * 7
 
 
 @pytest.mark.slow
@@ -155,6 +163,26 @@ def test_particles_are_trained_on(tmp_path):
         train(root, tmp_path / "run", **options)
     result = train(root, tmp_path / "run", graph="radius(..., 0.5)", **options)
     assert result.scores["skill"] > 0.9  # the acceleration is constant, and so its mean
+    assert not result.notes  # on the integral of positions
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert page.count("data:image/png") == 4  # two curves, lead times, one film
+
+
+def test_fields_on_a_sphere_are_read_by_the_compass_and_drawn_on_a_map(tmp_path):
+    lat, lon = torch.meshgrid(torch.tensor([-45.0, 45]), torch.arange(0, 360, 60.0), indexing="ij")
+    pos = ga.graphs.on_sphere(lat, lon).float()
+    swing = torch.stack([torch.ones(12), -torch.ones(12)]).repeat(3, 1) * pos[:, 0]
+    globe = Trajectory(pos, {"u": 3 + swing})
+    for number in range(3):
+        save_trajectory(globe, tmp_path / f"{number}.npz")
+    options = {**QUICK, "epochs": 1, "graph": "knn(..., 3)", "weight": "latitude"}
+    result = train(tmp_path, tmp_path / "run", **options)
+    record = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
+    assert record["options"]["edges"] == ["compass"]
+    assert result.notes[0].startswith("the integral of u stays in the truth, and changes by up to")
+    places = films.places(globe)
+    assert places[:, 1].tolist() == pytest.approx(lat.flatten().tolist(), abs=1e-4)
+    assert places[:, 0].min() == pytest.approx(-120, abs=1e-3)
 
 
 def test_forcing_must_be_known_as_far_as_steps_go():

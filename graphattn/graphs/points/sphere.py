@@ -46,3 +46,19 @@ def on_sphere(lat: Tensor | np.ndarray, lon: Tensor | np.ndarray) -> Tensor:
     east = east.flatten().deg2rad()
     axes = (north.cos() * east.cos(), north.cos() * east.sin(), north.sin())
     return torch.stack(axes, 1)
+
+
+def degrees(pos: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Latitudes and longitudes (N,) of points on a sphere around 0; None of other points.
+
+    Example:
+        >>> degrees(on_sphere(torch.tensor([30.0]), torch.tensor([-60.0])))
+        (tensor([30.0000], dtype=torch.float64), tensor([-60.0000], dtype=torch.float64))
+    """
+    if pos.shape[1] != 3:
+        return None
+    x, y, z = pos.double().unbind(1)
+    distance = pos.double().norm(dim=1)
+    if not distance.min() > 0.999 * distance.max():
+        return None
+    return (z / distance).asin().rad2deg(), torch.atan2(y, x).rad2deg()

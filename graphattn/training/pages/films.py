@@ -1,13 +1,15 @@
 """Rollouts as films that play on a page: the truth, the prediction and their difference."""
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...graph.pictures.html import image
-from ...viz.style import empty_figure, png, shades
+from ...graphs.points.sphere import degrees
+from ...viz.style import FAINT, empty_figure, png, shades
 
 _FRAMES = 16
 _MOST = 1 << 15  # nodes of a film
@@ -15,22 +17,35 @@ _MILLISECONDS = 250
 
 
 def of_trajectory(result: Any, number: int) -> tuple[str, str, str]:
-    """A film of the first channel, as HTML, with a caption."""
+    """A film of the first channel, or of particles where they are, as HTML, with a caption."""
     truth = result.labels[number]
     prediction = result.answers[number]
     scores = result.task.scores(prediction, truth)
-    name = result.task.classes[0]
-    caption = f"{name}, {scores['steps']} steps: {result.task.in_words(scores)}"
+    names = result.task.classes
+    caption = f"{names[0]}, {scores['steps']} steps: {result.task.in_words(scores)}"
     trajectory = result.data.folder[result.data.numbers[number]]
     steps = np.unique(np.linspace(0, scores["steps"] - 1, _FRAMES).astype(int))
+    channels = [0]
+    if trajectory.pos.dim() == 3 and "pos" in trajectory.fields:
+        channels = [i for i, name in enumerate(names) if name.partition(".")[0] == "pos"][:2]
     frames = []
     for step in steps:
-        pair = (truth[:, 2 + step, 0], prediction[:, step, 0])
+        pair = (truth[:, 2 + step, channels], prediction[:, step, channels])
         frames.append((f"step {step + 1}", [x.numpy() for x in pair]))
-    pos = trajectory.positions(0)[:, :2].numpy()
-    if pos.shape[1] == 1:
-        pos = np.pad(pos, ((0, 0), (0, 1)))
-    return image(_film(pos, _triangles(trajectory), frames)), caption, ""
+    if len(channels) == 2:
+        return image(_film(_particles(frames))), caption, ""
+    frames = [(title, [x[:, 0] for x in pair]) for title, pair in frames]
+    return image(_film(_fields(places(trajectory), _triangles(trajectory), frames))), caption, ""
+
+
+def places(trajectory: Any) -> np.ndarray:
+    """Where the nodes are drawn (N, 2): longitudes and latitudes of a sphere."""
+    pos = trajectory.positions(0)
+    on_map = degrees(pos)
+    if on_map is not None:
+        pos = torch.stack(on_map[::-1], 1)
+    axes = max(0, 2 - pos.shape[1])
+    return np.pad(pos[:, :2].numpy(), ((0, 0), (0, axes)))
 
 
 def _triangles(trajectory: Any) -> np.ndarray | None:
@@ -49,15 +64,12 @@ def _triangles(trajectory: Any) -> np.ndarray | None:
     return None
 
 
-def _film(pos: np.ndarray, triangles: np.ndarray | None, frames: list[Any]) -> bytes:
-    """An animated PNG; all frames have the colours of one scale."""
-    from PIL import Image
-
+def _fields(pos: np.ndarray, triangles: np.ndarray | None, frames: list[Any]) -> Iterator[Any]:
+    """Figures of a channel; all frames have the colours of one scale."""
     part = np.linspace(0, len(pos) - 1, min(len(pos), _MOST)).astype(int)
     values = np.concatenate([x for _, pair in frames for x in pair])
     low, high = np.quantile(values, (0.001, 0.999))
     half = max(high - low, 1e-30) / 4
-    pictures = []
     for title, (truth, prediction) in frames:
         figure = empty_figure(None, 9.0, 3.2)
         axes = figure.subplots(1, 3)
@@ -78,6 +90,37 @@ def _film(pos: np.ndarray, triangles: np.ndarray | None, frames: list[Any]) -> b
             else:
                 ax.scatter(*pos[part].T, c=x[part], s=4, linewidths=0, **options)
             ax.set_title(words, fontsize=9, loc="left")
+        yield figure
+
+
+def _particles(frames: list[Any]) -> Iterator[Any]:
+    """Figures of particles in the colours of their first heights, and of both over each other."""
+    everywhere = np.concatenate([pos for _, pair in frames for pos in pair])
+    part = np.unique(np.linspace(0, len(frames[0][1][0]) - 1, _MOST).astype(int))
+    height = frames[0][1][0][part, 1]
+    for title, pair in frames:
+        figure = empty_figure(None, 9.0, 3.2)
+        axes = figure.subplots(1, 3)
+        truth, prediction = (pos[part].T for pos in pair)
+        axes[0].scatter(*truth, c=height, s=9, linewidths=0)
+        axes[1].scatter(*prediction, c=height, s=9, linewidths=0)
+        axes[2].scatter(*truth, color=FAINT, s=9, linewidths=0)
+        axes[2].scatter(*prediction, color="#b2182b", s=3, linewidths=0)
+        words = ("truth", f"prediction, {title}", "the prediction over the truth")
+        for ax, title_of in zip(axes, words, strict=True):
+            ax.set_title(title_of, fontsize=9, loc="left")
+            ax.set_xlim(everywhere[:, 0].min(), everywhere[:, 0].max())
+            ax.set_ylim(everywhere[:, 1].min(), everywhere[:, 1].max())
+        yield figure
+
+
+def _film(figures: Iterator[Any]) -> bytes:
+    """An animated PNG."""
+    from PIL import Image
+
+    pictures = []
+    for figure in figures:
+        for ax in figure.axes:
             ax.set_aspect("equal")
             ax.set_axis_off()
         pictures.append(
