@@ -10,6 +10,7 @@ from torch import Tensor
 from ..arguments import integers, one_of, table
 from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph
+from ..graph.images import checked_cell
 from ..graphs.mesh.cells import mesh_cells
 
 Fields = dict[str, Tensor]
@@ -131,6 +132,32 @@ class Trajectory:
             dt=None,
             time=self.time[part],
         )
+
+    def unwrapped(self, cell: Any, pbc: Any = True) -> "Trajectory":
+        """Nodes that go on across the border of a cell, where those of a file jump to the other side.
+
+        Every node, and a field called ``pos``, goes to the image that is nearest to its last place.
+
+        Args:
+            cell: (d, d), the lattice vectors of the cell as rows.
+            pbc: bool (d,), the axes along which it repeats; all by default.
+
+        Example:
+            >>> x = torch.tensor([0.7, 0.9, 0.1, 0.3])[:, None, None]
+            >>> Trajectory(x, {"pos": x}).unwrapped([[1.0]]).pos.flatten()
+            tensor([0.7000, 0.9000, 1.1000, 1.3000])
+        """
+        vectors = checked_cell(cell, self.pos.shape[-1], ShapeError).double()
+        if self.pos.dim() == 2:
+            return self
+        moves = self.pos.double().diff(dim=0)
+        turns = (moves @ torch.linalg.inv(vectors)).round() * torch.as_tensor(pbc)
+        shift = torch.cat((torch.zeros_like(moves[:1]), turns.cumsum(0))) @ vectors
+        pos = (self.pos - shift).to(self.pos.dtype)
+        fields = self.fields
+        if "pos" in fields:
+            fields = fields | {"pos": pos}
+        return replace(self, pos=pos, fields=fields, dt=None)
 
     def weights(self, weight: str) -> Tensor:
         """Weights (N,) of the nodes in float64, 1 in the mean, by their first positions.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...arguments import one_of, whole
-from ...errors import OptionError, ShapeError
+from ...errors import OptionError, ShapeError, warn
 from ...graph.foreign_names import names_checked
 from ...graphs import Hierarchy, HierarchyRecipe
 from ..example import example, small_cloud
@@ -91,6 +91,7 @@ class Window:
                     f"{one!r} {one.name}"
                 )
             dt = _step_of_time(one, dt)
+            _warn_of_jumps(one, fields)
         states = [_states(one, fields) for one in trajectories]
         everything = [
             torch.cat((x, _forcing(one, first.forcing)), 2)
@@ -229,6 +230,23 @@ def _step_of_time(trajectory: Any, expected: float) -> float:
             f"that is trained on, got {float(steps.min()):g} to {float(steps.max()):g}; resample it"
         )
     return dt
+
+
+def _warn_of_jumps(trajectory: Any, fields: Sequence[str]) -> None:
+    """Warn of particles that cross the border of a cell to its other side."""
+    if "pos" not in fields:
+        return
+    pos = trajectory.fields["pos"].flatten(0, 1)
+    extent = pos.amax(0) - pos.amin(0)
+    moves = trajectory.fields["pos"].diff(dim=0).abs().flatten(0, 1)
+    jumps = (moves > 0.5 * extent).any(0) & (moves.median(0).values < 0.05 * extent)
+    if bool(jumps.any()):
+        axis = int(jumps.nonzero()[0])
+        warn(
+            f"{trajectory.name or 'the trajectory'}: pos jumps by up to "
+            f"{float(moves[:, axis].max()):.3g} in a step along axis {axis}; if a cell repeats "
+            "there, pass trajectory.unwrapped(cell)"
+        )
 
 
 def _statistics(values: list[Tensor], masks: list[Tensor]) -> tuple[tuple[float, ...], ...]:

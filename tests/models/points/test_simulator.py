@@ -159,6 +159,22 @@ def test_accelerations_correct_the_noise_of_differences_alone():
     assert torch.equal(read[1][1], one.pos[3])
 
 
+def test_positions_that_jump_are_warned_of_until_they_are_unwrapped():
+    x = 0.3 + torch.arange(9.0)[:, None, None] * 0.03 + torch.arange(0, 1, 0.1)[None, :, None]
+    pos = torch.cat((x, x.flip(1)), 2)
+    wrapped = Trajectory(pos % 1, {"pos": pos % 1})
+    with pytest.warns(UserWarning, match="pos jumps by up to 0.97 in a step along axis 0"):
+        Window.of([wrapped])
+    whole = wrapped.unwrapped(torch.eye(2))
+    window = Window.of([whole])  # warnings are errors
+    assert window.change == pytest.approx([0.03, 0.03], rel=1e-4)
+    assert torch.equal(whole.fields["pos"], whole.pos)
+    torch.testing.assert_close(whole.pos - whole.pos[:1], pos - pos[:1])
+    along = wrapped.unwrapped(torch.eye(2), pbc=(True, False)).pos
+    torch.testing.assert_close(along[..., 1], pos[..., 1] % 1)
+    torch.testing.assert_close(along[..., 0], whole.pos[..., 0])
+
+
 def test_coarser_points_that_are_kept_move_along():
     one = particles()
     shape = ga.graphs.hierarchy(one.pos[0], points=[torch.tensor([1, 3])])
