@@ -54,6 +54,9 @@ class Claim:
         group: Part of the test that the scores are of, by its name in ``Data(groups=)``.
         level: Level of a claim of steps: a score at least, a loss or bits at most; of a score that
             of a fit, .95, by default.
+        beyond: Another comparison, in which the same difference is smaller: an interaction. A virtual
+            node replaces depth if it gains more with 1 layer than with 3; ``margin`` is of the
+            difference of the two differences.
         law: The number of each arm by which a law orders them, by name; more is better. Arms that
             it orders wrongly are said.
         curve: What the level is of: "score", the accuracy of training batches (R2 of values);
@@ -76,6 +79,7 @@ class Claim:
     level: float | None = None
     curve: str = SCORE_CURVE
     law: dict[str, float] | None = None
+    beyond: str | None = None
 
     def __post_init__(self) -> None:
         one_of(self.of, "of", (SCORE, FITTING, SOLVING, STEPS))
@@ -96,6 +100,15 @@ class Claim:
         if self.curve != SCORE_CURVE and not (self.level is not None and self.level > 0):
             raise OptionError(
                 f"level must be a number > 0 where curve is {self.curve!r}, got {self.level}"
+            )
+        if self.beyond is not None and (
+            self.of != SCORE
+            or self.comparison in (None, self.beyond)
+            or (self.worse_comparison, self.worse_positions) != (None, None)
+        ):
+            raise OptionError(
+                "beyond is of a claim on scores that names its own comparison, and no place of "
+                f"worse; got beyond={self.beyond!r}, of={self.of!r}, comparison={self.comparison!r}"
             )
         one_place = self.worse_comparison in (None, self.comparison)
         one_place = one_place and self.worse_positions in (None, self.positions)
@@ -139,6 +152,8 @@ class Claim:
         where = []
         if self.comparison and self.worse_comparison:
             where.append(f"{self.comparison}, against {self.worse_comparison}")
+        elif self.beyond:
+            where.append(f"{self.comparison}, beyond {self.beyond}")
         elif self.comparison:
             where.append(self.comparison)
         if self.group:
@@ -251,9 +266,12 @@ def _measured_arms(trials: list[Trial], records: Records, seeds: range) -> set[t
 
 
 def _arms(claim: Claim, default: str) -> set[tuple[str, str]]:
-    """Comparison and arm of both sides of a claim."""
+    """Comparison and arm of all sides of a claim."""
     comparison = claim.comparison or default
-    return {(comparison, claim.better), (claim.worse_comparison or comparison, claim.worse)}
+    arms = {(comparison, claim.better), (claim.worse_comparison or comparison, claim.worse)}
+    if claim.beyond is None:
+        return arms
+    return arms | {(claim.beyond, claim.better), (claim.beyond, claim.worse)}
 
 
 def _changes(last: Entry, comparison: str, seeds: range, spent: dict[str, Any]) -> list[str]:

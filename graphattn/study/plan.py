@@ -100,8 +100,8 @@ class Study:
         results = Results(Path(), plan, none)
         for claim in self.claims:
             both = [by_name[row.comparison] for row in results.rows_of(claim)]
-            metrics = [of.metric for of in both]
-            if metrics[0] != metrics[1]:
+            metrics = [*dict.fromkeys(of.metric for of in both)]
+            if len(metrics) > 1:
                 raise OptionError(
                     f"claims compare scores of one metric, got {' and '.join(metrics)} in {claim}"
                 )

@@ -40,6 +40,7 @@ from .records import (
     read_plan,
     take_out_refused,
     write_plan,
+    writing,
 )
 from .trials import trials_of
 
@@ -130,7 +131,8 @@ def execute(
     trials.sort(key=lambda trial: trial.seed)  # what is there of an interrupted study is paired
     study.check_claims(trials)
     check_baseline(study.comparisons, baseline)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     # trials seed themselves; the caller's numbers go on
     with (
         held(folder),

@@ -350,22 +350,22 @@ class ArmRow:
         return max(int(b - a) for steps in ends for a, b in pairwise(steps))
 
 
-def shared_scores(row: ArmRow, other: ArmRow) -> tuple[list[float], list[float]]:
-    """Scores of two rows on the seeds that both have, higher is better; none of unlike metrics."""
-    if row.metric != other.metric:
-        return [], []
-    sign = METRICS[row.metric].sign
-    seeds = sorted(row.scores.keys() & other.scores.keys())
-    return [sign * row.scores[s] for s in seeds], [sign * other.scores[s] for s in seeds]
+def pairs_of(*rows: ArmRow) -> Pairs | None:
+    """Paired differences of two rows, or of four the first pair's less the second's.
 
-
-def pairs_of(row: ArmRow, other: ArmRow) -> Pairs | None:
-    """Paired differences of two rows; None where they share no seed."""
-    scores = shared_scores(row, other)
-    if not scores[0]:
+    None where they share no seed, or have unlike metrics.
+    """
+    seeds = sorted(set.intersection(*({*row.scores} for row in rows)))
+    metrics = {row.metric for row in rows}
+    if not seeds or len(metrics) > 1:
         return None
-    values = [better - worse for better, worse in zip(*scores, strict=True)]
-    return Pairs.of(values, scores, DIFFERENCES if row.is_share else None)
+    sign = METRICS[metrics.pop()].sign
+    scores = [[sign * row.scores[seed] for seed in seeds] for row in rows]
+    values = np.dot((1, -1, -1, 1)[: len(rows)], scores).tolist()
+    bounds = None
+    if rows[0].is_share:
+        bounds = (DIFFERENCES[0] * len(rows) / 2, DIFFERENCES[1] * len(rows) / 2)
+    return Pairs.of(values, scores, bounds)
 
 
 def steps_of(claim: Claim, row: ArmRow, other: ArmRow) -> Steps | None:
@@ -420,21 +420,19 @@ def with_test_set(over_seeds: Interval, right: np.ndarray, answers: np.ndarray) 
     return Interval(value, low, high, over_seeds.seeds, "with the test set")
 
 
-def interval_with_test_set(row: ArmRow, other: ArmRow | None = None) -> Interval | None:
+def interval_with_test_set(*rows: ArmRow) -> Interval | None:
     """The interval of a row, or of its difference from another, over test examples as well.
 
-    None where seeds draw test sets of their own, of bits, and of runs that collapsed.
+    None where seeds draw test sets of their own, of bits, of an interaction, and of runs that
+    collapsed.
     """
-    over_seeds = row.interval
-    rows = [row]
-    if other is not None:
-        pairs = pairs_of(row, other)
-        if pairs:
+    over_seeds = rows[0].interval
+    if len(rows) > 1:
+        pairs = pairs_of(*rows)
+        over_seeds = None
+        if pairs and len(rows) == 2:
             over_seeds = pairs.difference
-        else:
-            over_seeds = None
-        rows.append(other)
-    parts = [of_row.right_examples for of_row in rows]
+    parts = [row.right_examples for row in rows]
     if over_seeds is None or over_seeds.of != MEAN or any(part is None for part in parts):
         return None
     right, answers = parts[0]
@@ -689,33 +687,33 @@ class Results:
         """The verdict on each claim."""
         rows = [self.rows_of(claim) for claim in self.registered]
         evidence = [
-            Evidence(claim, self._test(claim, *pair), str(claim) in self.late)
-            for claim, pair in zip(self.registered, rows, strict=True)
+            Evidence(claim, self._test(claim, *of_claim), str(claim) in self.late)
+            for claim, of_claim in zip(self.registered, rows, strict=True)
         ]
         return [
-            self._qualified(claim, pair, verdict)
-            for claim, pair, verdict in zip(
+            self._qualified(claim, of_claim, verdict)
+            for claim, of_claim, verdict in zip(
                 self.registered, rows, judged(evidence, len(self.withdrawn)), strict=True
             )
         ]
 
     @staticmethod
-    def _test(claim: Claim, row: ArmRow, other: ArmRow) -> Pairs | FitShares | Steps | None:
+    def _test(claim: Claim, *rows: ArmRow) -> Pairs | FitShares | Steps | None:
         """The test of a claim; None without measurements."""
         if claim.of == SCORE:
-            return pairs_of(row, other)
+            return pairs_of(*rows)
         if claim.of == STEPS:
-            return steps_of(claim, row, other)
-        fits = (row.fit, other.fit)
+            return steps_of(claim, *rows)
+        fits = [row.fit for row in rows]
         if not all(fit.runs for fit in fits):
             return None
         counts = [fit.count(claim.of == SOLVING) for fit in fits]
         verb = {SOLVING: "solved", FITTING: "fitted"}[claim.of]
         return FitShares(counts[0], fits[0].runs, counts[1], fits[1].runs, verb)
 
-    def _qualified(self, claim: Claim, rows: tuple[ArmRow, ArmRow], verdict: Verdict) -> Verdict:
+    def _qualified(self, claim: Claim, rows: tuple[ArmRow, ...], verdict: Verdict) -> Verdict:
         """A verdict with remarks; none where an arm neither fitted nor levelled off."""
-        remarks = [*verdict.remarks, *self._remarks(claim, *rows)]
+        remarks = [*verdict.remarks, *self._remarks(claim, *rows[:2])]
         if claim.of == STEPS and verdict.verdict == NOT_MEASURED and all(r.runs for r in rows):
             remarks.append(f"no training curves: {TOO_OLD}")
         measured = all(row.scores for row in rows)
@@ -734,8 +732,11 @@ class Results:
             remarks.append(f"{wider}")
         return replace(verdict, remarks=tuple(remarks))
 
-    def rows_of(self, claim: Claim) -> tuple[ArmRow, ArmRow]:
-        """The rows of its better and of its worse arm, without seeds that were looked at."""
+    def rows_of(self, claim: Claim) -> tuple[ArmRow, ...]:
+        """The rows of its better and of its worse arm, without seeds that were looked at.
+
+        Of an interaction four: those of the other comparison, too.
+        """
         where: dict[str, Any] = {"comparison": claim.comparison, "budget": claim.budget}
         if claim.examples is not None:
             where["examples"] = claim.examples
@@ -746,8 +747,12 @@ class Results:
         elif claim.worse_positions is None:
             where["positions"] = better.positions
         worse = self.row(claim.worse, **where)
-        better, worse = (row.without(self.looked_at) for row in (better, worse))
-        return replace(better, group=claim.group), replace(worse, group=claim.group)
+        rows = tuple(
+            replace(row, group=claim.group).without(self.looked_at) for row in (better, worse)
+        )
+        if claim.beyond is None:
+            return rows
+        return rows + self.rows_of(replace(claim, comparison=claim.beyond, beyond=None))
 
     def _remarks(self, claim: Claim, row: ArmRow, other: ArmRow) -> list[str]:
         """Notes on two arms that could not differ, and on what was chosen after looking."""

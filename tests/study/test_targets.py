@@ -213,6 +213,7 @@ def depths(tmp_path_factory):
         Claim("window", "window", **between),
         Claim("window", "full", comparison="depth 1", group="far"),
         Claim("window", "window", group="far", **between),
+        Claim("window", "full", comparison="depth 2", beyond="depth 1"),
     ]
     folder = tmp_path_factory.mktemp("targets") / "depths"
     return execute(Study("depths", every, claims), seeds=3, out=folder, processes=0)
@@ -239,7 +240,7 @@ def test_parts_of_a_test_are_scored_apart_and_make_up_the_whole(depths):
 @pytest.mark.slow
 def test_claims_across_comparisons_pair_their_seeds(depths):
     deep, shallow = depths.row("window", "depth 2"), depths.row("window", "depth 1")
-    across, apart, both = (verdict.difference for verdict in depths.verdicts)
+    across, apart, both, _ = (verdict.difference for verdict in depths.verdicts)
     means = [np.mean(list(row.scores.values())) for row in (deep, shallow)]
     assert across.value == pytest.approx(means[0] - means[1])
     far = [
@@ -252,9 +253,41 @@ def test_claims_across_comparisons_pair_their_seeds(depths):
 
 
 @pytest.mark.slow
+def test_an_interaction_is_a_difference_of_differences_of_each_seed(depths):
+    claim = depths.registered[3]
+    assert str(claim) == "window > full (depth 2, beyond depth 1)"
+    rows = [
+        depths.row(arm, depth) for depth in ("depth 2", "depth 1") for arm in ("window", "full")
+    ]
+    by_seed = [
+        (rows[0].scores[s] - rows[1].scores[s]) - (rows[2].scores[s] - rows[3].scores[s])
+        for s in range(3)
+    ]
+    assert depths.verdicts[3].difference.value == pytest.approx(np.mean(by_seed))
+    assert [(row.arm, row.comparison) for row in depths.rows_of(claim)] == [
+        (row.arm, row.comparison) for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"beyond": "depth 1"},
+        {"comparison": "depth 1", "beyond": "depth 1"},
+        {"comparison": "depth 2", "beyond": "depth 1", "of": "fitting"},
+        {"comparison": "depth 2", "beyond": "depth 1", "worse_comparison": "depth 3"},
+    ],
+)
+def test_an_interaction_is_of_scores_in_two_named_comparisons(given):
+    with pytest.raises(OptionError, match="beyond is of a claim on scores"):
+        Claim("window", "full", **given)
+
+
+@pytest.mark.slow
 def test_claims_of_no_comparison_or_group_are_refused(depths):
     for changes, words in (
         ({"worse_comparison": "depth 3"}, "no comparison has the trials of 'full'"),
+        ({"beyond": "depth 3"}, "no comparison has the trials of 'window'"),
         ({"group": "middle"}, "no group 'middle'"),
     ):
         claim = Claim("window", "full", comparison="depth 1", **changes)
