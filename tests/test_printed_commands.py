@@ -140,8 +140,7 @@ def files(tmp_path_factory):
     )
     (folder / "mine.py").write_text(MINE, "utf-8")
     (folder / "moved").mkdir()
-    shutil.copy(EXAMPLES / "studies" / "points" / "study.py", folder / "moved")
-    shutil.copy(EXAMPLES / "studies" / "shared.py", folder)
+    shutil.copy(EXAMPLES / "studies" / "recall" / "study.py", folder / "moved")
     for name, height in (("flat", 0.1), ("tall", 1.0)):
         (folder / "shapes" / name).mkdir(parents=True)
         for number in range(20):
