@@ -332,6 +332,7 @@ class Simulator(nn.Module):
         noise: float = 0.0,
         pushforward: bool = False,
     ) -> None:
+        """Arguments as in the docstring of the class."""
         super().__init__()
         self.window = window
         self.levels = levels
