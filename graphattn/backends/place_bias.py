@@ -3,7 +3,7 @@
 from itertools import chain
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..plans.grouped import ends
@@ -37,18 +37,11 @@ def by_place(bias: Any, graph: Any, *arguments: Any) -> Any:
     make one, by a method ``places``.
     """
     result = None
-    if hasattr(bias, "places") and _has_many_edges(graph) and _is_on_cpu(bias):
-        result = bias.places(graph, *arguments)
+    if hasattr(bias, "places") and isinstance(graph, AttentionGraph):
+        least = max(FEW, WORTH * (graph.num_targets + graph.num_sources))
+        on_cpu = all(x.is_cpu for x in chain(bias.parameters(), bias.buffers()))
+        if on_cpu and graph.num_edges >= least:
+            result = bias.places(graph, *arguments)
     if result is None:
         result = bias(graph, *arguments)
     return result
-
-
-def _has_many_edges(graph: Any) -> bool:
-    if not isinstance(graph, AttentionGraph):
-        return False
-    return graph.num_edges >= max(FEW, WORTH * (graph.num_targets + graph.num_sources))
-
-
-def _is_on_cpu(bias: nn.Module) -> bool:
-    return all(x.is_cpu for x in chain(bias.parameters(), bias.buffers()))

@@ -112,8 +112,8 @@ class _Stack(nn.Module):
         biases = self._per_layer("score_bias", score_bias)
         attrs = self._per_layer("edge_attr", edge_attr)
         encodes = self.encodes_positions(biases)
-        layers: list[Any] = list(self.layers)
-        reads_places = lengths is None and all(layer.attention.reads_places for layer in layers)
+        drops = self.training and first.attention.dropout
+        by_places = lengths is None and not drops
         biased_graphs: dict[
             tuple[int, int], tuple[Graph, Tensor | None]
         ] = {}  # layers of the same graph share its biases
@@ -138,7 +138,7 @@ class _Stack(nn.Module):
                         range(dropped, past),
                         positions,
                         lengths,
-                        reads_places,
+                        by_places,
                     )
                 sized, bias = biased_graphs[key]
                 of_layer: Any = memory
@@ -184,11 +184,11 @@ def _biased(
     past: range,
     positions: Tensor | None,
     lengths: Tensor | None,
-    reads_places: bool,
+    by_places: bool,
 ) -> tuple[Graph, Any]:
     """The graph and the biases of its edges; a pattern is sized to ``x`` for a module's biases.
 
-    ``past``: number of cached tokens; ``reads_places``: False if biases must be tensors of edges.
+    ``past``: number of cached tokens; ``by_places``: True if biases of places may stay so.
     """
     if not callable(score_bias) and lengths is None:
         return graph, score_bias
@@ -201,7 +201,7 @@ def _biased(
             arguments.append((nodes[len(past) :], nodes))
         elif positions is not None:
             arguments.append(positions)
-        if reads_places:
+        if by_places:
             score_bias = by_place(score_bias, graph, *arguments)
         else:
             score_bias = score_bias(graph, *arguments)

@@ -619,14 +619,6 @@ class GraphAttention(EdgeAttention):
                 return *dot, 1.0, None
         return query, key, self.scale, LayerScore(self.score, last)
 
-    @property
-    def reads_places(self) -> bool:
-        """True if a kernel may read biases from a table of places, without a tensor of edges."""
-        options = (self.edge_dim, self.score, self.normalize, self.softcap)
-        if any(option is not None for option in options):
-            return False
-        return not (self.training and self.dropout)
-
     def _attend(self, graph: Any, inputs: Inputs, weights: bool) -> Outputs:
         """Attention by messages if observed, in linear time if possible, else on a backend."""
         if self.is_observed():

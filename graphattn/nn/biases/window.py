@@ -21,7 +21,45 @@ from .table import EdgeTypeBias, rows_of
 Size = tuple[int, ...]
 
 
-class SwinBias(nn.Module):
+class _WindowBias(nn.Module):
+    """A bias of the relative position in a window."""
+
+    window: Size
+    dilation: Size | None = None
+
+    def _table(self) -> Tensor:
+        """The bias (V, H) of each relative position."""
+        raise NotImplementedError
+
+    def forward(self, graph: GraphLike, size: Size | None = None) -> Tensor:
+        """Biases (E, H) in the graph's edge order.
+
+        Args:
+            graph: A graph on a grid, row by row.
+            size: The grid, (height, width); needed for graphs other than a rule on a grid (cells,
+                neighbourhoods), such as unions and listed edges.
+
+        Raises:
+            GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
+        """
+        need_graph(graph)
+        table = self._table()
+        return rows_of(table, of_edges(graph, _index, *self._grid(size), device=table.device))
+
+    def places(self, graph: AttentionGraph, size: Size | None = None) -> PlaceBias:
+        """The biases as a table of all pairs of places: rows of zeros for those beyond a window."""
+        table = self._table()
+        *places, first, last = _kept_places(graph, *self._grid(size))
+        padding = (0, 0, -first, last + 1 - table.shape[0])
+        return PlaceBias(torch.nn.functional.pad(table, padding), *places)
+
+    def _grid(self, size: Size | None) -> tuple[Size, Size | None, Size | None]:
+        if size is not None:
+            size = axes(size)
+        return self.window, size, self.dilation
+
+
+class SwinBias(_WindowBias):
     r"""A learned bias for each relative position in a window, target minus source, as in Swin.
 
     .. math:: b_{ts} = \mathrm{table}[(y_t - y_s + M_y - 1)(2 M_x - 1) + (x_t - x_s + M_x - 1)]
@@ -54,28 +92,12 @@ class SwinBias(nn.Module):
         """Arguments as in the docstring of the class."""
         super().__init__()
         self.window = _window(window)
-        self.dilation = dilation
         if dilation is not None:
             self.dilation = per_axis(dilation, len(self.window), "dilation", 1)
         self.table = EdgeTypeBias(math.prod(2 * side - 1 for side in self.window), num_heads)
 
-    def forward(self, graph: GraphLike, size: Size | None = None) -> Tensor:
-        """Biases (E, H) in the graph's edge order.
-
-        Args:
-            graph: A graph on a grid, row by row.
-            size: The grid, (height, width); needed for graphs other than a rule on a grid (cells,
-                neighbourhoods), such as unions and listed edges.
-
-        Raises:
-            GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
-        """
-        device = self.table.weight.device
-        return self.table.rows(_rows(graph, self.window, size, device, self.dilation))
-
-    def places(self, graph: AttentionGraph, size: Size | None = None) -> PlaceBias:
-        """The biases as a table of all pairs of places."""
-        return _by_place(self.table.weight, graph, self.window, size, self.dilation)
+    def _table(self) -> Tensor:
+        return self.table.weight
 
     def extra_repr(self) -> str:
         if self.dilation is None:
@@ -83,7 +105,7 @@ class SwinBias(nn.Module):
         return f"window={self.window}, dilation={self.dilation}"
 
 
-class SwinV2Bias(nn.Module):
+class SwinV2Bias(_WindowBias):
     r"""The bias of a relative position in a window as a smooth function of it, from a small
     network, as in Swin V2.
 
@@ -134,25 +156,7 @@ class SwinV2Bias(nn.Module):
             nn.Linear(hidden, heads, bias=False),
         )
 
-    def forward(self, graph: GraphLike, size: Size | None = None) -> Tensor:
-        """Biases (E, H) in the graph's edge order.
-
-        Args:
-            graph: A graph on a grid, row by row.
-            size: The grid, (height, width), as of :class:`SwinBias`.
-
-        Raises:
-            GraphError: If the size is needed or wrong, or an edge is longer than the window allows.
-        """
-        rows = _rows(graph, self.window, size, next(self.mlp.parameters()).device)
-        return rows_of(self._table(), rows)
-
-    def places(self, graph: AttentionGraph, size: Size | None = None) -> PlaceBias:
-        """The biases as a table of all pairs of places."""
-        return _by_place(self._table(), graph, self.window, size)
-
     def _table(self) -> Tensor:
-        """The bias (V, H) of each relative position."""
         return 16 * torch.sigmoid(self.mlp(self.coordinates()))
 
     def coordinates(self) -> Tensor:
@@ -177,34 +181,9 @@ def _window(window: Any) -> Size:
     return tuple(width(side, "window") for side in window)
 
 
-def _rows(
-    graph: GraphLike,
-    window: Size,
-    size: Size | None,
-    device: torch.device,
-    dilation: Any = None,
-) -> Tensor:
-    """The row of the table for each edge, int64 (E,): its offset on each axis, target - source."""
-    need_graph(graph)
-    if size is not None:
-        size = axes(size)
-    return of_edges(graph, _index, window, size, dilation, device=device)
-
-
 def _index(graph: AttentionGraph, *options: Any) -> Tensor:
     of_targets, of_sources, first, _ = _places(graph, *options)
     return (of_targets[graph.target] - of_sources[graph.source] + first).long()
-
-
-def _by_place(
-    weight: Tensor, graph: AttentionGraph, window: Size, size: Size | None, dilation: Any = None
-) -> PlaceBias:
-    """Biases of a table of the offsets in a window, with rows of zeros for pairs beyond it."""
-    if size is not None:
-        size = axes(size)
-    *places, first, last = _kept_places(graph, window, size, dilation)
-    padding = (0, 0, -first, last + 1 - weight.shape[0])
-    return PlaceBias(torch.nn.functional.pad(weight, padding), *places)
 
 
 @constant_result
