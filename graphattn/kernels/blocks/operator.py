@@ -185,7 +185,7 @@ class _Begun(NamedTuple):
     kernel: Any
     space: int
 
-    def bind(self, call: BlockCall, **operands: Any) -> Any:
+    def bind(self, call: BlockCall, biases: _Biases, **operands: Any) -> Any:
         """The kernel with all operands."""
         return self.kernel.bind(
             targets=call.targets,
@@ -196,7 +196,7 @@ class _Begun(NamedTuple):
             first=call.first,
             span_ptr=call.span_ptr,
             spans=call.spans,
-            **_Biases.of(call)._asdict(),
+            **biases._asdict(),
             **operands,
         )
 
@@ -260,11 +260,13 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     if output.numel() == 0:
         return output, levels, totals
     broken = torch.zeros(2, dtype=torch.bool, device="cpu")
+    biases = _Biases.of(call)
     work = B * H * call.work * (call.query.shape[3] + call.value.shape[3])
     for masked in (False, True):
         begun = _begun("BlockForward", _Shapes.of(call), masked)
         kernel = begun.bind(
             call,
+            biases,
             broken=broken,
             query=_nodes(call.query),
             key=_nodes(call.key),
@@ -333,6 +335,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         begun = _begun("BlockBackward", shapes, masked)
         kernel = begun.bind(
             call,
+            biases,
             broken=broken,
             query=_nodes(call.query),
             key=_nodes(call.key),
@@ -358,6 +361,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         begun = _begun("BlockGradients", shapes._replace(depth=size, cuts=1))
         joined = begun.bind(
             call,
+            _Biases(),
             broken=broken,
             joined=call.first.shape[0] - 1,
             parts=numbers,
