@@ -13,7 +13,7 @@ from .backends.choose import Explanation, HeadsExplanation, explain_choice
 from .backends.edge_terms import with_edge_terms, with_score
 from .backends.inputs import FLOATS, inputs_of
 from .backends.request import Request
-from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows
+from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows, sigmoid_of
 from .backends.run import run
 from .backends.weights import EdgeWeights
 from .errors import GraphError, OptionError
@@ -283,8 +283,10 @@ def _with_options(request: Request, options: dict[str, Any]) -> Request:
         flags["normalize"] = False
     if isinstance(normalize, str):
         flags["of_rows"] = normalize in ROWS
+        flags["sigmoid"] = normalize == "sigmoid"
     else:
         flags["of_rows"] = of_rows(normalize) is not None
+        flags["sigmoid"] = sigmoid_of(normalize) is not None
     if hasattr(options.get("score_bias"), "places"):
         flags["by_place"] = True
     request = request._replace(**flags)

@@ -11,7 +11,7 @@ from ..graph import AttentionGraph
 from ..graph.limits import MAX_BYTES
 from ..operands import HALF, Inputs
 from .place_bias import PlaceBias
-from .rows import of_rows
+from .rows import of_rows, sigmoid_of
 
 
 class Request(NamedTuple):
@@ -38,6 +38,8 @@ class Request(NamedTuple):
     normalize: bool = False
     of_rows: bool = False
     """True if the normalisation works row by row on a score matrix."""
+    sigmoid: bool = False
+    """True if it is a sigmoid."""
     cap_bias: bool = False
     """True if softcap bounds scores with their bias."""
 
@@ -73,6 +75,7 @@ class Request(NamedTuple):
             score=inputs.score is not None,
             normalize=inputs.normalize is not None,
             of_rows=of_rows(inputs.normalize) is not None,
+            sigmoid=sigmoid_of(inputs.normalize) is not None,
             cap_bias=inputs.cap_bias
             and inputs.score_bias is not None
             and inputs.softcap is not None,

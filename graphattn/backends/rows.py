@@ -98,6 +98,14 @@ def of_rows(normalize: Any) -> Weigh | None:
     return None
 
 
+def sigmoid_of(normalize: Any) -> Any:
+    """A module whose weights are sigmoids, or ``None``."""
+    weigh = of_rows(normalize)
+    if isinstance(weigh, partial) and weigh.func is _sigmoid:
+        return normalize
+    return None
+
+
 def is_changed(module: nn.Module) -> bool:
     """True if hooks or overrides come between a call of the module and the forward of its class."""
     if _has_any_global_hook():

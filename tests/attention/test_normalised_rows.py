@@ -95,5 +95,11 @@ def test_explain_and_the_choice_know_it():
     )
     for normalize in ("sigmoid", Sigmoid(1.0), none):
         assert ga.explain(crowded, heads=4, head_dim=32, normalize=normalize).chosen == "tiles"
-        assert ga.explain(sparse, heads=4, head_dim=32, normalize=normalize).chosen == "edges"
+    assert ga.explain(sparse, heads=4, head_dim=32, normalize=none).chosen == "edges"
+    for normalize in ("sigmoid", Sigmoid(1.0)):  # the block kernel's, as softmax
+        found, softmax = (
+            next(c for c in ga.explain(sparse, **options).candidates if c.name == "tiles")
+            for options in ({"normalize": normalize}, {})
+        )
+        assert found.cost == softmax.cost
     assert ga.explain(crowded, heads=4, head_dim=32, normalize="sparsemax").chosen == "edges"

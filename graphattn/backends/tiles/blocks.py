@@ -3,14 +3,18 @@
 from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from ...graph import AttentionGraph
 from ...graph.modes import constant_result
 from ...operands import Inputs, Outputs, are_tracked
-from ...plans.cache import known
+from ...plans.cache import cached, known
 from ...plans.whole import MOST_RUNS
 from ..device import without_kernels
 from ..place_bias import PlaceBias
 from ..request import Request, flat_batch, with_lead
+from ..rows import sigmoid_of
 
 
 def reasons_against_blocks(graph: AttentionGraph, request: Request) -> list[str]:
@@ -20,6 +24,7 @@ def reasons_against_blocks(graph: AttentionGraph, request: Request) -> list[str]
     options = {
         "a bias of each edge": request.score_bias and not request.by_place,
         "a bias beside a softcap": request.by_place and request.softcap,
+        "a bias beside a sigmoid": request.by_place and request.sigmoid,
         "dropout": request.dropout,
         "weights": request.weights,
     }
@@ -28,8 +33,8 @@ def reasons_against_blocks(graph: AttentionGraph, request: Request) -> list[str]
         for option, is_used in options.items()
         if is_used
     ]
-    if request.normalize:
-        reasons.append("the block kernel supports softmax only")
+    if request.normalize and not request.sigmoid:
+        reasons.append("the block kernel supports softmax and sigmoid only")
     if graph.edges.num_runs > MOST_RUNS:
         reasons.append(f"a plan of {graph.edges.num_runs:,} intervals is over {MOST_RUNS:,}")
     if reasons:
@@ -72,7 +77,13 @@ def block_run(graph: AttentionGraph, inputs: Inputs, request: Request) -> Output
     table, *places = _biases(inputs, request)
     tracked = are_tracked(query, key, value, table)
     output, levels, totals = attend(
-        query, key, value, table, *plan, *places, inputs.scale, softcap, tracked=tracked
+        *(query, key, value, table),
+        *plan,
+        *places,
+        _thresholds(graph, inputs),
+        inputs.scale,
+        softcap,
+        tracked=tracked,
     )
     lead = inputs.query.shape[:-3]
     output = with_lead(output, lead)
@@ -80,6 +91,25 @@ def block_run(graph: AttentionGraph, inputs: Inputs, request: Request) -> Output
         return Outputs(output)
     unit = unit_of_levels(inputs.scale, softcap)
     return Outputs(output, None, with_lead(log_sums(levels, totals, plan[1], unit), lead))
+
+
+def _thresholds(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
+    """The numbers (T,) that sigmoids take from scores: minus their bias, or the log of a degree."""
+    sigmoid = sigmoid_of(inputs.normalize)
+    if sigmoid is None:
+        return None
+    if sigmoid.bias is None:
+        (levels,) = _logs_of_degrees(graph)
+        return levels.to(inputs.statistics)
+    return torch.full((graph.num_targets,), -sigmoid.bias, dtype=inputs.statistics)
+
+
+@constant_result
+def _logs_of_degrees(graph: AttentionGraph) -> tuple[Tensor]:
+    def make() -> tuple[Tensor]:
+        return (graph.in_degree.cpu().double().clamp(min=1.0).log(),)
+
+    return cached(graph, _logs_of_degrees, make)
 
 
 def _biases(inputs: Inputs, request: Request) -> tuple[Any, ...]:

@@ -96,6 +96,7 @@ class Blocks(Kernel):
     target_places: Indices  # in the order of the blocks, as are those of sources
     source_places: Indices
     first_places: Places  # of blocks whose targets have consecutive ones; -1 of others
+    thresholds: Sums  # levels of sigmoids, in the order of the blocks; absent for softmax
 
     def build(self, lo: Value, hi: Value, space: Array) -> None:
         """Code for every task."""
@@ -276,15 +277,21 @@ class BlockForward(Blocks):
         self.fill(self.peaks, size, float("-inf"))
         self.fill(self.before, size, float("-inf"))
         self.fill(self.level, size)
+        with code.when(self.thresholds.is_given):
+            self.fill(self.total, size, 1.0)
+            for v in range(0, size, self.shape.lanes):
+                threshold = self.thresholds.read(block * size + v, self.shape.lanes)
+                self.level.write(v, threshold)
         number = code.variable(self.ptr[block])
         offset = code.variable(0)
         end = self.ptr[block + 1]
         begun = code.variable(0)
         with code.repeat(lambda: number.value < end):
             shares = self.scores_of_step(number, offset, end)
-            moved = self.raise_levels()
-            with code.when((begun.value != 0) & moved):
-                self.rescale()
+            with code.when(~self.thresholds.is_given):
+                moved = self.raise_levels()
+                with code.when((begun.value != 0) & moved):
+                    self.rescale()
             begun.value = code.integer(1)
             self.add_shares(shares)
         self.finish(task, head, block, n)
@@ -518,6 +525,8 @@ class BlockBackward(Blocks):
             empty = total == 0.0
             self.factor.write(v, empty.where(0.0, 1.0 / empty.where(1.0, total)))
             self.level.write(v, self.levels.read(row + v, lanes))
+            with code.when(self.thresholds.is_given):
+                delta.value = zeros(code, self.kinds, lanes)
             with code.when(self.grad_lse.is_given):
                 delta.value -= self.grad_lse.read(row + v, lanes)
             self.delta.write(v, delta.value)

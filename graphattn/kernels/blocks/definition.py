@@ -88,13 +88,13 @@ def plain(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The outputs of ``block_attention``: differentiable any number of times."""
     with without_autocast(query.device.type):
-        return _plain(query, key, value, table, *plan_and_rest[:6], *plan_and_rest[-4:])
+        return _plain(query, key, value, table, *plan_and_rest[:6], *plan_and_rest[-5:])
 
 
 def _plain(
     query: Tensor, key: Tensor, value: Tensor, table: Tensor | None, lanes: int, targets: Tensor,
     sources: Tensor, ptr: Tensor, pieces: Tensor, masks: Tensor, target_places: Any,
-    source_places: Any, scale: float, softcap: float,
+    source_places: Any, thresholds: Tensor | None, scale: float, softcap: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     dtype = dtype_of_sums(query)
     B, T, H, _ = query.shape
@@ -123,12 +123,17 @@ def _plain(
             score = score + bias.movedim(-1, 1)
         score = score.masked_fill(~part.allowed, -torch.inf)
         peak = score.new_zeros(*score.shape[:-1], 1)
-        if score.shape[-1]:
-            peak = score.detach().amax(-1, keepdim=True)
-            peak = peak.masked_fill(peak == -torch.inf, 0.0)
-        power = torch.exp(score - peak)
-        total = power.sum(-1, keepdim=True)
-        weight = power / torch.where(total == 0, 1.0, total)
+        if thresholds is not None:
+            peak = peak + thresholds[part.target][:, None, :, None]
+            weight = torch.sigmoid(score - peak)
+            total = torch.ones_like(peak)
+        else:
+            if score.shape[-1]:
+                peak = score.detach().amax(-1, keepdim=True)
+                peak = peak.masked_fill(peak == -torch.inf, 0.0)
+            power = torch.exp(score - peak)
+            total = power.sum(-1, keepdim=True)
+            weight = power / torch.where(total == 0, 1.0, total)
         output = weight @ values_read.numbers
         allowed = part.allowed.to(dtype)
         lost = allowed @ keys_read.lost + allowed.sum(-1, keepdim=True) * queries.lost

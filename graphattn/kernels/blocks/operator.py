@@ -5,7 +5,8 @@ D_v), of one float dtype. ``levels`` and ``totals`` (B, H, blocks of targets), f
 the peak of each target's products, of tanh under a softcap, and the sum of exponentials beside it. The tensors of
 a plan are those of :class:`graphattn.plans.pieces.Pieces` and :class:`~graphattn.plans.pieces.Cuts`.
 The bias of an edge is row ``target_places[t] - source_places[s]`` of ``table`` (V, H), which has
-one for every pair; the places are int32 (T,) and (S,).
+one for every pair; the places are int32 (T,) and (S,). With ``thresholds`` (T,), in the dtype of sums,
+weights are not softmax but ``sigmoid(score - threshold)``, and totals are 1.
 """
 
 import math
@@ -23,12 +24,12 @@ from ..llvm.threads import CHUNKS_PER_THREAD, LARGE, share, threads_for
 from ..modes import are_batched, nothing_watches
 from ..plain.second_derivatives import gradients_of_definition
 from .definition import plain
-from .exponents import exponents, factor_and_unit
+from .exponents import exponents, factor_and_unit, unit_of_levels
 
 _PLAN = """int lanes, Tensor targets, Tensor sources, Tensor ptr, Tensor pieces, Tensor masks, Tensor first,
     Tensor span_ptr, Tensor spans, Tensor place, int hull, int work"""
 _OPERANDS = f"""Tensor query, Tensor key, Tensor value, Tensor? table, {_PLAN},
-    Tensor? target_places, Tensor? source_places, float scale, float softcap"""
+    Tensor? target_places, Tensor? source_places, Tensor? thresholds, float scale, float softcap"""
 LINE = 64  # bytes
 
 
@@ -53,6 +54,7 @@ class BlockCall(NamedTuple):
     work: int
     target_places: Any  # None without a table
     source_places: Any
+    thresholds: Tensor | None
     scale: float
     softcap: float
 
@@ -71,6 +73,15 @@ class BlockCall(NamedTuple):
     def tasks(self) -> int:
         """Cuts of all batch elements and heads of keys."""
         return self.key.shape[0] * self.key.shape[2] * (self.first.shape[0] - 1)
+
+    def thresholds_of_blocks(self) -> Tensor | None:
+        """Thresholds in the order of blocks and in units of products."""
+        if self.thresholds is None:
+            return None
+        unit = unit_of_levels(self.scale, self.softcap)
+        levels = self.thresholds.index_select(0, self.targets) / unit
+        spare = self.state_shape[2] - levels.shape[0]
+        return torch.nn.functional.pad(levels, (0, spare))
 
 
 class _Biases(NamedTuple):
@@ -126,19 +137,19 @@ def _nodes(x: Tensor) -> NodeRows:
 
 
 @lru_cache(None)
-def _table(part: str, sums: torch.dtype, *options: bool) -> Tensor:
+def _table(part: str, sums: torch.dtype, **options: bool) -> Tensor:
     """Addresses of a part for one, two and three vectors."""
-    kinds = [(sums, v, *options) for v in range(1, VECTORS + 1)]
-    return torch.tensor([_address(part, sums, *kind) for kind in kinds])
+    vectors = range(1, VECTORS + 1)
+    return torch.tensor([_address(part, sums, sums, vectors=v, **options) for v in vectors])
 
 
 @lru_cache(None)
-def _address(part: str, nodes: torch.dtype, sums: torch.dtype, *kind: Any) -> int:
+def _address(part: str, nodes: torch.dtype, sums: torch.dtype, **options: Any) -> int:
     """The address of a part, a function of :mod:`.parts`."""
     from ..llvm.native import address_of
     from . import parts
 
-    return address_of(getattr(parts, part), parts.Part(sums, nodes, *kind))
+    return address_of(getattr(parts, part), parts.Part(sums, nodes, **options))
 
 
 @lru_cache(None)
@@ -197,6 +208,7 @@ class _Begun(NamedTuple):
             span_ptr=call.span_ptr,
             spans=call.spans,
             **biases._asdict(),
+            thresholds=call.thresholds_of_blocks(),
             **operands,
         )
 
@@ -228,8 +240,8 @@ def _begun(kernel: str, shapes: _Shapes, masked: bool = False) -> _Begun:
         hull=shapes.hull,
         scale=shapes.scale,
         **exponents(shapes.scale, shapes.softcap),
-        scores=_table("scores", dtype, False, shapes.biased),
-        sums=_table("sums", dtype, masked),
+        scores=_table("scores", dtype, biased=shapes.biased),
+        sums=_table("sums", dtype, masked=masked),
         pack_rows=_address("pack_rows", shapes.nodes, dtype),
         pack_targets=_address("pack_targets", shapes.nodes, dtype),
         unpack_targets=_address("unpack_targets", shapes.nodes, dtype),
@@ -274,7 +286,7 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
             out=_nodes(output),
             levels=levels,
             totals=totals,
-            weigh=_table("weigh", dtype),
+            weigh=_table("weigh", dtype, sigmoid=call.thresholds is not None),
         )
         _run(kernel, call.tasks, work, begun.memory)
         if call.masks.numel() == 0 or not broken[0]:
@@ -331,7 +343,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     for masked in (False, True):
         table_sums = None
         if of_table:
-            table_sums = _table("table_sums", dtype, masked)
+            table_sums = _table("table_sums", dtype, masked=masked)
         begun = _begun("BlockBackward", shapes, masked)
         kernel = begun.bind(
             call,
@@ -350,8 +362,8 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             value_parts=value_parts,
             table_parts=table_parts,
             place=call.place,
-            slopes=_table("slopes", dtype),
-            outer=_table("outer", dtype, masked),
+            slopes=_table("slopes", dtype, sigmoid=call.thresholds is not None),
+            outer=_table("outer", dtype, masked=masked),
             table_sums=table_sums,
         )
         _run(kernel, call.tasks, work, begun.memory)

@@ -32,6 +32,7 @@ class Part(NamedTuple):
     vectors: int = VECTORS
     masked: bool = False  # True if sums leave out, by masks, what may be NaN
     biased: bool = False  # True if scores may have a bias
+    sigmoid: bool = False  # True if weights are sigmoids of scores
     indices: torch.dtype = torch.int32
 
 
@@ -285,12 +286,21 @@ def capped(x: Value, slope: Value) -> Value:
     return (x == float("-inf")).where(x, tanh(slope.splat(x.lanes) * x))
 
 
+def _weight(kinds: Any, x: Value) -> Value:
+    """``2**x``, or ``1 / (1 + 2**-x)``."""
+    if not kinds.sigmoid:
+        return exp2(x)
+    is_low = x < 0.0
+    power = exp2(is_low.where(x, 0.0 - x))
+    return is_low.where(power, 1.0) / (1.0 + power)
+
+
 def weigh(
     code: Code, kinds: Any, x: Sums, n: Integer, levels: Sums, rate: Number, slope: Number,
     totals: Sums,
 ) -> None:  # fmt: skip
-    """``x[s, i] = 2**(rate * (x[s, i] - levels[i]))``, added to the totals; capped before, unless
-    the slope is 0.
+    """``x[s, i] = 2**(rate * (x[s, i] - levels[i]))``, added to the totals, or its sigmoid; capped
+    before, unless the slope is 0.
     """
     lanes, block, _ = shape_of(code, kinds)
     level = [levels.read(v * lanes, lanes) for v in range(kinds.vectors)]
@@ -304,9 +314,10 @@ def weigh(
     with code.loop(0, n) as s:
         for v, total in enumerate(sums):
             place = s * block + v * lanes
-            weight = exp2((x.read(place, lanes) - level[v]) * by)
+            weight = _weight(kinds, (x.read(place, lanes) - level[v]) * by)
             x.write(place, weight)
-            total.value += weight
+            if not kinds.sigmoid:
+                total.value += weight
     for v, total in enumerate(sums):
         totals.write(v * lanes, totals.read(v * lanes, lanes) + total.value)
 
@@ -390,9 +401,11 @@ def slopes(
                     score = x.read(place, lanes)
                     if is_capped:
                         score = capped(score, slope)
-                    weight = exp2((score - level[v]) * by) * factor[v]
+                    weight = _weight(kinds, (score - level[v]) * by) * factor[v]
                     x.write(place, weight)
                     grad = weight * (grads.read(place, lanes) - delta[v])
+                    if kinds.sigmoid:
+                        grad = grad * (1.0 - weight)
                     if is_capped:
                         grad = grad * (1.0 - score * score)
                     grads.write(place, (weight == 0.0).where(0.0, grad))

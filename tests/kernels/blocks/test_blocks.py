@@ -47,10 +47,10 @@ def plan_of(graph, dtype, heads):
     return *plan, *cuts(graph, lanes, heads), plan.work
 
 
-def attend(graph, inputs, scale=0.3, softcap=0.0, biases=(None, None, None)):
+def attend(graph, inputs, scale=0.3, softcap=0.0, biases=(None, None, None), thresholds=None):
     plan = plan_of(graph, inputs[0].dtype, inputs[1].shape[0] * inputs[1].shape[2])
     table, *places = biases
-    rest = (table, *plan, *places)
+    rest = (table, *plan, *places, thresholds)
     return operator.attend(*inputs, *rest, scale, softcap, tracked=True), rest
 
 
@@ -144,6 +144,25 @@ def test_a_bias_of_minus_infinity_removes_edges():
         assert (a - b).abs().max() <= 1e-12 * b.abs().max()
 
 
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("softcap", [0.0, 1.3])
+@pytest.mark.parametrize("scale", [0.3, -0.4])
+@pytest.mark.parametrize("name", LONG)
+def test_weights_may_be_sigmoids(name, scale, softcap):
+    graph = LONG[name]()
+    inputs = operands(graph)
+    levels = torch.linspace(-1.0, 4.0, graph.num_targets, dtype=torch.float64)
+    found, rest = attend(graph, inputs, scale, softcap, thresholds=levels)
+    wanted = plain(*inputs, *rest, scale, softcap)
+    results = []
+    for output, _, totals in (found, wanted):
+        assert bool((totals[..., : graph.num_targets] == 1.0).all())
+        results.append((output, *torch.autograd.grad(output.cos().sum(), inputs)))
+    for a, b in zip(*results, strict=True):
+        assert b.abs().max() > 0
+        assert (a - b).abs().max() <= 1e-12 * b.abs().max()
+
+
 @pytest.mark.slow
 def test_rows_may_lie_anywhere_in_memory():
     graph = LONG["window"]()
@@ -217,7 +236,7 @@ def test_plain_operations_keep_what_is_not_finite_within_its_edges(mode, operand
     spoiled[operand][:, node] = bad
 
     def output(*inputs):
-        return operator.attend(*inputs, None, *plan, None, None, 0.3, 0.0, tracked=True)[0]
+        return operator.attend(*inputs, None, *plan, None, None, None, 0.3, 0.0, tracked=True)[0]
 
     def loss(*inputs):
         return output(*inputs).cos().sum()
@@ -289,7 +308,7 @@ def test_the_definition_has_every_derivative(name, softcap):
         inputs.append(biases[0])
 
     def output(query, key, value, table=None):
-        operands = (query, key, value, table, *plan, *biases[1:])
+        operands = (query, key, value, table, *plan, *biases[1:], None)
         return operator.attend(*operands, 0.7, softcap, tracked=True)[0]
 
     assert torch.autograd.gradcheck(output, inputs)
@@ -304,7 +323,7 @@ def test_the_operators_say_their_shapes(has_bias):
     if has_bias:
         biases = biases_of(graph, dtype=torch.float32)
     plan = plan_of(graph, torch.float32, 6)
-    arguments = (*inputs, biases[0], *plan, *biases[1:], 0.7, 0.0)
+    arguments = (*inputs, biases[0], *plan, *biases[1:], None, 0.7, 0.0)
     # without forward derivatives, and the gradients have none
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
     torch.library.opcheck(operator.block_attention, arguments, test_utils=checks)
