@@ -633,7 +633,8 @@ def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
     """Global tokens, whose rows of blocks are in pieces, by FlexAttention, maybe in a function
     that is compiled, and by SDPA: forward and backward."""
     from graphattn.backends.inputs import inputs_of
-    from graphattn.backends.tiles.backend import TilesBackend, gathered_run, tiles_run
+    from graphattn.backends.tiles.backend import TilesBackend, tiles_run
+    from graphattn.backends.tiles.gathered import gathered_run
 
     nodes, results = 4096, []
     if device.type != "cuda" or torch.version.cuda is None:

@@ -26,7 +26,8 @@ from graphattn.backends.edges import sizes
 from graphattn.backends.inputs import inputs_of
 from graphattn.backends.request import Request
 from graphattn.backends.tiles import compacted as tiles_compacted
-from graphattn.backends.tiles.backend import TilesBackend, gathered_run
+from graphattn.backends.tiles.backend import TilesBackend
+from graphattn.backends.tiles.gathered import gathered_run
 from graphattn.bench import AttentionCall
 from graphattn.bench.peers import MODES, AlreadyProjected, PyG
 from graphattn.graph import AttentionGraph

@@ -17,8 +17,8 @@ import graphattn as ga
 from graphattn import backends, kernels
 from graphattn.backends import BACKENDS
 from graphattn.backends.inputs import inputs_of
-from graphattn.backends.tiles.backend import gathered_run
 from graphattn.backends.tiles.compacted import compacted_run
+from graphattn.backends.tiles.gathered import gathered_run
 from graphattn.kernels.cells.operator import cell_products
 from graphattn.kernels.plain.sum_operators import slices_of, sums_of_slices
 from graphattn.nn.normalizers import NORMALIZERS

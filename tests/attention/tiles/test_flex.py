@@ -13,6 +13,7 @@ from graphattn.backends.inputs import inputs_of
 from graphattn.backends.request import Request
 from graphattn.backends.tiles import backend as tiles
 from graphattn.backends.tiles import flex as tiles_flex
+from graphattn.backends.tiles.gathered import gathered_run
 from graphattn.plans import block_lists
 
 CUDA = Request(8, 8, 64, 64, dtype=torch.bfloat16, device=torch.device("cuda", 0))
@@ -57,7 +58,7 @@ def by_flex(graph, inputs):
 
 
 def by_sdpa(graph, inputs):
-    return tiles.gathered_run(graph, inputs, False, True)
+    return gathered_run(graph, inputs, False, True)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
@@ -103,7 +104,7 @@ def test_a_program_that_users_compile_has_it_whole():
 
     with torch.no_grad():
         compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-        wanted = tiles.gathered_run(graph, inputs_of(*nodes, graph), False, False).output
+        wanted = gathered_run(graph, inputs_of(*nodes, graph), False, False).output
         torch.testing.assert_close(compiled(*nodes), wanted, atol=2e-6, rtol=0)
 
 

@@ -16,6 +16,7 @@ from graphattn.backends.inputs import inputs_of
 from graphattn.backends.request import Request
 from graphattn.backends.tiles import backend as tiles
 from graphattn.backends.tiles import varlen as tiles_varlen
+from graphattn.backends.tiles.gathered import gathered_run
 from graphattn.bench import calibrate
 from graphattn.functional import attention
 
@@ -51,7 +52,7 @@ def by_varlen(graph, inputs):
 
 
 def by_sdpa(graph, inputs):
-    return tiles.gathered_run(graph, inputs, False, False)
+    return gathered_run(graph, inputs, False, False)
 
 
 @pytest.mark.usefixtures("on_cpu")
