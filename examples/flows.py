@@ -95,7 +95,8 @@ def whirls(seed: int, steps: int = 31, rows: int = 24) -> "ga.shapes.Trajectory"
     pos = ga.graphs.on_sphere(*np.meshgrid(lat, lon, indexing="ij")).numpy()
     centres, axes, blobs = _directions(rng, 4), _directions(rng, 4), _directions(rng, 6)
     speeds = rng.uniform(0.2, 0.35, 4) * rng.choice([-1, 1], 4)
-    widths, heights = rng.uniform(0.25, 0.4, 6), rng.uniform(0.5, 1, 6)
+    widths = rng.uniform(0.25, 0.4, 6) * (24 / rows)  # which the grid resolves
+    heights = rng.uniform(0.5, 1, 6)
     still = (centres * axes).sum(1, keepdims=True) * axes
 
     def wind(x, time):

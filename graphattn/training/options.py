@@ -180,7 +180,8 @@ class Options(LoopSettings):
         None,
         "Expression of a recipe, such as 'knn(..., 16)', or of the edges of meshes, curves and trees "
         "'mesh_vertices(..., hops=4)', for all levels of the hierarchy, or one "
-        "for each with ; between them; by default the model's.",
+        "for each with ; between them; by default the model's. On a sphere the second of two may be "
+        "icosphere(3), whose points are the coarser level.",
         group=MODEL,
         metavar="RECIPE",
     )

@@ -20,6 +20,7 @@ from .options import MACHINE, RUN, SIMULATION, SPLIT, TRAINING, Options
 from .reading.data import Prepared, digests
 from .reading.default_inputs import recipes_of
 from .reading.inputs import ShapeInputs
+from .reading.levels import on_icosphere
 from .reading.scenes import prepared
 from .reading.simulations import Simulation, TrajectoryFolder
 from .rollout import predicted_states
@@ -73,17 +74,26 @@ def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike
             "graph must be a recipe where trajectories have no cells, such as 'radius(..., 0.1)', "
             "got none"
         )
+    ratio = (0.25,) * len(preset.coarser)
+    is_globe = degrees(first.positions(0)) is not None
+    if len(graphs) == 2 and on_icosphere(graphs[1]):
+        ratio = ()
+        if not is_globe:
+            raise OptionError(
+                f"graph={options.graph!r} is for nodes on a sphere around 0, such as "
+                f"graphs.on_sphere(lat, lon), got {first!r}"
+            )
     inputs = ShapeInputs(
         tuple(window.fields),
         graph=graphs,
-        ratio=(0.25,) * len(preset.coarser),
+        ratio=ratio,
         down="knn(..., 12, clamp=True)",
         simulation=simulation,
     )
     model_options = dict(preset.options)
     if "edges" in model_options or model == "stencil":
         model_options["axes"] = first.pos.shape[-1]
-    if "edges" in model_options and degrees(first.positions(0)) is not None:
+    if "edges" in model_options and is_globe:
         model_options["edges"] = ["compass"]
     data = prepared(inputs, folder, split["train"])
     if options.points is None:

@@ -14,6 +14,7 @@ from graphattn.training import rollout, train
 from graphattn.training.models.stencil import Stencil
 from graphattn.training.pages import films
 from graphattn.training.reading.simulations import Simulation, Windows
+from graphattn.training.run import Run
 
 N = 7
 CELLS = [("line", torch.stack((torch.arange(N - 1), torch.arange(1, N)), 1))]
@@ -180,6 +181,13 @@ def test_fields_on_a_sphere_are_read_by_the_compass_and_drawn_on_a_map(tmp_path)
     record = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
     assert record["options"]["edges"] == ["compass"]
     assert result.notes[0].startswith("the integral of u stays in the truth, and changes by up to")
+    options |= {"graph": "knn(..., 3); icosphere(1)", "model": "encode-process-decode"}
+    train(tmp_path, tmp_path / "globe", **options)
+    shape = Run.load(tmp_path / "globe").inputs.levels_of(globe, globe.pos)
+    assert [len(level.pos) for level in shape.levels] == [12, 42]
+    assert shape.levels[1].graph.equals(ga.graphs.icosphere(1))
+    assert shape.levels[1].up.num_edges == 3 * 12  # the corners of the triangle around each
+    assert int(shape.levels[1].down.out_degree.min()) > 0
     places = films.places(globe)
     assert places[:, 1].tolist() == pytest.approx(lat.flatten().tolist(), abs=1e-4)
     assert places[:, 0].min() == pytest.approx(-120, abs=1e-3)
@@ -199,6 +207,9 @@ def test_forcing_must_be_known_as_far_as_steps_go():
 def test_options_of_shapes_and_of_simulations_are_not_mixed(folder, tmp_path):
     with pytest.raises(OptionError, match="sample is for shapes"):
         train(folder, tmp_path / "run", **QUICK, sample=5)
+    globe = {"graph": "mesh_cells(...); icosphere(1)", "model": "encode-process-decode"}
+    with pytest.raises(OptionError, match="is for nodes on a sphere around 0"):
+        train(folder, tmp_path / "run", **QUICK, **globe)
     with pytest.raises(OptionError, match="control='forest' does not fit the task"):
         train(folder, tmp_path / "run", **{**QUICK, "control": ["forest"]})
     with pytest.raises(OptionError, match="fields is for task='simulate'"):

@@ -23,7 +23,7 @@ from ...nn import local_descriptors, local_pca, mesh_elements, mesh_normals, sha
 from ...pyg import Data
 from ...shapes.folder import plain_name
 from ...shapes.shape import LATTICE
-from .levels import redrawn, with_cells
+from .levels import on_icosphere, redrawn, with_cells
 from .placing import placed, sampled
 from .simulations import Simulation
 
@@ -68,7 +68,8 @@ class ShapeInputs:
         patch: Points of a patch along curves: the levels are then the points and, of cells of these
             sides, those of :func:`graphattn.graphs.serialized_hierarchy`, without recipes.
         graph: Recipes as expressions, one for each level, or several for its layers in turn, with
-            commas between them; none for a model without edges.
+            commas between them; none for a model without edges. Without ``ratio`` and ``cell`` the
+            second of two is that of an icosphere, ``icosphere(3)``, whose points are coarser ones.
         down: Of a coarser level's points from the finer ones.
         up: Of a finer level's points from the coarser ones.
         elements: What a token of a mesh is: "faces" or "edges"; "" is a point or a vertex.
@@ -220,6 +221,13 @@ class ShapeInputs:
     @cached_property
     def recipe(self) -> HierarchyRecipe:
         """The recipe of the hierarchy."""
+        globe = {}
+        if len(self.graph) == 2 and not self.ratio and not self.cell:
+            globe = on_icosphere(self.graph[1])
+        if globe:
+            finest = tuple(map(_recipe, _parts(self.graph[0])))
+            with_globe: HierarchyRecipe = hierarchy(..., graph=finest, **globe)
+            return with_globe
         graphs: list[Any] = [tuple(map(_recipe, _parts(text))) for text in self.graph]
         down = _recipe(self.down)
         up = _recipe(self.up)

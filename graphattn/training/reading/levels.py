@@ -1,15 +1,26 @@
 """Levels that no recipe makes: grid cells with one point each, and degree-matched random graphs."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from numpy.random import default_rng
 from torch import Tensor, argsort, empty_like, from_numpy, nn, unique
 
-from ...graphs import Hierarchy, clusters, serialized_hierarchy
+from ...graphs import (
+    Hierarchy,
+    clusters,
+    containing,
+    radius,
+    serialized_hierarchy,
+)
+from ...graphs.expression import from_expression
+from ...graphs.mesh.icosphere import icosphere_mesh
 from ...graphs.of_graphs.controls import rewiring
 from ...graphs.points.hierarchy import CellNeighbours, Level
 from ...nn import pool
+
+_REACH = 1.6  # radius in which an icosahedron's vertex reads; half of it with each refinement
 
 
 def with_cells(pos: Tensor, sides: tuple[float, ...], patch: int) -> Hierarchy:
@@ -21,6 +32,21 @@ def with_cells(pos: Tensor, sides: tuple[float, ...], patch: int) -> Hierarchy:
         pool(pos, down, "mean"), cells=cells, levels=len(sides), patch=patch
     ).levels
     return Hierarchy((Level(pos, None, ()), replace(finest, down=down, up=down.reverse()), *others))
+
+
+def on_icosphere(text: str) -> dict[str, Any]:
+    """Points of a coarse level, and graphs to and from them, of ``icosphere(3)``; else nothing."""
+    graph: Any = from_expression(text)
+    made = graph.expression
+    if made is None or made.is_open or made.function != "icosphere":
+        return {}
+    refinements = round(math.log2((graph.num_targets - 2) / 10) / 2)
+    mesh = icosphere_mesh(refinements)
+    return {
+        "coarse": (mesh.pos, graph),
+        "down": radius(..., _REACH / 2**refinements),
+        "up": containing(..., mesh.faces),
+    }
 
 
 class OnCells(nn.Module):
