@@ -95,9 +95,9 @@ def block_run(graph: AttentionGraph, inputs: Inputs, request: Request) -> Output
 
 def _thresholds(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
     """The numbers (T,) that sigmoids take from scores: minus their bias, or the log of a degree."""
-    sigmoid = sigmoid_of(inputs.normalize)
-    if sigmoid is None:
+    if inputs.normalize is None:
         return None
+    sigmoid = sigmoid_of(inputs.normalize)
     if sigmoid.bias is None:
         (levels,) = _logs_of_degrees(graph)
         return levels.to(inputs.statistics)

@@ -24,7 +24,7 @@ from ..llvm.threads import CHUNKS_PER_THREAD, LARGE, share, threads_for
 from ..modes import are_batched, nothing_watches
 from ..plain.second_derivatives import gradients_of_definition
 from .definition import plain
-from .exponents import exponents, factor_and_unit, unit_of_levels
+from .exponents import exponents, unit_of_levels
 
 _PLAN = """int lanes, Tensor targets, Tensor sources, Tensor ptr, Tensor pieces, Tensor masks, Tensor first,
     Tensor span_ptr, Tensor spans, Tensor place, int hull, int work"""
@@ -74,47 +74,42 @@ class BlockCall(NamedTuple):
         """Cuts of all batch elements and heads of keys."""
         return self.key.shape[0] * self.key.shape[2] * (self.first.shape[0] - 1)
 
-    def thresholds_of_blocks(self) -> Tensor | None:
-        """Thresholds in the order of blocks and in units of products."""
-        if self.thresholds is None:
-            return None
-        unit = unit_of_levels(self.scale, self.softcap)
-        levels = self.thresholds.index_select(0, self.targets) / unit
-        spare = self.state_shape[2] - levels.shape[0]
-        return torch.nn.functional.pad(levels, (0, spare))
+
+#: Operands of the kernels without a table and without thresholds.
+_PLAIN = dict.fromkeys(
+    ("table", "entries", "target_places", "source_places", "first_places", "thresholds"), None
+)
 
 
-class _Biases(NamedTuple):
-    """The biases of a call as operands of the kernels; none by default."""
+def _biases(call: BlockCall) -> dict[str, Any]:
+    """The table (H, entries) of a call, places and thresholds as operands of the kernels.
 
-    table: Tensor | None = None  # (H, entries), in units of products
-    entries: int = 0
-    target_places: Tensor | None = None  # (blocks of targets,)
-    source_places: Tensor | None = None
-    first_places: Tensor | None = None  # (blocks,)
-
-    @classmethod
-    def of(cls, call: BlockCall) -> "_Biases":
-        """Places in the order of blocks; a block may end after the last target."""
-        if call.table is None:
-            return cls()
-        size = VECTORS * call.lanes
-        places = call.target_places.index_select(0, call.targets)
-        spare = torch.arange(1, call.state_shape[2] - places.shape[0] + 1)
-        places = torch.cat((places, places[-1:] + spare))
-        places = places.view(-1, size)
-        first = places[:, :1]
-        in_order = first + torch.arange(size)
-        has_gaps = (places != in_order).any(1)
-        rows = call.table.detach().t() / factor_and_unit(call.scale)[1]
-        entries = -(-(rows.shape[1] + size) // size) * size
-        return cls(
-            torch.nn.functional.pad(rows, (0, entries - rows.shape[1])).contiguous(),
-            entries,
-            places.int(),
-            call.source_places.index_select(0, call.sources),
-            torch.where(has_gaps, -1, first[:, 0]),
-        )
+    They are in units of products and in the order of blocks, which may end after the last target.
+    """
+    operands: dict[str, Any] = _PLAIN
+    spare = call.state_shape[2] - call.targets.shape[0]
+    if call.thresholds is not None:
+        unit = unit_of_levels(call.scale, call.softcap)
+        levels = call.thresholds.index_select(0, call.targets) / unit
+        operands = operands | {"thresholds": torch.nn.functional.pad(levels, (0, spare))}
+    if call.table is None:
+        return operands
+    size = VECTORS * call.lanes
+    places = call.target_places.index_select(0, call.targets)
+    places = torch.cat((places, places[-1:] + torch.arange(1, spare + 1)))
+    places = places.view(-1, size)
+    first = places[:, :1]
+    in_order = first + torch.arange(size)
+    has_gaps = (places != in_order).any(1)
+    rows = call.table.detach().t() / unit_of_levels(call.scale, 0.0)
+    entries = -(-(rows.shape[1] + size) // size) * size
+    return operands | {
+        "table": torch.nn.functional.pad(rows, (0, entries - rows.shape[1])).contiguous(),
+        "entries": entries,
+        "target_places": places.int(),
+        "source_places": call.source_places.index_select(0, call.sources),
+        "first_places": torch.where(has_gaps, -1, first[:, 0]),
+    }
 
 
 def _aligned(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -196,7 +191,7 @@ class _Begun(NamedTuple):
     kernel: Any
     space: int
 
-    def bind(self, call: BlockCall, biases: _Biases, **operands: Any) -> Any:
+    def bind(self, call: BlockCall, biases: dict[str, Any], **operands: Any) -> Any:
         """The kernel with all operands."""
         return self.kernel.bind(
             targets=call.targets,
@@ -207,8 +202,7 @@ class _Begun(NamedTuple):
             first=call.first,
             span_ptr=call.span_ptr,
             spans=call.spans,
-            **biases._asdict(),
-            thresholds=call.thresholds_of_blocks(),
+            **biases,
             **operands,
         )
 
@@ -272,7 +266,7 @@ def _forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     if output.numel() == 0:
         return output, levels, totals
     broken = torch.zeros(2, dtype=torch.bool, device="cpu")
-    biases = _Biases.of(call)
+    biases = _biases(call)
     work = B * H * call.work * (call.query.shape[3] + call.value.shape[3])
     for masked in (False, True):
         begun = _begun("BlockForward", _Shapes.of(call), masked)
@@ -334,10 +328,10 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     key_parts, value_parts = (
         _aligned(dtype, B * kv_heads, max(1, places), stride) for stride in strides
     )
-    biases = _Biases.of(call)
+    biases = _biases(call)
     table_parts = None
     if of_table:
-        table_parts = _aligned(dtype, call.tasks, H // kv_heads, biases.entries)
+        table_parts = _aligned(dtype, call.tasks, H // kv_heads, biases["entries"])
     work = 3 * B * H * call.work * (D + width)
     shapes = _Shapes.of(call)
     for masked in (False, True):
@@ -373,7 +367,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         begun = _begun("BlockGradients", shapes._replace(depth=size, cuts=1))
         joined = begun.bind(
             call,
-            _Biases(),
+            _PLAIN,
             broken=broken,
             joined=call.first.shape[0] - 1,
             parts=numbers,
