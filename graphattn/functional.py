@@ -98,7 +98,7 @@ def attention(
             that makes it, such as a module: :class:`graphattn.nn.ALiBi`, ``T5Bias``, ``SwinBias``
             and ``SwinV2Bias`` are then read from a table of places where a kernel can, a twentieth
             to a third slower than no bias. Or a dict of biases of
-            parts, ``{near: bias}`` for ``top_k(..., 8) | near``, each in its part's edge order, and
+            parts, ``{near: bias}`` for ``top_k(..., 8) | near``, each in its part's edge order or a module, and
             0 elsewhere or for None. -inf removes an edge: with
             (B, E, 1), for examples of different lengths,
             ``torch.zeros(B, E, 1).masked_fill((graph.source >= lengths[:, None])[..., None], -torch.inf)``,

@@ -292,8 +292,11 @@ def biases_of_parts(
         )
     parts = {}
     for part, bias in score_bias.items():
-        if bias is not None:
-            parts[part.union()] = bias_of_edges(part.of_edges(bias), query, part)
+        numbers: Any = bias
+        if callable(bias):
+            numbers = bias(part)
+        if numbers is not None:
+            parts[part.union()] = bias_of_edges(part.of_edges(numbers), query, part)
     return PartBiases(parts).within(union)
 
 

@@ -66,6 +66,18 @@ def test_a_part_beside_a_choice(options, heads):
     assert not torch.allclose(outputs[0], plain)
 
 
+def test_a_module_makes_the_bias_of_a_part():
+    query, key, value = tensors()
+    graph = MEMORY | NEAR
+    bias = ga.nn.T5Bias(H).double()
+    outputs = [
+        ga.attention(query, key, value, graph, score_bias={NEAR: numbers})
+        for numbers in (bias, bias(NEAR), None)
+    ]
+    assert torch.equal(*outputs[:2])
+    assert not torch.equal(*outputs[1:])
+
+
 def test_a_bias_of_each_example():
     query, key, value, of_near = tensors(NEAR)
     of_each = torch.stack((of_near, 2 * of_near))
