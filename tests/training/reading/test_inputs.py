@@ -71,7 +71,7 @@ def test_points_are_drawn_on_faces_and_the_same_each_time():
         (torch.zeros(1, 3), "got one point"),
         (torch.ones(7, 3), "got 7 points at one place"),
         (torch.full((7, 3), torch.nan), "got NaN"),
-        (torch.rand(7, 2), r"expected positions \(N, 3\)"),
+        (torch.rand(7, 4), r"pos must have shape \(N, 3\) or \(N, 2\), got \(7, 4\)"),
         (torch.rand(3, 3), "k=4 needs at least 5 points, got 3"),
     ],
 )
