@@ -63,9 +63,11 @@ def mixing(graph: AttentionGraph, within: float = 0.25) -> float:
     before = 0.0
     steps = 0
     while (least := float(share.min())) < 1 - within:
-        if steps > graph.num_sources and least <= before:  # it rises wherever it will end there
-            return math.inf
-        before = least
+        # in as many steps as there are nodes it rises wherever it will end there
+        if steps > 0 and steps % graph.num_sources == 0:
+            if least <= before:
+                return math.inf
+            before = least
         share = share @ step
         steps += 1
     return steps

@@ -85,3 +85,11 @@ def test_fidelity_is_the_best_share_of_all_ways_and_mixing_ends_with_the_last_no
     assert ended[1] > 0.62 - 0.03
     apart = ga.disjoint_union([window, window])
     assert ga.laws.mixing(apart) == np.inf
+
+
+def test_mixing_goes_on_where_only_every_third_step_comes_nearer():
+    """A walk goes from 0 to 1, and from there back by one of nine nodes, or to the last one."""
+    onward = [(0, 1), (1, 11), (11, 11)]
+    pairs = onward + [(1, node) for node in range(2, 11)] + [(node, 0) for node in range(2, 11)]
+    graph = ga.from_edge_index(torch.tensor(pairs).T, num_nodes=12)
+    assert ga.laws.mixing(graph) == 3 * 14  # 0.9**14 < 0.25 < 0.9**13
