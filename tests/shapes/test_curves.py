@@ -36,6 +36,7 @@ def test_a_neuron_is_a_tree(tmp_path):
     shape = loaded(tmp_path, "a.swc", NEURON)
     assert shape.parent.tolist() == [-1, 2, 0, 2]
     assert pairs(shape) == [(0, 2), (1, 2), (2, 3)]
+    assert "edge_vertex1" not in shape  # lines without properties are edges alone
     assert shape.type.tolist() == [1, 3, 3, 3]
     assert shape.radius.tolist() == [1, 0.5, 0.5, 0.5]
     assert shape.notes == ("1 point comes before their parent",)

@@ -33,7 +33,7 @@ def with_edges(raw: Raw) -> Raw:
     others = dict(raw.others)
     if edges.size:
         others["edge_index"] = edges
-    if not any(name.startswith("edge_") for name in {*others} - {*ENDS}):
+    if not any(name.startswith("edge_") for name in {*raw.others} - {*ENDS}):
         for name in ENDS:
             del others[name]
     return replace(raw, others=others)
