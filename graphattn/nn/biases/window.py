@@ -182,20 +182,30 @@ def _window(window: Any) -> Size:
 
 
 def _index(graph: AttentionGraph, *options: Any) -> Tensor:
-    of_targets, of_sources, first, _ = _places(graph, *options)
-    return (of_targets[graph.target] - of_sources[graph.source] + first).long()
+    of_targets, of_sources, centre = _places(graph, *options)
+    return of_targets[graph.target] - of_sources[graph.source] + centre
 
 
 @constant_result
 def _kept_places(graph: AttentionGraph, *options: Any) -> tuple[Tensor, Tensor, int, int]:
-    return cached(graph, (_kept_places, options), partial(_places, graph, *options))
+    return cached(graph, (_kept_places, options), partial(_from_first, graph, *options))
+
+
+def _from_first(graph: AttentionGraph, *options: Any) -> tuple[Tensor, Tensor, int, int]:
+    """Places of targets and of sources, int32 (T,) and (S,), whose difference is 0 for the first of
+    the rows of all pairs; and that row and the last in the table, which has only those of edges.
+    """
+    of_targets, of_sources, centre = _places(graph, *options)
+    first = int(of_targets.min() - of_sources.max())
+    last = int(of_targets.max() - of_sources.min())
+    return (of_targets - first).int(), of_sources.int(), first + centre, last + centre
 
 
 def _places(
     graph: AttentionGraph, window: Size, size: Size | None, dilation: Size | None
-) -> tuple[Tensor, Tensor, int, int]:
-    """Places of targets and of sources, int32 (T,) and (S,), whose difference is 0 for the first of
-    the rows of all pairs; and that row and the last in the table, which has only those of edges.
+) -> tuple[Tensor, Tensor, int]:
+    """Places of targets and of sources, int64 (T,) and (S,), whose difference is a row of the table
+    from its middle one; and that.
     """
     if size is None:
         size, sources = _grid_of(graph, window)
@@ -229,14 +239,7 @@ def _places(
         t = t // size[axis]
         s = s // sources[axis]
         stride = stride * (2 * most + 1)
-    first = int(of_targets.min() - of_sources.max())
-    last = int(of_targets.max() - of_sources.min())
-    return (
-        (of_targets - first).int(),
-        of_sources.int(),
-        first + centre,
-        last + centre,
-    )
+    return of_targets, of_sources, centre
 
 
 def _check_offsets(
