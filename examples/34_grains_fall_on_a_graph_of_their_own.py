@@ -1,4 +1,4 @@
-"""Grains fall on a graph of their own: particles read whom they are near to, anew at every step.
+"""Grains fall on a graph of their own: particles read what is near, anew at every step.
 
 Twelve boxes of soft discs that fall, collide and pile up; periodic along x, with walls of fixed
 nodes. What ``graphattn train FOLDER --out RUN --task simulate --predict acceleration --history 3``
@@ -34,7 +34,7 @@ stencil = 1 - result.controls["stencil"].scores["skill"]
 print(f"error over 58 steps: {error:.3f} of that of 'nothing changes'; stencil {stencil:.3f}")
 assert error < 0.3 < 0.4 < stencil
 
-# a box that nobody has seen: the walls stay, and hold the grains
+# a box that is not trained on: the walls stay, and hold the grains
 start = grains(99, steps=3)
 series = ga.training.rollout(run, start, steps=100)
 assert series.num_steps == 103
