@@ -12,6 +12,7 @@ from .arguments import dtype as checked_dtype
 from .backends.choose import Explanation, HeadsExplanation, explain_choice
 from .backends.edge_terms import with_edge_terms, with_score
 from .backends.inputs import FLOATS, inputs_of
+from .backends.place_bias import has_places
 from .backends.request import Request
 from .backends.rows import NAMES, ROWS, is_product, is_softmax, of_rows, sigmoid_of
 from .backends.run import run
@@ -209,7 +210,7 @@ def explain(
     if value_dim is None:
         value_dim = head_dim
     sizes = _request_of_sizes(heads, kv_heads, head_dim, value_dim, batch, dtype, device)
-    request = _with_options(sizes._replace(batch=sizes.batch * examples), options)
+    request = _with_options(sizes._replace(batch=sizes.batch * examples), options, graph)
     if isinstance(graph, PerHead):
         return HeadsExplanation.of(graph, request)
     assert isinstance(graph, AttentionGraph)
@@ -273,8 +274,8 @@ def _divides(kv_heads: int, heads: int) -> bool:
     return heads % kv_heads == 0
 
 
-def _with_options(request: Request, options: dict[str, Any]) -> Request:
-    """The request of a call with these options of :func:`explain`."""
+def _with_options(request: Request, options: dict[str, Any], graph: Any) -> Request:
+    """The request of a call on a graph with these options of :func:`explain`."""
     flags: dict[str, Any] = {_FLAGS[name]: _is_set(value) for name, value in options.items()}
     if is_product(options.get("score")):
         flags["score"] = False
@@ -287,8 +288,7 @@ def _with_options(request: Request, options: dict[str, Any]) -> Request:
     else:
         flags["of_rows"] = of_rows(normalize) is not None
         flags["sigmoid"] = sigmoid_of(normalize) is not None
-    if hasattr(options.get("score_bias"), "places"):
-        flags["by_place"] = True
+    flags["by_place"] = has_places(options.get("score_bias"), graph)
     request = request._replace(**flags)
     if not request.dropout:
         request = request._replace(trains=torch.is_grad_enabled())

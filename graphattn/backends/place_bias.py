@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..graph import AttentionGraph
 from ..plans.grouped import ends
+from .rows import is_changed
 
 FEW = 1 << 12  # edges, whose biases take no longer as a tensor
 WORTH = 4  # edges for each row of a table of all offsets
@@ -33,15 +34,27 @@ class PlaceBias(NamedTuple):
 
 
 def by_place(bias: Any, graph: Any, *arguments: Any) -> Any:
-    """``bias(graph, *arguments)``, of many edges on the CPU as a :class:`PlaceBias` if a module can
-    make one, by a method ``places``.
+    """``bias(graph, *arguments)``, as a :class:`PlaceBias` where :func:`has_places` and a module's
+    method ``places`` makes one.
     """
     result = None
-    if hasattr(bias, "places") and isinstance(graph, AttentionGraph):
-        least = max(FEW, WORTH * (graph.num_targets + graph.num_sources))
-        on_cpu = all(x.is_cpu for x in chain(bias.parameters(), bias.buffers()))
-        if on_cpu and graph.num_edges >= least:
-            result = bias.places(graph, *arguments)
+    if has_places(bias, graph):
+        result = bias.places(graph, *arguments)
     if result is None:
         result = bias(graph, *arguments)
     return result
+
+
+def has_places(bias: Any, graph: Any) -> bool:
+    """True if a module makes a table of places of a graph of many edges, on the CPU.
+
+    Hooks, or a ``forward`` of another file than ``places``, may compute other numbers.
+    """
+    kind = type(bias)
+    if not hasattr(kind, "places") or not isinstance(graph, AttentionGraph):
+        return False
+    if kind.forward.__module__ != kind.places.__module__ or is_changed(bias):
+        return False
+    least = max(FEW, WORTH * (graph.num_targets + graph.num_sources))
+    on_cpu = all(x.is_cpu for x in chain(bias.parameters(), bias.buffers()))
+    return on_cpu and graph.num_edges >= least

@@ -113,7 +113,8 @@ class _Stack(nn.Module):
         attrs = self._per_layer("edge_attr", edge_attr)
         encodes = self.encodes_positions(biases)
         drops = self.training and first.attention.dropout
-        by_places = lengths is None and not drops
+        reads_places = first.attention.edge_dim is None and not drops
+        by_places = reads_places and lengths is None
         biased_graphs: dict[
             tuple[int, int], tuple[Graph, Tensor | None]
         ] = {}  # layers of the same graph share its biases

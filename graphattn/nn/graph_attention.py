@@ -388,7 +388,8 @@ class GraphAttention(EdgeAttention):
                 :meth:`hold`.
             edge_attr: Edge features (..., E, F) in the graph's edge order, or weights (E,) where F
                 is 1; needed exactly if ``edge_dim`` was given.
-            score_bias: As in :func:`graphattn.attention`.
+            score_bias: As in :func:`graphattn.attention`. The nodes that ALiBi and T5's count are
+                those in the cache, then those of ``x``.
             positions: For a layer with ``rotary``: those of the targets; with a context a pair (of
                 targets, of sources); with a pair as ``x`` a pair in its order. By default the nodes
                 count from 0, after those in the cache. For a layer with ``edge_dim`` and no ``rotary``: coordinates (N, edge_dim),
@@ -420,6 +421,7 @@ class GraphAttention(EdgeAttention):
                 positions = positions[::-1]  # of targets, of sources
             edge_attr, positions = self._offsets(sized, edge_attr, positions)
         sized, query, (key, value) = self._projected(sized, x, sources, positions)
+        score_bias = sources.bias_of(score_bias, x.shape[-2])
         inputs = self._inputs(sized, query, key, value, score_bias, edge_attr)
         outputs = self._attend(sized, inputs, return_weights)
         y = self._projected_back(outputs.output, x)

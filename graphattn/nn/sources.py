@@ -3,6 +3,7 @@ holds.
 """
 
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from ..errors import OptionError, ShapeError
 from ..graph.like import GraphLike
 from .arguments import Pair, check_features
+from .biases.sequence import SequenceBias
 from .cache import KeyValueCache
 from .casts import cast_once
 from .positions import pair_of_positions
@@ -60,6 +62,10 @@ class Sources:
         """Keys and values of all sources, from features that have arrived."""
         return layer.keys_of(self.name, key, value, positions)
 
+    def bias_of(self, score_bias: Any, num_targets: int) -> Any:
+        """A bias as the layer reads it."""
+        return score_bias
+
     def numbers(self, layer: Any) -> int:
         """The numbers of a key and value, which a shard sends if features are wider; 0 for never."""
         if layer.rotary is not None:
@@ -95,6 +101,13 @@ class Cached(Sources):
             device = self.key.device
             positions = torch.arange(self.past, self.past + num_targets, device=device)
         return pair_of_positions(positions)
+
+    def bias_of(self, score_bias: Any, num_targets: int) -> Any:
+        """A bias of offsets as a function of the graph: new nodes come after cached ones."""
+        if not (self.past and isinstance(score_bias, SequenceBias)):
+            return score_bias
+        nodes = torch.arange(self.past - self.cached, self.past + num_targets)
+        return partial(score_bias, positions=(nodes[self.cached :], nodes))
 
     def projected(self, layer: Any, positions: Tensor | None, key: Tensor, value: Tensor) -> Pair:
         """Keys and values of cached and new nodes."""

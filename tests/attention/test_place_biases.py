@@ -1,5 +1,7 @@
 """Biases that modules make of places: a table that the block kernel reads, and no tensor of edges."""
 
+from functools import wraps
+
 import pytest
 import torch
 
@@ -71,7 +73,7 @@ def no_tensor_of_edges(always, monkeypatch):
 
     monkeypatch.setattr(PlaceBias, "on", refuse)
     for kind in (ALiBi, T5Bias, SwinBias, SwinV2Bias):
-        monkeypatch.setattr(kind, "forward", refuse)
+        monkeypatch.setattr(kind, "forward", wraps(kind.forward)(lambda *a: refuse(*a)))
 
 
 def made(name, dtype=torch.float64):
@@ -197,7 +199,13 @@ def test_layers_take_a_module(always):
 def test_layers_of_a_stack_share_a_table(always, monkeypatch, dropout):
     made_tables = []
     places = ALiBi.places
-    monkeypatch.setattr(ALiBi, "places", lambda *a: made_tables.append(1) or places(*a))
+
+    @wraps(places)
+    def counted(*arguments):
+        made_tables.append(1)
+        return places(*arguments)
+
+    monkeypatch.setattr(ALiBi, "places", counted)
     model = ga.models.GPT(11, 8, 2, 3, score_bias=LearnedSlopes(2), dropout=dropout).double()
     tokens = torch.randint(0, 11, (2, 41))
 
@@ -211,6 +219,51 @@ def test_layers_of_a_stack_share_a_table(always, monkeypatch, dropout):
     monkeypatch.setattr(place_bias, "FEW", 1 << 40)
     for a, b in zip(found, gradients(), strict=True):
         assert torch.allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+class Doubled(ALiBi):
+    """Another bias than its places."""
+
+    def forward(self, *arguments):
+        return 2 * super().forward(*arguments)
+
+
+def test_hooks_and_another_forward_count(always):
+    _, graph, operands = made("alibi, causal")
+    hooked = ALiBi(H).double()
+    hooked.register_forward_hook(lambda module, arguments, output: 2 * output)
+    for bias in (Doubled(H).double(), hooked):
+        assert not place_bias.has_places(bias, graph)
+        assert torch.equal(
+            ga.attention(*operands, graph, score_bias=bias),
+            ga.attention(*operands, graph, score_bias=2 * ALiBi(H).double()(graph)),
+        )
+
+
+def test_layers_of_a_stack_take_edge_features_beside_it(always):
+    graph = ga.graphs.causal(41)
+    bias = ALiBi(2)
+    model = ga.models.Encoder(2, 8, 2, edge_dim=3)
+    x = torch.randn(41, 8)
+    attr = torch.randn(graph.num_edges, 3)
+    read = [model(x, graph, score_bias=each, edge_attr=attr) for each in (bias, bias(graph))]
+    assert torch.allclose(*read)
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_layer_continues_its_cache(drops):
+    bias = T5Bias(2, 8, 21).double()
+    layer = ga.nn.GraphAttention(8, 2).double()
+    graph = ga.graphs.sliding_window(..., 13, causal=True)
+    cache = ga.nn.KeyValueCache()
+    x = torch.randn(3, 41, 8, dtype=torch.float64)
+    parts = []
+    for part in x.split((19, 21, 1), 1):
+        parts.append(layer(part, graph, score_bias=bias, cache=cache))
+        if drops:
+            cache.drop(cache.length - 12)
+    every_token = layer(x, graph.at(41), score_bias=bias)
+    assert torch.allclose(torch.cat(parts, 1), every_token, rtol=1e-12, atol=1e-12)
 
 
 def test_a_prompt_continues_in_parts(always):
@@ -256,3 +309,8 @@ def test_such_a_call_is_estimated_as_one_without_a_bias():
     )
     assert by_place.cost == plain.cost < of_edges.cost
     assert ga.explain(graph, score_bias=ALiBi(8)).chosen == "tiles"
+    few, of_few_edges = (
+        next(c for c in ga.explain(ga.graphs.causal(41), score_bias=bias).candidates)
+        for bias in (ALiBi(8), True)
+    )
+    assert few.cost == of_few_edges.cost

@@ -16,7 +16,7 @@ from .table import EdgeTypeBias
 Positions = Tensor | tuple[Tensor, Tensor] | None
 
 
-class _SequenceBias(nn.Module):
+class SequenceBias(nn.Module):
     """A bias of the offset alone."""
 
     def _of_offsets(self, offset: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ class _SequenceBias(nn.Module):
         return PlaceBias(self._of_offsets(on_line.offsets), *on_line[:2])
 
 
-class ALiBi(_SequenceBias):
+class ALiBi(SequenceBias):
     r"""A penalty proportional to the distance, with a different slope in each head; nothing is
     learned.
 
@@ -101,7 +101,7 @@ class ALiBi(_SequenceBias):
         return f"num_heads={self.num_heads}"
 
 
-class T5Bias(_SequenceBias):
+class T5Bias(SequenceBias):
     r"""A learned bias for each bucket of distances, single near ones and ranges of far ones, as in
     T5.
 
