@@ -196,7 +196,13 @@ REAL = {
     "hands": CURVES,
     "digits": {"model": "best", "control": ()},
 }
-MOLECULES = {"model": "best", "control": (), "task": "regress", "label": "enthalpy"}
+MOLECULES = {
+    "model": "best",
+    "control": (),
+    "task": "regress",
+    "label": "enthalpy",
+    "features": ("distance", "spread", "local", "z"),
+}
 TASKS = {
     "curvature": Task(
         "r2", 0.95, shapes.curvature, {"each": 80, "test": 20}, {"epochs": 30}, cotangents

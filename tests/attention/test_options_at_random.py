@@ -36,10 +36,10 @@ def test_a_bias_that_is_lost_is_seen(monkeypatch, kind):
         for x in problems
         if isinstance(x.graph, kind) and "score_bias" in x.leaves and not x.dropout_p
     )
-    right = fuzz_attention.check
+    right = fuzz_attention.inputs_of
     monkeypatch.setattr(
         fuzz_attention,
-        "check",
+        "inputs_of",
         lambda q, k, v, g, bias, *rest, **o: right(q, k, v, g, None, *rest, **o),
     )
     assert any(wrong(narrow(next(chosen)), 0, Counter()) for _ in range(8))
