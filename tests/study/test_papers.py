@@ -16,7 +16,7 @@ from graphattn.study.network import Network
 from graphattn.study.run import load
 
 PAPERS = Path(__file__).parents[2] / "examples" / "studies" / "papers"
-csl, fidelity, induction, length, lost, mqar, rewiring, ring_transfer, swin_shift = (
+csl, fidelity, induction, length, lost, mqar, rewiring, ring_transfer, swin_shift, virtual = (
     load(PAPERS / name / "study.py")
     for name in (
         "csl",
@@ -28,6 +28,7 @@ csl, fidelity, induction, length, lost, mqar, rewiring, ring_transfer, swin_shif
         "rewiring",
         "ring_transfer",
         "swin_shift",
+        "virtual_node",
     )
 )
 
@@ -135,6 +136,26 @@ def test_rewirings_add_as_many_edges_and_matched_ones_reach_as_far():
     data = rewiring.data(30)
     marked = data.inputs.argmax(1)[data.test].bincount()
     assert marked.unique().tolist() == [34]
+
+
+def test_a_virtual_node_brings_all_within_two_steps_and_eleven_do_without():
+    graphs = virtual.arms()
+    extra = {
+        arm: graph.number_of_edges() - virtual.base().number_of_edges()
+        for arm, graph in graphs.items()
+    }
+    assert extra == {virtual.BASE: 0, virtual.VIRTUAL: 30, virtual.RANDOM: 30}
+    cliques = graphs[virtual.BASE].subgraph(range(virtual.NODES))
+    assert nx.diameter(cliques) == virtual.DEPTHS[-1]
+    assert nx.diameter(graphs[virtual.VIRTUAL]) == virtual.DEPTHS[0]
+    shares = [virtual.reach(graphs[virtual.BASE], layers) for layers in virtual.DEPTHS]
+    steps = dict(nx.all_pairs_shortest_path_length(cliques))
+    lengths = [length for of_node in steps.values() for length in of_node.values()]
+    assert shares == [pytest.approx(np.mean(np.array(lengths) <= L)) for L in virtual.DEPTHS]
+    data = virtual.data()
+    assert set(data.targets[:, virtual.NODES].tolist()) == {NOT_ASKED}
+    marked = (data.inputs >= virtual.VALUES).sum(1)
+    assert marked.unique().tolist() == [2]  # and the blank one
 
 
 def test_a_window_of_6_reaches_the_pairs_of_few_queries():
