@@ -136,7 +136,8 @@ class Trajectory:
     def unwrapped(self, cell: Any, pbc: Any = True) -> "Trajectory":
         """Nodes that go on across the border of a cell, where those of a file jump to the other side.
 
-        Every node, and a field called ``pos``, goes to the image that is nearest to its last place.
+        Positions that move, and a field called ``pos``, go to the image that is nearest to the last
+        place.
 
         Args:
             cell: (d, d), the lattice vectors of the cell as rows.
@@ -148,15 +149,19 @@ class Trajectory:
             tensor([0.7000, 0.9000, 1.1000, 1.3000])
         """
         vectors = checked_cell(cell, self.pos.shape[-1], ShapeError).double()
-        if self.pos.dim() == 2:
-            return self
-        moves = self.pos.double().diff(dim=0)
-        turns = (moves @ torch.linalg.inv(vectors)).round() * torch.as_tensor(pbc)
-        shift = torch.cat((torch.zeros_like(moves[:1]), turns.cumsum(0))) @ vectors
-        pos = (self.pos - shift).to(self.pos.dtype)
+
+        def on(pos: Tensor) -> Tensor:
+            moves = pos.double().diff(dim=0)
+            turns = (moves @ torch.linalg.inv(vectors)).round() * torch.as_tensor(pbc)
+            shift = torch.cat((torch.zeros_like(moves[:1]), turns.cumsum(0))) @ vectors
+            return (pos - shift).to(pos.dtype)
+
+        pos = self.pos
+        if pos.dim() == 3:
+            pos = on(pos)
         fields = self.fields
         if "pos" in fields:
-            fields = fields | {"pos": pos}
+            fields = fields | {"pos": on(fields["pos"])}
         return replace(self, pos=pos, fields=fields, dt=None)
 
     def weights(self, weight: str) -> Tensor:

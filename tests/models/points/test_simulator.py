@@ -170,6 +170,8 @@ def test_positions_that_jump_are_warned_of_until_they_are_unwrapped():
     assert window.change == pytest.approx([0.03, 0.03], rel=1e-4)
     assert torch.equal(whole.fields["pos"], whole.pos)
     torch.testing.assert_close(whole.pos - whole.pos[:1], pos - pos[:1])
+    on_places = Trajectory(pos[0] % 1, {"pos": pos % 1}).unwrapped(torch.eye(2))
+    assert torch.equal(on_places.fields["pos"], whole.pos)
     along = wrapped.unwrapped(torch.eye(2), pbc=(True, False)).pos
     torch.testing.assert_close(along[..., 1], pos[..., 1] % 1)
     torch.testing.assert_close(along[..., 0], whole.pos[..., 0])
