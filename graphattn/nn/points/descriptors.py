@@ -39,7 +39,7 @@ def local_descriptors(pos: Tensor, normals: Tensor | None = None, *, upward: str
         torch.Size([200, 36])
     """
     one_of(upward, "upward", ("", "x", "y", "z"))
-    _check_space(pos)
+    _check_space(pos, normals)
     widest = knn(pos, _NEAREST[-1], self_loops=True, clamp=True)
     near = widest.source.view(len(pos), -1)
     near = near.gather(1, (pos[near] - pos[:, None]).square().sum(-1).argsort(dim=1, stable=True))
@@ -89,8 +89,8 @@ def shape_descriptors(
 ) -> Tensor:
     """Histograms and quantiles over the points of a shape.
 
-    A histogram of the distances of 4,096 pairs over their mean (D2), five quantiles of each feature of
-    points, and with normals three histograms of ``|cos|`` of the angles between them: of near,
+    A histogram of the distances of 4,096 pairs over their mean (D2), five quantiles of each feature
+    of points, and with normals three histograms of ``|cos|`` of the angles between them: of near,
     farther and far pairs.
 
     Args:
@@ -108,7 +108,7 @@ def shape_descriptors(
         >>> shape_descriptors(torch.rand(200, 3)).shape
         torch.Size([167])
     """
-    _check_space(pos)
+    _check_space(pos, normals)
     if features is None:
         features = local_descriptors(pos, normals)
     draw = torch.Generator().manual_seed(0)
@@ -128,6 +128,10 @@ def shape_descriptors(
     return torch.cat([part.float() for part in parts])
 
 
-def _check_space(pos: Tensor) -> None:
+def _check_space(pos: Tensor, normals: Tensor | None) -> None:
     if floats(pos, "pos", "(N, 3)", 2).shape[1:] != (3,):
         raise ShapeError(f"pos must have shape (N, 3), got {tuple(pos.shape)}")
+    if normals is not None and normals.shape != pos.shape:
+        raise ShapeError(
+            f"normals must have the shape of pos, {tuple(pos.shape)}, got {tuple(normals.shape)}"
+        )
