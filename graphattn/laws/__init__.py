@@ -1,8 +1,9 @@
 """Laws: what a graph settles before anything is trained, for any graphs in any training loop.
 
 A ceiling bounds the score of every model along a graph: train, and compare. Numbers of a graph by
-which laws order arms are ``fidelity`` and ``mixing``, and in :mod:`graphattn.analysis`: ``receptive_field``,
-``influence_distribution`` (shares of walks), ``commute_time``, ``spectral_gap``.
+which laws order arms are ``fidelity`` and ``mixing``, and in :mod:`graphattn.analysis`:
+``receptive_field``, ``influence_distribution`` (shares of walks), ``commute_time``,
+``spectral_gap``.
 """
 
 from ..lazy import public_names as _public_names

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from ..arguments import whole
 from ..graph import AttentionGraph
 
 
@@ -33,7 +34,7 @@ def fidelity(graph: AttentionGraph, layers: int) -> Tensor:
     step = mask / mask.sum(1, keepdim=True).clamp(min=1)
     share = torch.eye(graph.num_sources, dtype=torch.float64)[-1]
     most = share
-    for _ in range(layers):
+    for _ in range(whole(layers, "layers", 0)):
         share = share @ step
         most = torch.maximum(most, share)
     return most
