@@ -536,7 +536,7 @@ def features_of(data: Data) -> np.ndarray:
     inputs = data.inputs
     mask = torch.from_numpy(_there(data, torch.arange(len(data))))
     if inputs.is_floating_point():
-        return (inputs * mask.unsqueeze(-1)).flatten(1).numpy()
+        return inputs.masked_fill(~mask.unsqueeze(-1), 0).flatten(1).numpy()
     tokens = int(inputs.max()) + 1
     counts = torch.zeros(len(data), tokens).scatter_add_(1, inputs, mask.float())
     if tokens * data.num_nodes > _WIDEST:

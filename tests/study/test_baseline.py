@@ -150,6 +150,9 @@ def test_tokens_are_counted_and_told_by_place_without_their_padding():
     found = features_of(data)
     assert found[:, :3].tolist() == [[1, 1, 1], [0, 2, 0]]
     assert np.array_equal(found[1, 3:].reshape(3, 3), [[0, 1, 0], [0, 1, 0], [0, 0, 0]])
+    numbers = torch.tensor([[[1.0], [2.0], [3.0]], [[4.0], [5.0], [torch.nan]]])
+    data = study.Data(numbers, torch.tensor([0, 1]), test=1, sizes=torch.tensor([3, 2]))
+    assert features_of(data).tolist() == [[1, 2, 3], [4, 5, 0]]
 
 
 @pytest.mark.slow
