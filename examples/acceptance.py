@@ -196,13 +196,7 @@ REAL = {
     "hands": CURVES,
     "digits": {"model": "best", "control": ()},
 }
-MOLECULES = {
-    "model": "best",
-    "control": (),
-    "task": "regress",
-    "label": "enthalpy",
-    "features": ("distance", "spread", "local", "z"),
-}
+MOLECULES = {"model": "best", "control": (), "task": "regress", "label": "enthalpy"}
 TASKS = {
     "curvature": Task(
         "r2", 0.95, shapes.curvature, {"each": 80, "test": 20}, {"epochs": 30}, cotangents

@@ -80,7 +80,7 @@ def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike
         ratio = ()
         if not is_globe:
             raise OptionError(
-                f"graph={options.graph!r} is for nodes on a sphere around 0, such as "
+                f"graph={options.graph!r} is for nodes on the unit sphere around 0, such as "
                 f"graphs.on_sphere(lat, lon), got {first!r}"
             )
     inputs = ShapeInputs(

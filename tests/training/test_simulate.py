@@ -208,7 +208,7 @@ def test_options_of_shapes_and_of_simulations_are_not_mixed(folder, tmp_path):
     with pytest.raises(OptionError, match="sample is for shapes"):
         train(folder, tmp_path / "run", **QUICK, sample=5)
     globe = {"graph": "mesh_cells(...); icosphere(1)", "model": "encode-process-decode"}
-    with pytest.raises(OptionError, match="is for nodes on a sphere around 0"):
+    with pytest.raises(OptionError, match="is for nodes on the unit sphere around 0"):
         train(folder, tmp_path / "run", **QUICK, **globe)
     with pytest.raises(OptionError, match="control='forest' does not fit the task"):
         train(folder, tmp_path / "run", **{**QUICK, "control": ["forest"]})

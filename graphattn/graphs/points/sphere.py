@@ -49,7 +49,7 @@ def on_sphere(lat: Tensor | np.ndarray, lon: Tensor | np.ndarray) -> Tensor:
 
 
 def degrees(pos: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Latitudes and longitudes (N,) of points on a sphere around 0; None of other points.
+    """Latitudes and longitudes (N,) of points on the unit sphere around 0; None of other points.
 
     Example:
         >>> degrees(on_sphere(torch.tensor([30.0]), torch.tensor([-60.0])))
@@ -59,6 +59,6 @@ def degrees(pos: Tensor) -> tuple[Tensor, Tensor] | None:
         return None
     x, y, z = pos.double().unbind(1)
     distance = pos.double().norm(dim=1)
-    if not distance.min() > 0.999 * distance.max():
+    if bool(((distance - 1).abs() > 1e-3).any()):
         return None
     return (z / distance).asin().rad2deg(), torch.atan2(y, x).rad2deg()

@@ -25,8 +25,8 @@ _UNET_OF_SCENES = {
     "depths": [1, 1, 1, 1],
     "edges": ["offset", "distance", "alignment"],
 }
-#: Properties of points that are read where files have them.
-_READ = ("color", "intensity", "return_number", "number_of_returns")
+#: Properties of points that are read where files have them; z is the number of an atom's element.
+_READ = ("color", "intensity", "return_number", "number_of_returns", "z")
 #: Models that read what a forest reads of scenes.
 _NETWORKS = ("unet", "best")
 #: Relative signals, and the properties of files that they are made of.

@@ -8,6 +8,7 @@ import torch
 import graphattn as ga
 from graphattn.errors import GraphError, ShapeError
 from graphattn.graphs import cross, knn, on_sphere
+from graphattn.graphs.points.sphere import degrees
 
 
 def haversine(lat, lon):
@@ -72,3 +73,11 @@ def test_bad_degrees():
         on_sphere(torch.zeros(3), torch.zeros(4))
     with pytest.raises(ShapeError, match="3 axes"):
         ga.nn.edge_geometry(cross(2, 2), torch.rand(2, 2), features=("compass",))
+
+
+@pytest.mark.parametrize("radius", [6371.0, 3.0**0.5])
+def test_points_of_another_sphere_have_no_degrees(radius):
+    """Among them the corners of a cube."""
+    pos = on_sphere(torch.tensor([30.0, -30.0]), torch.tensor([45.0, 60.0]))
+    assert degrees(pos) is not None
+    assert degrees(radius * pos) is None

@@ -52,3 +52,12 @@ def test_blocks_of_clouds_that_are_not_thinned_are_refused(tmp_path, options):
 def test_a_sample_of_points_with_labels_is_refused_before_shapes_are_read(tmp_path):
     with pytest.raises(OptionError, match="sample must be 0 where each point has a label, got 7"):
         ga.training.train(measured_meshes(tmp_path / "meshes"), tmp_path / "run", sample=7)
+
+
+def test_the_elements_of_atoms_are_read(tmp_path):
+    for number in range(4):
+        atoms = Shape(pos=torch.rand(9, 3), z=torch.arange(1, 10), energy=torch.tensor([number]))
+        ga.save(atoms, tmp_path / f"{number}.npz")
+    shapes = ShapeFolder(tmp_path, label="energy", task="regress")
+    task = task_of("regress", shapes, [0, 1, 2, 3])
+    assert "z" in inputs_of("unet", task, shapes, [0, 1], Options()).features
