@@ -292,15 +292,12 @@ class Report(Printed, Results):
         equal = row.about["budgets"][row.budget]["equal"]
         counts = ((row.capped, "at the step limit"), (row.failed, "failed"))
         runs = [f"{count} {state}" for count, state in counts if count]
-        parts = {}
+        groups = []
         if row.kind != "shuffled":
             runs = [row.fit.word, *runs]
-            parts = {
-                verbatim(name): _interval(self.of_group(row, name).interval)
-                for name in row.about.get("groups", [])
-            }
+            groups = row.about.get("groups", [])
         difference, _ = self.against_all_pairs(row)
-        return {
+        line = {
             "arm": self._name(row.comparison, row.arm),
             "positions": row.positions,
             "examples": _examples(row.examples),
@@ -311,8 +308,13 @@ class Report(Printed, Results):
             f"{self.rows[0].metric} [95 %]": _interval(row.interval),
             "better than all pairs by": _interval(difference),
             "runs": ", ".join(runs),
-            **parts,
         }
+        for name in groups:
+            column = verbatim(name)
+            if column in line:
+                column += " (group)"
+            line[column] = _interval(self.of_group(row, name).interval)
+        return line
 
     def _name(self, comparison: str, arm: str) -> str:
         """The name of an arm, behind that of its comparison where there are several."""

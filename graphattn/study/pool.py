@@ -193,9 +193,10 @@ def run_all(
             content = pickle.dumps((comparisons[trial.comparison].graphs_for(trial), trial))
             task = {"comparison": str(at[trial.comparison]), "trial": b64encode(content).decode()}
             worker = free.get()
-            answer = worker.ask(task)
-            free.put(worker)
-            return trial, answer
+            try:
+                return trial, worker.ask(task)
+            finally:
+                free.put(worker)
 
         executor = ThreadPoolExecutor(len(workers))
         try:

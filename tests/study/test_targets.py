@@ -194,7 +194,7 @@ def test_fixed_validation_chooses_the_rate_and_is_never_trained_on():
 def depths(tmp_path_factory):
     """Two depths on one test in two parts, with claims across them."""
     tokens = torch.randint(5, (SAMPLES, N), generator=torch.Generator().manual_seed(0))
-    groups = {"near": HELD & (torch.arange(SAMPLES) < 47), "far": torch.arange(SAMPLES) >= 47}
+    groups = {"runs": HELD & (torch.arange(SAMPLES) < 47), "far": torch.arange(SAMPLES) >= 47}
     data = Data(tokens, tokens[:, 3] % 3, HELD, groups=groups)
     every = [
         Comparison(
@@ -224,14 +224,14 @@ def test_parts_of_a_test_are_scored_apart_and_make_up_the_whole(depths):
     row = depths.row("window", "depth 1")
     for seed, record in enumerate(row.records):
         assert record["seed"] == seed
-        near, far = record["groups"]["near"], record["groups"]["far"]
+        near, far = record["groups"]["runs"], record["groups"]["far"]
         right = near["accuracy"] * near["answers"] + far["accuracy"] * far["answers"]
         assert near["answers"] + far["answers"] == record["answers"]
         assert right / record["answers"] == pytest.approx(record["accuracy"])
-    assert "| far |" in str(depths)
+    assert "| runs | runs (group) | far |" in str(depths)  # a group is called as a column is
     figure = draw(depths)
     ticks = [label.get_text() for label in figure.axes[0].get_xticklabels()]
-    assert ticks == ["near", "far"]
+    assert ticks == ["runs", "far"]
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["depth 1", "depth 2"]
     told = json.loads((depths.folder / "report.json").read_text("utf-8"))
     assert set(told["rows"][0]["groups"]) == {"near", "far"}
