@@ -234,7 +234,7 @@ def test_parts_of_a_test_are_scored_apart_and_make_up_the_whole(depths):
     assert ticks == ["runs", "far"]
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["depth 1", "depth 2"]
     told = json.loads((depths.folder / "report.json").read_text("utf-8"))
-    assert set(told["rows"][0]["groups"]) == {"near", "far"}
+    assert set(told["rows"][0]["groups"]) == {"runs", "far"}
 
 
 @pytest.mark.slow
