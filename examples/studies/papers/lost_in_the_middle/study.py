@@ -122,6 +122,7 @@ def summary(report: Report) -> list[Block]:
             f"* {steps} batches: rank correlation of shares and accuracies over {len(pairs)} "
             f"(graph, part): {correlation:.2f}"
         )
+    lines.append(f"* the figure is of {STEPS[-1]} batches; all claims are of {STEPS[0]}")
     return ["## Walks foretold, accuracy measured", Table(head, rows), "\n".join(lines)]
 
 
