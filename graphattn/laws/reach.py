@@ -24,13 +24,15 @@ def reached(
         needs: The edges ``s -> t`` that the answer at ``t`` cannot do without; or a graph of them
             for each of M samples, as where a key is asked for a value that stands elsewhere in each.
         asked: How often each node is asked, (N,), or (M, N) of each sample; every node once by
-            default.
+            default, also those that need nothing and so have all of it.
     Example:
         >>> from graphattn import from_rule
         >>> from graphattn.graphs import sliding_window
         >>> window = sliding_window(8, 3, causal=True)
         >>> reached([window] * 2, from_rule(lambda t, s: t - s == 5, 8))  # nodes 5, 6, 7 lack it
         0.625
+        >>> reached([window] * 2, from_rule(lambda t, s: t - s == 5, 8), torch.eye(8)[7])
+        0.0
     """
     field = receptive_field(list(layers), residual=True).graphs[-1]
     of_samples = [needs] if isinstance(needs, AttentionGraph) else list(needs)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from ..analysis.kept import has_same_loops
-from ..errors import ControlError, GraphError
+from ..errors import ControlError, GraphError, warn
 from ..graph import AttentionGraph
 from ..graph.edge_index import from_edge_index
 from ..graphs import causal, full, self_loops
@@ -16,8 +16,15 @@ def alone(graph: AttentionGraph) -> AttentionGraph:
     return self_loops(graph.num_targets)
 
 
-def everything(graph: AttentionGraph, is_causal: bool = False) -> AttentionGraph:
-    """Every node reads every node; where later ones may not be read, every earlier one."""
+def everything(graph: AttentionGraph, is_causal: bool | None = None) -> AttentionGraph:
+    """Every node reads every node; where later ones may not be read, every earlier one.
+
+    Args:
+        graph: It gives the number of nodes.
+        is_causal: True if later nodes may not be read; by default as of the graph.
+    """
+    if is_causal is None:
+        is_causal = graph.is_causal
     if is_causal:
         return causal(graph.num_targets)
     return full(graph.num_targets)
@@ -25,6 +32,9 @@ def everything(graph: AttentionGraph, is_causal: bool = False) -> AttentionGraph
 
 def rewired(graph: AttentionGraph, seed: int = 0, layers: int | None = None) -> AttentionGraph:
     """The null that keeps both degrees, symmetry, causality and self-loops: Maslov's swaps.
+
+    Where no other graph has these degrees, as of a causal window, it is the graph itself, with a
+    warning.
 
     Args:
         graph: It repeats no edge.
@@ -37,6 +47,17 @@ def rewired(graph: AttentionGraph, seed: int = 0, layers: int | None = None) -> 
     Source:
         Maslov and Sneppen 2002, "Specificity and stability in topology of protein networks".
     """
+    null = swapped(graph, seed, layers)
+    if null.equals(graph):
+        warn(
+            f"no other graph with the degrees of {graph.name} was found by swaps: the null is the "
+            "graph itself; same_in_degrees draws sources anew"
+        )
+    return null
+
+
+def swapped(graph: AttentionGraph, seed: int = 0, layers: int | None = None) -> AttentionGraph:
+    """The graph of :func:`rewired`, without its warning."""
     null = rewiring(graph, seed, layers=layers)
     _assert_matched(graph, null)
     if not torch.equal(graph.out_degree, null.out_degree):
@@ -48,20 +69,26 @@ def rewired(graph: AttentionGraph, seed: int = 0, layers: int | None = None) -> 
 
 
 def same_in_degrees(
-    graph: AttentionGraph, seed: int = 0, is_causal: bool = False
+    graph: AttentionGraph, seed: int = 0, is_causal: bool | None = None
 ) -> AttentionGraph:
     """The null that keeps in-degrees and self-loops alone, and causality if it must.
 
+    Args:
+        graph: It repeats no edge.
+        seed: Of the drawing.
+        is_causal: True if later nodes may not be read; by default as of the graph.
     Raises:
         ControlError: If a degree or a self-loop is another one than in the graph.
     """
+    if is_causal is None:
+        is_causal = graph.is_causal
     null = rewired_causal(graph, seed) if is_causal else rewiring(graph, seed, keep="in-degrees")
     _assert_matched(graph, null)
     return null
 
 
 def permuted(graph: AttentionGraph, seed: int = 0) -> AttentionGraph:
-    """The same graph on nodes in another order, while the data stays."""
+    """The same graph on nodes in another order, while the data stays; a causal one reads later nodes."""
     order = torch.randperm(graph.num_targets, generator=torch.Generator().manual_seed(seed))
     return graph.relabel(order)
 

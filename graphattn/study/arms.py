@@ -13,6 +13,7 @@ from ..analysis.kept import compared
 from ..arguments import shown
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Chosen, Pattern
+from ..nulls.drawn import swapped
 from .data import Data, Sample, samples
 
 
@@ -212,7 +213,7 @@ def reach_matched(graphs: Graphs, seed: int, layers: int) -> Graphs:
 
     def matched(graph: AttentionGraph) -> AttentionGraph:
         try:
-            return nulls.rewired(graph, seed, layers)
+            return swapped(graph, seed, layers)
         except GraphError:
             if graphs.each:
                 return graph

@@ -12,6 +12,7 @@ import torch
 from .. import nulls
 from ..arguments import one_of, positive, shown, whole
 from ..errors import GraphError, OptionError
+from ..nulls.drawn import swapped
 from .arms import (
     ALL_CONTROLS,
     CONTROLS,
@@ -381,7 +382,7 @@ class Comparison:
             return reach_matched(graphs, number, self.model.layers)
         makers: dict[str, Any] = {
             "permuted": nulls.permuted,
-            "rewired": nulls.rewired,
+            "rewired": swapped,
             "in-degrees": partial(nulls.same_in_degrees, is_causal=self.data.causal),
         }
         return graphs.map(lambda graph: makers[kind](graph, number))

@@ -58,3 +58,11 @@ def test_a_permutation_is_the_same_graph_on_other_places():
     assert ga.nulls.alone(GRID).num_edges == 64
     assert ga.nulls.everything(GRID).num_edges == 64**2
     assert ga.nulls.everything(GRID, is_causal=True).num_edges == 64 * 65 // 2
+
+
+def test_nulls_of_a_causal_graph_are_causal_and_one_that_is_the_graph_is_said():
+    window = ga.graphs.sliding_window(9, 3, causal=True)
+    assert ga.nulls.everything(window).equals(ga.graphs.causal(9))
+    assert ga.nulls.same_in_degrees(window, seed=2).is_causal
+    with pytest.warns(UserWarning, match="the null is the graph itself"):
+        assert ga.nulls.rewired(window).equals(window)
