@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ..errors import ShapeError
 from ..graph import AttentionGraph
 from ..plans.grouped import ends
 from .rows import is_changed
@@ -42,6 +43,8 @@ def by_place(bias: Any, graph: Any, *arguments: Any) -> Any:
         result = bias.places(graph, *arguments)
     if result is None:
         result = bias(graph, *arguments)
+    if result is None:
+        raise ShapeError("score_bias must return a bias of the edges, (E, H), got None")
     return result
 
 
@@ -53,7 +56,7 @@ def has_places(bias: Any, graph: Any) -> bool:
     kind = type(bias)
     if not hasattr(kind, "places") or not isinstance(graph, AttentionGraph):
         return False
-    if kind.forward.__module__ != kind.places.__module__ or is_changed(bias):
+    if kind.forward.__module__ != kind.places.__module__ or any(map(is_changed, bias.modules())):
         return False
     least = max(FEW, WORTH * (graph.num_targets + graph.num_sources))
     on_cpu = all(x.is_cpu for x in chain(bias.parameters(), bias.buffers()))

@@ -251,7 +251,7 @@ def rollout(
         save_trajectory(series, out)
     if json:
         document(
-            {"command": "rollout", "run": run, "file": file, "out": out, "steps": series.num_steps}
+            {"command": "rollout", "run": run, "file": file, "out": out, "states": series.num_steps}
         )
         return
     say(f"{one_line(file)}: {series!r} -> {one_line(out)}")

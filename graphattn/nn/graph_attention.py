@@ -98,8 +98,10 @@ class GraphAttention(EdgeAttention):
             itself, and the layer adds them to the value only: by a projection, or in the encoding
             of the score (:class:`graphattn.nn.scores.Subtraction`: offsets of points). Dot, cosine
             and general run on every backend, the others on ``edges`` (CPU) or edge by edge.
-        normalize: The weights from scores: "softmax"; "sink", beside a learned sink; "sigmoid",
-            "hard", "sparsemax", "sum", "none"; or any function
+        normalize: The weights from scores: "softmax"; "sink", beside a learned sink; "sigmoid"
+            (of the score less the logarithm of the target's degree, see
+            :class:`graphattn.nn.normalizers.Sigmoid`), "hard", "sparsemax", "sum", "none"; or any
+            function
             ``normalize(score, target, num_targets)`` of edges, which may also take ``source`` (E,)
             and ``edge_attr`` (..., E, F) by these names; of a :class:`PerExample` each example's
             edges apart, with the numbers of nodes that they have alone, and of a shard its own

@@ -29,7 +29,7 @@ from .tasks import Simulate
 
 # of a step's difference: the best of 0 to 1 on advection and diffusion; of 0 to 0.3 on grains
 _AUTO = {"difference": 0.3, "state": 0.3, "acceleration": 0.03}
-_STAYS = 0.01  # of the integral of a field's size
+_STAYS = 0.01  # of the integral of a field's distance from its mean
 _GROUPS = (RUN, TRAINING, SPLIT, SIMULATION, MACHINE)
 _OF_SHAPES = ("augment", "sample", "shard")  # of these groups
 
@@ -179,13 +179,14 @@ def _drift(
         except ShapeError:  # of cells without areas
             return []
         first = truth[:, 1].double()
-        size = (weights @ first.abs()).clamp(min=1e-30)
+        mean = weights @ first / weights.sum()
+        size = (weights @ (first - mean).abs()).clamp(min=1e-30)
         last = torch.stack((truth[:, -1], answer[:, -1])).double()
         changes.append((weights @ (last - first)).abs() / size)
     of_truth, of_answers = torch.stack(changes).amax(0)
     return [
-        f"the integral of {name} stays in the truth, and changes by up to {float(change):.1%} in "
-        "the rollouts"
+        f"the integral of {name} stays in the truth, and changes in the rollouts by up to "
+        f"{float(change):.1%} of that of its distance from the mean"
         for name, exact, change in zip(window.names, of_truth, of_answers, strict=True)
         if exact < _STAYS
     ]

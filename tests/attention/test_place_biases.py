@@ -240,6 +240,12 @@ def test_hooks_and_another_forward_count(always):
         )
 
 
+def test_a_function_that_returns_nothing_is_refused():
+    _, graph, operands = made("alibi, causal")
+    with pytest.raises(ShapeError, match=r"score_bias must return .* got None"):
+        ga.attention(*operands, graph, score_bias=lambda graph: None)
+
+
 def test_layers_of_a_stack_take_edge_features_beside_it(always):
     graph = ga.graphs.causal(41)
     bias = ALiBi(2)

@@ -10,6 +10,7 @@ from shape_folders import QUICK
 
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
+from graphattn.training.pages.notes import reads
 from graphattn.training.predict import _write_rows
 from graphattn.training.reading.scenes import Scenes
 from graphattn.training.tasks import Regress, Segment
@@ -48,6 +49,9 @@ def test_contours_of_a_plane_are_trained_on_and_predicted(tmp_path):
     options = {"embed_dim": 8, "num_layers": 1, "num_heads": 2}
     quick = {**QUICK, "model": "curve", "model_options": options}
     ga.training.train(tmp_path / "shapes", tmp_path / "run", **quick)
+    # what lines are made of is read by way of them
+    run = ga.training.Run.load(tmp_path / "run")
+    assert reads(run, run.read_folder(run.folder)) == "reads distance, spread, degree"
     (line,) = ga.training.predict(tmp_path / "run", [path], tmp_path / "out")
     made = ga.load(line["ply"])
     assert torch.allclose(made.pos[:, :2], pos)

@@ -180,7 +180,7 @@ def test_fields_on_a_sphere_are_read_by_the_compass_and_drawn_on_a_map(tmp_path)
     result = train(tmp_path, tmp_path / "run", **options)
     record = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
     assert record["options"]["edges"] == ["compass"]
-    assert result.notes[0].startswith("the integral of u stays in the truth, and changes by up to")
+    assert result.notes[0].startswith("the integral of u stays in the truth, and changes in the")
     options |= {"graph": "knn(..., 3); icosphere(1)", "model": "encode-process-decode"}
     train(tmp_path, tmp_path / "globe", **options)
     shape = Run.load(tmp_path / "globe").inputs.levels_of(globe, globe.pos)

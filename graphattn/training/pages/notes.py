@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor, bincount, cat
 
 from ...shapes import ShapeFolder
+from ...shapes.files.curves.lines import ORDERED
 from ..evaluation import Evaluation
 from ..reading.inputs import rows_of
 from ..reading.scenes import CELLS
@@ -22,13 +23,27 @@ def left_out(run: Run, shapes: ShapeFolder) -> list[str]:
     inputs = run.inputs
     if inputs.simulation is not None:
         return [name for name in shape.fields if name not in inputs.features]
-    names_read = {*_OWN, *inputs.features, *(_SIGNALS.get(word, word) for word in inputs.signals)}
+    names_read = {
+        *_OWN,
+        *ORDERED,
+        *inputs.features,
+        *(_SIGNALS.get(word, word) for word in inputs.signals),
+    }
     if inputs.normals in ("normal", "faces"):
         names_read.add("normal")
     rows = rows_of(shape, len(shape.pos))
     if "face" in shape:
         rows |= rows_of(shape, shape.face.shape[1])
     return [name for name, _ in shape.items() if name in rows and name not in names_read]
+
+
+def words_read(run: Run) -> list[str]:
+    """Names of what the model reads, forcings of simulations among them."""
+    inputs = run.inputs
+    names = [*inputs.features, *inputs.signals]
+    if inputs.simulation is not None:
+        names += inputs.simulation.window.forcing
+    return list(dict.fromkeys(names))
 
 
 def scene_of(run: Run) -> str:
@@ -92,7 +107,7 @@ def _inputs(run: Run, shapes: ShapeFolder) -> str:
     option = "features"
     if inputs.simulation is not None:
         option = "fields"
-    words = f"reads {', '.join(dict.fromkeys((*inputs.features, *inputs.signals)))}"
+    words = f"reads {', '.join(words_read(run))}"
     if inputs.grid:
         words += f"; scenes: {scene_of(run)}"
     names = [repr(name) for name in left_out(run, shapes)]

@@ -20,7 +20,7 @@ from ..run import CONTROL_WORDS, Run
 from .charts import curves, summary
 from .colours import of_classes
 from .gallery import chosen, gallery, images, isolated
-from .notes import left_out, scene_of
+from .notes import left_out, scene_of, words_read
 
 
 def save_report(path: Path, run: Run, history: list[dict[str, Any]], result: Evaluation) -> None:
@@ -141,7 +141,7 @@ def _facts(run: Run, result: Evaluation) -> dict[str, str]:
         changes = f"noise of {simulation.noise:g} deviations of a step's difference"
     return {
         "model": f"{run.model}, {size:,} parameters{options}",
-        "reads": f"{', '.join(inputs.features)} of each {TOKEN[inputs.elements]}",
+        "reads": f"{', '.join(words_read(run))} of each {TOKEN[inputs.elements]}",
         "not read": ", ".join(left_out(run, result.data.folder)) or "nothing else in the files",
         "graphs": graphs + levels,
         "trained": (

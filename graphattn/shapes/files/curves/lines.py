@@ -9,6 +9,8 @@ from ..raw import Raw
 
 #: The ends of lines, under the names of PLY.
 ENDS = ("edge_vertex1", "edge_vertex2")
+#: Columns of points that lines are made of.
+ORDERED = ("order", "curve", "closed")
 
 
 def with_edges(raw: Raw) -> Raw:
