@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..arguments import whole
+from ..arguments import number, whole
 from ..graph import AttentionGraph
 
 
@@ -58,6 +58,7 @@ def mixing(graph: AttentionGraph, within: float = 0.25) -> float:
         >>> mixing(causal(3)), mixing(causal(30))
         (3, 6)
     """
+    within = number(within, "within", "a number in (0, 1)", lambda x: 0 < x < 1)
     mask = graph.mask().double()
     step = mask / mask.sum(0).clamp(min=1)
     share = torch.eye(graph.num_sources, dtype=torch.float64)[-1]

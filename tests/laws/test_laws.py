@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import graphattn as ga
+from graphattn.errors import OptionError
 
 LAYERS = 3
 
@@ -93,3 +94,9 @@ def test_mixing_goes_on_where_only_every_third_step_comes_nearer():
     pairs = onward + [(1, node) for node in range(2, 11)] + [(node, 0) for node in range(2, 11)]
     graph = ga.from_edge_index(torch.tensor(pairs).T, num_nodes=12)
     assert ga.laws.mixing(graph) == 3 * 14  # 0.9**14 < 0.25 < 0.9**13
+
+
+def test_a_walk_is_never_wholly_at_the_last_token():
+    """In float64 a share would come near enough to 1 after some steps."""
+    with pytest.raises(OptionError, match="within must be a number in"):
+        ga.laws.mixing(ga.graphs.causal(2), within=0.0)
