@@ -171,12 +171,18 @@ def step(description: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def warnings_in_lines() -> Iterator[None]:
-    """Python's warnings on stderr, a line each."""
+    """Python's warnings on stderr, a line each, the same one once."""
+    said = set()
+
+    def show(message: object, *where: object, **more: object) -> None:
+        line = f"warning: {one_line(str(message))}"
+        if line not in said:
+            say(line, sys.stderr)
+        said.add(line)
+
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *where, **more: say(
-            f"warning: {one_line(str(message))}", sys.stderr
-        )
+        warnings.showwarning = show
         yield
 
 

@@ -4,6 +4,7 @@ import io
 import os
 import sys
 import time
+import warnings
 
 import pytest
 
@@ -93,3 +94,10 @@ def test_streams_may_be_closed_or_full(monkeypatch, capsys):
         patch.setattr(sys, "stderr", full)
         assert status("show", "causal(3)") == 2
     assert capsys.readouterr().err.count("No space left on device") == 2
+
+
+def test_a_warning_is_said_once(capsys):
+    with output.warnings_in_lines():
+        for number in (1, 2, 1, 1):
+            warnings.warn(f"file {number}", stacklevel=1)
+    assert capsys.readouterr().err == "warning: file 1\nwarning: file 2\n"
