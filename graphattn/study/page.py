@@ -220,7 +220,7 @@ class Report(Printed, Results):
                 f"**Incomplete:** {missing} trials have not run; the same command goes on."
             )
         if self.plan.get("quick"):
-            blocks.append("**Quick:** smaller than what follows says.")
+            blocks.append("**Quick:** a smaller run than the study asks for.")
         paragraphs = self.plan.get("about", "").split("\n\n")
         own_limits = [text for text in paragraphs if text.startswith(_LIMITS)]
         blocks += ["## What cannot be said"]
@@ -235,6 +235,9 @@ class Report(Printed, Results):
         blocks += ["## Scores", *self._score_blocks(most)]
         told = [text for text in paragraphs if text not in own_limits]
         blocks += ["## The study", *told[:paragraphs_shown]]
+        if self.plan.get("reworded"):
+            day = self.plan["reworded"]
+            blocks.append(f"These words were changed after training had begun, last on {day}.")
         if len(told) > len(told[:paragraphs_shown]):
             blocks.append("The rest of this text is in plan.json.")
         blocks += ["\n".join(self._recipe()), "## Checks", "\n".join(self._checks(most))]

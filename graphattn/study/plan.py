@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -142,11 +143,16 @@ def planned(
     end = before.get("end")
     if records.reach(end):  # one that was lost stays
         end = records.end
+    reworded = before.get("reworded", "")
+    has_trained = any(records.done(trial.key) for trial in trials)
+    if has_trained and before.get("about", study.about) != study.about:
+        reworded = str(datetime.now(UTC).date())
     return {
         "study": study.name,
         "command": study.command,
         "quick": study.quick,
         "about": study.about,
+        "reworded": reworded,
         "own_page": study.summary is not None or study.figure is not None,
         "identity": identity,
         "seeds": len(seeds),

@@ -202,6 +202,17 @@ def test_claims_made_after_trials_are_told_from_those_before(tiny, tmp_path):
     assert re.search(r"\n\| full > window \|.*did not fit; .*; late \|\n", str(found))
 
 
+def test_words_changed_after_trials_are_said(tiny, tmp_path):
+    folder = tmp_path / "reworded"
+    shutil.copytree(tiny.folder, folder)
+    again = tiny_run(folder, claims=tiny.registered)
+    assert "words were changed" not in str(again)
+    records.write_plan(folder, {**again.plan, "about": "As it was foretold."})
+    for _ in range(2):
+        again = tiny_run(folder, claims=tiny.registered)
+        assert "These words were changed after training had begun, last on 20" in str(again)
+
+
 def test_claims_withdrawn_after_looking_still_count(tiny, tmp_path):
     folder = tmp_path / "withdrawn"
     shutil.copytree(tiny.folder, folder)

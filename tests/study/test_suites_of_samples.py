@@ -31,4 +31,4 @@ def test_a_quick_suite_trains_checks_and_reports(tmp_path):
     (about,) = report.plan["comparisons"].values()
     assert about["checks"] == {"relabelled full: bit for bit": True}
     assert str(report).startswith("# Study: points")
-    assert "**Quick:** smaller than what follows says" in str(report)
+    assert "**Quick:** a smaller run than the study asks for" in str(report)
