@@ -81,7 +81,9 @@ class Window:
             one_of(name, "fields", tuple(first.fields))
         one_of(predict, "predict", PREDICTED)
         first.weights(weight)
-        whole(history, "history", 1 + (predict == "acceleration"))
+        if predict == "acceleration":
+            whole(history, "history beside an acceleration, which is of two steps,", 2)
+        whole(history, "history", 1)
         kinds = [int(one.kinds.max()) + 1 for one in trajectories if one.kinds is not None]
         dt = 0.0
         for one in trajectories:
