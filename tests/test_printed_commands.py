@@ -40,7 +40,7 @@ ELSEWHERE = {
     r"(README|command_line).md: .*studies/recall|(line|cluster).md: graphattn doctor": (
         "runs on another page"
     ),
-    r"help: .*(--task simulate|graphattn rollout)": "runs in tests/training/test_simulate.py",
+    r"--task simulate|graphattn rollout": "runs in tests/training/test_simulate.py",
     r"studies/neighbours": "follows a recipe of test_recipes",
 }
 #: What ends a line sooner than the reader's.

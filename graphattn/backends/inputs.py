@@ -87,7 +87,8 @@ def _of_edges(
     """The leading dimensions of operands with tensors of edges, and the bias (..., E, H or 1)."""
     query = operands[0]
     biases: list[Tensor] = []
-    if callable(score_bias):
+    # Dynamo asks of no dict if it can be called
+    if not isinstance(score_bias, dict) and callable(score_bias):
         score_bias = by_place(score_bias, graph)
     if isinstance(score_bias, dict):
         parts = biases_of_parts(score_bias, query, graph)

@@ -191,10 +191,12 @@ def _biased(
 
     ``past``: number of cached tokens; ``by_places``: True if biases of places may stay so.
     """
-    if not callable(score_bias) and lengths is None:
+    # Dynamo asks of no dict if it can be called
+    is_made = not isinstance(score_bias, dict) and callable(score_bias)
+    if not is_made and lengths is None:
         return graph, score_bias
     graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), len(past))
-    if callable(score_bias):
+    if is_made:
         arguments: list[Any] = []
         if past.stop:
             nodes = positions_of(graph, past, x[..., 0])
