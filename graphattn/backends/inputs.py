@@ -15,7 +15,7 @@ from ..graph.like import GraphLike
 from ..graph.part_biases import PartBiases
 from ..operands import Inputs
 from ..plans.cache import known
-from .place_bias import PlaceBias, by_place
+from .place_bias import PlaceBias, by_place, is_made
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NUMBERS = frozenset((float, int, type(None)))
@@ -87,8 +87,7 @@ def _of_edges(
     """The leading dimensions of operands with tensors of edges, and the bias (..., E, H or 1)."""
     query = operands[0]
     biases: list[Tensor] = []
-    # Dynamo asks of no dict if it can be called
-    if not isinstance(score_bias, dict) and callable(score_bias):
+    if is_made(score_bias):
         score_bias = by_place(score_bias, graph)
     if isinstance(score_bias, dict):
         parts = biases_of_parts(score_bias, query, graph)

@@ -34,6 +34,12 @@ class PlaceBias(NamedTuple):
         return self.table.shape[1] in (1, query.shape[-2]) and self.table.device == query.device
 
 
+def is_made(score_bias: Any) -> bool:
+    """True of a module or function, which makes a bias of a graph."""
+    # Dynamo cannot ask of a dict if it is callable
+    return not isinstance(score_bias, dict) and callable(score_bias)
+
+
 def by_place(bias: Any, graph: Any, *arguments: Any) -> Any:
     """``bias(graph, *arguments)``, as a :class:`PlaceBias` where :func:`has_places` and a module's
     method ``places`` makes one.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import for_each, probability, several, width
-from ..backends.place_bias import by_place
+from ..backends.place_bias import by_place, is_made
 from ..errors import GraphError, OptionError
 from ..graph.foreign_names import names_checked
 from ..graph.kinds.layers import Layers, layers_of
@@ -191,12 +191,10 @@ def _biased(
 
     ``past``: number of cached tokens; ``by_places``: True if biases of places may stay so.
     """
-    # Dynamo asks of no dict if it can be called
-    is_made = not isinstance(score_bias, dict) and callable(score_bias)
-    if not is_made and lengths is None:
+    if not is_made(score_bias) and lengths is None:
         return graph, score_bias
     graph = sized(graph, x.unsqueeze(-2), x.unsqueeze(-2), len(past))
-    if is_made:
+    if is_made(score_bias):
         arguments: list[Any] = []
         if past.stop:
             nodes = positions_of(graph, past, x[..., 0])

@@ -184,7 +184,13 @@ class ShapeInputs:
             local = [local_pca(graph, pos) for graph in neighbours]
         if normals is None:
             normals = self._normals(shape, pos, local, name)
-        computed = {"element": element, "normals": normals}
+        descriptors = None
+        if {"local", "shape"} & {*self.features}:
+            signed = normals
+            if self.normals == "pca":  # they have no sign
+                signed = None
+            descriptors = local_descriptors(pos, signed, upward=self.upward)
+        computed = {"element": element, "normals": normals, "local": descriptors}
         parts = [self._feature(word, shape, pos, computed, local, name) for word in self.features]
         if self.patch:
             levels = with_cells(pos, self.cell, self.patch)
@@ -272,13 +278,11 @@ class ShapeInputs:
             return pos.norm(dim=1, keepdim=True)
         if word == "spread":
             return torch.cat([spread for _, spread in local], 1)
-        if word in ("local", "shape"):
-            # those of PCA have no sign
-            signed = normals if self.normals != "pca" else None
-            local_rows = local_descriptors(pos, signed, upward=self.upward)
-            if word == "local":
-                return local_rows
-            return shape_descriptors(pos, normals, local_rows).expand(len(pos), -1)
+        descriptors = computed["local"]
+        if word == "local" and descriptors is not None:
+            return descriptors
+        if word == "shape" and descriptors is not None:
+            return shape_descriptors(pos, normals, descriptors).expand(len(pos), -1)
         if word == "upright" and self.upward:
             return torch.stack(
                 [normal[:, "xyz".index(self.upward)].abs() for normal, _ in local], 1
