@@ -263,11 +263,18 @@ def trained(task: Task, folder: Path, seed: int) -> dict[str, Any]:
         unfinished = folder / f"shapes.{time.time_ns()}"
         task.make(unfinished, seed=seed, **task.many)
         unfinished.rename(data)
+    start, ends = time.process_time(), {}
+
+    def on_epoch(line: dict[str, Any]) -> None:
+        ends[line["phase"]] = time.process_time() - start
+
     if (run / "run.json").exists():
-        result = ga.training.resume(run, data)
+        result = ga.training.resume(run, data, on_epoch=on_epoch)
     else:
         how = {"patience": 0, "control": CONTROLS, **task.options}  # all of them for as many epochs
-        result = ga.training.train(data, run, seed=seed, **how)
+        result = ga.training.train(data, run, seed=seed, on_epoch=on_epoch, **how)
+    # of the model and the folds that choose, not of its controls; since the last start
+    model_s = max((end for phase, end in ends.items() if "control" not in phase), default=None)
     own = each(task, result)
     return {
         "score": score(task, result),
@@ -277,6 +284,7 @@ def trained(task: Task, folder: Path, seed: int) -> dict[str, Any]:
         },
         "beside": task.beside(data, result),
         "epochs": len((run / "log.jsonl").read_text("utf-8").splitlines()),
+        "model_s": model_s,
     }
 
 
@@ -294,6 +302,7 @@ def elevation(folder: Path, seed: int) -> dict[str, Any]:
         "differences": {},
         "beside": {"cubic RBF": 1 - rbf / idw},
         "epochs": None,
+        "model_s": None,
     }
 
 
