@@ -87,6 +87,20 @@ def test_differences_are_paired_over_seeds_and_over_shapes():
     assert [over[key]["seeds"] for key in ("over_seeds", "over_shapes")] == [2, 4]
 
 
+def test_the_summary_has_the_better_layer_of_pyg_and_minutes_of_the_model_alone():
+    record = {
+        "score": 0.8,
+        "controls": {"perceptron": 0.25},
+        "differences": {},
+        "beside": {"forest": 0.7, "PyG EdgeConv": 0.5, "PyG PointTransformerConv": 0.6},
+        "epochs": 3,
+        "cpu_s": 900.0,
+        "model_s": 90.0,
+    }
+    (line,) = acceptance.summary([told("parts", Task("miou", 0.85), [record])])[2:]
+    assert line == "| parts | miou | 0.800 |  | 0.700 | 0.600 |  | 0.250 | 1.5 |"
+
+
 def test_a_row_keeps_the_machine_and_the_days_of_its_seeds():
     first = {
         "processor": "P",
