@@ -83,7 +83,7 @@ def train(
     they share the points of every batch instead: for scans, uncut, that are too large for one
     process.
 
-    With --task simulate FOLDER has trajectories, a file .npz, .xdmf or .pvd each, and rollouts of
+    With --task simulate FOLDER has trajectories, a file .npz, .xdmf, .pvd, .nc or .zarr each, and rollouts of
     those held out are beside "nothing changes" and a fitted linear stencil.
 
     \b
@@ -123,7 +123,7 @@ def train(
 def _parsed(texts: dict[str, Any]) -> dict[str, Any]:
     """Options whose words and numbers stand in a text, as values."""
     options = dict(texts)
-    for name in ("features", "augment", "control", "fields"):
+    for name in ("features", "augment", "control", "fields", "forcing"):
         if name in options:
             options[name] = tuple(word for word in options[name].split(",") if word)
     if "ignore" in options:
@@ -225,7 +225,9 @@ def _prediction(line: dict[str, Any]) -> str:
 def rollout(
     run: RunFolder,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A trajectory.")],
-    out: Annotated[str, typer.Option(metavar="FILE", help="A file .xdmf, .pvd or .npz.")],
+    out: Annotated[
+        str, typer.Option(metavar="FILE", help="A file .xdmf, .pvd, .npz, .nc or .zarr.")
+    ],
     steps: Annotated[
         Optional[int],
         typer.Option(min=1, metavar="N", help="Steps; by default those that FILE has."),
@@ -235,8 +237,9 @@ def rollout(
 ) -> None:
     """Simulate on from the first steps of a trajectory, with a model of train --task simulate.
 
-    FILE is .npz, .xdmf, .pvd or .vtu. Fixed nodes and forcing are put back at every step. --out is
-    for ParaView (.xdmf, or .pvd where nodes move), or .npz. A rollout ends where a state is NaN or
+    FILE is .npz, .xdmf, .pvd, .vtu, .nc or .zarr. Fixed nodes and forcing are put back at every step. --out is
+    for ParaView (.xdmf, or .pvd where nodes move), .npz, or, of FILE .nc or .zarr, with its
+    coordinates .nc or .zarr. A rollout ends where a state is NaN or
     100 standard deviations of training from its mean.
 
     \b

@@ -15,8 +15,10 @@ from ..io.arrays import open_archive, read_entries
 from ..io.reading import MAX_BYTES, PathLike, fault, file_name, open_regular, suffix
 from ..io.writing import replace_file
 from .trajectory import Trajectory
+from .weather import ENDINGS as WEATHER
+from .weather import load_weather, save_weather
 
-_ENDINGS = (".npz", ".xdmf", ".xmf", ".pvd", ".vtu")
+SERIES = (".npz", ".xdmf", ".xmf", ".pvd", *WEATHER)  # of a whole trajectory
 _POSITIONS = ("pos", "points", "mesh_pos", "positions", "vertices")
 _TIME = ("time", "times", "t")
 _KINDS_OF_NODES = ("kinds", "node_type")
@@ -35,6 +37,11 @@ def load_trajectory(
     ``.xdmf``     a temporal collection, of fields at the nodes
     ``.pvd``      steps that it names, with their times
     ``.vtu``      a list of paths, a step each, in order; times are 0, 1, 2 and so on
+    ``.nc``       NetCDF (also ``.nc4``), and stores ``.zarr``, by the conventions of CF: ``time`` (or
+                  ``valid_time``), ``latitude`` and ``longitude`` of a grid, or of a list of cells, in
+                  any order of dimensions; or ``x`` and ``y``. Variables of time and place are fields,
+                  levels their components; what stays, or is the same everywhere, is forcing. Hours
+                  from the first time; positions on the unit sphere
     ============= =====================================================================================
 
     Fields of cells are warned of and left out. A third coordinate that is 0 everywhere is dropped,
@@ -42,7 +49,7 @@ def load_trajectory(
 
     Args:
         path: A file, or a list of files.
-        max_bytes: Largest size of a file.
+        max_bytes: Largest size of a file, of ``.nc`` and ``.zarr`` that of all their numbers.
     Raises:
         LoaderError: If a file cannot be read, or its mesh differs from the first step's.
         ShapeError: If its arrays are no trajectory; the step and the field are named.
@@ -56,7 +63,9 @@ def load_trajectory(
     """
     if not isinstance(path, str | Path) and isinstance(path, Sequence):
         return _of_steps(str(path[0]), [(float(i), file) for i, file in enumerate(path)])
-    ending = suffix(path, _ENDINGS, "load_trajectory")
+    ending = suffix(path, (*SERIES, ".vtu"), "load_trajectory")
+    if ending in WEATHER:
+        return load_weather(path, max_bytes)
     if ending == ".npz":
         return _of_arrays(path, max_bytes)
     if ending == ".pvd":
@@ -72,14 +81,10 @@ def load_trajectories(folder: PathLike, *, max_bytes: int = MAX_BYTES) -> list[T
     Raises:
         LoaderError: If there is none, or their fields differ: the file is named.
     """
-    files = [
-        file
-        for file in Path(file_name(folder)).iterdir()
-        if file.suffix.lower() in (".npz", ".xdmf", ".xmf", ".pvd")
-    ]
+    files = [file for file in Path(file_name(folder)).iterdir() if file.suffix.lower() in SERIES]
     if not files:
         raise fault(
-            folder, "files .npz, .xdmf or .pvd", "none", "save_trajectory(trajectory, path)"
+            folder, f"files {', '.join(SERIES)}", "none", "save_trajectory(trajectory, path)"
         )
     files.sort(
         key=lambda file: [int(w) if w.isdigit() else w for w in re.split(r"(\d+)", file.name)]
@@ -96,14 +101,18 @@ def load_trajectories(folder: PathLike, *, max_bytes: int = MAX_BYTES) -> list[T
 def save_trajectory(trajectory: Trajectory, path: PathLike) -> None:
     """Write a trajectory as ``.npz``, or for ParaView as ``.xdmf``, or ``.pvd`` where nodes move.
 
-    ``.npz`` has all of it, and :func:`load_trajectory` reads the same back. The others have
+    One that was read from ``.nc`` or ``.zarr`` is written as either with the same coordinates.
+    ``.npz`` has all else, and :func:`load_trajectory` reads the same back. The others have
     positions, cells and fields; a mesh in the plane keeps two coordinates in ``.xdmf``, and vectors
     of two components have a third, 0, that ParaView needs.
 
     Raises:
         LoaderError: If the file cannot be written, or ``.xdmf`` should hold nodes that move.
     """
-    ending = suffix(path, (".npz", ".xdmf", ".pvd"), "save_trajectory")
+    ending = suffix(path, (".npz", ".xdmf", ".pvd", *WEATHER), "save_trajectory")
+    if ending in WEATHER:
+        save_weather(trajectory, path)
+        return
     if ending == ".npz":
         arrays: Any = {name: x.detach().cpu().numpy() for name, x in trajectory.tensors().items()}
         replace_file(path, lambda file: np.savez_compressed(file, **arrays))

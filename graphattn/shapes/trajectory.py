@@ -1,6 +1,6 @@
 """Simulations: fields of a mesh, a grid or particles over time."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,9 @@ class Trajectory:
         dt: Time between two steps.
         time: (T,) the time of each step, ascending, in the place of ``dt``.
         name: Of the file, for messages.
+        units: Units in words, of "time", "pos" and fields by name, where they are known.
+        template: Of a file of weather: its first step with all coordinates, for xarray, by which
+            :func:`graphattn.shapes.save_trajectory` writes the same.
 
     Attributes:
         fields, forcing: Tensors (T, N, C).
@@ -57,6 +60,8 @@ class Trajectory:
     dt: float | None = None
     time: Tensor = None  # type: ignore[assignment]
     name: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
+    template: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -131,6 +136,24 @@ class Trajectory:
             forcing={name: x[part] for name, x in self.forcing.items()},
             dt=None,
             time=self.time[part],
+        )
+
+    def with_forcing(self, names: Iterable[str]) -> "Trajectory":
+        """The trajectory with some of its fields as forcing, which is known ahead."""
+        argument = f"{self._where()}forcing"
+        moved = {
+            one_of(name, argument, tuple(self.fields), ShapeError): self.fields[name]
+            for name in names
+        }
+        if not moved:
+            return self
+        fields = {name: x for name, x in self.fields.items() if name not in moved}
+        return replace(
+            self,
+            fields=fields,
+            fixed={name: x for name, x in self.fixed.items() if name in fields},
+            forcing={**self.forcing, **moved},
+            dt=None,
         )
 
     def unwrapped(self, cell: Any, pbc: Any = True) -> "Trajectory":
@@ -322,7 +345,7 @@ class Trajectory:
         steps = self.time.diff()
         every = ""
         if len(steps):
-            every = f", dt {float(steps.mean()):.4g}"
+            every = f", dt {float(steps.mean()):.4g} {self.units.get('time', '')}".rstrip()
         return (
             f"Trajectory({self.num_steps} steps of {self.num_nodes:,} nodes in "
             f"{self.pos.shape[-1]} dimensions, {names}, {kind}{every})"

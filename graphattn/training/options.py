@@ -265,6 +265,13 @@ class Options(LoopSettings):
         group=SIMULATION,
         metavar="NAME,..",
     )
+    forcing: Sequence[str] = option(
+        (),
+        "Fields of the files that are known ahead: they are read at a step and the next, beside "
+        "what the files have as forcing.",
+        group=SIMULATION,
+        metavar="NAME,..",
+    )
     history: int = option(1, "Steps that are read.", group=SIMULATION, least=1)
     predict: str = option(
         "difference",
@@ -308,7 +315,7 @@ class Options(LoopSettings):
     def read_folder(self, folder: PathLike) -> Any:
         """The shapes of a folder, with labels as these options name them, or its trajectories."""
         if self.task == "simulate":
-            return TrajectoryFolder(folder)
+            return TrajectoryFolder(folder, self.forcing)
         for item in fields(self):
             is_own = item.metadata["group"] == SIMULATION
             if is_own and getattr(self, item.name) != item.default:

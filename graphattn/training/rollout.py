@@ -13,6 +13,7 @@ from ..graphs import Hierarchy, HierarchyRecipe
 from ..io.reading import PathLike
 from ..models import Simulator
 from ..shapes import Trajectory
+from .reading.simulations import known_ahead
 from .run import Run
 
 
@@ -48,6 +49,7 @@ def rollout(
             raise OptionError(f"model must be a run that simulates, got one to {run.task.name}")
         model = cast(Simulator, run.trained_model().to(run.schedule.device))
     window = model.window
+    trajectory = known_ahead(trajectory, window.forcing)
     window.check(trajectory)
     known = trajectory.num_steps - window.history
     if steps is None:

@@ -131,7 +131,7 @@ class Run(_Stored):
             LabelError: If a file has none.
         """
         if self.inputs.simulation is not None:
-            return TrajectoryFolder(folder)
+            return TrajectoryFolder(folder, self.inputs.simulation.window.forcing)
         task = self.task
         label = self.label or None
         classes = task.classes or None

@@ -7,7 +7,7 @@ import torch
 from typer.testing import CliRunner
 
 import graphattn as ga
-from graphattn.errors import OptionError
+from graphattn.errors import OptionError, ShapeError
 from graphattn.models import Simulator, Window
 from graphattn.shapes import Trajectory, load_trajectory, save_trajectory
 from graphattn.training import rollout, train
@@ -191,6 +191,36 @@ def test_fields_on_a_sphere_are_read_by_the_compass_and_drawn_on_a_map(tmp_path)
     places = films.places(globe)
     assert places[:, 1].tolist() == pytest.approx(lat.flatten().tolist(), abs=1e-4)
     assert places[:, 0].min() == pytest.approx(-120, abs=1e-3)
+
+
+def test_weather_is_trained_on_with_forcing_and_rolled_out_in_its_own_coordinates(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5py")
+    lat, lon = torch.tensor([50.0, 0, -50]), torch.arange(0, 360, 60.0)
+    dims = ("time", "lat", "lon")
+    for number in range(3):
+        u = torch.rand(6, 3, 6, generator=torch.Generator().manual_seed(number)).numpy()
+        data = {"u": (dims, u), "sun": (dims, u + 1), "land": (dims[1:], u[0])}
+        time = torch.arange(6).numpy() * 6
+        coordinates = {
+            "lat": lat,
+            "lon": lon,
+            "time": ("time", time, {"units": "hours since 2020"}),
+        }
+        (tmp_path / "wind").mkdir(exist_ok=True)
+        xarray.Dataset(data, coordinates).to_netcdf(tmp_path / "wind" / f"{number}.nc")
+    options = {"task": "simulate", "model": "stencil", "control": False, "graph": "knn(..., 3)"}
+    train(tmp_path / "wind", tmp_path / "run", **options, forcing=["sun"])
+    window = Run.load(tmp_path / "run").inputs.simulation.window
+    assert (list(window.fields), list(window.forcing)) == (["u"], ["land", "sun"])
+    assert (window.dt, ga.training.evaluate(tmp_path / "run").scores["steps"]) == (6, 5)
+    one = load_trajectory(tmp_path / "wind" / "1.nc")
+    save_trajectory(rollout(tmp_path / "run", one, 4), tmp_path / "ahead.nc")
+    ahead = xarray.open_dataset(tmp_path / "ahead.nc")
+    assert ahead.u.dims == dims
+    assert str(ahead.time.values[4])[:13] == "2020-01-02T00"
+    with pytest.raises(ShapeError, match=r'0.nc: forcing must be "u" or "sun", got'):
+        train(tmp_path / "wind", tmp_path / "other", **options, forcing=["snu"])
 
 
 def test_forcing_must_be_known_as_far_as_steps_go():

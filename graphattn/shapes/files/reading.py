@@ -13,7 +13,9 @@ from ...arguments import whole
 from ...convert.saving import is_saved_graph, load_graph
 from ...errors import LoaderError
 from ...io.reading import MAX_BYTES, PathLike, fault, file_name, read, suffix
+from ..series import load_trajectory
 from ..shape import Shape
+from ..weather import ENDINGS as WEATHER
 from .corners import OF_CORNERS, welded
 from .curves.lines import with_edges
 from .extxyz import frames
@@ -32,6 +34,7 @@ _TAKEN = (
     "edge_index",
 )
 
+_SERIES = (".pvd", *WEATHER)
 _FLOATS = {
     "pos",
     "normal",
@@ -72,6 +75,7 @@ def load(
               .cif (``pip install 'graphattn[crystal]'``): ``z`` (N,), atomic numbers, ``cell`` (3,
               3), ``pbc`` (3,), and what else the file has under ASE's names;
             * .npz with ``pos``, ``face``, ... under their names, .npy of shape (N, d);
+            * .pvd, .nc, .zarr: a :class:`~graphattn.shapes.Trajectory`;
             * .json, .safetensors: a graph, pattern, graphs of heads, relations or list of layers.
         columns: Names of the columns of a text file that has none: ``"x y z nx ny nz label"``.
         weld: Join vertices at one place, of files that are cut along seams: .glb, some .ply. What
@@ -110,7 +114,8 @@ def load(
         >>> square.notes
         ('1 polygons cut into 2 triangles',)
     """
-    if isinstance(path, str | os.PathLike) and os.path.isdir(path):
+    is_series = os.path.splitext(file_name(path))[1].lower() in _SERIES
+    if not is_series and os.path.isdir(path):
         raise fault(
             file_name(path),
             "a file",
@@ -118,11 +123,13 @@ def load(
             "the path of a file in it, graphattn.shapes.ShapeFolder(folder) for all of them, or"
             " graphattn train FOLDER --out RUN to learn from them",
         )
-    if is_saved_graph(path):
+    if is_series or is_saved_graph(path):
         if any((columns, allow_nonfinite, weld)):
             raise LoaderError(
                 f"{file_name(path)}: expected no option but max_bytes. Try: a graph has no columns."
             )
+        if is_series:
+            return load_trajectory(path, max_bytes=max_bytes)
         return load_graph(path, max_bytes=max_bytes)
     raw = read_raw(path, columns=columns, allow_nonfinite=allow_nonfinite, max_bytes=max_bytes)
     if weld:

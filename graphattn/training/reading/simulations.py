@@ -1,6 +1,6 @@
 """Trajectories of a folder as a model reads them: windows of steps to train on, whole ones to judge."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,12 @@ class Simulation:
 
 
 class TrajectoryFolder:
-    """The trajectories of a folder, in the place of a folder of shapes."""
+    """The trajectories of a folder, in the place of a folder of shapes.
+
+    Args:
+        root: The folder.
+        forcing: Fields of the files that are known ahead.
+    """
 
     task = "simulate"
     classes = ()
@@ -57,9 +62,9 @@ class TrajectoryFolder:
     notes: Sequence[str] = ()
     left: Sequence[str] = ()
 
-    def __init__(self, root: PathLike) -> None:
+    def __init__(self, root: PathLike, forcing: Iterable[str] = ()) -> None:
         self.root = Path(root)
-        self.trajectories = load_trajectories(root)
+        self.trajectories = [known_ahead(one, forcing) for one in load_trajectories(root)]
         self.sizes = torch.tensor([one.num_nodes for one in self.trajectories])
         self.items = [Item(self.root / one.name) for one in self.trajectories]
 
@@ -83,6 +88,11 @@ class TrajectoryFolder:
 
     def __repr__(self) -> str:
         return f"{len(self)} trajectories, the first: {self[0]!r}"
+
+
+def known_ahead(trajectory: Trajectory, names: Iterable[str]) -> Trajectory:
+    """A trajectory whose fields of these names are forcing, if they are not so already."""
+    return trajectory.with_forcing([name for name in names if name not in trajectory.forcing])
 
 
 class Windows:
