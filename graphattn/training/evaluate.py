@@ -116,9 +116,12 @@ def evaluate(
     if digests(shapes) == trained_run.files:
         part = next(name for name in ("test", "val", "train") if trained_run.split[name])
         numbers = [i for i in numbers if shapes.name(i) in set(trained_run.split[part])]
-    elif not simulates:
+    else:
         ranges = load_ranges(trained_run.path)
-        data = prepared(trained_run.inputs, shapes, numbers)
+        if simulates:
+            data = Prepared(shapes, numbers, trained_run.inputs)
+        else:
+            data = prepared(trained_run.inputs, shapes, numbers)
         differences = {data.name(i): unlike(ranges, data, i) for i in range(len(data))}
         warn_of({name: words for name, words in differences.items() if words})
     control_paths = {

@@ -87,8 +87,10 @@ def _trained(
     }
     _prepare(list(unchanged.values()), tell)
     run.check(train.static(0), train.name(0))
-    if run.inputs.simulation is None:
-        team.first_does(lambda: save_ranges(run.path, unchanged["train"]), unless=run.path / RANGES)
+    files = unchanged["train"]
+    if run.inputs.simulation is not None:  # of windows
+        files = Prepared(shapes, parts["train"], run.inputs)
+    team.first_does(lambda: save_ranges(run.path, files), unless=run.path / RANGES)
     history: list[dict[str, Any]] = []
     if run.model in AT_ONCE:
         if (run.path / MODEL).is_file():

@@ -22,6 +22,7 @@ from ..shapes.depths import as_of
 from ..shapes.files.las import add_fields
 from .evaluate import votes_of
 from .pages.colours import of_classes, of_numbers
+from .reading.data import OneShape
 from .reading.elements import coloured_tokens
 from .reading.inputs import rows_of
 from .reading.ranges import Ranges, load_ranges, unlike, warn_of
@@ -146,22 +147,6 @@ def _names(paths: list[Path]) -> list[str]:
     return names
 
 
-class _Single:
-    """One shape in the place of a folder."""
-
-    def __init__(self, shape: Shape, name: str) -> None:
-        self._shape = shape
-        self._name = name
-        self.sizes = [len(shape.pos)]
-        self.labels = [torch.full((len(shape.pos),), -1)]
-
-    def __getitem__(self, index: int) -> Shape:
-        return self._shape
-
-    def name(self, index: int) -> str:
-        return self._name
-
-
 @torch.no_grad()
 def _answers(
     run: Run, model: torch.nn.Module, shape: Any, name: str, ranges: Ranges, votes: int
@@ -172,7 +157,7 @@ def _answers(
     )
     for words in as_of(unlabelled, run.depths):
         warnings.warn(f"{name}: {words}", stacklevel=3)
-    one = _Single(unlabelled, name)
+    one = OneShape(unlabelled, name)
     data = prepared(run.inputs, one, [0], vote=0)
     difference = unlike(ranges, data, int(data.sizes.argmax()))
     return votes_of(model, run, one, [0], votes, first=data)[0], difference

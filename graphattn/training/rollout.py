@@ -13,6 +13,8 @@ from ..graphs import Hierarchy, HierarchyRecipe
 from ..io.reading import PathLike
 from ..models import Simulator
 from ..shapes import Trajectory
+from .reading.data import OneShape, Prepared
+from .reading.ranges import load_ranges, unlike, warn_of
 from .reading.simulations import known_ahead
 from .run import Run
 
@@ -43,6 +45,7 @@ def rollout(
         OptionError: If forcing is not known for all steps.
         ShapeError: If the trajectory does not fit the model.
     """
+    run = None
     if not isinstance(model, Simulator):
         run = Run.load(model).here()
         if run.inputs.simulation is None:
@@ -51,6 +54,11 @@ def rollout(
     window = model.window
     trajectory = known_ahead(trajectory, window.forcing)
     window.check(trajectory)
+    if run is not None:
+        name = trajectory.name or "the trajectory"
+        data = Prepared(OneShape(trajectory, name), [0], run.inputs)
+        difference = unlike(load_ranges(run.path), data, 0)
+        warn_of({name: difference} if difference else {})
     known = trajectory.num_steps - window.history
     if steps is None:
         steps = known

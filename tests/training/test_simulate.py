@@ -1,6 +1,7 @@
 """Training on simulations: what is judged, what goes on, and rollouts that end."""
 
 import json
+import warnings
 
 import pytest
 import torch
@@ -191,6 +192,27 @@ def test_fields_on_a_sphere_are_read_by_the_compass_and_drawn_on_a_map(tmp_path)
     places = films.places(globe)
     assert places[:, 1].tolist() == pytest.approx(lat.flatten().tolist(), abs=1e-4)
     assert places[:, 0].min() == pytest.approx(-120, abs=1e-3)
+
+
+def test_a_rollout_of_other_units_or_with_a_jump_says_so(folder, tmp_path):
+    run = tmp_path / "run"
+    train(folder, run, **{**QUICK, "model": "stencil", "model_options": None})
+    like = heat(9)
+
+    def given(u, pos=like.pos):
+        return Trajectory(pos, {"u": u}, cells=CELLS, fixed=like.fixed, dt=0.1, name="a.npz")
+
+    u = like.fields["u"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rollout(run, given(u))
+    with pytest.warns(UserWarning, match=r"a.npz is unlike those of training, .*: u 27\d.* to 27"):
+        rollout(run, given(u + 273))
+    with pytest.warns(UserWarning, match=r"spacing of points 1e\+03 \(in training 1 to 1\)"):
+        rollout(run, given(u, like.pos * 1000))
+    jump = torch.cat((u[:5], heat(3).fields["u"][5:] * 5))
+    with pytest.warns(UserWarning, match=r"change in a step of u .*, most from step 4 \(in train"):
+        rollout(run, given(jump))
 
 
 def test_weather_is_trained_on_with_forcing_and_rolled_out_in_its_own_coordinates(tmp_path):

@@ -182,6 +182,23 @@ class Prepared(Dataset):
             yield batch
 
 
+class OneShape:
+    """A shape or a trajectory in the place of a folder."""
+
+    def __init__(self, shape: Any, name: str) -> None:
+        self._shape = shape
+        self._name = name
+        self.sizes = [shape.pos.shape[-2]]
+        self.labels = [torch.full((self.sizes[0],), -1)]
+
+    def __getitem__(self, index: int) -> Any:
+        return self._shape
+
+    def name(self, index: int) -> str:
+        """Its file."""
+        return self._name
+
+
 def joined(batch: Any, device: torch.device | str) -> tuple[Tensor, Hierarchy, Tensor | None]:
     """Features, levels and labels of a packed batch."""
     levels = Hierarchy.join(batch.levels).to(device)

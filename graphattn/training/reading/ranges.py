@@ -4,16 +4,20 @@ import warnings
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ...errors import LoaderError
 from ...io.reading import read
 from ...io.schema import parsed, typed, written
 from ...io.writing import save_page
+from ...models import Window
+from ...shapes import Trajectory
 from .data import Prepared
 from .scenes import Scenes, spacing
 
 RANGES = "ranges.json"
 _SPACING, _SCAN = "spacing of points", "spacing before thinning"
+_CHANGE = "change in a step of "
 _WIDER = 2.5  # times the spacing of another file in the same units: feet are 3.28 to a metre
 _UNITS = 100.0  # times the largest values of another file: 8 bits beside 16, or 0 to 1 beside 8
 _MOST = 8  # files that are warned of
@@ -39,9 +43,12 @@ def save_ranges(path: Path, shapes: Prepared) -> None:
 def _warn_of_units(shapes: Prepared, rows: list[dict[str, tuple[float, float, float]]]) -> None:
     """Warn of a property whose values in one file are hundreds of times those in another."""
     first = shapes.folder[shapes.numbers[0]]
-    for word in (
-        word for word in shapes.inputs.features if word in first and word != "above_ground"
-    ):
+    if shapes.inputs.simulation is not None:
+        window = shapes.inputs.simulation.window
+        words = [*window.names, *window.forcing]
+    else:
+        words = [word for word in shapes.inputs.features if word in first]
+    for word in (word for word in words if word != "above_ground"):
         high = [(row[word][2], index) for index, row in enumerate(rows) if row[word][2] > 0]
         if high:
             least = min(high)
@@ -91,6 +98,8 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
         room = 2 * max(most - least, 1e-3 * max(abs(least), abs(most)))
         if name in (_SPACING, _SCAN):
             is_outside = most > 0 and not least / wider <= middle <= wider * most
+        elif name.startswith(_CHANGE):
+            is_outside = not least / wider <= high <= wider * most
         else:
             is_shifted = not least - room <= middle <= most + room
             is_outside = (
@@ -103,6 +112,8 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
                 got = f"{middle:.3g}"
             else:
                 got = f"{low:.3g} to {high:.3g}"
+            if name.startswith(_CHANGE):
+                got += f", most from step {_largest_change(shapes, index, name)}"
             words.append(f"{name} {got} (in training {least:.3g} to {most:.3g})")
     return "; ".join(words)
 
@@ -111,12 +122,12 @@ def warn_of(differences: dict[str, str]) -> None:
     """Warn of files with the words of :func:`unlike`."""
     for name, words in list(differences.items())[:_MOST]:
         warnings.warn(
-            f"{name} is unlike the shapes of training, in other units perhaps: {words}",
+            f"{name} is unlike those of training, in other units perhaps: {words}",
             stacklevel=3,
         )
     if len(differences) > _MOST:
         warnings.warn(
-            f"{len(differences) - _MOST:,} more files are unlike the shapes of training",
+            f"{len(differences) - _MOST:,} more files are unlike those of training",
             stacklevel=3,
         )
 
@@ -124,16 +135,49 @@ def warn_of(differences: dict[str, str]) -> None:
 def _of_file(shapes: Prepared, index: int) -> dict[str, tuple[float, float, float]]:
     """5 %, 50 % and 95 % quantiles of each feature of a file, and of its spacing."""
     inputs = shapes.inputs
+    if inputs.simulation is not None:
+        return _of_trajectory(shapes.folder[shapes.numbers[index]], inputs.simulation.window)
     data = shapes.static(index)
     parts = data.x.double().split(data.widths, 1)
-    quantiles = {}
-    shares = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
-    for word, values in zip(inputs.features, parts, strict=True):
-        step = max(1, len(values) // 10_000)  # of large clouds, some points
-        low, middle, high = torch.quantile(values[::step].flatten(), shares).tolist()
-        quantiles[word] = (low, middle, high)
+    pairs = zip(inputs.features, parts, strict=True)
+    quantiles = {word: _quantiles(values) for word, values in pairs}
     if isinstance(shapes.folder, Scenes):
         quantiles[_SCAN] = (shapes.folder.spacing(shapes.numbers[index]),) * 3
     elif len(data.x) > 1:
         quantiles[_SPACING] = (spacing(data.levels.levels[0].pos) * (inputs.scale or 1.0),) * 3
     return quantiles
+
+
+def _quantiles(values: Tensor) -> tuple[float, float, float]:
+    """5 %, 50 % and 95 % quantiles of rows of values; of many, some rows."""
+    shares = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
+    step = max(1, len(values) // 10_000)
+    low, middle, high = torch.quantile(values[::step].double().flatten(), shares).tolist()
+    return low, middle, high
+
+
+def _of_trajectory(trajectory: Trajectory, window: Window) -> dict[str, tuple[float, float, float]]:
+    """Quantiles of each channel, the least, middle and largest change in a step, and spacing."""
+    channels = dict(zip(window.names, window.states(trajectory).unbind(2), strict=True))
+    rows = {name: _quantiles(values.flatten()) for name, values in channels.items()}
+    for name, changes in zip(channels, _changes(trajectory, window).unbind(1), strict=True):
+        if len(changes):
+            low, high = changes.aminmax()
+            rows[_CHANGE + name] = (float(low), float(changes.median()), float(high))
+    rows |= {name: _quantiles(trajectory.forcing[name].flatten()) for name in window.forcing}
+    rows[_SPACING] = (spacing(trajectory.positions(0)),) * 3
+    return rows
+
+
+def _changes(trajectory: Trajectory, window: Window) -> Tensor:
+    """Root mean square of the change of each channel in each step (T - 1, C)."""
+    return window.states(trajectory).double().diff(dim=0).square().mean(1).sqrt()
+
+
+def _largest_change(shapes: Prepared, index: int, name: str) -> int:
+    """The step before the largest change of a channel."""
+    assert shapes.inputs.simulation is not None
+    window = shapes.inputs.simulation.window
+    trajectory = shapes.folder[shapes.numbers[index]]
+    channel = window.names.index(name.removeprefix(_CHANGE))
+    return int(_changes(trajectory, window)[:, channel].argmax())
