@@ -7,8 +7,8 @@ trajectories, sixteen to train on; errors are over those of "nothing changes", o
 
 * mesh: advection and diffusion, each on its own triangle mesh with holes. A ``MeshTransformer`` along
   the edges of the mesh, with and without noise, and along random edges of the same degrees; layers of
-  this library and of PyG in one frame; a MeshGraphNet, whose edges are updated too, as PyG's and
-  physicsnemo's blocks do it; and a linear stencil, fitted.
+  this library and of PyG in one frame; a ``MeshGraphNet``, whose edges are updated too; and a linear
+  stencil, fitted.
 * sphere: a tracer in the winds of moving whirls, on latitudes and longitudes. Neighbours in degrees;
   those on the sphere, with edges to the east, north and up, by two weights of the loss; an icosphere.
 * grains: soft discs between walls, whose graph is made anew at every step, with noise and without.
@@ -30,7 +30,7 @@ from torch import nn
 from torch_geometric.nn import MLP, TransformerConv
 
 import graphattn as ga
-from graphattn.models import EncodeProcessDecode, MeshTransformer, Simulator, Window
+from graphattn.models import EncodeProcessDecode, MeshGraphNet, MeshTransformer, Simulator, Window
 from graphattn.models.points.standard import measure
 from graphattn.nulls import same_in_degrees
 from graphattn.training.models.stencil import Stencil, fitted
@@ -69,32 +69,6 @@ class Layers(nn.Module):
                 x = x + layer(y, shape.levels[0].graph, edge_attr=edges)
             x = x + self.perceptrons[number](self.norms[2 * number + 1](x))
         return self.decoder(x)
-
-
-class MeshGraphNet(nn.Module):
-    """Pfaff et al. 2021: edges from both ends, nodes from the sum of their edges, both residual."""
-
-    def __init__(self, features, out_dim, width=16, depth=4, axes=2):
-        super().__init__()
-        self.encoder = perceptron(features, width)
-        self.edge_encoder = perceptron(axes + 1, width)
-        self.of_edges = nn.ModuleList(perceptron(3 * width, width) for _ in range(depth))
-        self.of_nodes = nn.ModuleList(perceptron(2 * width, width) for _ in range(depth))
-        self.decoder = MLP([width, width, width, out_dim], norm=None, act="relu")
-
-    def forward(self, x, shape):
-        (source, target), edges = edges_of(shape)
-        x = self.encoder(x)
-        edges = self.edge_encoder(edges)
-        for of_edges, of_nodes in zip(self.of_edges, self.of_nodes, strict=True):
-            edges = edges + of_edges(torch.cat((x[target], x[source], edges), 1))
-            total = torch.zeros_like(x).index_add(0, target, edges)
-            x = x + of_nodes(torch.cat((x, total), 1))
-        return self.decoder(x)
-
-
-def perceptron(before, width):
-    return nn.Sequential(MLP([before, width, width, width], norm=None), nn.LayerNorm(width))
 
 
 def edges_of(shape):
@@ -165,6 +139,7 @@ COMPASS = partial(MeshTransformer, embed_dim=32, num_layers=3, spectrum=0, edges
 ICOSPHERE = partial(EncodeProcessDecode, embed_dim=32, num_layers=3, edges=("compass",))
 PARTICLES = partial(MeshTransformer, embed_dim=32, num_layers=3, **FLAT)
 OURS = partial(Layers, make=lambda width: ga.nn.GraphAttention(width, 4, edge_dim=width))
+GRAPH_NET = partial(MeshGraphNet, axes=2)
 PYG = partial(Layers, make=lambda width: TransformerConv(width, width // 4, 4, edge_dim=width))
 WIDE = {"width": 32, "depth": 3}
 BY_AREA = {"weight": "latitude"}
@@ -177,7 +152,7 @@ TASKS = {
             "MeshTransformer, random edges": Arm(MESH, at_random),
             "GraphAttention, edges encoded once": Arm(OURS, along_mesh),
             "PyG TransformerConv, edges encoded once": Arm(PYG, along_mesh),
-            "MeshGraphNet": Arm(MeshGraphNet, along_mesh),
+            "MeshGraphNet": Arm(partial(GRAPH_NET, embed_dim=16, num_layers=4), along_mesh),
             "linear stencil": Arm(partial(Stencil, axes=2), along_mesh, 0.0),
         },
         (1, 5, 10, 20, 50),
@@ -200,8 +175,10 @@ TASKS = {
             "MeshTransformer": Arm(PARTICLES, near, 0.03),
             "MeshTransformer, no noise": Arm(PARTICLES, near, 0.0),
             "GraphAttention, edges encoded once": Arm(partial(OURS, **WIDE), near, 0.03),
-            "MeshGraphNet": Arm(partial(MeshGraphNet, **WIDE), near, 0.03),
-            "MeshGraphNet, no noise": Arm(partial(MeshGraphNet, **WIDE), near, 0.0),
+            "MeshGraphNet": Arm(partial(GRAPH_NET, embed_dim=32, num_layers=3), near, 0.03),
+            "MeshGraphNet, no noise": Arm(
+                partial(GRAPH_NET, embed_dim=32, num_layers=3), near, 0.0
+            ),
             "linear stencil": Arm(partial(Stencil, axes=2), near, 0.0),
         },
         (1, 5, 20, 40, 58),

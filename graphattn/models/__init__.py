@@ -10,6 +10,7 @@ Its public names::
     GPT: Tokens, blocks on a causal graph, and the logits of the next token.
     GraphTransformer: Nodes with features, blocks of attention; outputs per node or per graph.
     Hopfield: Spins of -1 and 1 on a graph, flipped by their neighbours' field.
+    MeshGraphNet: Edges updated from both of their ends, nodes from the sum of their edges.
     MeshTransformer: Tokens of a mesh that read their neighbours; outputs per token or per mesh.
     PCT: Neighbourhoods grouped from level to level, offset-attention on the coarsest.
     PointTransformer: Vector attention on each level of a hierarchy; per point or per cloud.
@@ -38,6 +39,7 @@ from .images.vit import ViT as ViT
 from .networks.gps import GPSBlock as GPSBlock
 from .networks.graph_transformer import GraphTransformer as GraphTransformer
 from .points.encode_process_decode import EncodeProcessDecode as EncodeProcessDecode
+from .points.mesh_graph_net import MeshGraphNet as MeshGraphNet
 from .points.mesh_transformer import MeshTransformer as MeshTransformer
 from .points.pct import PCT as PCT
 from .points.point_transformer import PointTransformer as PointTransformer

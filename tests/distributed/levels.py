@@ -48,6 +48,7 @@ MODELS = {
         KEPT,
     ),
     "encode, process, decode": (lambda: ga.models.EncodeProcessDecode(5, 2, 8, 2, 2), TWO),
+    "mesh graph net": (lambda: ga.models.MeshGraphNet(5, 2, 8, 3), ONE),
     "mesh": (lambda: ga.models.MeshTransformer(5, 2, 8, 2, 2, spectrum=0), ONE),
 }
 

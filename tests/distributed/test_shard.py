@@ -60,7 +60,7 @@ def judge(rows):
 
 def test_two_processes_run_as_one():
     rows = ranks.verdicts("forward.py layers.py norms.py levels.py numbering.py", 2, "some")
-    assert sum(name.startswith("levels: ") for name in rows) == 12
+    assert sum(name.startswith("levels: ") for name in rows) == 13
     assert sum(name.startswith("numbers: ") for name in rows) == 19
     assert sum("bitwise" in row for row in rows.values()) == 32
     told = [name for name in rows if name.startswith("three blocks, ") and "of heads" not in name]

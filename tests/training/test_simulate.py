@@ -12,6 +12,7 @@ from graphattn.errors import OptionError, ShapeError
 from graphattn.models import Simulator, Window
 from graphattn.shapes import Trajectory, load_trajectory, save_trajectory
 from graphattn.training import rollout, train
+from graphattn.training.models.named import SIMULATED
 from graphattn.training.models.stencil import Stencil
 from graphattn.training.pages import films
 from graphattn.training.reading.simulations import Simulation, Windows
@@ -98,6 +99,15 @@ def test_whole_trajectories_are_held_out_and_judged(folder, tmp_path):
     page = (run / "report.html").read_text("utf-8")
     assert "Error over lead time" in page
     assert page.count("data:image/png") == 4  # two curves, lead times, one film
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_each_model_simulates(name, folder, tmp_path):
+    options = {**QUICK, "epochs": 1, "model": name, "model_options": None}
+    result = train(folder, tmp_path / "run", **options)
+    assert torch.isfinite(result.answers[0]).all()
+    series = rollout(tmp_path / "run", heat(9, steps=2), 3)
+    assert torch.equal(series.fields["u"][:, 0, 0], torch.ones(4))
 
 
 def test_a_training_that_is_gone_on_with_gives_the_same_bits(folder, tmp_path):

@@ -131,6 +131,10 @@ def levels_checked(x: Any, shape: Any, num_levels: int, builder: str = "") -> Hi
             f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}; pass "
             f"{builder}"
         )
+    if x.shape[-2] != len(shape.levels[0].pos):  # more rows would not all be read
+        raise ShapeError(
+            f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}"
+        )
     return replace(shape, levels=tuple(LevelOfCall(**vars(level)) for level in shape.levels))
 
 

@@ -159,7 +159,12 @@ class EdgeEncoder(nn.Module):
     """A perceptron of the features of :func:`graphattn.nn.edge_geometry`."""
 
     def __init__(
-        self, words: Sequence[str], axes: int, embed_dim: int, edge_dim: int | None = None
+        self,
+        words: Sequence[str],
+        axes: int,
+        embed_dim: int,
+        edge_dim: int | None = None,
+        make: Part = Perceptron,
     ) -> None:
         super().__init__()
         if edge_dim is None:
@@ -170,7 +175,7 @@ class EdgeEncoder(nn.Module):
             one_of(word, "edges", tuple(FEATURES))
         widths = FEATURES | {"offset": axes, "direction": axes}
         size = sum(widths[word] for word in self.words)
-        self.perceptron = Perceptron(width(size, "edges"), self.width, self.width)
+        self.perceptron: Any = make(width(size, "edges"), self.width, self.width)
 
     def forward(
         self, graph: AttentionGraph, sources: Level, targets: Level | None = None

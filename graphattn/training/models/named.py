@@ -15,6 +15,7 @@ from ...graphs import Hierarchy, HierarchyRecipe
 from ...models import (
     PCT,
     EncodeProcessDecode,
+    MeshGraphNet,
     MeshTransformer,
     PointTransformer,
     PointTransformerV2,
@@ -262,6 +263,7 @@ SIMULATED = {
     "encode-process-decode": Simulated(
         EncodeProcessDecode, {"embed_dim": 32, "num_layers": 4, "edges": _FLAT}, (_FEW,)
     ),
+    "mesh-graph-net": Simulated(MeshGraphNet, {"embed_dim": 32, "num_layers": 5, "edges": _FLAT}),
     "perceptron": Simulated(Pointwise, {}),
     "stencil": Simulated(Stencil, {}),
 }
