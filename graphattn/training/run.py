@@ -299,7 +299,10 @@ class Run(_Stored):
         simulation = self.inputs.simulation
         with seeded(self.schedule.seed):
             if simulation is not None:
-                return simulator(self.model, self.options, simulation, self.inputs.recipe)
+                levels = None  # random graphs stay from step to step
+                if self.inputs.redrawn is None:
+                    levels = self.inputs.recipe
+                return simulator(self.model, self.options, simulation, levels)
             return build(
                 self.model, self.options, self.features, self.task.out_dim, self.task.readout
             )

@@ -2,14 +2,15 @@
 
 import json
 import warnings
+from functools import partial
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
 import graphattn as ga
-from graphattn.errors import OptionError, ShapeError
-from graphattn.models import Simulator, Window
+from graphattn.errors import GraphError, OptionError, ShapeError
+from graphattn.models import MeshGraphNet, Simulator, Window
 from graphattn.shapes import Trajectory, load_trajectory, save_trajectory
 from graphattn.training import rollout, train
 from graphattn.training.models.named import SIMULATED
@@ -161,6 +162,37 @@ def test_particles_make_their_graph_at_every_step():
     torch.testing.assert_close(torch.stack(sizes), pos[1:5])
 
 
+def test_graphs_of_particles_are_made_anew_within_a_window():
+    draw = torch.Generator().manual_seed(0)
+    flights = []
+    for _ in range(2):
+        pos = torch.rand(6, 9, 2, generator=draw)
+        flights.append(Trajectory(pos, {"pos": pos}))
+    window = Window.of(flights, history=2, predict="state")
+    recipe = ga.graphs.hierarchy(..., graph=ga.graphs.radius(..., 0.3))
+    torch.manual_seed(0)
+    make = partial(MeshGraphNet, embed_dim=8, num_layers=1, axes=2)
+    model = Simulator(make, window, levels=recipe).eval()
+    parts = [window(flight, 1, 4) for flight in flights]
+    shape = ga.graphs.Hierarchy.join([recipe(flight.pos[1]) for flight in flights])
+    states = model(torch.cat([x for x, _ in parts]), shape).movedim(1, 0)
+    stepped = [rollout(model, flight, 4).fields["pos"][2:] for flight in flights]
+    torch.testing.assert_close(states, torch.cat(stepped, 1))
+    states[-1].sum().backward()  # through all steps
+    sizes = {recipe(pos).levels[0].graph.num_edges for pos in stepped[0]}
+    assert len(sizes) > 1  # the graph did change
+
+
+def test_graphs_of_cells_stay_where_nodes_move():
+    recipe = ga.graphs.hierarchy(..., graph=ga.graphs.mesh_cells(...))
+    one = heat(0)
+    shape = recipe(one.pos, faces=one.cells)
+    assert recipe.moved(shape, 2 * one.pos).levels[0].graph is shape.levels[0].graph
+    contacts = ga.graphs.mesh_cells(...) | ga.graphs.radius(..., 0.1)
+    with pytest.raises(GraphError, match="graph must be of cells or of positions alone"):
+        ga.graphs.hierarchy(..., graph=contacts).moved(shape, one.pos)
+
+
 def test_particles_are_trained_on(tmp_path):
     root = tmp_path / "drift"
     root.mkdir()
@@ -173,7 +205,8 @@ def test_particles_are_trained_on(tmp_path):
     options = {**QUICK, "history": 2, "predict": "acceleration"}
     with pytest.raises(OptionError, match="graph must be a recipe where trajectories have no"):
         train(root, tmp_path / "run", **options)
-    result = train(root, tmp_path / "run", graph="radius(..., 0.5)", **options)
+    options |= {"graph": "radius(..., 0.5)", "unroll": 2, "control": ["random"]}
+    result = train(root, tmp_path / "run", **options)
     assert result.scores["skill"] > 0.9  # the acceleration is constant, and so its mean
     assert not result.notes  # on the integral of positions
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
@@ -280,7 +313,7 @@ def test_options_of_shapes_and_of_simulations_are_not_mixed(folder, tmp_path):
     moving = Trajectory(moving.pos.expand(8, N, 1) * 1.0, dict(moving.fields), cells=CELLS, dt=0.1)
     object.__setattr__(moving, "pos", moving.pos + torch.rand(8, N, 1))
     save_trajectory(moving, folder / "rod7.npz")
-    with pytest.raises(OptionError, match="unroll must be 1 where nodes move, got 2"):
+    with pytest.raises(OptionError, match="unroll must be 1 where nodes move and pos is not"):
         train(folder, tmp_path / "run", **QUICK, unroll=2)
 
 

@@ -15,6 +15,7 @@ from ...arguments import outside, several, shown
 from ...errors import GraphError
 from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.deferred.expression import shown as written
+from ...graph.deferred.filled import leaves_open
 from ...graph.deferred.places import count_of_clouds
 from ...graph.modes import cached_property
 from ..arguments import integers, number
@@ -300,9 +301,41 @@ class HierarchyRecipe:
         result: Hierarchy = hierarchy(pos, batch, faces=faces, normals=normals, **self.options)
         return result
 
+    def moved(self, shape: Hierarchy, pos: Tensor) -> Hierarchy:
+        """The hierarchy ``shape`` of this recipe with its finest points at ``pos`` (N, d).
+
+        Graphs of positions are made anew; one graph of faces or cells stays.
+
+        Raises:
+            GraphError: If graphs of faces or cells stand beside graphs of positions.
+        """
+        recipes = [part for part in _flat(self.options.values()) if isinstance(part, Pattern)]
+        if not any(leaves_open(recipe.expression, ("faces", "cells")) for recipe in recipes):
+            batch = shape.levels[0].batch
+            if batch is not None:
+                batch = batch.cpu()
+            return self(pos.detach().cpu(), batch).to(pos.device).at(pos)
+        finest = _flat([self.options.get("graph", NEAREST)])
+        if len(shape.levels) > 1 or any(leaves_open(one.expression, ("pos",)) for one in finest):
+            raise GraphError(
+                f"graph must be of cells or of positions alone where points move, got {self}"
+            )
+        return shape.at(pos)
+
     def __repr__(self) -> str:
         inside = "".join(f", {name}={_shown(value)}" for name, value in self.options.items())
         return f"hierarchy(...{inside})"
+
+
+def _flat(values: Any) -> list[Any]:
+    """The parts of nested lists and tuples."""
+    parts = []
+    for value in values:
+        if isinstance(value, list | tuple):
+            parts += _flat(value)
+        else:
+            parts.append(value)
+    return parts
 
 
 def _shown(value: Any) -> str:

@@ -289,7 +289,8 @@ class Simulator(nn.Module):
     of training; which fields are fixed there, and what they change by; its kind; the forcing now
     and at the next step. Edge features and inputs of the processor's own embedding are standardised
     by :func:`measure`. Fixed nodes get what is given at every step. A field called ``pos`` moves
-    the finest points, where edges are measured at every step, along the graphs that are passed.
+    the finest points, where edges are measured at every step, along the graphs that are passed; of
+    several steps ``levels`` makes those after the first anew, unless they are of cells.
 
     Args:
         processor: ``processor(features, out_dim)`` makes a model that is called with features and a
@@ -366,10 +367,12 @@ class Simulator(nn.Module):
             past = past + noise
             if window.predict == "acceleration":  # no state is read that could show it
                 unread = noise[..., -1, :]
-        states = []
+        states: list[Tensor] = []
         for part in ahead.split(C + F, -1):
             given, forcing = part.split([C, F], -1)
             read = torch.cat((fixed, kinds, self._forcing(now), self._forcing(forcing)), -1)
+            if "pos" in window.fields:
+                shape = self._moved(shape, window.fields_of(past[..., -1, :])["pos"], bool(states))
             state = self._step(past, given, is_free, read, shape)
             if not self.training:  # so that errors are finite, however a rollout ends
                 spread = 2 * BOUND * self.deviation[:C]
@@ -399,13 +402,17 @@ class Simulator(nn.Module):
         # so that differences of states are not noisier than the last state
         return walk.cumsum(-2) * (self.noise / self.window.history**0.5 * self.change)
 
+    def _moved(self, shape: Hierarchy, pos: Tensor, is_later: bool) -> Hierarchy:
+        """The hierarchy at ``pos``; of a later step, where it is of positions, made anew."""
+        if is_later and self.levels is not None and bool(pos.isfinite().all()):
+            return self.levels.moved(shape, pos)
+        return shape.at(pos)
+
     def _step(
         self, past: Tensor, given: Tensor, is_free: Tensor, read: Tensor, shape: Hierarchy
     ) -> Tensor:
         """The state after those of ``past`` (..., N, history, C)."""
         x = self._features(past, given, is_free, read)
-        if "pos" in self.window.fields:
-            shape = shape.at(self.window.fields_of(past[..., -1, :])["pos"])
         predicted = self.processor(x, shape).to(past.dtype) * self.scale + self.shift
         last = past[..., -1, :]
         if self.window.predict == "difference":

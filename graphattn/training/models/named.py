@@ -270,7 +270,7 @@ SIMULATED = {
 
 
 def simulator(
-    name: str, options: dict[str, Any], simulation: Simulation, levels: HierarchyRecipe
+    name: str, options: dict[str, Any], simulation: Simulation, levels: HierarchyRecipe | None
 ) -> Simulator:
     """The simulator around the model of that name."""
     make = SIMULATED[one_of(name, "model", tuple(SIMULATED))].make

@@ -123,8 +123,10 @@ class Windows:
         for one in trajectories:
             self.window.check(one)
         moves = any(one.pos.dim() == 3 for one in trajectories)  # and so does the graph
-        if moves and self.steps > 1:
-            raise OptionError(f"unroll must be 1 where nodes move, got {self.steps}")
+        if moves and self.steps > 1 and "pos" not in self.window.fields:
+            raise OptionError(
+                f"unroll must be 1 where nodes move and pos is not predicted, got {self.steps}"
+            )
         if is_whole and not moves:
             self.steps = min(map(simulation.lead, trajectories), default=1)
         self.rows: list[tuple[int, int]] = []
