@@ -237,11 +237,11 @@ def rollout(
 ) -> None:
     """Simulate on from the first steps of a trajectory, with a model of train --task simulate.
 
-    FILE is .npz, .xdmf, .pvd, .vtu, .nc or .zarr. Fixed nodes and forcing are put back at every step. --out is
-    for ParaView (.xdmf, or .pvd where nodes move), .npz, or, of FILE .nc or .zarr, with its
-    coordinates .nc or .zarr. A file in other units than those of training, or with a jump, is
-    warned of. A rollout ends where a state is NaN or
-    100 standard deviations of training from its mean.
+    FILE is .npz, .xdmf, .pvd, .vtu, .nc or .zarr. Fixed nodes and forcing are put back at every
+    step. --out is for ParaView (.xdmf, or .pvd where nodes move), .npz, or, of FILE .nc or .zarr,
+    with its coordinates .nc or .zarr. A file in other units than those of training, or with a jump,
+    is warned of. A rollout ends where a state is NaN or 100 standard deviations of training from
+    its mean.
 
     \b
       graphattn rollout run flow.npz --steps 200 --out series.xdmf

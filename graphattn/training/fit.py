@@ -1,5 +1,6 @@
 """A run from its files to its scores: train the model and its controls, write everything."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -27,10 +28,13 @@ from .running.loop import Progress, Tell, TrainingState, fitting
 from .running.team import Team, own_points
 
 
-def fit(run: Run, shapes: Any, tell: Tell, team: Team, finish: bool = False) -> Evaluation:
+def fit(
+    run: Run, shapes: Any, tell: Tell, team: Team, finish: bool, warned: Sequence[str]
+) -> Evaluation:
     """Train what is not trained yet, and measure it on the held-out shapes; rank 0 writes.
 
-    With ``finish`` nothing is trained, and controls without a trained epoch are left out.
+    With ``finish`` nothing is trained, and controls without a trained epoch are left out. The page
+    has what was ``warned`` of, too.
     """
     if not team.first:
         tell = _silent
@@ -54,7 +58,7 @@ def fit(run: Run, shapes: Any, tell: Tell, team: Team, finish: bool = False) -> 
 
     def write() -> None:
         save_page(run.path / RESULT, written(result.to_dict(), indent=1))
-        save_report(run.path / REPORT, run, history, result)
+        save_report(run.path / REPORT, run, history, result, warned)
 
     team.first_does(write)
     words = "\n".join(filter(None, (result.controls_in_words, str(run.path / REPORT))))

@@ -301,7 +301,7 @@ class Simulate(Task):
 
     name, metric = "simulate", "skill"
     per_shape = "1 - error / error of 'nothing changes' over a trajectory"
-    loss_words = "loss (in deviations of a step)"
+    loss_words = "single steps: loss in deviations of a step"
     readouts, bounds = ("node",), None
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:

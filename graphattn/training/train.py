@@ -1,5 +1,6 @@
 """Train a model on a folder of shapes, and resume a run."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -85,36 +86,37 @@ def train(
     progress = _callback(tell, on_epoch)
     settings = Options(**options)
     option_names = [name for name, value in options.items() if value is not None]
-    before = begun(out)
-    # the next training would take files of the run for shapes
-    if before is None and Path(out).resolve() == Path(folder).resolve():
-        raise OptionError(f"out must be a folder of its own, got that of the shapes, {out}")
-    if before is not None and {*option_names} <= OF_THE_LOOP:
-        shapes = before.read_folder(folder)
-        new = same_settings(before, shapes, options)
-    else:
-        shapes = settings.read_folder(folder)
-        if isinstance(shapes, TrajectoryFolder):
-            new = resolve_simulation(settings, shapes, out)
+    with _warnings_kept() as warned:
+        before = begun(out)
+        # the next training would take files of the run for shapes
+        if before is None and Path(out).resolve() == Path(folder).resolve():
+            raise OptionError(f"out must be a folder of its own, got that of the shapes, {out}")
+        if before is not None and {*option_names} <= OF_THE_LOOP:
+            shapes = before.read_folder(folder)
+            new = same_settings(before, shapes, options)
         else:
-            new = resolve(settings, shapes, out)
-    is_new = not (new.path / "run.json").exists()
-    with _together(new) as (processes, lock):
+            shapes = settings.read_folder(folder)
+            if isinstance(shapes, TrajectoryFolder):
+                new = resolve_simulation(settings, shapes, out)
+            else:
+                new = resolve(settings, shapes, out)
+        is_new = not (new.path / "run.json").exists()
+        with _together(new) as (processes, lock):
 
-        def begin() -> Run:
-            lock.enter_context(new.alone())
-            return continued(new, option_names)
+            def begin() -> Run:
+                lock.enter_context(new.alone())
+                return continued(new, option_names)
 
-        run = processes.first_does(begin)
-        try:
-            return fit(run, shapes, progress, processes, finish)
-        except OptionError:  # a batch that does not fit: the next try may have other options
-            if processes.first and is_new and not (run.path / CHECKPOINT).is_file():
-                for name in (RANGES, "run.json"):
-                    (run.path / name).unlink(missing_ok=True)
-                with suppress(OSError):  # other files are there
-                    run.path.rmdir()
-            raise
+            run = processes.first_does(begin)
+            try:
+                return fit(run, shapes, progress, processes, finish, warned)
+            except OptionError:  # a batch that does not fit: the next try may have other options
+                if processes.first and is_new and not (run.path / CHECKPOINT).is_file():
+                    for name in (RANGES, "run.json"):
+                        (run.path / name).unlink(missing_ok=True)
+                    with suppress(OSError):  # other files are there
+                        run.path.rmdir()
+                raise
 
 
 def resume(
@@ -157,17 +159,36 @@ def resume(
         folder = run.folder
     run = replace(run, schedule=schedule, folder=Path(folder))
     device_here(run.schedule.device, numbers=True)
-    shapes = run.read_folder(run.folder)
-    same_files(shapes, run.files)
-    check_labels(shapes, run.task.readout, run.inputs.elements)
-    with _together(run) as (processes, lock):
+    with _warnings_kept() as warned:
+        shapes = run.read_folder(run.folder)
+        same_files(shapes, run.files)
+        check_labels(shapes, run.task.readout, run.inputs.elements)
+        with _together(run) as (processes, lock):
 
-        def begin() -> None:
-            lock.enter_context(run.alone())
-            changed(run)
+            def begin() -> None:
+                lock.enter_context(run.alone())
+                changed(run)
 
-        processes.first_does(begin)
-        return fit(run, shapes, progress, processes, finish)
+            processes.first_does(begin)
+            return fit(run, shapes, progress, processes, finish, warned)
+
+
+@contextmanager
+def _warnings_kept() -> Iterator[list[str]]:
+    """The texts of the user warnings that are shown meanwhile, each once."""
+    texts: list[str] = []
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning) and str(message) not in texts:
+            texts.append(str(message))
+        shown(message, category, *where, **more)
+
+    warnings.showwarning = show
+    try:
+        yield texts
+    finally:
+        warnings.showwarning = shown
 
 
 @contextmanager

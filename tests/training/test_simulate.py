@@ -4,6 +4,7 @@ import json
 import warnings
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -16,8 +17,10 @@ from graphattn.training import rollout, train
 from graphattn.training.models.named import SIMULATED
 from graphattn.training.models.stencil import Stencil
 from graphattn.training.pages import films
+from graphattn.training.pages.charts import curves
 from graphattn.training.reading.simulations import Simulation, Windows
 from graphattn.training.run import Run
+from graphattn.training.tasks import Simulate
 
 N = 7
 CELLS = [("line", torch.stack((torch.arange(N - 1), torch.arange(1, N)), 1))]
@@ -258,6 +261,7 @@ def test_a_rollout_of_other_units_or_with_a_jump_says_so(folder, tmp_path):
         rollout(run, given(jump))
 
 
+@pytest.mark.filterwarnings("ignore:sea is NaN")
 def test_weather_is_trained_on_with_forcing_and_rolled_out_in_its_own_coordinates(tmp_path):
     xarray = pytest.importorskip("xarray")
     pytest.importorskip("h5py")
@@ -265,7 +269,9 @@ def test_weather_is_trained_on_with_forcing_and_rolled_out_in_its_own_coordinate
     dims = ("time", "lat", "lon")
     for number in range(3):
         u = torch.rand(6, 3, 6, generator=torch.Generator().manual_seed(number)).numpy()
-        data = {"u": (dims, u), "sun": (dims, u + 1), "land": (dims[1:], u[0])}
+        sea = np.where(lat[:, None] > 0, np.nan, u).astype("float32")
+        data = {"u": (dims, u, {"units": "m s-1"}), "sun": (dims, u + 1), "land": (dims[1:], u[0])}
+        data["sea"] = (dims, sea)
         time = torch.arange(6).numpy() * 6
         coordinates = {
             "lat": lat,
@@ -275,16 +281,23 @@ def test_weather_is_trained_on_with_forcing_and_rolled_out_in_its_own_coordinate
         (tmp_path / "wind").mkdir(exist_ok=True)
         xarray.Dataset(data, coordinates).to_netcdf(tmp_path / "wind" / f"{number}.nc")
     options = {"task": "simulate", "model": "stencil", "control": False, "graph": "knn(..., 3)"}
-    train(tmp_path / "wind", tmp_path / "run", **options, forcing=["sun"])
+    with pytest.warns(UserWarning, match="sea is NaN at 6 of 18 nodes at every step"):
+        train(tmp_path / "wind", tmp_path / "run", **options, forcing=["sun"])
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "1 held-out trajectory simulated" in page
+    assert "sea is NaN at 6 of 18 nodes at every step" in page  # as the terminal says
+    assert "u (m s-1)" in page
+    assert "steps of 6 h, rollouts of 5 steps" in page
+    assert "--out answers.nc" in page
     window = Run.load(tmp_path / "run").inputs.simulation.window
-    assert (list(window.fields), list(window.forcing)) == (["u"], ["land", "sun"])
+    assert (list(window.fields), list(window.forcing)) == (["u", "sea"], ["land", "sun"])
     assert (window.dt, ga.training.evaluate(tmp_path / "run").scores["steps"]) == (6, 5)
     one = load_trajectory(tmp_path / "wind" / "1.nc")
     save_trajectory(rollout(tmp_path / "run", one, 4), tmp_path / "ahead.nc")
     ahead = xarray.open_dataset(tmp_path / "ahead.nc")
     assert ahead.u.dims == dims
     assert str(ahead.time.values[4])[:13] == "2020-01-02T00"
-    with pytest.raises(ShapeError, match=r'0.nc: forcing must be "u" or "sun", got'):
+    with pytest.raises(ShapeError, match=r'0.nc: forcing must be "u", "sun" or "sea", got'):
         train(tmp_path / "wind", tmp_path / "other", **options, forcing=["snu"])
 
 
@@ -330,3 +343,11 @@ def test_the_command_line_trains_and_rolls_out(folder, tmp_path):
     words = ["rollout", run, str(folder / "rod0.npz"), "--steps", "12", "--out", series, "--json"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert load_trajectory(series).num_steps == 13
+
+
+def test_the_loss_of_steps_and_the_score_of_rollouts_have_an_axis_each():
+    line = {"epoch": 1, "loss": 0.1, "val_loss": 40.0, "val_skill": 0.5, "best": True}
+    task = Simulate("node", ("u",))
+    losses, scores = curves([line, line | {"epoch": 2}], task).axes
+    assert [float(drawn.get_ydata()[0]) for drawn in losses.lines] == [0.1]
+    assert float(scores.lines[0].get_ydata()[0]) == 0.5

@@ -10,6 +10,7 @@ from ..run import CONTROL_WORDS
 from ..tasks import Task
 
 _DENSE, _GROUPS = 1500, 32  # nodes of a mesh whose spectrum is drawn; points of its curve
+_FAINTEST = 1e-12  # of the largest energy: rounding
 _LETTERS = 30  # of a class beside an axis
 _TRAINED, _VALID = "#0072B2", "#D55E00"
 
@@ -27,7 +28,8 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
     losses.plot(
         epochs, [line["loss"] for line in history], color=_TRAINED, marker=dot, label="training"
     )
-    if history and "val_loss" in history[0]:
+    is_judged = bool(history) and "val_loss" in history[0]
+    if is_judged and task.name != "simulate":  # of rollouts, beside that of single steps
         losses.plot(
             epochs,
             [line["val_loss"] for line in history],
@@ -35,6 +37,7 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
             marker=dot,
             label="validation",
         )
+    if is_judged:
         scores.plot(
             epochs, [line[f"val_{task.metric}"] for line in history], color=_VALID, clip_on=False
         )
@@ -59,7 +62,7 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
         "accuracy": "share of shapes right",
         "miou": "mean IoU",
         "r2": "R²",
-        "skill": "1 - error / error of 'nothing changes'",
+        "skill": "rollouts: 1 - error / error of 'nothing changes'",
     }[task.metric]
     for axes, name in ((losses, task.loss_words), (scores, f"{score}, validation part")):
         _plain(axes)
@@ -68,7 +71,8 @@ def curves(history: list[dict[str, Any]], task: Task) -> Any:
         if len(epochs) == 1:
             axes.set_xticks(epochs)
         axes.set_title(name, loc="left", fontsize=9)
-    losses.legend(frameon=False, fontsize=8)
+    if len(losses.lines) > 1:
+        losses.legend(frameon=False, fontsize=8)
     return figure
 
 
@@ -156,6 +160,8 @@ def _leads(result: Any) -> Any:
     """Error over lead time, and the spectrum of the last step of the first trajectory."""
     figure = empty_figure(None, 9.4, 3.2)
     errors, spectrum = figure.subplots(1, 2)
+    trajectory = result.data.folder[result.data.numbers[0]]
+    window = result.data.inputs.simulation.window
     named = {"the model": result}
     named |= {CONTROL_WORDS[name]: one for name, one in result.controls.items()}
     for (name, one), colour in zip(
@@ -165,10 +171,10 @@ def _leads(result: Any) -> Any:
         errors.plot(range(1, len(error) + 1), error, color=colour, label=name)
     errors.axhline(1.0, color=INK, linewidth=0.8, label="nothing changes")
     errors.set_ylim(0, 1.6)
-    errors.set_xlabel("step")
+    errors.set_xlabel(f"steps of {window.dt:g} {trajectory.units.get('time', '')}".rstrip())
+    errors.xaxis.get_major_locator().set_params(integer=True)
     errors.set_title("error / error of 'nothing changes'", loc="left", fontsize=9)
     errors.legend(frameon=False, fontsize=8)
-    trajectory = result.data.folder[result.data.numbers[0]]
     states = (result.labels[0][:, -1, 0], result.answers[0][:, -1, 0])
     if len(states[0]) <= _DENSE:
         levels = result.data.inputs.levels_of(trajectory, trajectory.positions(0))
@@ -178,6 +184,7 @@ def _leads(result: Any) -> Any:
             energy = _energy(levels.levels[0].graph, state)
             spectrum.plot(range(1, len(energy) + 1), energy, color=colour, label=name)
         spectrum.set_yscale("log")
+        spectrum.set_ylim(bottom=max(_FAINTEST * spectrum.get_ylim()[1], spectrum.get_ylim()[0]))
         spectrum.legend(frameon=False, fontsize=8)
         words = f"spectrum of the last step, {trajectory.name}"
         spectrum.set_title(plain(clipped(words, 60)), loc="left", fontsize=9)

@@ -10,9 +10,11 @@ import torch
 from ...graph.pictures.html import image
 from ...graphs.points.sphere import degrees
 from ...viz.style import FAINT, empty_figure, png, shades
+from .notes import with_unit
 
 _FRAMES = 16
 _MOST = 1 << 15  # nodes of a film
+_AREA = 6000  # of all points of a panel, in square points of 1/72 inch
 _MILLISECONDS = 250
 
 
@@ -22,7 +24,6 @@ def of_trajectory(result: Any, number: int) -> tuple[str, str, str]:
     prediction = result.answers[number]
     scores = result.task.scores(prediction, truth)
     names = result.task.classes
-    caption = f"{names[0]}, {scores['steps']} steps: {result.task.in_words(scores)}"
     trajectory = result.data.folder[result.data.numbers[number]]
     steps = np.unique(np.linspace(0, scores["steps"] - 1, _FRAMES).astype(int))
     channels = [0]
@@ -32,9 +33,13 @@ def of_trajectory(result: Any, number: int) -> tuple[str, str, str]:
     for step in steps:
         pair = (truth[:, 2 + step, channels], prediction[:, step, channels])
         frames.append((f"step {step + 1}", [x.numpy() for x in pair]))
+    caption = f"{names[channels[0]]}: {result.task.in_words(scores)}"
     if len(channels) == 2:
         return image(_film(_particles(frames))), caption, ""
     frames = [(title, [x[:, 0] for x in pair]) for title, pair in frames]
+    low, high = _limits(frames)
+    scale = with_unit(f"{low:.3g} to {high:.3g}", trajectory.units, names[0].partition(".")[0])
+    caption += f"; colours from {scale}, of the difference {(high - low) / 4:.3g} to each side"
     return image(_film(_fields(places(trajectory), _triangles(trajectory), frames))), caption, ""
 
 
@@ -64,11 +69,17 @@ def _triangles(trajectory: Any) -> np.ndarray | None:
     return None
 
 
+def _limits(frames: list[Any]) -> tuple[float, float]:
+    """The range of a channel over a film, without what is rarer than one in a thousand."""
+    values = np.concatenate([x for _, pair in frames for x in pair])
+    low, high = np.quantile(values, (0.001, 0.999))
+    return float(low), float(high)
+
+
 def _fields(pos: np.ndarray, triangles: np.ndarray | None, frames: list[Any]) -> Iterator[Any]:
     """Figures of a channel; all frames have the colours of one scale."""
     part = np.linspace(0, len(pos) - 1, min(len(pos), _MOST)).astype(int)
-    values = np.concatenate([x for _, pair in frames for x in pair])
-    low, high = np.quantile(values, (0.001, 0.999))
+    low, high = _limits(frames)
     half = max(high - low, 1e-30) / 4
     for title, (truth, prediction) in frames:
         figure = empty_figure(None, 9.0, 3.2)
@@ -88,7 +99,9 @@ def _fields(pos: np.ndarray, triangles: np.ndarray | None, frames: list[Any]) ->
             if triangles is not None:
                 ax.tripcolor(*pos.T, triangles, x, shading="gouraud", **options)
             else:
-                ax.scatter(*pos[part].T, c=x[part], s=4, linewidths=0, **options)
+                ax.scatter(
+                    *pos[part].T, c=x[part], s=max(4, _AREA / len(part)), linewidths=0, **options
+                )
             ax.set_title(words, fontsize=9, loc="left")
         yield figure
 

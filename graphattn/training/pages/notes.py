@@ -1,5 +1,6 @@
 """Notes for the reader of a run: unread properties, classes never predicted, a short reach."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, bincount, cat
@@ -44,6 +45,14 @@ def words_read(run: Run) -> list[str]:
     if inputs.simulation is not None:
         names += inputs.simulation.window.forcing
     return list(dict.fromkeys(names))
+
+
+def with_unit(text: str, units: Mapping[str, str], name: str = "") -> str:
+    """A text, such as the name of a field or of one of its channels, and its unit if it is known."""
+    unit = units.get(name or text) or units.get(text.rpartition(".")[0])
+    if unit:
+        return f"{text} {unit}" if name else f"{text} ({unit})"
+    return text
 
 
 def scene_of(run: Run) -> str:

@@ -2,6 +2,7 @@
 
 import html
 import shlex
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -12,6 +13,7 @@ import torch
 from ...errors import singular
 from ...graph.pictures.html import image
 from ...io.writing import save_page
+from ...shapes import Trajectory
 from ...viz import png
 from ..evaluation import Evaluation
 from ..models.best import choice_in_words
@@ -20,10 +22,16 @@ from ..run import CONTROL_WORDS, Run
 from .charts import curves, summary
 from .colours import of_classes
 from .gallery import chosen, gallery, images, isolated
-from .notes import left_out, scene_of, words_read
+from .notes import left_out, scene_of, with_unit, words_read
 
 
-def save_report(path: Path, run: Run, history: list[dict[str, Any]], result: Evaluation) -> None:
+def save_report(
+    path: Path,
+    run: Run,
+    history: list[dict[str, Any]],
+    result: Evaluation,
+    warned: Sequence[str] = (),
+) -> None:
     """Write the page; without matplotlib it names the package to install in place of pictures."""
     try:
         import matplotlib  # noqa: F401 (an extra)
@@ -39,11 +47,11 @@ def save_report(path: Path, run: Run, history: list[dict[str, Any]], result: Eva
             ("curves", "summary", "shapes"), "<p>pip install 'graphattn[plot]' for pictures.</p>"
         )
     text = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
-    words = {name: singular(part) for name, part in _words(run, result).items()}
+    words = {name: singular(part) for name, part in _words(run, result, warned).items()}
     save_page(path, text.substitute(words | pictures))
 
 
-def _words(run: Run, result: Evaluation) -> dict[str, str]:
+def _words(run: Run, result: Evaluation, warned: Sequence[str]) -> dict[str, str]:
     task = run.task
     escape = html.escape
     metric = {"accuracy": "of shapes right", "miou": "mean IoU", "r2": "R<sup>2</sup>"}.get(
@@ -85,33 +93,42 @@ def _words(run: Run, result: Evaluation) -> dict[str, str]:
         )
     part = {"test": "held-out", "val": "validation", "train": "training", "all": ""}[result.part]
     verb = {"classify": "classified", "segment": "segmented", "regress": "measured"}
-    counted = f"{len(result.names):,} {part} shape{'s' * (len(result.names) != 1)}"
-    counted += f" {verb.get(task.name, 'simulated')}"
+    number = len(result.names)
+    if task.name == "simulate":
+        things = "trajectory" if number == 1 else "trajectories"
+    else:
+        things = "shape" if number == 1 else "shapes"
+    counted = f"{number:,} {part} {things} {verb.get(task.name, 'simulated')}"
     # other files of the kind of the run's
     new = f"graphattn predict {shlex.quote(str(run.path))} NEW/*{Path(result.names[0]).suffix}"
     written = (
         "each file again with a property more, <code>prediction</code>, and a table of them, "
         "<code>predictions.csv</code>"
     )
+    remarks = [*result.notes, *(text for text in warned if text not in result.notes)]
     kind = "Shapes"
+    ending = ""
     caption = captions[task.readout == "node", bool(task.classes)]
     if task.name == "simulate":
         file = run.folder / result.names[0]
         new = f"graphattn rollout {shlex.quote(str(run.path))} {shlex.quote(str(file))}"
         kind = "Rollouts"
+        ending = _rollout_ending(result.data.folder[result.data.numbers[0]])
         written = "the first steps of a file and those that follow, for ParaView"
+        if ending == ".nc":
+            written = "the first steps of a file and those that follow, in its own coordinates"
         caption = ": the truth, the prediction, and their difference"
     return {
         "title": escape(f"{isolated(run.folder.name)}: {counted}"),
         "subtitle": escape(run.said),
         "scores": scores,
         "beside": comparison
-        + "".join(f'<p class="note">{escape(isolated(note))}</p>' for note in result.notes),
+        + "".join(f'<p class="note">{escape(isolated(note))}</p>' for note in remarks),
         "wide": "1 1 100%" if task.readout == "node" else "0 1 13rem",
         "what": titles[task.name],
         "about": (f"Those with the largest error first{caption}."),
         "legend": legend,
-        "next": escape(f"{new} --out answers{'.xdmf' * (task.name == 'simulate')}"),
+        "next": escape(f"{new} --out answers{ending}"),
         "written": written,
         "kind": kind,
         "facts": "".join(
@@ -133,17 +150,26 @@ def _facts(run: Run, result: Evaluation) -> dict[str, str]:
     )
     size = sum(p.numel() for p in run.new_model().parameters())
     options = "".join(f", {name} {value}" for name, value in run.options.items())
+    words = words_read(run)
+    token = TOKEN[inputs.elements]
+    time = ""
     changes = ", ".join(run.augment) or "nothing"
     simulation = inputs.simulation
     if simulation is not None:
         window = simulation.window
+        units = result.data.folder[result.data.numbers[0]].units
+        words = [with_unit(name, units) for name in words]
+        token = "node"
         options += f", predicts the {window.predict} from {window.history} steps"
+        steps = max(truth.shape[1] - 2 for truth in result.labels)
+        time = f"{with_unit(f'steps of {window.dt:g}', units, 'time')}, rollouts of {steps} steps"
         changes = f"noise of {simulation.noise:g} deviations of a step's difference"
-    return {
+    facts = {
         "model": f"{run.model}, {size:,} parameters{options}",
-        "reads": f"{', '.join(words_read(run))} of each {TOKEN[inputs.elements]}",
+        "reads": f"{', '.join(words)} of each {token}",
         "not read": ", ".join(left_out(run, result.data.folder)) or "nothing else in the files",
         "graphs": graphs + levels,
+        "time": time,
         "trained": (
             f"at most {schedule.epochs} epochs in batches of {schedule.points:,} points, "
             f"seed {schedule.seed}"
@@ -152,6 +178,16 @@ def _facts(run: Run, result: Evaluation) -> dict[str, str]:
         "folder": str(run.folder),
         "torch": torch.__version__,
     }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _rollout_ending(trajectory: Trajectory) -> str:
+    """The ending of a file that holds a rollout of a trajectory."""
+    if trajectory.template is not None:
+        return ".nc"
+    if trajectory.pos.dim() == 3:
+        return ".pvd"
+    return ".xdmf"
 
 
 def _number(metric: str, scores: dict[str, Any]) -> str:
