@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...arguments import device as checked_device
 from ...arguments import outside, several, shown
-from ...errors import GraphError
+from ...errors import GraphError, warn
 from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.deferred.expression import shown as written
 from ...graph.deferred.filled import leaves_open
@@ -518,6 +518,7 @@ def _subsampled(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -
         normals = normals[indices]
     pools = down(fine.pos, fine.batch, queries=pos, queries_batch=batch)
     unpools = up(pos, batch, queries=fine.pos, queries_batch=fine.batch)
+    _warn_of_empty(pools, unpools)
     return Level(pos, batch, (), pools, unpools, indices, normals=normals)
 
 
@@ -542,7 +543,18 @@ def _between(fine: Level, points: Tensor, down: Pattern, up: Pattern) -> Level:
         batch = torch.arange(count, device=pos.device).repeat_interleave(len(points))
     pools = down(fine.pos, fine.batch, queries=pos, queries_batch=batch)
     unpools = up(pos, batch, queries=fine.pos, queries_batch=fine.batch)
+    _warn_of_empty(pools, unpools)
     return Level(pos, batch, (), pools, unpools)
+
+
+def _warn_of_empty(down: AttentionGraph, up: AttentionGraph) -> None:
+    for name, graph in (("down", down), ("up", up)):
+        empty = int((graph.in_degree == 0).sum())
+        if empty:
+            warn(
+                f"{empty:,} of {graph.num_targets:,} points read none by {name}={graph.name}: give "
+                "them more reach, or a number of sources, knn(..., 4)"
+            )
 
 
 def _in_cells(fine: Level, corner: Tensor, side: Any) -> tuple[Level, Tensor]:

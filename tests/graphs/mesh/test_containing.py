@@ -138,6 +138,15 @@ def test_the_graphs_of_graphcast():
     assert torch.equal(levels[1].up.source.view(-1, 3)[:, 0], mesh.faces[best][:, 0])
 
 
+def test_points_that_read_none_are_counted():
+    mesh = ga.shapes.icosphere_mesh(2)
+    grid = mesh.pos[:12].flip(1)
+    coarse = (mesh.pos, icosphere(2))
+    with pytest.warns(UserWarning, match=r"of 162 points read none by down=radius\(r=0.3\)"):
+        levels = hierarchy(grid, coarse=coarse, graph=knn(..., 4), down=radius(..., 0.3)).levels
+    assert int(levels[1].down.in_degree.min()) == 0 < int(levels[1].up.in_degree.min())
+
+
 def test_coarse_points_of_two_clouds():
     pos = torch.rand(20, 2)
     batch = torch.arange(2).repeat_interleave(10)
