@@ -1,6 +1,6 @@
 """Evaluation: the scores of a model on some shapes, and those of its controls."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from ..printed import Printed
 from ..statistics.paired import Difference, difference
 from .models.best import choice_in_words
+from .reach import Reach
 from .reading.data import Prepared
 from .run import CONTROL_WORDS
 from .tasks import Task
@@ -29,6 +30,7 @@ class Evaluation(Printed):
         choice: For the model "best" the name of the part that answers, the scores on the validation
             part or on folds by which it was chosen, its margin, and of whole shapes the scores of
             all on this part; else empty.
+        reach: Of simulations, what the model reads beside what moves in a step, in the first file.
         notes: Remarks on the scores: classes that are never predicted, a model that reads too
             little.
     """
@@ -43,6 +45,7 @@ class Evaluation(Printed):
     controls: dict[str, "Evaluation"] = field(default_factory=dict)
     choice: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    reach: Reach | None = field(default=None, repr=False)
 
     def over(self, control: str) -> Difference:
         """Difference of the model's scores and a control's, shape by shape."""
@@ -71,6 +74,8 @@ class Evaluation(Printed):
         by_file = dict(
             zip(self.names, self.task.each(self.predictions, self.labels).tolist(), strict=True)
         )
+        if self.reach is not None:
+            record["reach"] = asdict(self.reach)
         return record | {
             "classes": list(self.task.classes),
             "each": by_file,

@@ -103,14 +103,20 @@ def predicted_states(
     trajectory: Trajectory,
     steps: int,
     levels: Callable[[Trajectory, Tensor], Hierarchy],
+    first: Hierarchy | None = None,
 ) -> tuple[Tensor, str]:
-    """Predicted states (K, N, C) on the CPU, and the reason why they are fewer than ``steps``."""
+    """Predicted states (K, N, C) on the CPU, and the reason why they are fewer than ``steps``.
+
+    ``first`` is the hierarchy of nodes that stay, if it is there.
+    """
     model.eval()
     window = model.window
     device = model.mean.device
     moves = trajectory.pos.dim() == 3
     states = list(window.states(trajectory)[: window.history].float())
-    shape = None
+    shape = first
+    if first is not None:
+        shape = first.to(device)
     reason = ""
     for step in range(window.history - 1, window.history - 1 + steps):
         if shape is None or moves:

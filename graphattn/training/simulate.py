@@ -17,6 +17,7 @@ from .controls import controls_named
 from .evaluation import Evaluation
 from .models.named import SIMULATED
 from .options import MACHINE, RUN, SIMULATION, SPLIT, TRAINING, Options
+from .reach import isolated_nodes, reach_of
 from .reading.data import Prepared, digests
 from .reading.default_inputs import recipes_of
 from .reading.inputs import ShapeInputs
@@ -136,15 +137,21 @@ def simulated(
     window = model.window
     answers: list[Tensor] = []
     labels: list[Tensor] = []
-    ended = []
+    notes: list[str] = []
+    alone: list[str] = []
+    reach = None
     for number in numbers:
         trajectory = folder[number]
         window.check(trajectory)
         steps = run.inputs.simulation.lead(trajectory)
-        states, reason = predicted_states(model, trajectory, steps, run.inputs.levels_of)
+        levels = run.inputs.levels_of(trajectory, trajectory.positions(0))
+        alone.append(isolated_nodes(trajectory, levels))
+        if reach is None:
+            reach = reach_of(model, trajectory, levels)
+        states, reason = predicted_states(model, trajectory, steps, run.inputs.levels_of, levels)
         if reason:
-            ended.append(f"{trajectory.name} {reason}")
-            warn(ended[-1])
+            notes.append(f"{trajectory.name} {reason}")
+            warn(notes[-1])
         _, truth = window(trajectory, window.history - 1, steps)
         known = truth[:, 1]
         states = torch.cat((known[None], states))
@@ -152,7 +159,11 @@ def simulated(
         states = states[torch.arange(1, steps + 1).clamp(max=len(states) - 1)]
         answers.append(states.movedim(0, 1))
         labels.append(truth)
-    ended += _drift(window, [folder[number] for number in numbers], answers, labels)
+    alone = list(filter(None, alone))
+    if alone:
+        more = f"; so it is in {len(alone) - 1:,} more files" * (len(alone) > 1)
+        notes.append(f"{alone[0]}{more}")
+    notes += _drift(window, [folder[number] for number in numbers], answers, labels)
     least = min(answer.shape[1] for answer in answers)
     scores = run.task.scores(
         torch.cat([answer[:, :least] for answer in answers]),
@@ -160,7 +171,9 @@ def simulated(
     )
     names = [folder.name(number) for number in numbers]
     data = Prepared(folder, numbers, run.inputs)
-    return Evaluation(run.task, part, scores, names, data, answers, labels, notes=ended)
+    return Evaluation(
+        run.task, part, scores, names, data, answers, labels, notes=notes, reach=reach
+    )
 
 
 def _drift(

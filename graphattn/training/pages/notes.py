@@ -55,6 +55,16 @@ def with_unit(text: str, units: Mapping[str, str], name: str = "") -> str:
     return text
 
 
+def reach_in_words(result: Evaluation) -> str:
+    """What a simulator reads beside what moves in a step."""
+    simulation = result.data.inputs.simulation
+    if result.reach is None or simulation is None:
+        return ""
+    units = result.data.folder[result.data.numbers[0]].units
+    step = with_unit(f"{simulation.window.dt:g}", units, "time")
+    return result.reach.in_words(step, units.get("pos", ""))
+
+
 def scene_of(run: Run) -> str:
     """The axis up, cells and blocks of scans, in words."""
     if run.inputs.upward:
@@ -172,6 +182,8 @@ def notes(run: Run, result: Evaluation) -> list[str]:
             if name == "forest" and not run.model.startswith("best"):
                 words += "; --model best answers by the better of a network and a forest"
             lines.append(words)
+    if result.reach is not None and not result.reach.is_enough:
+        lines.append(reach_in_words(result))
     regresses_points = (run.model, task.name, task.readout) == ("mesh", "regress", "node")
     if regresses_points and scores["r2"] < _LOW:
         layers = run.options.get("num_layers", 2)

@@ -22,7 +22,7 @@ from ..run import CONTROL_WORDS, Run
 from .charts import curves, summary
 from .colours import of_classes
 from .gallery import chosen, gallery, images, isolated
-from .notes import left_out, scene_of, with_unit, words_read
+from .notes import left_out, reach_in_words, scene_of, with_unit, words_read
 
 
 def save_report(
@@ -128,6 +128,7 @@ def _words(run: Run, result: Evaluation, warned: Sequence[str]) -> dict[str, str
         "what": titles[task.name],
         "about": (f"Those with the largest error first{caption}."),
         "legend": legend,
+        "reach": escape(reach_in_words(result)),
         "next": escape(f"{new} --out answers{ending}"),
         "written": written,
         "kind": kind,

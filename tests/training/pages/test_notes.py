@@ -287,6 +287,7 @@ def test_a_network_that_loses_to_the_forest_names_the_better_of_both(model, hint
         scores={},
         controls={"forest": None},
         over=lambda name: Difference(-0.2, -0.3, -0.1, 7),
+        reach=None,
     )
     (line,) = notes(run, result)
     assert line.startswith(f"a random forest scores more than {model}, by +0.200 [")
