@@ -105,6 +105,9 @@ def _words(run: Run, result: Evaluation, warned: Sequence[str]) -> dict[str, str
         "each file again with a property more, <code>prediction</code>, and a table of them, "
         "<code>predictions.csv</code>"
     )
+    reach = escape(reach_in_words(result))
+    if result.reach is not None and not result.reach.is_enough:
+        reach = ""  # it is a note
     remarks = [*result.notes, *(text for text in warned if text not in result.notes)]
     kind = "Shapes"
     ending = ""
@@ -128,7 +131,7 @@ def _words(run: Run, result: Evaluation, warned: Sequence[str]) -> dict[str, str
         "what": titles[task.name],
         "about": (f"Those with the largest error first{caption}."),
         "legend": legend,
-        "reach": escape(reach_in_words(result)),
+        "reach": reach,
         "next": escape(f"{new} --out answers{ending}"),
         "written": written,
         "kind": kind,
