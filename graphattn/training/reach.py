@@ -83,7 +83,8 @@ def reach_of(model: Simulator, trajectory: Trajectory, levels: Hierarchy) -> Rea
         edge = float(ends.norm(dim=1).mean())
     moves = trajectory.pos.dim() == 3
     if moves:
-        moved = _way(trajectory)
+        ways = trajectory.pos.double().diff(dim=0).norm(dim=2)
+        moved = _covering([ways[ways > 0]])
     else:
         moved = _front(trajectory, model.window)
     return Reach(_read(model, trajectory, levels), edge, moved, moves)
@@ -123,15 +124,6 @@ def _free(trajectory: Trajectory, window: Window) -> Tensor:
     return truth[:, 0] > 0
 
 
-def _way(trajectory: Trajectory) -> float | None:
-    """Distance that most of the nodes that move at all go in a step at most."""
-    ways = trajectory.pos.double().diff(dim=0).norm(dim=2).flatten()
-    ways = ways[ways > 0].sort().values
-    if not len(ways):
-        return None
-    return float(ways[int(_SHARE * (len(ways) - 1))])
-
-
 def _front(trajectory: Trajectory, window: Window) -> float | None:
     """Distance within which most nodes with a large change find a bound on it at the step before.
 
@@ -157,10 +149,18 @@ def _front(trajectory: Trajectory, window: Window) -> float | None:
         side = (end - start).sign()[:, None]
         bounds = side * (before[steps] - (end - _NEAR * (end - start))[:, None]) >= 0
         distance = torch.cdist(pos[nodes], pos).where(bounds, torch.inf)
-        found.append(distance.amin(1).sort().values[int(_SHARE * (number - 1))])
-    if not found:
-        return None
-    largest = float(torch.stack(found).max())
+        found.append(distance.amin(1))
+    return _covering(found)
+
+
+def _covering(distances: list[Tensor]) -> float | None:
+    """Distance that covers 95 % of each of some sets; ``None`` if there is none."""
+    shares = [
+        float(part.flatten().sort().values[int(_SHARE * (part.numel() - 1))])
+        for part in distances
+        if part.numel()
+    ]
+    largest = max(shares, default=float("inf"))
     if largest == float("inf"):
         return None
     return largest
@@ -176,18 +176,16 @@ def isolated_nodes(trajectory: Trajectory, levels: Hierarchy) -> str:
     nodes = alone.nonzero().flatten()
     if not len(nodes):
         return ""
-    named = ", ".join(f"node {int(n)} at {_place(trajectory, int(n))}" for n in nodes[:_NAMED])
+    pos = trajectory.positions(0)
+    on_globe = degrees(pos)
+    if on_globe is not None:
+        pos = torch.stack(on_globe, 1)
+    places = [", ".join(f"{x:.4g}" for x in pos[node].tolist()) for node in nodes[:_NAMED]]
+    kind = "latitude and longitude " * (on_globe is not None)
+    pairs = zip(nodes.tolist(), places, strict=False)
+    named = "; ".join(f"node {node} at {kind}{place}" for node, place in pairs)
     more = ", ..." * (len(nodes) > _NAMED)
     return (
         f"{trajectory.name}: {len(nodes):,} of {len(alone):,} nodes read no other ({named}{more}): "
         "a graph of longer edges, or knn(..., 8)"
     )
-
-
-def _place(trajectory: Trajectory, node: int) -> str:
-    pos = trajectory.positions(0)[node : node + 1]
-    on_globe = degrees(pos)
-    if on_globe is not None:
-        lat, lon = (float(x) for x in on_globe)
-        return f"latitude {lat:.4g}, longitude {lon:.4g}"
-    return ", ".join(f"{x:.4g}" for x in pos[0].tolist())

@@ -94,9 +94,9 @@ def test_nodes_that_read_none_are_counted_and_named():
     near = ga.graphs.hierarchy(..., graph=ga.graphs.radius(..., 0.1))(pos)
     words = isolated_nodes(globe, near)
     assert words.startswith(
-        "a.nc: 12 of 36 nodes read no other (node 12 at latitude 0, longitude 0"
+        "a.nc: 12 of 36 nodes read no other (node 12 at latitude and longitude 0, 0;"
     )
-    assert words.count(" at latitude") == 3
+    assert words.count(" at latitude and longitude ") == 3
     assert not isolated_nodes(
         globe, ga.graphs.hierarchy(..., graph=ga.graphs.radius(..., 0.6))(pos)
     )

@@ -13,7 +13,6 @@ import torch
 from ...errors import singular
 from ...graph.pictures.html import image
 from ...io.writing import save_page
-from ...shapes import Trajectory
 from ...viz import png
 from ..evaluation import Evaluation
 from ..models.best import choice_in_words
@@ -116,9 +115,13 @@ def _words(run: Run, result: Evaluation, warned: Sequence[str]) -> dict[str, str
         file = run.folder / result.names[0]
         new = f"graphattn rollout {shlex.quote(str(run.path))} {shlex.quote(str(file))}"
         kind = "Rollouts"
-        ending = _rollout_ending(result.data.folder[result.data.numbers[0]])
+        trajectory = result.data.folder[result.data.numbers[0]]
+        ending = ".xdmf"
+        if trajectory.pos.dim() == 3:
+            ending = ".pvd"
         written = "the first steps of a file and those that follow, for ParaView"
-        if ending == ".nc":
+        if trajectory.template is not None:
+            ending = ".nc"
             written = "the first steps of a file and those that follow, in its own coordinates"
         caption = ": the truth, the prediction, and their difference"
     return {
@@ -183,15 +186,6 @@ def _facts(run: Run, result: Evaluation) -> dict[str, str]:
         "torch": torch.__version__,
     }
     return {name: text for name, text in facts.items() if text}
-
-
-def _rollout_ending(trajectory: Trajectory) -> str:
-    """The ending of a file that holds a rollout of a trajectory."""
-    if trajectory.template is not None:
-        return ".nc"
-    if trajectory.pos.dim() == 3:
-        return ".pvd"
-    return ".xdmf"
 
 
 def _number(metric: str, scores: dict[str, Any]) -> str:

@@ -112,8 +112,11 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
                 got = f"{middle:.3g}"
             else:
                 got = f"{low:.3g} to {high:.3g}"
-            if name.startswith(_CHANGE):
-                got += f", most from step {_largest_change(shapes, index, name)}"
+            if name.startswith(_CHANGE) and shapes.inputs.simulation is not None:
+                window = shapes.inputs.simulation.window
+                changes = _changes(shapes.folder[shapes.numbers[index]], window)
+                channel = window.names.index(name.removeprefix(_CHANGE))
+                got += f", most from step {int(changes[:, channel].argmax())}"
             words.append(f"{name} {got} (in training {least:.3g} to {most:.3g})")
     return "; ".join(words)
 
@@ -172,12 +175,3 @@ def _of_trajectory(trajectory: Trajectory, window: Window) -> dict[str, tuple[fl
 def _changes(trajectory: Trajectory, window: Window) -> Tensor:
     """Root mean square of the change of each channel in each step (T - 1, C)."""
     return window.states(trajectory).double().diff(dim=0).square().mean(1).sqrt()
-
-
-def _largest_change(shapes: Prepared, index: int, name: str) -> int:
-    """The step before the largest change of a channel."""
-    assert shapes.inputs.simulation is not None
-    window = shapes.inputs.simulation.window
-    trajectory = shapes.folder[shapes.numbers[index]]
-    channel = window.names.index(name.removeprefix(_CHANGE))
-    return int(_changes(trajectory, window)[:, channel].argmax())
