@@ -1,8 +1,11 @@
 """Curves and trees: lines of files are edges, in both directions, and go back into files."""
 
+import base64
 import json
+import zlib
 
 import networkx as nx
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
@@ -101,6 +104,123 @@ def test_lines_of_a_map(tmp_path):
     opened = json.dumps({"type": "Polygon", "coordinates": [ring[:3]]})
     with pytest.raises(LoaderError, match="a ring of 4 positions"):
         loaded(tmp_path, "b.geojson", opened)
+
+
+LEGACY = """# vtk DataFile Version {0}
+a vessel
+{1}
+DATASET POLYDATA
+POINTS 5 float
+{2}
+METADATA
+INFORMATION 0
+
+LINES {3}
+CELL_DATA 2
+SCALARS group int
+LOOKUP_TABLE default
+{4}
+POINT_DATA 5
+FIELD FieldData 1
+Radius 1 5 double
+{5}
+"""
+PLACES = np.arange(15.0).reshape(5, 3)
+VESSEL = [(0, 1), (1, 3), (2, 4)]
+
+
+def legacy(version, form):
+    """A file of two lines, of 3 and of 2 points, with a radius."""
+    is_binary = form == "BINARY"
+
+    def values(numbers, code):
+        text = np.array(numbers, f">{code}").tobytes().decode("latin-1")
+        return text if is_binary else " ".join(map(str, np.ravel(numbers).tolist()))
+
+    lines = f"2 7\n{values([3, 0, 1, 3, 2, 2, 4], 'i4')}"
+    if version == "5.1":
+        lines = f"3 5\nOFFSETS vtktypeint64\n{values([0, 3, 5], 'i8')}\n"
+        lines += f"CONNECTIVITY vtktypeint64\n{values([0, 1, 3, 2, 4], 'i8')}"
+    radius = values([1, 2, 3, 4, 5.5], "f8")
+    text = LEGACY.format(version, form, values(PLACES, "f4"), lines, values([7, 8], "i4"), radius)
+    return text.encode("latin-1")
+
+
+@pytest.mark.parametrize("version", ["4.2", "5.1"])
+@pytest.mark.parametrize("form", ["ASCII", "BINARY"])
+def test_polylines_of_legacy_vtk(version, form, tmp_path):
+    path = tmp_path / "a.vtk"
+    data = legacy(version, form)
+    path.write_bytes(data)
+    shape = ga.load(path)
+    assert pairs(shape) == VESSEL
+    assert shape.pos.tolist() == PLACES.tolist()
+    assert shape.Radius.tolist() == [1, 2, 3, 4, 5.5]
+    assert shape.notes == ("left out: group",)
+    for size in (10, data.index(b"float") + 20, data.index(b"LINES") + 12, len(data) - 5):
+        path.write_bytes(data[:size])
+        with pytest.raises(LoaderError, match="Try"):
+            ga.load(path)
+    path.write_bytes(data.replace(b"POLYDATA", b"UNSTRUCTURED_GRID"))
+    with pytest.raises(LoaderError, match=r"line 4: .* got UNSTRUCTURED_GRID\. Try: .*meshio"):
+        ga.load(path)
+
+
+def piece(values, form):
+    """A DataArray, and what is appended to the file for it."""
+    data = values.tobytes()
+    kind = {"i": "Int", "f": "Float"}[values.dtype.kind] + str(8 * values.itemsize)
+    head = f'<DataArray type="{kind}" Name="{{}}" NumberOfComponents="{values[0].size}" '
+    if form == "ascii":
+        return f'{head}format="ascii">{" ".join(map(str, values.ravel().tolist()))}', b""
+    packed = zlib.compress(data)
+    header = np.array([1, 64, len(data), len(packed)], "<u4").tobytes()
+    if form == "binary":
+        text = base64.b64encode(header) + base64.b64encode(packed)
+        return f'{head}format="binary">{text.decode()}', b""
+    return f'{head}format="appended" offset="{{}}">', header + packed
+
+
+@pytest.mark.parametrize("form", ["ascii", "binary", "appended"])
+def test_polylines_of_vtp(form, tmp_path):
+    arrays = {
+        "PointData Radius": np.array([1, 2, 3, 4, 5.5]),
+        "CellData group": np.array([7, 8]),
+        "Points Points": PLACES.astype("f4"),
+        "Lines connectivity": np.array([0, 1, 3, 2, 4]),
+        "Lines offsets": np.array([3, 5]),
+    }
+    sections = {}
+    appended = b""
+    for name, values in arrays.items():
+        section, label = name.split()
+        text, more = piece(values, form)
+        sections.setdefault(section, []).append(text.format(label, len(appended)) + "</DataArray>")
+        appended += more
+    body = "".join(f"<{name}>{''.join(texts)}</{name}>" for name, texts in sections.items())
+    packing = 'compressor="vtkZLibDataCompressor"' * (form != "ascii")
+    text = f'<VTKFile type="PolyData" {packing}><PolyData><Piece>{body}</Piece></PolyData>'
+    data = text.encode() + b'<AppendedData encoding="raw">_' + appended + b"</AppendedData>"
+    path = tmp_path / "a.vtp"
+    path.write_bytes(data + b"</VTKFile>")
+    shape = ga.load(path)
+    assert pairs(shape) == VESSEL
+    assert shape.pos.tolist() == PLACES.tolist()
+    assert shape.Radius.tolist() == [1, 2, 3, 4, 5.5]
+    assert shape.notes == ("left out: group",)
+    path.write_bytes(b'<!DOCTYPE x [<!ENTITY e "e">]>' + data + b"</VTKFile>")
+    with pytest.raises(LoaderError, match="XML without entities"):
+        ga.load(path)
+    path.write_bytes(data)
+    with pytest.raises(LoaderError, match=r"a \.vtp file, got ParseError"):
+        ga.load(path)
+
+
+def test_meshio_reads_no_polylines(tmp_path):
+    meshio = pytest.importorskip("meshio")
+    (tmp_path / "a.vtk").write_bytes(legacy("4.2", "ASCII"))
+    with pytest.raises(SystemExit):
+        meshio.read(tmp_path / "a.vtk")
 
 
 def test_lines_of_another_library(tmp_path):

@@ -3,7 +3,7 @@
 _CALLS = {
     "mesh = meshio.read(path); Shape(pos=torch.tensor(mesh.points), "
     'face=torch.tensor(mesh.get_cells_type("triangle")).T), of the package meshio': (
-        ".vtu .vtk .msh .inp .mesh .med .xdmf .xmf .bdf .nas .fem .ugrid .e .exo .ex2 .cgns .avs "
+        ".vtu .msh .inp .mesh .med .xdmf .xmf .bdf .nas .fem .ugrid .e .exo .ex2 .cgns .avs "
         ".su2 .mdpa .dato .vol .tec .f3grid .node .ele"
     ),
     "pos, faces = nibabel.load(path).agg_data(); Shape(pos=torch.tensor(pos), "

@@ -65,7 +65,8 @@ def load(
             * .obj: the vertices of the file with ``uv`` and ``normal``; where these differ between
               the corners of a vertex, ``face_texcoord`` (F, 6) and ``face_corner_normal`` (F, 9)
               have them, ``normal`` the mean;
-            * .swc (neurons and other trees), .geojson: curves, as are lines of .obj, edges of .ply,
+            * .swc (neurons and other trees), .geojson, .vtk, .vtp: curves, as are lines of .obj,
+              edges of .ply,
               and rows of a text with a column ``order`` (``curve`` and ``closed`` beside it);
             * .off (also COFF, NOFF, STOFF), .stl (ascii, binary; corners at one place are merged);
             * .glb, .gltf (``pip install 'graphattn[mesh]'``): all meshes of the scene joined;
