@@ -1,7 +1,7 @@
 """Files of trajectories: NPZ, and time series of meshes as ParaView reads them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -81,6 +81,11 @@ def load_trajectories(folder: PathLike, *, max_bytes: int = MAX_BYTES) -> list[T
     Raises:
         LoaderError: If there is none, or their fields differ: the file is named.
     """
+    return list(each_trajectory(folder, max_bytes))
+
+
+def each_trajectory(folder: PathLike, max_bytes: int = MAX_BYTES) -> Iterator[Trajectory]:
+    """The trajectories of a folder, one after the other."""
     files = [file for file in Path(file_name(folder)).iterdir() if file.suffix.lower() in SERIES]
     if not files:
         raise fault(
@@ -89,13 +94,15 @@ def load_trajectories(folder: PathLike, *, max_bytes: int = MAX_BYTES) -> list[T
     files.sort(
         key=lambda file: [int(w) if w.isdigit() else w for w in re.split(r"(\d+)", file.name)]
     )
-    found = [load_trajectory(file, max_bytes=max_bytes) for file in files]
-    first = {name: x.shape[-1] for name, x in found[0].fields.items()}
-    for file, one in zip(files, found, strict=True):
-        own = {name: x.shape[-1] for name, x in one.fields.items()}
-        if own != first:
-            raise fault(file, f"the fields of {files[0].name}, {first}", own, "another folder")
-    return found
+    first: dict[str, int] = {}
+    for file in files:
+        trajectory = load_trajectory(file, max_bytes=max_bytes)
+        widths = {name: x.shape[-1] for name, x in trajectory.fields.items()}
+        first = first or widths
+        if widths != first:
+            words = f"the fields of {files[0].name}, {first}"
+            raise fault(file, words, widths, "another folder")
+        yield trajectory
 
 
 def save_trajectory(trajectory: Trajectory, path: PathLike) -> None:

@@ -1,6 +1,7 @@
 """Training on simulations: what is judged, what goes on, and rollouts that end."""
 
 import json
+import pathlib
 import warnings
 from functools import partial
 
@@ -10,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import graphattn as ga
-from graphattn.errors import GraphError, OptionError, ShapeError
+from graphattn.errors import GraphError, LoaderError, OptionError, ShapeError
 from graphattn.models import MeshGraphNet, Simulator, Window
 from graphattn.shapes import Trajectory, load_trajectory, save_trajectory
 from graphattn.training import rollout, train
@@ -18,6 +19,8 @@ from graphattn.training.models.named import SIMULATED
 from graphattn.training.models.stencil import Stencil
 from graphattn.training.pages import films
 from graphattn.training.pages.charts import curves
+from graphattn.training.reading import simulations
+from graphattn.training.reading.data import digests
 from graphattn.training.reading.simulations import Simulation, Windows
 from graphattn.training.run import Run
 from graphattn.training.tasks import Simulate
@@ -128,6 +131,31 @@ def test_a_training_that_is_gone_on_with_gives_the_same_bits(folder, tmp_path):
     again = ga.training.resume(tmp_path / "parts")
     assert again.scores == whole.scores
     assert torch.equal(again.answers[0], whole.answers[0])
+
+
+def test_trajectories_that_do_not_fit_into_memory_are_maps_of_a_file(tmp_path, monkeypatch):
+    for number in range(3):
+        one = heat(number)
+        fields = {"u": one.fields["u"], "v": one.fields["u"].double() + 1}
+        forcing = {"sun": torch.rand(8, N, 2)}
+        given = Trajectory(one.pos, fields, cells=CELLS, fixed=one.fixed, forcing=forcing)
+        save_trajectory(given, tmp_path / f"{number}.npz")
+    inside = simulations.TrajectoryFolder(tmp_path)
+    monkeypatch.setattr(simulations, "_ROOM", 2000)
+    outside = simulations.TrajectoryFolder(tmp_path)
+    assert not inside.notes
+    assert outside.notes[0].endswith("(TMPDIR), not in memory")
+    for one, other in zip(inside, outside, strict=True):
+        ours, theirs = one.tensors(), other.tensors()
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert digests(inside) == digests(outside)
+    maps = pathlib.Path("/proc/self/maps")
+    if maps.is_file():
+        assert maps.read_text().count("trajectory.safetensors") >= 2
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(LoaderError, match=r"none: expected room for [\d,]+ bytes, .*TMPDIR="):
+        simulations.TrajectoryFolder(tmp_path)
 
 
 def test_a_rollout_ends_at_a_bound_and_names_the_step():

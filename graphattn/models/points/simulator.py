@@ -94,20 +94,20 @@ class Window:
                 )
             dt = _step_of_time(one, dt)
             _warn_of_jumps(one, fields)
-        states = [_states(one, fields) for one in trajectories]
-        everything = [
-            torch.cat((x, _forcing(one, first.forcing)), 2)
-            for x, one in zip(states, trajectories, strict=True)
-        ]
-        free = [~_fixed(one, fields) for one in trajectories]
-        differences = [x.diff(dim=0) for x in states]
-        targets = {"state": states, "difference": differences}
-        target = targets.get(predict, [x.diff(dim=0) for x in differences])
-        mean, deviation, _ = _statistics(
-            everything, [torch.ones_like(x[0] > 0) for x in everything]
+        # of one trajectory at a time: all may not fit into memory
+        everything = (
+            torch.cat((_states(one, fields), _forcing(one, first.forcing)), 2)
+            for one in trajectories
         )
-        _, _, change = _statistics(differences, free)
-        shift, scale, _ = _statistics(target, free)
+        mean, deviation, _ = _statistics((x, torch.ones_like(x[0])) for x in everything)
+        order = {"state": 0, "difference": 1, "acceleration": 2}[predict]
+        (_, _, change), (shift, scale, _) = (
+            _statistics(
+                (_states(one, fields).diff(times, dim=0), ~_fixed(one, fields))
+                for one in trajectories
+            )
+            for times in (1, order)
+        )
         return Window(
             fields={name: first.fields[name].shape[2] for name in fields},
             forcing={name: x.shape[2] for name, x in first.forcing.items()},
@@ -251,19 +251,28 @@ def _warn_of_jumps(trajectory: Any, fields: Sequence[str]) -> None:
         )
 
 
-def _statistics(values: list[Tensor], masks: list[Tensor]) -> tuple[tuple[float, ...], ...]:
+def _statistics(parts: Iterable[tuple[Tensor, Tensor]]) -> tuple[tuple[float, ...], ...]:
     """Mean, standard deviation and root mean square of each channel of values (T, N, C).
 
-    Of the nodes of masks, bool (N, C).
+    Each with a mask (N, C) of the nodes that count.
     """
-    columns = []
-    for channel in range(values[0].shape[2]):
-        parts = [x[:, mask[:, channel], channel] for x, mask in zip(values, masks, strict=True)]
-        x = torch.cat([part.flatten() for part in parts]).double()
-        columns.append((x.mean(), x.std(correction=0), x.square().mean().sqrt()))
-    # 0 where all nodes are fixed
-    mean, deviation, size = torch.tensor(columns).nan_to_num().T
-    return tuple(mean.tolist()), tuple(floored(deviation, mean).tolist()), tuple(size.tolist())
+    rows = []
+    for values, mask in parts:
+        columns = []
+        for column, counted in zip(values.unbind(2), mask.bool().unbind(1), strict=True):
+            x = column.double()
+            if not bool(counted.all()):
+                x = x[:, counted]
+            mean = x.sum() / max(1, x.numel())
+            columns.append((x.numel(), float(mean), float((x - mean).square().sum())))
+        rows.append(columns)
+    counts, means, spreads = torch.tensor(rows, dtype=torch.float64).unbind(2)
+    total = counts.sum(0).clamp(min=1)  # 0 where all nodes are fixed
+    mean = (counts * means).sum(0) / total
+    variance = (spreads + counts * (means - mean).square()).sum(0) / total
+    size = (variance + mean.square()).sqrt()
+    deviation = floored(variance.sqrt(), mean)
+    return tuple(mean.tolist()), tuple(deviation.tolist()), tuple(size.tolist())
 
 
 def _small(new: Any, rate: float) -> nn.Module:

@@ -1,8 +1,9 @@
 """Trajectories of a folder as a model reads them: windows of steps to train on, whole ones to judge."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import torch
@@ -11,12 +12,16 @@ from torch import Tensor
 from ...arguments import number, whole
 from ...errors import OptionError
 from ...graphs import Hierarchy
-from ...io.reading import PathLike
+from ...io.reading import PathLike, fault
 from ...models import Window
 from ...pyg import Data
-from ...shapes import Trajectory, load_trajectories
+from ...shapes import Trajectory
 from ...shapes.layouts import Item
+from ...shapes.series import each_trajectory
 from ...shapes.splits import Splits, drawn
+from ..running.checkpoint import safetensors
+
+_ROOM = 1 << 30  # bytes of trajectories that stay in memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,9 @@ class Simulation:
 class TrajectoryFolder:
     """The trajectories of a folder, in the place of a folder of shapes.
 
+    Each file is read once. What is more than 1 GiB lies in a file of the temporary folder, which
+    the system maps into memory as it is used.
+
     Args:
         root: The folder.
         forcing: Fields of the files that are known ahead.
@@ -64,7 +72,20 @@ class TrajectoryFolder:
 
     def __init__(self, root: PathLike, forcing: Iterable[str] = ()) -> None:
         self.root = Path(root)
-        self.trajectories = [known_ahead(one, forcing) for one in load_trajectories(root)]
+        self.trajectories: list[Trajectory] = []
+        room = _ROOM
+        on_disk = 0
+        for one in each_trajectory(root):
+            trajectory = known_ahead(one, forcing)
+            size = sum(x.untyped_storage().nbytes() for x in trajectory.tensors().values())
+            if size > room:
+                trajectory = _on_disk(trajectory, size)
+                on_disk += size
+            else:
+                room -= size
+            self.trajectories.append(trajectory)
+        if on_disk:
+            self.notes = [f"{on_disk >> 20:,} MB lie in {gettempdir()} (TMPDIR), not in memory"]
         self.sizes = torch.tensor([one.num_nodes for one in self.trajectories])
         self.items = [Item(self.root / one.name) for one in self.trajectories]
 
@@ -88,6 +109,35 @@ class TrajectoryFolder:
 
     def __repr__(self) -> str:
         return f"{len(self)} trajectories, the first: {self[0]!r}"
+
+
+def _on_disk(trajectory: Trajectory, size: int) -> Trajectory:
+    """A trajectory whose numbers are maps of a file, which the system reads as they are used.
+
+    The file has no name any more where the system allows it, and goes with the tensors.
+    """
+    library = safetensors()
+    tensors = {f"fields.{name}": x.contiguous() for name, x in trajectory.fields.items()}
+    # what stays over time is one step, shown at all
+    forcing = {name: x for name, x in trajectory.forcing.items() if x.stride(0)}
+    tensors |= {f"forcing.{name}": x.contiguous() for name, x in forcing.items()}
+    if trajectory.pos.dim() == 3:
+        tensors["pos"] = trajectory.pos.contiguous()
+    try:
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "trajectory.safetensors"
+            library.save_file(tensors, path)
+            maps = library.load_file(path)
+    except Exception as error:  # of safetensors, whose own has no class in its public names
+        fix = "TMPDIR=FOLDER of another disk"
+        raise fault(gettempdir(), f"room for {size:,} bytes", error, fix) from None
+    return replace(
+        trajectory,
+        pos=maps.get("pos", trajectory.pos),
+        fields={name: maps[f"fields.{name}"] for name in trajectory.fields},
+        forcing={name: maps.get(f"forcing.{name}", x) for name, x in trajectory.forcing.items()},
+        dt=None,
+    )
 
 
 def known_ahead(trajectory: Trajectory, names: Iterable[str]) -> Trajectory:
