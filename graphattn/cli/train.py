@@ -68,9 +68,9 @@ def train(
     """Train a model on a folder of shapes, or of simulations.
 
     Shapes are files .ply .obj .off .stl .glb .gltf (meshes or points), .las .laz .pcd .pts .xyz
-    .asc .txt .csv .npy .npz (points), .swc .geojson .vtk .vtp (curves and trees, as are lines of .obj and
-    .ply and points with a column order), .extxyz .cif (atoms). FOLDER has a folder for each class, or
-    labels.csv, or files with a property label (y in a .npz) of each point, which win over folders
+    .asc .txt .csv .npy .npz (points), .swc .geojson .vtk .vtp (curves and trees, as are
+    lines of .obj and .ply and points with a column order), .bvh (motions), .extxyz .cif (atoms).
+    FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz) of each point, which win over folders
     unless --task classify is given. A part is held out by --seed; its scores are printed, then
     those of the controls and the differences from them over shapes. RUN gets the model (safetensors
     and JSON), a log and report.html. After any end the same command goes on, or --resume; epochs,
@@ -189,7 +189,7 @@ def predict(
     """Predict classes or numbers of files.
 
     FILE is .ply .obj .off .stl .glb .gltf (a mesh or points), .las .laz .pcd .pts .xyz .asc .txt
-    .csv .npy .npz (points), .swc .geojson .vtk .vtp (curves), .extxyz or .cif (atoms), as of graphattn train.
+    .csv .npy .npz (points), .swc .geojson .vtk .vtp .bvh (curves), .extxyz or .cif (atoms), as of graphattn train.
 
     DIR gets each file with a field more, prediction, as .ply (coloured, if it had no colours) or as
     .las: the number of a class, as the labels of training have it (of a folder for each class: its

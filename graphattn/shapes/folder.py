@@ -249,6 +249,7 @@ class ShapeFolder(Dataset):
         self._loaded: dict[int, Shape] = {}
         self._room = _ROOM
         self._coarse = False
+        self._joints = 0  # of motions
         self._surveys: list[_Survey] = []
         self._values: list[dict[str, Values]] = []  # of LAS
         self.labels: list[torch.Tensor] = []
@@ -320,6 +321,7 @@ class ShapeFolder(Dataset):
         self._values.append(values_of(shape))
         self._alike(item, properties, self._peers.setdefault(item.path.suffix.lower(), number))
         self._alike(item, properties, 0)
+        self._check_joints(item, shape)
         self.labels.append(shape.y)
         size = sum(value.numel() * value.element_size() for value in shape.values())
         if size <= self._room:
@@ -350,6 +352,20 @@ class ShapeFolder(Dataset):
                 f"the properties of {self.name(number)}",
                 f"others: it {got}",
                 "leave it out",
+            )
+
+    def _check_joints(self, item: Item, shape: Shape) -> None:
+        """Refuse a motion of another skeleton than the first one's."""
+        if "joint" not in shape or "frame" not in shape:
+            return
+        joints = int(shape.joint.max()) + 1
+        self._joints = self._joints or joints
+        if joints != self._joints:
+            raise fault(
+                item.path,
+                f"the {self._joints} joints and tips of {self.name(0)}",
+                joints,
+                "retarget it to the same skeleton, or leave it out",
             )
 
     def _depths(self, chosen: Mapping[str, Depth]) -> dict[str, Depth]:

@@ -14,6 +14,7 @@ from torch_geometric.utils import from_networkx, is_undirected
 import graphattn as ga
 from graphattn.errors import LoaderError
 from graphattn.shapes import RandomDrop, RandomMirror, Shape, ShapeFolder
+from graphattn.training.reading.placing import sampled
 
 NEURON = """# of a pyramidal cell
 1 1 0 0 0 1 -1
@@ -214,6 +215,81 @@ def test_polylines_of_vtp(form, tmp_path):
     path.write_bytes(data)
     with pytest.raises(LoaderError, match=r"a \.vtp file, got ParseError"):
         ga.load(path)
+
+
+LEG = """HIERARCHY
+ROOT Hips
+{
+  OFFSET 9 9 9
+  CHANNELS 6 Xposition Yposition Zposition Zrotation Xrotation Yrotation
+  JOINT Knee
+  {
+    OFFSET 0 -2 0
+    CHANNELS 3 Xrotation Zrotation Yrotation
+    End Site
+    {
+      OFFSET 0 -1 0
+    }
+  }
+}
+MOTION
+Frames: 2
+Frame Time: 0.04
+1 2 3 0 0 0 0 0 0
+0 0 0 90 0 0 90 0 0
+"""
+
+
+def test_a_motion_is_a_tree_in_each_frame_and_joints_over_time(tmp_path):
+    shape = loaded(tmp_path, "a.bvh", LEG)
+    turned = [[0, 0, 0], [2, 0, 0], [2, 0, -1]]  # hips by z: down is along x; the knee by x
+    expected = torch.tensor([[1, 2, 3], [1, 0, 3], [1, -1, 3], *turned]).float()
+    torch.testing.assert_close(shape.pos, expected, atol=1e-6, rtol=0)
+    assert pairs(shape) == [(0, 1), (0, 3), (1, 2), (1, 4), (2, 5), (3, 4), (4, 5)]
+    assert shape.frame.tolist() == [0, 0, 0, 1, 1, 1]
+    assert shape.joint.tolist() == [0, 1, 2, 0, 1, 2]
+    assert shape.notes == ("3 joints and tips: Hips, Knee, Knee tip", "2 frames, 0.04 s apart")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("0 0 0 90 0 0 90 0 0", "0 0 0 90 0 0 90 0", "line 20: expected 9 numbers, .* got 8 numb"),
+        ("Frames: 2", "Frames: 3", "line 16: expected 3 frames, .* got 2"),
+        ("JOINT Knee", "ROOT Knee\n  JOINT Toe", "line 7: expected a joint, got JOINT"),
+        ("Zrotation Yrotation", "Zrotation Wrotation", "line 9: .* a channel Wrotation"),
+        ("0 -2 0", "0 -2 x", "line 8: .* got OFFSET"),
+        ("MOTION", "MOTIONS", "MOTION with Frames and Frame Time, got none"),
+        ("  }\n}\nMOTION", "}\nMOTION", "braces are closed"),
+    ],
+)
+def test_no_motion(old, new, words, tmp_path):
+    with pytest.raises(LoaderError, match=words):
+        loaded(tmp_path, "a.bvh", LEG.replace(old, new))
+
+
+def test_motions_of_a_folder_have_one_skeleton(tmp_path):
+    for name in ("run", "walk"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            (tmp_path / name / f"{number}.bvh").write_text(LEG)
+    assert len(ShapeFolder(tmp_path)) == 4
+    tip = "    End Site\n    {\n      OFFSET 0 -1 0\n    }\n"
+    (tmp_path / "walk" / "1.bvh").write_text(LEG.replace(tip, ""))
+    with pytest.raises(LoaderError, match=r"1.bvh: expected the 3 joints .* of run/0.bvh, got 2"):
+        ShapeFolder(tmp_path)
+
+
+def test_every_other_frame_keeps_its_lines(tmp_path):
+    frames = 1 + torch.arange(9.0)
+    rows = "".join(f"{frame} 0 0 0 0 0 0 0 0\n" for frame in frames.tolist())
+    text = LEG.partition("Frames")[0] + f"Frames: 9\nFrame Time: 0.04\n{rows}"
+    shape = sampled(loaded(tmp_path, "a.bvh", text), 16)
+    assert shape.frame.tolist() == [0, 0, 0, 2, 2, 2, 4, 4, 4, 6, 6, 6, 8, 8, 8]
+    assert shape.pos[:, 0].unique().tolist() == [1, 3, 5, 7, 9]
+    step = (shape.pos[shape.edge_index[0]] - shape.pos[shape.edge_index[1]]).abs().sum(1)
+    assert sorted(set(step.tolist())) == [1, 2]
+    assert len(pairs(shape)) == 5 * 2 + 4 * 3
 
 
 def test_meshio_reads_no_polylines(tmp_path):

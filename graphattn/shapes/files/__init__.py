@@ -1,7 +1,7 @@
 """Files in and out: ``load`` and ``save``."""
 
 from . import arrays, extxyz, gltf, las, obj, off, pcd, stl, text  # noqa: F401 (they register what they read and write)
-from .curves import geojson, swc, vtk  # noqa: F401 (they register what they read)
+from .curves import bvh, geojson, swc, vtk  # noqa: F401 (they register what they read)
 from .ply import reader as ply  # noqa: F401 (they register what they read and write)
 from .reading import load as load
 from .reading import load_frames as load_frames

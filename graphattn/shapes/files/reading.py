@@ -66,7 +66,7 @@ def load(
               the corners of a vertex, ``face_texcoord`` (F, 6) and ``face_corner_normal`` (F, 9)
               have them, ``normal`` the mean;
             * .swc (neurons and other trees), .geojson, .vtk, .vtp: curves, as are lines of .obj,
-              edges of .ply,
+              edges of .ply, and .bvh: joints of a skeleton, frame by frame,
               and rows of a text with a column ``order`` (``curve`` and ``closed`` beside it);
             * .off (also COFF, NOFF, STOFF), .stl (ascii, binary; corners at one place are merged);
             * .glb, .gltf (``pip install 'graphattn[mesh]'``): all meshes of the scene joined;

@@ -14,9 +14,11 @@ from ..options import Options
 from ..tasks import Task
 from .data import OTHERS, RIGID
 from .inputs import ShapeInputs, check_sample
+from .placing import is_motion
 from .scenes import AXES, CELLS, MANY, grid_of
 
 _SAMPLE = 512  # points drawn of a shape that has one answer
+_MOTION = 2048  # of a motion, those of whole frames
 _COARSEST = 500  # vertices of the coarsest level of a mesh, which all read each other
 _LEVELS = (2.0, 4.0, 8.0)  # sides of cells of a scene's levels, in those that it is thinned to
 _NEAR = "knn(..., 12, self_loops=True, clamp=True)"
@@ -126,6 +128,8 @@ def _of_files(
             "model"
         )
     sample = _sample(options, task, bool(reads_all), elements)
+    if options.sample is None and task.readout == "shape" and is_motion(shape):
+        sample = _MOTION
     if sample and normals == "pca" and "face" in shape:
         normals = "faces"
     scale = 0.0

@@ -8,6 +8,7 @@ from torch import Tensor
 from ...io.reading import fault
 from ...nn.points.mesh_geometry import in_space
 from ...shapes import Shape
+from ...shapes.files.curves.lines import over_time
 from ...shapes.seeded import seeded
 
 
@@ -33,8 +34,13 @@ def placed(pos: Tensor, scale: float, name: str) -> Tensor:
 
 
 def sampled(shape: Any, size: int) -> Any:
-    """Points, ``size`` of them and the same each time: on faces, with ``face_normal``, or some of a cloud."""
+    """Points, ``size`` of them and the same each time: on faces, with ``face_normal``, or some of a cloud.
+
+    Of a motion every k-th frame, for at most so many points.
+    """
     num_points = len(shape.pos)
+    if num_points > size and is_motion(shape):
+        return _of_frames(shape, size)
     points = {name: x for name, x in shape.items() if name != "edge_index" or num_points <= size}
     floats = {
         name: x
@@ -59,6 +65,27 @@ def sampled(shape: Any, size: int) -> Any:
         if torch.is_tensor(value) and len(value) == num_points
     }
     return Shape(points | rows)
+
+
+def is_motion(shape: Any) -> bool:
+    """True for the joints of a skeleton, frame by frame."""
+    return all(name in shape for name in ("frame", "joint", "edge_index"))
+
+
+def _of_frames(shape: Any, size: int) -> Any:
+    """Every k-th frame of a motion, and lines within it and from one to the next."""
+    num_points = len(shape.pos)
+    joints = int(shape.joint.max()) + 1
+    frames = num_points // joints
+    kept = torch.arange(0, frames, -(-num_points // size))
+    rows = (joints * kept[:, None] + torch.arange(joints)).flatten()
+    tree = shape.edge_index[:, (shape.edge_index < joints).all(0)]
+    lines = torch.from_numpy(over_time(tree.T.numpy(), joints, len(kept))).T
+    tensors = {name: x for name, x in shape.items() if torch.is_tensor(x)}
+    thinned = {name: x[rows] for name, x in tensors.items() if len(x) == num_points}
+    return Shape(
+        {**shape, **thinned, "edge_index": torch.cat((lines, lines.flip(0)), 1).unique(dim=1)}
+    )
 
 
 def _on_faces(pos: Tensor, face: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:

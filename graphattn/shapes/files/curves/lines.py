@@ -67,6 +67,20 @@ def in_order(blob: Blob, points: dict[str, np.ndarray], lines: np.ndarray) -> di
     return dict(zip(ENDS, at[ends].T, strict=True))
 
 
+def over_time(lines: np.ndarray, size: int, count: int) -> np.ndarray:
+    """The ends of ``lines`` (L, 2) among ``size`` points in each of ``count`` frames, and of lines
+    from each point to itself in the next frame.
+
+    Example:
+        >>> over_time(np.array([[0, 1]]), 2, 2).tolist()
+        [[0, 1], [2, 3], [0, 2], [1, 3]]
+    """
+    frames = size * np.arange(count)
+    within = (frames[:, None, None] + lines).reshape(-1, 2)
+    before = np.arange(size * max(0, count - 1))
+    return np.concatenate((within, np.stack((before, before + size), 1)))
+
+
 def along(start: np.ndarray, closed: np.ndarray | bool = False) -> np.ndarray:
     """The ends (L, 2) of lines along curves, of which each begins at a ``start`` (C + 1,).
 
