@@ -70,14 +70,14 @@ def train(
     Shapes are files .ply .obj .off .stl .glb .gltf (meshes or points), .las .laz .pcd .pts .xyz
     .asc .txt .csv .npy .npz (points), .swc .geojson .vtk .vtp (curves and trees, as are
     lines of .obj and .ply and points with a column order), .bvh (motions), .extxyz .cif (atoms).
-    FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz) of each point, which win over folders
-    unless --task classify is given. A part is held out by --seed; its scores are printed, then
-    those of the controls and the differences from them over shapes. RUN gets the model (safetensors
-    and JSON), a log and report.html. After any end the same command goes on, or --resume; epochs,
-    patience, workers, processes and device may be others, and options that are not given are the
-    run's. --names takes words, or a file with a value and a name a line. SIGINT, SIGTERM and SIGUSR1
-    end it after the step, with a state, and a status of 130, 143 or 138. A job that a script starts
-    with & ignores SIGINT: send it SIGTERM.
+    FOLDER has a folder for each class, or labels.csv, or files with a property label (y in a .npz)
+    of each point, which win over folders unless --task classify is given. A part is held out by
+    --seed; its scores are printed, then those of the controls and the differences from them over
+    shapes. RUN gets the model (safetensors and JSON), a log and report.html. After any end the same
+    command goes on, or --resume; epochs, patience, workers, processes and device may be others, and
+    options that are not given are the run's. --names takes words, or a file with a value and a name
+    a line. SIGINT, SIGTERM and SIGUSR1 end it after the step, with a state, and a status of 130,
+    143 or 138. A job that a script starts with & ignores SIGINT: send it SIGTERM.
 
     Under torchrun each process computes on its shapes of every batch, and one writes. With --shard
     they share the points of every batch instead: for scans, uncut, that are too large for one
