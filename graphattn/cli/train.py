@@ -248,9 +248,10 @@ def rollout(
     """
     from .. import training
     from ..shapes import load_trajectory, save_trajectory
+    from ..training.reading.simulations import MOST_BYTES
 
     with warnings_in_lines():
-        trajectory = load_trajectory(file)
+        trajectory = load_trajectory(file, max_bytes=MOST_BYTES)
         series = training.rollout(run, trajectory, steps)
         save_trajectory(series, out)
     if json:

@@ -32,7 +32,8 @@ def load_trajectory(
     ============= =====================================================================================
     ``.npz``      ``pos`` (also ``points``, ``mesh_pos``) (N, d) or (T, N, d); ``time`` (T,) or ``dt``;
                   ``faces``, ``cells`` or tables named by their kind (``tetra``, ``cells.quad``);
-                  ``fixed`` or ``fixed.NAME``; ``kinds`` or ``node_type`` (N,); ``forcing.NAME``;
+                  ``fixed`` or ``fixed.NAME``; ``kinds`` or ``node_type`` (N,); ``forcing.NAME``
+                  (T, N, C), (1, N, C) of what stays;
                   every other array (T, N) or (T, N, C) is a field
     ``.xdmf``     a temporal collection, of fields at the nodes
     ``.pvd``      steps that it names, with their times
@@ -186,6 +187,9 @@ def _of_arrays(path: PathLike, max_bytes: int) -> Trajectory:
             options["cells"].append((_kind(where, name, rows, pos.shape[-1]), rows))
         else:
             fields[name] = array
+    steps = {len(array) for array in fields.values()}
+    forcing = options["forcing"].items()
+    options["constant"] = [name for name, x in forcing if x.shape[:1] == (1,) and steps != {1}]
     if not options["fixed"] and isinstance(options["fixed"], dict):
         options["fixed"] = None
     return Trajectory(torch.from_numpy(pos), fields, **options)

@@ -1,6 +1,6 @@
 """Simulations: fields of a mesh, a grid or particles over time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ class Trajectory:
         kinds: int64 (N,), the kind of each node (fluid, wall, inflow), as MeshGraphNets have them.
         dt: Time between two steps.
         time: (T,) the time of each step, ascending, in the place of ``dt``.
+        constant: Names of forcings that stay, also after the last step; these may be (1, N, C).
         name: Of the file, for messages.
         units: Units in words, of "time", "pos" and fields by name, where they are known.
         template: Of a file of weather: its first step with all coordinates, for xarray, by which
@@ -59,6 +60,7 @@ class Trajectory:
     kinds: Any = None
     dt: float | None = None
     time: Tensor = None  # type: ignore[assignment]
+    constant: Collection[str] = ()
     name: str = ""
     units: Mapping[str, str] = field(default_factory=dict)
     template: Any = None
@@ -217,7 +219,10 @@ class Trajectory:
         tensors = {"pos": self.pos, "time": self.time}
         tensors |= {f"cells.{i}.{kind}": rows for i, (kind, rows) in enumerate(self.cells)}
         tensors |= {f"fixed.{name}": mask for name, mask in self.fixed.items() if mask.any()}
-        tensors |= {f"forcing.{name}": x for name, x in self.forcing.items()}
+        tensors |= {
+            f"forcing.{name}": x[:1] if name in self.constant else x
+            for name, x in self.forcing.items()
+        }
         tensors |= {f"fields.{name}": x for name, x in self.fields.items()}
         if self.kinds is not None:
             tensors["kinds"] = self.kinds
@@ -253,6 +258,8 @@ class Trajectory:
             x = table(value, f"{argument}[{name!r}]", "numbers (T, N, C)", ShapeError)
             if x.dim() == 2:
                 x = x.unsqueeze(-1)
+            if argument == "forcing" and name in self.constant:
+                x = x[:1].expand(self.num_steps, -1, -1)
             fits = x.dim() == 3 and x.shape[1] == self.num_nodes
             if not fits or steps not in (None, len(x)):
                 expected = f"({steps or 'T'}, {self.num_nodes}, C)"

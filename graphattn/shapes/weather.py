@@ -42,7 +42,10 @@ def load_weather(path: PathLike, max_bytes: int) -> Trajectory:
         LoaderError: With the file, and the field and the step of numbers that are not finite.
     """
     where = file_name(path)
-    with _opened(where) as dataset:
+    with _opened(where) as opened:
+        places = [_coordinate(opened, kind) for kind in _NAMES]
+        dates = [x for x in opened.data_vars.values() if x.dtype.kind == "M"]
+        dataset = opened.set_coords([x.name for x in (*places, *dates) if x is not None])
         if dataset.nbytes > max_bytes:
             fix = "max_bytes=... if that is meant, or some variables or times of it"
             raise fault(where, f"at most {max_bytes} bytes", dataset.nbytes, fix)
@@ -63,7 +66,7 @@ def save_weather(trajectory: Trajectory, path: PathLike) -> None:
     clock = _clock(where, template, nodes)
     (along,) = clock.dims
     times = clock.to_index().repeat(trajectory.num_steps)
-    if _hours(clock)[1]:
+    if clock.dtype.kind in "mMO":  # dates, of cftime too, or what has passed
         pandas = _module("pandas")
         seconds = (trajectory.time * 3600).round().numpy()
         times = times + pandas.to_timedelta(seconds, unit="s")
@@ -99,6 +102,7 @@ def _trajectory(where: str, dataset: Any) -> Trajectory:
     fields: Fields = {}
     forcing: Fields = {}
     fixed: Fields = {}
+    constant = []
     unread = []
     names = list(dataset.data_vars)
     if where.lower().endswith(".zarr"):
@@ -113,7 +117,9 @@ def _trajectory(where: str, dataset: Any) -> Trajectory:
         x, missing = _filled(where, name, x, clock)
         units[name] = str(variable.attrs.get("units", ""))
         if len(dims) <= len(nodes):
-            forcing[name] = x.expand(len(hours), -1, -1)
+            forcing[name] = x
+            if along not in dims:
+                constant.append(name)
             continue
         fields[name] = x
         fixed[name] = missing
@@ -129,6 +135,7 @@ def _trajectory(where: str, dataset: Any) -> Trajectory:
         fields,
         fixed=fixed,
         forcing=forcing,
+        constant=constant,
         time=torch.from_numpy(hours),
         name=Path(where).name,
         units={name: unit for name, unit in units.items() if unit},
@@ -161,7 +168,9 @@ def _opened(where: str) -> Any:
 
 def _coordinate(dataset: Any, kind: str) -> Any:
     """The variable of a coordinate by its standard name, its units or its own name; or None."""
-    variables = {**dataset.coords, **dataset.data_vars}
+    variables = dict(dataset.coords)
+    if kind in _UNITS:  # a field may be called x
+        variables |= dataset.data_vars
     for variable in variables.values():
         if variable.attrs.get("standard_name") == kind:
             return variable
@@ -265,7 +274,7 @@ def _filled(where: str, name: str, x: Tensor, clock: Any) -> tuple[Tensor, Tenso
     if bool(missing.any()):
         # without the file: one warning for all of a folder
         words = f"{int(missing.sum()):,} of {len(missing):,} nodes"
-        warn(f"{name} is NaN at {words} at every step; they are fixed at its mean elsewhere")
+        warn(f"{name} is NaN at {words} at every step; there it stays at its mean elsewhere")
         mean = x[:, ~missing].double().mean((0, 1)).to(x.dtype)
         x = torch.where(missing[:, None], mean, x)
     return x, missing

@@ -63,8 +63,12 @@ def rollout(
     if steps is None:
         steps = known
     whole(steps, "steps", 1)
-    if window.forcing and steps > known:
-        raise OptionError(f"steps must be at most {known}, where forcing is known, got {steps}")
+    varying = [name for name in window.forcing if name not in trajectory.constant]
+    if varying and steps > known:
+        names = ", ".join(varying)
+        raise OptionError(
+            f"steps must be at most {known}, where forcing ({names}) is known, got {steps}"
+        )
     recipe: Any = levels or model.levels
     if recipe is None:
         raise OptionError("levels must be the recipe of the model's graphs, got none")
@@ -91,7 +95,11 @@ def rollout(
         pos=pos,
         fields=fields,
         fixed={name: trajectory.fixed[name] for name in fields},
-        forcing={name: x[: len(states)] for name, x in trajectory.forcing.items()},
+        forcing={
+            name: x[: len(states)]
+            for name, x in trajectory.forcing.items()
+            if name in trajectory.constant or len(x) >= len(states)
+        },
         dt=None,
         time=time,
     )

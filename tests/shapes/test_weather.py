@@ -149,6 +149,40 @@ def test_cells_of_neural_lam_have_names_of_features_as_components(tmp_path):
     assert back.state_feature.values.tolist() == ["u100m", "t2m"]
 
 
+def test_places_and_dates_that_are_no_coordinates_are_none_of_the_data(tmp_path):
+    dataset = xarray.Dataset(  # as anemoi has it
+        {
+            "data": (("time", "variable", "ensemble", "cell"), draw(T, 3, 1, 7)),
+            "dates": ("time", HOURS),
+            "latitudes": ("cell", draw(7) * 90),
+            "longitudes": ("cell", draw(7) * 360),
+            "mean": ("variable", draw(3)),
+        }
+    )
+    write(dataset, tmp_path / "a.zarr")
+    with pytest.warns(UserWarning, match="left out.*: mean"):
+        read = load_trajectory(tmp_path / "a.zarr")
+    assert (list(read.fields), list(read.forcing)) == (["data"], [])
+    save_trajectory(read, tmp_path / "b.nc")
+    back = xarray.open_dataset(tmp_path / "b.nc")
+    xarray.testing.assert_allclose(
+        back.data, dataset.set_coords(["dates", "latitudes", "longitudes"]).data
+    )
+    assert back.dates.values.tolist() == HOURS.tolist()
+
+
+def test_a_classic_file_with_numbers_for_times(tmp_path):
+    dataset = weatherbench()[["2m_temperature", "land_sea_mask"]]
+    dataset["time"] = ("time", [0.0, 0.5, 1.0, 1.5], {"units": "turns"})
+    dataset.to_netcdf(tmp_path / "a.nc", engine="scipy")  # of big-endian numbers
+    read = load_trajectory(tmp_path / "a.nc")
+    assert (read.time.tolist(), read.units["time"]) == ([0, 0.5, 1, 1.5], "turns")
+    save_trajectory(read, tmp_path / "b.nc")
+    xarray.testing.assert_allclose(xarray.open_dataset(tmp_path / "b.nc"), dataset)
+    save_trajectory(read, tmp_path / "c.npz")  # and what stays is known to stay
+    assert load_trajectory(tmp_path / "c.npz").constant == read.constant == ["land_sea_mask"]
+
+
 @pytest.mark.parametrize("calendar", ["noleap", "standard"])
 def test_places_in_radians_on_a_curved_grid_and_calendars_of_models(calendar, tmp_path):
     lat, lon = np.radians(draw(2, 3) * 90), np.radians(draw(3, 2).T * 360)

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -325,6 +326,12 @@ def test_weather_is_trained_on_with_forcing_and_rolled_out_in_its_own_coordinate
     ahead = xarray.open_dataset(tmp_path / "ahead.nc")
     assert ahead.u.dims == dims
     assert str(ahead.time.values[4])[:13] == "2020-01-02T00"
+    start = xarray.open_dataset(tmp_path / "wind" / "1.nc").isel(time=[2])
+    start.to_netcdf(tmp_path / "start.nc")
+    with pytest.raises(
+        OptionError, match=r"steps must be at most 0, where forcing \(sun\) is known"
+    ):
+        rollout(tmp_path / "run", load_trajectory(tmp_path / "start.nc"), 4)
     with pytest.raises(ShapeError, match=r'0.nc: forcing must be "u", "sun" or "sea", got'):
         train(tmp_path / "wind", tmp_path / "other", **options, forcing=["snu"])
 
@@ -335,9 +342,15 @@ def test_forcing_must_be_known_as_far_as_steps_go():
         one.pos, dict(one.fields), cells=one.cells, forcing={"sun": torch.rand(8, N)}
     )
     window = Window.of([forced])
-    model = Simulator(lambda features, out_dim: torch.nn.Linear(features, out_dim), window)
-    with pytest.raises(OptionError, match="steps must be at most 7, where forcing is known, got 9"):
+    model = Simulator(lambda features, out_dim: Stencil(features, out_dim, axes=1), window)
+    with pytest.raises(
+        OptionError, match=r"steps must be at most 7, where .*\(sun\) is known, got 9"
+    ):
         rollout(model, forced, 9)
+    stays = replace(forced, constant=["sun"])
+    cells = ga.graphs.hierarchy(..., graph=ga.graphs.mesh_cells(...))
+    series = rollout(model, stays, 9, levels=cells)
+    assert torch.equal(series.forcing["sun"], forced.forcing["sun"][:1].expand(10, N, 1))
 
 
 def test_options_of_shapes_and_of_simulations_are_not_mixed(folder, tmp_path):

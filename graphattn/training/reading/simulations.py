@@ -21,6 +21,7 @@ from ...shapes.series import each_trajectory
 from ...shapes.splits import Splits, drawn
 from ..running.checkpoint import safetensors
 
+MOST_BYTES = 1 << 36  # of a file, as a user names it
 _ROOM = 1 << 30  # bytes of trajectories that stay in memory
 
 
@@ -75,7 +76,7 @@ class TrajectoryFolder:
         self.trajectories: list[Trajectory] = []
         room = _ROOM
         on_disk = 0
-        for one in each_trajectory(root):
+        for one in each_trajectory(root, MOST_BYTES):
             trajectory = known_ahead(one, forcing)
             size = sum(x.untyped_storage().nbytes() for x in trajectory.tensors().values())
             if size > room:
@@ -118,9 +119,9 @@ def _on_disk(trajectory: Trajectory, size: int) -> Trajectory:
     """
     library = safetensors()
     tensors = {f"fields.{name}": x.contiguous() for name, x in trajectory.fields.items()}
-    # what stays over time is one step, shown at all
-    forcing = {name: x for name, x in trajectory.forcing.items() if x.stride(0)}
-    tensors |= {f"forcing.{name}": x.contiguous() for name, x in forcing.items()}
+    for name, x in trajectory.forcing.items():
+        if name not in trajectory.constant:
+            tensors[f"forcing.{name}"] = x.contiguous()
     if trajectory.pos.dim() == 3:
         tensors["pos"] = trajectory.pos.contiguous()
     try:
