@@ -8,7 +8,7 @@ from torch import Tensor, bincount, cat
 from ...shapes import ShapeFolder
 from ...shapes.files.curves.lines import ORDERED
 from ..evaluation import Evaluation
-from ..reading.inputs import rows_of
+from ..reading.inputs import OF_ATOMS, rows_of
 from ..reading.scenes import CELLS
 from ..run import CONTROL_WORDS, Run
 
@@ -32,6 +32,8 @@ def left_out(run: Run, shapes: ShapeFolder) -> list[str]:
     }
     if inputs.normals in ("normal", "faces"):
         names_read.add("normal")
+    if {*OF_ATOMS} & {*inputs.features}:
+        names_read.add("z")
     rows = rows_of(shape, len(shape.pos))
     if "face" in shape:
         rows |= rows_of(shape, shape.face.shape[1])

@@ -13,7 +13,7 @@ from ..models.named import MODELS
 from ..options import Options
 from ..tasks import Task
 from .data import OTHERS, RIGID
-from .inputs import ShapeInputs, check_sample
+from .inputs import OF_ATOMS, ShapeInputs, check_sample
 from .placing import is_motion
 from .scenes import AXES, CELLS, MANY, grid_of
 
@@ -27,8 +27,8 @@ _UNET_OF_SCENES = {
     "depths": [1, 1, 1, 1],
     "edges": ["offset", "distance", "alignment"],
 }
-#: Properties of points that are read where files have them; z is the number of an atom's element.
-_READ = ("color", "intensity", "return_number", "number_of_returns", "z")
+#: Properties of points that are read where files have them.
+_READ = ("color", "intensity", "return_number", "number_of_returns")
 #: Models that read what a forest reads of scenes.
 _NETWORKS = ("unet", "best")
 #: Relative signals, and the properties of files that they are made of.
@@ -113,6 +113,8 @@ def _of_files(
         # in the order of the file; PyG's keys() has none
         names = [name for name, _ in shape.items()]
         features += tuple(n for n in names if plain_name(n) in _READ)
+        if "z" in names and not shape.z.is_floating_point():
+            features += OF_ATOMS
     normals = inputs.normals
     if "normals" in signals:
         normals = "normal"

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, one_hot
 
 from ...arguments import number, one_of, positive, whole
 from ...errors import LoaderError, OptionError
@@ -28,6 +28,9 @@ from .placing import placed, sampled
 from .simulations import Simulation
 
 _FINE, _COARSE = 10, 20  # neighbours that normals and spreads are made of
+#: What is read of atoms: the number of an element is no amount, and energies grow with atoms.
+OF_ATOMS = ("species", "composition")
+_ELEMENTS = 119  # atomic numbers, and 0 of an unknown one
 NORMALS = ("none", "pca", "faces", "normal")
 
 
@@ -48,6 +51,8 @@ class ShapeInputs:
                               :func:`graphattn.nn.shape_descriptors`
     ``"above_ground"``  1     height above the local ground along ``upward``, of a scan that is thinned by ``grid``
     ``"degree"``        1     points that the point is joined with, by lines of a curve or a tree
+    ``"species"``       119   1 at the atomic number ``z`` of the atom, else 0
+    ``"composition"``   119   atoms of each atomic number in the shape, the same at each atom
     ``"upright"``       2     :math:`|\cos|` of ``upward``'s angles to the normals of the 20 and the 10 nearest points
     ``"element"``       4, 5  of a face its area and angles, of an edge its dihedral angle, the angles that see it, and
                               ratios: :func:`graphattn.nn.mesh_elements`
@@ -274,6 +279,17 @@ class ShapeInputs:
             return pos
         if word == "degree" and "edge_index" in shape:
             return torch.bincount(shape.edge_index[0], minlength=len(pos)).float()[:, None]
+        if word in OF_ATOMS and "z" in shape:
+            z = _property(shape, "z", len(pos), name, 1)[:, 0]
+            if z.min() < 0 or z.max() >= _ELEMENTS or z.frac().any():
+                got = f"{z.min():.6g} to {z.max():.6g}"
+                raise fault(
+                    name, "atomic numbers z from 0 to 118", got, "repair it, or other features"
+                )
+            kinds = one_hot(z.long(), _ELEMENTS).float()
+            if word == "species":
+                return kinds
+            return kinds.sum(0).expand(len(pos), -1)
         if word == "distance":
             return pos.norm(dim=1, keepdim=True)
         if word == "spread":

@@ -12,7 +12,9 @@ from ...io.schema import parsed, typed, written
 from ...io.writing import save_page
 from ...models import Window
 from ...shapes import Trajectory
+from ...shapes.files.extxyz import SYMBOLS
 from .data import Prepared
+from .inputs import OF_ATOMS
 from .scenes import Scenes, spacing
 
 RANGES = "ranges.json"
@@ -37,6 +39,9 @@ def save_ranges(path: Path, shapes: Prepared) -> None:
         ]
         for name in rows[0]
     }
+    if "species" in shapes.inputs.features:
+        present = {number for index in range(len(shapes)) for number in _species(shapes, index)}
+        ranges["species"] = sorted(present)
     save_page(path / RANGES, written(ranges, indent=1))
 
 
@@ -74,7 +79,7 @@ def load_ranges(path: Path) -> Ranges:
         ranges: Ranges = typed(
             parsed(bytes(read(file).data)), dict[str, tuple[float, ...]], "ranges"
         )
-        if any(len(bounds) != 4 for bounds in ranges.values()):
+        if any(len(bounds) != 4 for name, bounds in ranges.items() if name != "species"):
             raise LoaderError("four numbers are needed of each feature")
         return ranges
     except LoaderError as error:
@@ -86,6 +91,12 @@ def load_ranges(path: Path) -> Ranges:
 def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
     """Features in which a shape differs from those of training, in words; "" for none."""
     words = []
+    if "species" in ranges:
+        unseen = sorted({*_species(shapes, index)} - {*ranges["species"]})
+        if unseen:
+            words.append(
+                f"atoms of {', '.join(SYMBOLS[number] for number in unseen)} (none in training)"
+            )
     # of shapes in units of their own radius
     if shapes.inputs.scale or shapes.inputs.grid:
         wider = _WIDER
@@ -143,12 +154,19 @@ def _of_file(shapes: Prepared, index: int) -> dict[str, tuple[float, float, floa
     data = shapes.static(index)
     parts = data.x.double().split(data.widths, 1)
     pairs = zip(inputs.features, parts, strict=True)
-    quantiles = {word: _quantiles(values) for word, values in pairs}
+    # elements are seen or not, whatever their shares
+    quantiles = {word: _quantiles(values) for word, values in pairs if word not in OF_ATOMS}
     if isinstance(shapes.folder, Scenes):
         quantiles[_SCAN] = (shapes.folder.spacing(shapes.numbers[index]),) * 3
     elif len(data.x) > 1:
         quantiles[_SPACING] = (spacing(data.levels.levels[0].pos) * (inputs.scale or 1.0),) * 3
     return quantiles
+
+
+def _species(shapes: Prepared, index: int) -> list[int]:
+    """Atomic numbers in a file."""
+    numbers: list[int] = shapes.folder[shapes.numbers[index]].z.unique().tolist()
+    return numbers
 
 
 def _quantiles(values: Tensor) -> tuple[float, float, float]:

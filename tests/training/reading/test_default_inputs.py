@@ -10,6 +10,7 @@ from graphattn.shapes import Shape, ShapeFolder
 from graphattn.training import Options
 from graphattn.training.chosen import task_of
 from graphattn.training.reading.default_inputs import inputs_of
+from graphattn.training.reading.inputs import OF_ATOMS
 
 
 def inputs_for(folder, model="unet", **options):
@@ -60,4 +61,4 @@ def test_the_elements_of_atoms_are_read(tmp_path):
         ga.save(atoms, tmp_path / f"{number}.npz")
     shapes = ShapeFolder(tmp_path, label="energy", task="regress")
     task = task_of("regress", shapes, [0, 1, 2, 3])
-    assert "z" in inputs_of("unet", task, shapes, [0, 1], Options()).features
+    assert inputs_of("unet", task, shapes, [0, 1], Options()).features[-2:] == OF_ATOMS

@@ -6,12 +6,15 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
 from graphattn.graphs import Hierarchy
-from graphattn.shapes import RandomRotation
+from graphattn.shapes import RandomRotation, Shape, ShapeFolder
 from graphattn.training.models.named import MODELS, build
+from graphattn.training.reading.data import Prepared
 from graphattn.training.reading.inputs import ShapeInputs
 from graphattn.training.reading.placing import sampled
+from graphattn.training.reading.ranges import load_ranges, save_ranges, unlike
 
 CLOUD = Data(pos=torch.rand(50, 3, generator=torch.Generator().manual_seed(0)))
 
@@ -140,3 +143,30 @@ def test_points_drawn_on_a_mesh_have_the_normals_of_its_faces():
     )
     with pytest.raises(LoaderError, match="a mesh with faces"):
         ShapeInputs(("position",), "faces", sample=50)(Data(pos=corners), "")
+
+
+def test_atoms_are_read_by_their_element_and_by_how_many_there_are_of_each():
+    water = Data(pos=CLOUD.pos[:3], z=torch.tensor([8, 1, 1]))
+    x = ShapeInputs(("species", "composition"))(water, "water").x
+    assert x.shape == (3, 238)
+    assert torch.equal(x[:, :119].argmax(1), water.z)
+    assert x[:, :119].sum() == 3
+    assert x[:, 119:].unique(dim=0).nonzero().tolist() == [[0, 1], [0, 8]]
+    assert x[0, 119 + 1] == 2
+    with pytest.raises(
+        LoaderError, match=r"water: expected atomic numbers z from 0 to 118, got 1 to 119"
+    ):
+        ShapeInputs(("species",))(Data(pos=CLOUD.pos[:3], z=torch.tensor([119, 1, 1])), "water")
+
+
+def test_elements_that_training_had_not_are_said(tmp_path):
+    for name, numbers in {"a": [8, 1, 1], "b": [6, 8, 8], "c": [14, 8, 8]}.items():
+        atoms = Shape(pos=CLOUD.pos[:3], z=torch.tensor(numbers), energy=torch.tensor([1.0]))
+        ga.save(atoms, tmp_path / f"{name}.extxyz")
+    shapes = ShapeFolder(tmp_path, task="regress", label="energy")
+    train = Prepared(shapes, [0, 1], ShapeInputs(("species",)))
+    save_ranges(tmp_path, train)
+    ranges = load_ranges(tmp_path)
+    assert unlike(ranges, train, 0) == ""
+    silica = Prepared(shapes, [2], train.inputs)
+    assert "atoms of Si (none in training)" in unlike(ranges, silica, 0)
