@@ -301,6 +301,12 @@ class HierarchyRecipe:
         result: Hierarchy = hierarchy(pos, batch, faces=faces, normals=normals, **self.options)
         return result
 
+    @property
+    def of_faces(self) -> bool:
+        """True if a graph is of faces, cells or lines."""
+        recipes = [part for part in _flat(self.options.values()) if isinstance(part, Pattern)]
+        return any(leaves_open(recipe.expression, ("faces", "cells")) for recipe in recipes)
+
     def moved(self, shape: Hierarchy, pos: Tensor) -> Hierarchy:
         """The hierarchy ``shape`` of this recipe with its finest points at ``pos`` (N, d).
 
@@ -309,8 +315,7 @@ class HierarchyRecipe:
         Raises:
             GraphError: If graphs of faces or cells stand beside graphs of positions.
         """
-        recipes = [part for part in _flat(self.options.values()) if isinstance(part, Pattern)]
-        if not any(leaves_open(recipe.expression, ("faces", "cells")) for recipe in recipes):
+        if not self.of_faces:
             batch = shape.levels[0].batch
             if batch is not None:
                 batch = batch.cpu()

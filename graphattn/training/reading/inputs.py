@@ -167,6 +167,9 @@ class ShapeInputs:
                 "pbc",
                 "a model of your own on ga.graphs.radius(pos, r, cell=cell), or set pbc to False",
             )
+        fix = "another file; in a text a column order numbers the points along a curve"
+        if "edge_index" in shape:
+            fix = "sample=0 (--sample 0): points that are drawn lose their lines"
         if self.sample:
             shape = sampled(shape, self.sample)
         pos = placed(shape.pos, self.scale, name)
@@ -175,6 +178,8 @@ class ShapeInputs:
             faces = shape.face.T
         elif "edge_index" in shape:
             faces = shape.edge_index.T
+        elif "degree" in self.features or (self.graph and self.recipe.of_faces):
+            raise fault(name, "faces, or lines between points", "points alone", fix)
         if "face" not in shape and self.elements:
             raise fault(name, "a mesh with faces", "points alone", "a model of points")
         element = None

@@ -2,6 +2,8 @@
 be read.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -170,3 +172,21 @@ def test_elements_that_training_had_not_are_said(tmp_path):
     assert unlike(ranges, train, 0) == ""
     silica = Prepared(shapes, [2], train.inputs)
     assert "atoms of Si (none in training)" in unlike(ranges, silica, 0)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        ShapeInputs(("degree",), graph=("full(...)",)),
+        ShapeInputs(("distance",), graph=("mesh_vertices(..., hops=2)",)),
+    ],
+)
+def test_points_without_the_lines_that_are_read_are_refused(inputs):
+    pos = torch.rand(9, 3)
+    with pytest.raises(LoaderError, match=r"a.csv: expected faces, or lines .* a column order"):
+        inputs(Shape(pos=pos), "a.csv")
+    ends = torch.stack((torch.arange(8), torch.arange(1, 9)))
+    curve = Shape(pos=pos, edge_index=torch.cat((ends, ends.flip(0)), 1))
+    assert inputs(curve, "a.csv").x.shape == (9, 1)
+    with pytest.raises(LoaderError, match=r"Try: sample=0 .*lose their lines"):
+        replace(inputs, sample=5)(curve, "a.csv")
