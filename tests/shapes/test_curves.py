@@ -86,6 +86,14 @@ def test_points_in_order(tmp_path):
     assert list(loaded(tmp_path, "d.obj", "v 0 0 0\nv 1 0 0\np 1 2\n").keys()) == ["pos"]
 
 
+def test_repeated_points_are_noted(tmp_path):
+    shape = loaded(tmp_path, "a.csv", "x,y,order\n0,0,1\n1,1,2\n1,1,3\n2,1,4\n")
+    assert shape.notes == ("1 line has no length",)
+    assert pairs(shape) == [(0, 1), (1, 2), (2, 3)]
+    tree = NEURON.replace("2 0 0 .5", "1 0 0 .5")
+    assert loaded(tmp_path, "a.swc", tree).notes[1] == "1 line has no length"
+
+
 def test_lines_of_a_map(tmp_path):
     ring = [[0, 0], [1, 0], [1, 1], [0, 0]]
     features = [

@@ -16,7 +16,7 @@ ORDERED = ("order", "curve", "closed")
 def with_edges(raw: Raw) -> Raw:
     """The contents with ``edge_index`` (2, E) of their lines: sorted, in both directions, once each.
 
-    The ends of lines stay where lines have properties, too.
+    The ends of lines stay where lines have properties, too. Points that are repeated are noted.
     """
     if not set(ENDS) <= set(raw.others) or "edge_index" in raw.others:
         return raw
@@ -38,7 +38,12 @@ def with_edges(raw: Raw) -> Raw:
     if not any(name.startswith("edge_") for name in {*raw.others} - {*ENDS}):
         for name in ENDS:
             del others[name]
-    return replace(raw, others=others)
+    pos = raw.points["pos"]
+    same = int((pos[edges[0]] == pos[edges[1]]).all(1).sum()) // 2
+    notes = raw.notes
+    if same:
+        notes = (*notes, f"{same:,} lines have no length")
+    return replace(raw, others=others, notes=notes)
 
 
 def in_order(blob: Blob, points: dict[str, np.ndarray], lines: np.ndarray) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ _COLUMNS = 7
     ".swc",
     contents=Contents(
         read="points, `type`, `radius`, `parent` (a row of the shape, -1 of a root), lines to it",
-        noted="points that come before their parent; points at the place of their parent",
+        noted="points that come before their parent; lines that have no length",
         refused="numbers that stand twice, parents that are no points, cycles",
     ),
 )
@@ -69,15 +69,11 @@ def read_swc(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
             offset=lines[looped[0]],
         )
     at = np.flatnonzero(~is_root)
-    pos = values[:, 2:5]
     notes = []
     late = int((parent[at] > at).sum())
     if late:
         notes.append(f"{late:,} points come before their parent")
-    same = int((pos[at] == pos[parent[at]]).all(1).sum())
-    if same:
-        notes.append(f"{same:,} points at the place of their parent")
-    points = {"pos": pos, "radius": values[:, 5], "type": values[:, 1], "parent": parent}
+    points = {"pos": values[:, 2:5], "radius": values[:, 5], "type": values[:, 1], "parent": parent}
     return Raw(
         blob,
         points,
