@@ -88,10 +88,10 @@ def test_points_in_order(tmp_path):
 
 def test_repeated_points_are_noted(tmp_path):
     shape = loaded(tmp_path, "a.csv", "x,y,order\n0,0,1\n1,1,2\n1,1,3\n2,1,4\n")
-    assert shape.notes == ("1 line has no length",)
+    assert shape.notes == ("1 edge has no length",)
     assert pairs(shape) == [(0, 1), (1, 2), (2, 3)]
     tree = NEURON.replace("2 0 0 .5", "1 0 0 .5")
-    assert loaded(tmp_path, "a.swc", tree).notes[1] == "1 line has no length"
+    assert loaded(tmp_path, "a.swc", tree).notes[1] == "1 edge has no length"
 
 
 def test_lines_of_a_map(tmp_path):

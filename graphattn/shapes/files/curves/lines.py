@@ -42,7 +42,7 @@ def with_edges(raw: Raw) -> Raw:
     same = int((pos[edges[0]] == pos[edges[1]]).all(1).sum()) // 2
     notes = raw.notes
     if same:
-        notes = (*notes, f"{same:,} lines have no length")
+        notes = (*notes, f"{same:,} edges have no length")
     return replace(raw, others=others, notes=notes)
 
 

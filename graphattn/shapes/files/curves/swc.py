@@ -18,7 +18,7 @@ _COLUMNS = 7
     ".swc",
     contents=Contents(
         read="points, `type`, `radius`, `parent` (a row of the shape, -1 of a root), lines to it",
-        noted="points that come before their parent; lines that have no length",
+        noted="points that come before their parent; edges that have no length",
         refused="numbers that stand twice, parents that are no points, cycles",
     ),
 )
