@@ -268,5 +268,9 @@ def test_a_folder_has_stores_beside_files_and_load_reads_both(tmp_path):
     read = ga.load(tmp_path / "1980.zarr")
     assert read.fields["t"].shape == (T, 15, 2)
     assert list(read.with_forcing(["t2m"]).forcing) == ["t2m"]
+    ga.save(read, tmp_path / "1981.nc")
+    assert torch.equal(ga.load(tmp_path / "1981.nc").fields["t"], read.fields["t"])
+    with pytest.raises(LoaderError, match="--task simulate"):
+        ga.shapes.ShapeFolder(tmp_path)
     with pytest.raises(ShapeError, match=r'1980.zarr: forcing must be "t" or "t2m", got'):
         read.with_forcing(["t2"])

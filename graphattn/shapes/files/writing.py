@@ -10,6 +10,8 @@ from ...graph import Relations
 from ...graph.kinds.layers import Layer
 from ...io.reading import PathLike, fault, file_name, suffix
 from ...io.writing import replace_file
+from ..series import save_trajectory
+from ..trajectory import Trajectory
 from .parts import parts_of
 from .raw import WIDTHS, WRITERS
 
@@ -21,7 +23,9 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         data: A PyG ``Data`` with ``pos`` (N, 3), and whatever else :func:`load` returns. Texts,
             .pcd and .npy take (N, 2) as well, .npz any (N, d). Or an
             :class:`~graphattn.AttentionGraph`, a pattern, a :class:`~graphattn.PerHead`, a
-            :class:`~graphattn.PerExample`, relations, or a list of layers.
+            :class:`~graphattn.PerExample`, relations, or a list of layers. Or a
+            :class:`~graphattn.shapes.Trajectory`, into what
+            :func:`~graphattn.shapes.save_trajectory` writes.
         path: Of a graph, a .json that can be read and compared, or a .safetensors
             (``pip install 'graphattn[hf]'``) for many listed edges. Of a shape, a name that ends in
             .ply (binary), .obj, .off, .stl (binary), .glb, .pcd (binary), .las, .laz, .xyz, .pts,
@@ -50,6 +54,8 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         if lossy:
             raise LoaderError("lossy: expected False, got True. Try: a graph is saved whole.")
         return save_graph(data, path)
+    if isinstance(data, Trajectory):
+        return save_trajectory(data, path)
     kind = suffix(path, tuple(WRITERS), "save")
     if not hasattr(data, "to_dict"):
         raise fault("data", "a torch_geometric.data.Data", type(data).__name__, "Data(pos=...)")
