@@ -8,6 +8,7 @@ from torch import Tensor
 from ..graphs import Hierarchy
 from ..graphs.points.sphere import degrees
 from ..models import Simulator, Window
+from ..nn import relative_positions
 from ..shapes import Trajectory
 
 _TARGETS = 8  # nodes from which gradients are followed
@@ -57,12 +58,16 @@ class Reach:
         if self.moved is None:
             return f"{read}; how far things move in a step cannot be read off the fields"
         way = self._length(self.moved, unit)
-        words = (
-            f"in a step of {step} fronts move by up to {way}, as nodes take on values between those "
-            f"that lay within that distance before (95 % of large changes)"
-        )
         if self.moves:
-            words = f"in a step of {step} nodes move by up to {way} (95 % of them), and two meet from twice that"
+            words = (
+                f"nodes move by up to {way} in a step of {step} (95 % of them), and two meet from "
+                "twice that"
+            )
+        else:
+            words = (
+                f"fronts move by up to {way} in a step of {step}, as nodes take on values between "
+                "those that lay within that distance before (95 % of large changes)"
+            )
         if self.is_enough:
             return f"{words}; {read}"
         return f"{words}; but {read}: take more layers, a graph of longer edges, or a shorter step"
@@ -79,8 +84,7 @@ def reach_of(model: Simulator, trajectory: Trajectory, levels: Hierarchy) -> Rea
     level = levels.levels[0]
     edge = 0.0
     if level.graphs and level.graph.num_edges:
-        ends = level.pos[level.graph.source] - level.pos[level.graph.target]
-        edge = float(ends.norm(dim=1).mean())
+        edge = float(relative_positions(level.graph, level.pos).norm(dim=1).mean())
     moves = trajectory.pos.dim() == 3
     if moves:
         ways = trajectory.pos.double().diff(dim=0).norm(dim=2)

@@ -53,7 +53,7 @@ def test_too_few_layers_for_a_step_are_said():
     assert (measured.moved, measured.read) == (pytest.approx(2.0), pytest.approx(1.5))
     assert not measured.is_enough
     words = measured.in_words("0.1 s", "m")
-    assert words.startswith("in a step of 0.1 s fronts move by up to 2 m (4.0 edges)")
+    assert words.startswith("fronts move by up to 2 m (4.0 edges) in a step of 0.1 s, as")
     assert "but the model reads every node nearer than 1.5 m (3.0 edges): take more" in words
 
 

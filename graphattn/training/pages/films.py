@@ -33,9 +33,10 @@ def of_trajectory(result: Any, number: int) -> tuple[str, str, str]:
     for step in steps:
         pair = (truth[:, 2 + step, channels], prediction[:, step, channels])
         frames.append((f"step {step + 1}", [x.numpy() for x in pair]))
-    caption = f"{names[channels[0]]}: {result.task.in_words(scores)}"
+    words = result.task.in_words(scores)
     if len(channels) == 2:
-        return image(_film(_particles(frames))), caption, ""
+        return image(_film(_particles(frames))), f"pos: {words}", ""
+    caption = f"{names[0]}: {words}"
     frames = [(title, [x[:, 0] for x in pair]) for title, pair in frames]
     low, high = _limits(frames)
     scale = with_unit(f"{low:.3g} to {high:.3g}", trajectory.units, names[0].partition(".")[0])
