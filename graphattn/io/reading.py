@@ -93,7 +93,7 @@ def suffix(
         calls: By ending or whole name, the call of another library that reads such files.
     """
     name = file_name(path)
-    ending = os.path.splitext(name)[1].lower()
+    ending = os.path.splitext(name.rstrip("/"))[1].lower()  # of a folder that is a store
     if ending in endings:
         return ending
     if os.path.isdir(name):

@@ -41,7 +41,7 @@ def load_weather(path: PathLike, max_bytes: int) -> Trajectory:
     Raises:
         LoaderError: With the file, and the field and the step of numbers that are not finite.
     """
-    where = file_name(path)
+    where = file_name(path).rstrip("/")
     with _opened(where) as opened:
         places = [_coordinate(opened, kind) for kind in _NAMES]
         dates = [x for x in opened.data_vars.values() if x.dtype.kind == "M"]
@@ -59,7 +59,7 @@ def save_weather(trajectory: Trajectory, path: PathLike) -> None:
         LoaderError: If it was read from none of these, or the file cannot be written.
     """
     template = trajectory.template
-    where = file_name(path)
+    where = file_name(path).rstrip("/")
     if template is None:
         raise fault(where, "a trajectory read from .nc or .zarr", "another", "a .npz or .xdmf")
     nodes, _, _ = _places(where, template)
@@ -83,7 +83,6 @@ def save_weather(trajectory: Trajectory, path: PathLike) -> None:
             values = type(sample)(array, dims=(along, *dims), attrs=sample.attrs)
             sample = values.where(~is_missing).transpose(*sample.dims, ...)
         dataset[name] = sample
-    dataset = dataset.drop_encoding()  # such as whole numbers, in the range of the first file
     if where.lower().endswith(".zarr"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # other programs read a zarr 3 without its index, too

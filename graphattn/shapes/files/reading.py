@@ -115,7 +115,7 @@ def load(
         >>> square.notes
         ('1 polygons cut into 2 triangles',)
     """
-    is_series = os.path.splitext(file_name(path))[1].lower() in _SERIES
+    is_series = os.path.splitext(file_name(path).rstrip("/"))[1].lower() in _SERIES
     if not is_series and os.path.isdir(path):
         raise fault(
             file_name(path),
