@@ -26,7 +26,8 @@ class MeshGraphNet(nn.Module):
     It is no attention: no softmax weighs the sources of a target, so that a sum grows with their
     number, and what a target reads of one source does not depend on the others. Edges remember what
     they carried in the blocks before, where attention reads the same edge features in every block.
-    A block costs two perceptrons of each edge, :math:`5 C^2` products, and keeps (E, C) numbers.
+    A block costs :math:`5 C^2` products for each edge, :math:`4 C^2` for each node, and keeps (E, C)
+    numbers; attention without edge features costs :math:`2 C` for each edge.
 
     Args:
         features: Width of the nodes' features.
