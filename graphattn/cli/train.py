@@ -12,7 +12,16 @@ import typer
 
 from ..errors import Interrupted, OptionError
 from .options import Debug, Json, number, with_options
-from .output import document, encodable, one_line, rendered, say, table, warnings_in_lines
+from .output import (
+    check_file,
+    document,
+    encodable,
+    one_line,
+    rendered,
+    say,
+    table,
+    warnings_in_lines,
+)
 
 RUN = "The run"  # group of options
 
@@ -248,10 +257,13 @@ def rollout(
     """
     from .. import training
     from ..shapes import load_trajectory, save_trajectory
+    from ..shapes.series import format_of
     from ..training.reading.simulations import MOST_BYTES
 
     with warnings_in_lines():
         trajectory = load_trajectory(file, max_bytes=MOST_BYTES)
+        if format_of(trajectory, out) != ".zarr":  # which is a folder
+            check_file("--out", out)
         series = training.rollout(run, trajectory, steps)
         save_trajectory(series, out)
     if json:

@@ -117,7 +117,7 @@ def save_trajectory(trajectory: Trajectory, path: PathLike) -> None:
     Raises:
         LoaderError: If the file cannot be written, or ``.xdmf`` should hold nodes that move.
     """
-    ending = suffix(path, (".npz", ".xdmf", ".pvd", *WEATHER), "save_trajectory")
+    ending = format_of(trajectory, path)
     if ending in WEATHER:
         save_weather(trajectory, path)
         return
@@ -125,8 +125,6 @@ def save_trajectory(trajectory: Trajectory, path: PathLike) -> None:
         arrays: Any = {name: x.detach().cpu().numpy() for name, x in trajectory.tensors().items()}
         replace_file(path, lambda file: np.savez_compressed(file, **arrays))
         return
-    if ending == ".xdmf" and trajectory.pos.dim() == 3:
-        raise fault(path, "nodes that stay, as .xdmf has one mesh", "nodes that move", "a .pvd")
     steps = range(trajectory.num_steps)
     if ending == ".xdmf":
         meshio = _meshio()
@@ -149,6 +147,16 @@ def save_trajectory(trajectory: Trajectory, path: PathLike) -> None:
     head = '<?xml version="1.0"?>\n<VTKFile type="Collection" version="0.1">\n<Collection>'
     text = "\n".join([head, *lines, "</Collection>\n</VTKFile>\n"])
     replace_file(path, lambda file: file.write(text.encode()))
+
+
+def format_of(trajectory: Trajectory, path: PathLike) -> str:
+    """The ending of a file that a trajectory is written to, if that holds it."""
+    ending = suffix(path, (".npz", ".xdmf", ".pvd", *WEATHER), "save_trajectory")
+    if ending in WEATHER and trajectory.template is None:
+        raise fault(path, "a trajectory read from .nc or .zarr", "another", "a .npz or .xdmf")
+    if ending == ".xdmf" and trajectory.pos.dim() == 3:
+        raise fault(path, "nodes that stay, as .xdmf has one mesh", "nodes that move", "a .pvd")
+    return ending
 
 
 def _of_arrays(path: PathLike, max_bytes: int) -> Trajectory:

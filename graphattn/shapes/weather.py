@@ -53,15 +53,9 @@ def load_weather(path: PathLike, max_bytes: int) -> Trajectory:
 
 
 def save_weather(trajectory: Trajectory, path: PathLike) -> None:
-    """Write a trajectory with the names, dimensions and coordinates of the file it was read from.
-
-    Raises:
-        LoaderError: If it was read from none of these, or the file cannot be written.
-    """
+    """Write a trajectory with the names, dimensions and coordinates of the file it was read from."""
     template = trajectory.template
     where = file_name(path).rstrip("/")
-    if template is None:
-        raise fault(where, "a trajectory read from .nc or .zarr", "another", "a .npz or .xdmf")
     nodes, _, _ = _places(where, template)
     clock = _clock(where, template, nodes)
     (along,) = clock.dims

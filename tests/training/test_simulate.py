@@ -286,6 +286,10 @@ def test_a_rollout_of_other_units_or_with_a_jump_says_so(folder, tmp_path):
     with pytest.warns(UserWarning, match=r"spacing of points 1e\+03 \(in training 1 to 1\)"):
         rollout(run, given(u, like.pos * 1000))
     jump = torch.cat((u[:5], heat(3).fields["u"][5:] * 5))
+    (tmp_path / "warm").mkdir()
+    save_trajectory(given(u + 273), tmp_path / "warm" / "a.npz")
+    with pytest.warns(UserWarning, match="a.npz is unlike those of training"):
+        ga.training.evaluate(run, tmp_path / "warm")
     with pytest.warns(UserWarning, match=r"change in a step of u .*, most from step 4 \(in train"):
         rollout(run, given(jump))
 
@@ -371,7 +375,7 @@ def test_options_of_shapes_and_of_simulations_are_not_mixed(folder, tmp_path):
         train(folder, tmp_path / "run", **QUICK, unroll=2)
 
 
-def test_the_command_line_trains_and_rolls_out(folder, tmp_path):
+def test_the_command_line_trains_and_rolls_out(folder, tmp_path, monkeypatch):
     from graphattn.cli.app import app
 
     run = str(tmp_path / "run")
@@ -384,6 +388,10 @@ def test_the_command_line_trains_and_rolls_out(folder, tmp_path):
     words = ["rollout", run, str(folder / "rod0.npz"), "--steps", "12", "--out", series, "--json"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert load_trajectory(series).num_steps == 13
+    monkeypatch.setattr("graphattn.training.rollout", None)  # refused before the rollout
+    for out in ("none/series.npz", "series.nc", "series.vtu"):
+        words[words.index("--out") + 1] = str(tmp_path / out)
+        assert CliRunner().invoke(app, words).exit_code == 2
 
 
 def test_the_loss_of_steps_and_the_score_of_rollouts_have_an_axis_each():
