@@ -26,6 +26,7 @@ _UNITS = {  # of CF
     "longitude": ("degrees_east", "degree_east", "degrees_E", "degree_E"),
 }
 _TIMES = ("time", "valid_time", "t", "step", "lead_time", "prediction_timedelta")
+_STORE = ("zarr.json", ".zgroup")  # of versions 3 and 2
 _WRAP = 359.999  # degrees between the first and the last column of a grid
 
 
@@ -78,6 +79,11 @@ def save_weather(trajectory: Trajectory, path: PathLike) -> None:
             sample = values.where(~is_missing).transpose(*sample.dims, ...)
         dataset[name] = sample
     if where.lower().endswith(".zarr"):
+        store = Path(where)
+        if store.exists() and not any((store / name).is_file() for name in _STORE):
+            raise fault(
+                where, "a store of zarr, which is replaced, or none", "another", "a new name"
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # other programs read a zarr 3 without its index, too
             dataset.to_zarr(where, mode="w")

@@ -261,6 +261,19 @@ def test_what_is_no_file_of_weather_is_refused(tmp_path, monkeypatch):
             load_trajectory(tmp_path / "b.nc")
 
 
+def test_only_a_store_is_replaced(tmp_path):
+    write(era5(), tmp_path / "a.nc")
+    read = load_trajectory(tmp_path / "a.nc")
+    for _ in range(2):
+        save_trajectory(read, tmp_path / "b.zarr")
+    assert torch.equal(load_trajectory(tmp_path / "b.zarr").pos, read.pos)
+    (tmp_path / "c.zarr").mkdir()
+    (tmp_path / "c.zarr" / "letters.txt").write_text("of somebody")
+    with pytest.raises(LoaderError, match=r"c.zarr: expected a store of zarr"):
+        save_trajectory(read, tmp_path / "c.zarr")
+    assert (tmp_path / "c.zarr" / "letters.txt").is_file()
+
+
 def test_a_folder_has_stores_beside_files_and_load_reads_both(tmp_path):
     write(era5(), tmp_path / "1979.nc")
     write(era5(), tmp_path / "1980.zarr")
