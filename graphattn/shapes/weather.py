@@ -69,14 +69,18 @@ def save_weather(trajectory: Trajectory, path: PathLike) -> None:
         times = times + trajectory.time.numpy()
     dataset = template.drop_vars([*template.data_vars, clock.name])
     dataset = dataset.assign_coords({clock.name: (along, times, clock.attrs)})
-    for name, x in {**trajectory.forcing, **trajectory.fields}.items():
+    values = {**trajectory.forcing, **trajectory.fields}
+    new = sorted(values.keys() - template.data_vars.keys())
+    if new:
+        raise fault(where, f"the names of its file, {[*template.data_vars]}", new, "a .npz")
+    for name, x in values.items():
         sample = template[name]
         if along in sample.dims:
             dims = [*nodes, *(d for d in sample.dims if d not in (along, *nodes))]
             array = x.detach().cpu().numpy().reshape(len(x), *(template.sizes[d] for d in dims))
             is_missing = sample.isnull().isel({along: 0}, drop=True)
-            values = type(sample)(array, dims=(along, *dims), attrs=sample.attrs)
-            sample = values.where(~is_missing).transpose(*sample.dims, ...)
+            variable = type(sample)(array, dims=(along, *dims), attrs=sample.attrs)
+            sample = variable.where(~is_missing).transpose(*sample.dims, ...)
         dataset[name] = sample
     if where.lower().endswith(".zarr"):
         store = Path(where)

@@ -1,6 +1,7 @@
 """Files of weather, with the dimensions and names that others give them, read and written."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -252,6 +253,10 @@ def test_what_is_no_file_of_weather_is_refused(tmp_path, monkeypatch):
     write(era5(), tmp_path / "b.nc")
     with pytest.raises(LoaderError, match="expected at most 100 bytes"):
         load_trajectory(tmp_path / "b.nc", max_bytes=100)
+    read = load_trajectory(tmp_path / "b.nc")
+    read = replace(read, fields={"mine": read.fields["t"]}, fixed=None)
+    with pytest.raises(LoaderError, match=r"the names of its file, .*got \['mine'\]"):
+        save_trajectory(read, tmp_path / "c.nc")
     plain = Trajectory(torch.rand(5, 3), {"u": torch.rand(3, 5)})
     with pytest.raises(LoaderError, match=r"read from .nc or .zarr, got another. Try: a .npz"):
         save_trajectory(plain, tmp_path / "c.nc")
