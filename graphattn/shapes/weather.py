@@ -100,8 +100,12 @@ def _trajectory(where: str, dataset: Any) -> Trajectory:
     nodes, pos, unit = _places(where, dataset)
     clock = _clock(where, dataset, nodes)
     (along,) = clock.dims
-    hours, unit_of_time = _hours(clock)
-    units = {"pos": unit, "time": unit_of_time}
+    index = clock.to_index()
+    hours = (index - index[0]).to_numpy()
+    units = {"pos": unit, "time": str(clock.attrs.get("units", ""))}
+    if hours.dtype.kind == "m":
+        hours = hours.astype("timedelta64[ms]").astype("float64") / 3.6e6
+        units["time"] = "h"
     fields: Fields = {}
     forcing: Fields = {}
     fixed: Fields = {}
@@ -139,7 +143,7 @@ def _trajectory(where: str, dataset: Any) -> Trajectory:
         fixed=fixed,
         forcing=forcing,
         constant=constant,
-        time=torch.from_numpy(hours),
+        time=torch.from_numpy(hours.astype("float64")),
         name=Path(where).name,
         units={name: unit for name, unit in units.items() if unit},
         template=template.drop_vars(others).load(),
@@ -238,15 +242,6 @@ def _clock(where: str, dataset: Any, nodes: tuple[str, ...]) -> Any:
         got = [f"{along} ({size})" for along, size in dataset.sizes.items()]
     fix = "a file for each start of a forecast: dataset.isel(time=0)"
     raise fault(where, "one dimension with a coordinate of time", ", ".join(got), fix)
-
-
-def _hours(clock: Any) -> tuple[np.ndarray, str]:
-    """Hours after the first time, or numbers without a unit as they are."""
-    index = clock.to_index()
-    passed = index - index[0]
-    if passed.dtype.kind == "m":
-        return passed.to_numpy().astype("timedelta64[ms]").astype("float64") / 3.6e6, "h"
-    return passed.to_numpy().astype("float64"), str(clock.attrs.get("units", ""))
 
 
 def _values(variable: Any, along: str, nodes: tuple[str, ...], sizes: Any) -> Tensor:
