@@ -34,7 +34,7 @@ class Trajectory:
         constant: Names of forcings that stay, also after the last step; these may be (1, N, C).
         name: Of the file, for messages.
         units: Units in words, of "time", "pos" and fields by name, where they are known.
-        template: Of a file of weather: its first step with all coordinates, for xarray, by which
+        template: Of a file of weather: its first steps with all coordinates, for xarray, by which
             :func:`graphattn.shapes.save_trajectory` writes the same.
 
     Attributes:

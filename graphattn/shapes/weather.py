@@ -27,6 +27,7 @@ _UNITS = {  # of CF
 }
 _TIMES = ("time", "valid_time", "t", "step", "lead_time", "prediction_timedelta")
 _STORE = ("zarr.json", ".zgroup")  # of versions 3 and 2
+_ENCODING = ("grid_mapping", "calendar")  # what xarray keeps there of CF
 _WRAP = 359.999  # degrees between the first and the last column of a grid
 
 
@@ -60,11 +61,11 @@ def save_weather(trajectory: Trajectory, path: PathLike) -> None:
     nodes, _, _ = _places(where, template)
     clock = _clock(where, template, nodes)
     (along,) = clock.dims
-    times = clock.to_index().repeat(trajectory.num_steps)
+    times = clock.to_index()[:1].repeat(trajectory.num_steps)
     if clock.dtype.kind in "mMO":  # dates, of cftime too, or what has passed
         pandas = _module("pandas")
-        seconds = (trajectory.time * 3600).round().numpy()
-        times = times + pandas.to_timedelta(seconds, unit="s")
+        passed = (trajectory.time * 3.6e6).round().numpy()
+        times = times + pandas.to_timedelta(passed, unit="ms")
     else:
         times = times + trajectory.time.numpy()
     dataset = template.drop_vars([*template.data_vars, clock.name])
@@ -80,7 +81,10 @@ def save_weather(trajectory: Trajectory, path: PathLike) -> None:
             array = x.detach().cpu().numpy().reshape(len(x), *(template.sizes[d] for d in dims))
             is_missing = sample.isnull().isel({along: 0}, drop=True)
             variable = type(sample)(array, dims=(along, *dims), attrs=sample.attrs)
-            sample = variable.where(~is_missing).transpose(*sample.dims, ...)
+            same = {d: 0 for d in nodes if d not in sample.dims}
+            variable = variable.isel(same).where(~is_missing).transpose(*sample.dims)
+            variable.encoding = sample.encoding
+            sample = variable
         dataset[name] = sample
     if where.lower().endswith(".zarr"):
         store = Path(where)
@@ -100,6 +104,7 @@ def _trajectory(where: str, dataset: Any) -> Trajectory:
     nodes, pos, unit = _places(where, dataset)
     clock = _clock(where, dataset, nodes)
     (along,) = clock.dims
+    dataset = dataset.set_coords(clock.name)
     index = clock.to_index()
     hours = (index - index[0]).to_numpy()
     units = {"pos": unit, "time": str(clock.attrs.get("units", ""))}
@@ -135,8 +140,12 @@ def _trajectory(where: str, dataset: Any) -> Trajectory:
         raise fault(where, f"variables of {along} and {', '.join(nodes)}", got[:8], "another file")
     if unread:
         warn(f"left out, without numbers of a time or a place: {', '.join(unread[:12])}")
-    template = dataset[[*fields, *forcing]].isel({along: slice(1)})
+    # of two steps, as a dimension of one start of a forecast has one
+    template = dataset[[*fields, *forcing]].isel({along: slice(2)})
     others = [name for name, x in template.coords.items() if along in x.dims and name != clock.name]
+    for variable in template.variables.values():  # without that of a format, or of packed numbers
+        encoding = variable.encoding
+        variable.encoding = {name: x for name, x in encoding.items() if name in _ENCODING}
     return Trajectory(
         pos,
         fields,
@@ -164,24 +173,30 @@ def _opened(where: str) -> Any:
         _module("zarr")
         options = {"engine": "zarr", "consolidated": False}
     try:
-        return xarray.open_dataset(where, decode_timedelta=True, decode_coords="all", **options)
+        opened = xarray.open_dataset(where, decode_timedelta=False, decode_coords="all", **options)
     except Exception as error:  # of each engine its own
         if "installed" in str(error) or isinstance(error, ImportError):
             _module("h5netcdf")
             _module("h5py")
         got = f"{type(error).__name__}: {error}"[:200]
         raise fault(where, "a file that xarray reads", got, "xarray.open_dataset(path)") from None
+    for name, x in opened.variables.items():  # of times alone: a field in days is one of numbers
+        if x.ndim == 1 and (name in x.dims or name in _TIMES):
+            opened[name] = xarray.coders.CFTimedeltaCoder().decode(x, name)
+    return opened
 
 
 def _coordinate(dataset: Any, kind: str) -> Any:
     """The variable of a coordinate by its standard name, its units or its own name; or None."""
-    variables = dict(dataset.coords)
+    bounds = {x.encoding.get("bounds") for x in dataset.variables.values()}
+    coordinates = {name: x for name, x in dataset.coords.items() if name not in bounds}
+    variables = coordinates
     if kind in _UNITS:  # a field may be called x
-        variables |= dataset.data_vars
+        variables = coordinates | dict(dataset.data_vars)
     for variable in variables.values():
         if variable.attrs.get("standard_name") == kind:
             return variable
-    for variable in dataset.coords.values():
+    for variable in coordinates.values():
         if variable.attrs.get("units") in _UNITS.get(kind, ()):
             return variable
     return next((variables[name] for name in _NAMES[kind] if name in variables), None)
@@ -190,15 +205,15 @@ def _coordinate(dataset: Any, kind: str) -> Any:
 def _places(where: str, dataset: Any) -> tuple[tuple[str, ...], Tensor, str]:
     """The dimensions of the nodes, their positions (N, d), and the unit of these."""
     north, east = (_coordinate(dataset, kind) for kind in ("latitude", "longitude"))
-    is_globe = north is not None and east is not None and bool(north.dims and east.dims)
+    is_globe = _is_axis(north) and _is_axis(east)
     if not is_globe:
         kinds = ("projection_y_coordinate", "projection_x_coordinate")
         north, east = (_coordinate(dataset, kind) for kind in kinds)
-    if north is None or east is None or not (north.dims and east.dims):
+    if not (_is_axis(north) and _is_axis(east)):
         raise fault(
             where,
             "coordinates latitude and longitude, or x and y",
-            f"the coordinates {[str(name) for name in dataset.coords][:12]}",
+            f"the coordinates {[f'{name} {x.shape}' for name, x in dataset.coords.items()][:12]}",
             "dataset.assign_coords, or dataset.rename",
         )
     nodes = tuple(dict.fromkeys((*north.dims, *east.dims)))
@@ -220,6 +235,10 @@ def _places(where: str, dataset: Any) -> tuple[tuple[str, ...], Tensor, str]:
         raise LoaderError(f"{where}: {error}") from None
 
 
+def _is_axis(variable: Any) -> bool:
+    return variable is not None and variable.ndim > 0 and variable.size > 0
+
+
 def _clock(where: str, dataset: Any, nodes: tuple[str, ...]) -> Any:
     """The coordinate of time, along one dimension."""
     found: dict[str, tuple[tuple[bool, ...], Any]] = {}  # the likeliest along each dimension
@@ -227,15 +246,15 @@ def _clock(where: str, dataset: Any, nodes: tuple[str, ...]) -> Any:
         if len(variable.dims) != 1 or variable.dims[0] in nodes:
             continue
         along = variable.dims[0]
-        is_date = variable.dtype.kind == "M" or "calendar" in variable.encoding
+        is_date = variable.dtype.kind in "mM" or "calendar" in variable.encoding
         is_time = is_date or variable.attrs.get("standard_name") == "time"
-        if is_time or variable.dtype.kind == "m" or name in _TIMES:
+        if is_time or name in _TIMES:
             likely = (is_time, name == along)
             if along not in found or likely > found[along][0]:
                 found[along] = (likely, variable)
     # a forecast has the time of its start, too
     found = {along: x for along, x in found.items() if len(x[1]) > 1} or found
-    if len(found) == 1:
+    if len(found) == 1 and dataset.sizes[next(iter(found))]:
         return next(iter(found.values()))[1]
     got = [f"{along} ({dataset.sizes[along]})" for along in found]
     if not found:

@@ -96,7 +96,7 @@ def test_files_are_read_where_they_are_and_written_back(made, ending, tmp_path):
     back = xarray.open_dataset(again, decode_timedelta=True, engine={"zarr": "zarr"}.get(ending))
     time = "valid_time" if "valid_time" in dataset.dims else "time"
     expected = dataset.isel({time: slice(1, None)})
-    for name in read.fields:
+    for name in (*read.fields, *read.forcing):
         kept = expected[name].drop_vars(["expver", "datetime"], errors="ignore")
         xarray.testing.assert_allclose(back[name], kept, atol=1e-4)
         assert back[name].attrs == dataset[name].attrs
@@ -206,6 +206,52 @@ def test_places_in_radians_on_a_curved_grid_and_calendars_of_models(calendar, tm
     assert str(back.values[2])[:10] == {"noleap": "2020-03-02", "standard": "2020-03-01"}[calendar]
 
 
+def forecast():
+    """One field of days, of a start that is a dimension, or none."""
+    dims = ("time", "step", "latitude", "longitude")
+    dry = (dims, draw(1, T, 3, 5), {"units": "days"})  # which xarray reads as a span of time
+    steps = np.arange(T) * np.timedelta64(250, "ms").astype("timedelta64[ns]")
+    return xarray.Dataset({"dry": dry}, {"time": HOURS[:1], "step": steps, **PLACES})
+
+
+def bounded():
+    """Coordinates with bounds, whose units are theirs, and a projection."""
+    dataset = forecast().isel(time=0)
+    dataset["north"] = (("latitude", "two"), np.stack((LAT - 1, LAT + 1), 1))
+    dataset["north"].attrs["units"] = dataset.latitude.attrs["units"] = "degrees_north"
+    dataset["latitude"].attrs["bounds"] = "north"
+    dataset["crs"] = ((), 0)
+    dataset["dry"].attrs["grid_mapping"] = "crs"
+    return dataset[["north", "dry", "crs"]].rename(latitude="rows")
+
+
+def without_coordinate():
+    """Times that are data, in numbers."""
+    dataset = forecast().isel(time=0).drop_vars(["time", "step"])
+    return dataset.assign(now=("step", np.arange(4.0), {"standard_name": "time", "units": "turns"}))
+
+
+@pytest.mark.parametrize("made", [forecast, bounded, without_coordinate])
+@pytest.mark.parametrize("ending", ["nc", "zarr"])
+@pytest.mark.filterwarnings("ignore:.*Zarr V3")
+def test_files_of_others_are_written_as_they_were(made, ending, tmp_path):
+    dataset = made()
+    format_of_store = {"zarr_format": 2} if ending == "zarr" else {}
+    getattr(dataset, {"nc": "to_netcdf"}.get(ending, "to_zarr"))(
+        tmp_path / f"a.{ending}", **format_of_store
+    )
+    read = load_trajectory(tmp_path / f"a.{ending}")
+    assert (list(read.fields), list(read.forcing)) == (["dry"], [])
+    assert torch.equal(read.fields["dry"].flatten(), torch.from_numpy(dataset.dry.values).flatten())
+    save_trajectory(read, tmp_path / f"b.{ending}")
+    back = xarray.open_dataset(
+        tmp_path / f"b.{ending}", engine={"zarr": "zarr"}.get(ending), decode_timedelta=False
+    )
+    assert back.dry.dims == dataset.dry.dims
+    assert back.dry.attrs == dataset.dry.attrs
+    assert torch.equal(load_trajectory(tmp_path / f"b.{ending}").time, read.time)
+
+
 def changed(**values):
     return weatherbench().assign_coords(values)
 
@@ -225,6 +271,9 @@ def with_nan():
         (weatherbench().drop_vars("time"), r"a coordinate of time, got .*time \(4\)"),
         (changed(latitude=LAT * 2), "a.nc: lat must be degrees from -90 to 90, got 120"),
         (weatherbench() * np.nan, "NaN alone"),
+        (weatherbench().isel(time=slice(0)), r"a coordinate of time, got time \(0\)"),
+        (weatherbench().isel(longitude=slice(0)), r"latitude and longitude.*longitude \(0,\)"),
+        (weatherbench().isel(latitude=0), r"latitude and longitude.*latitude \(\)"),
         (weatherbench()[["land_sea_mask"]].assign_coords(time=HOURS), "variables of time and"),
         (
             weatherbench().expand_dims(step=np.arange(3) * np.timedelta64(6, "h")),
