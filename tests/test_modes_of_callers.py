@@ -166,12 +166,3 @@ def test_everything_public_is_in_the_table():
     ] == []
     code = " ".join(named.code for named in ga.graphs.zoo().values())
     assert [name for name in ga.graphs.BUILDERS if f"{name}(" not in code] == []
-
-
-@pytest.mark.parametrize(
-    "build",
-    [],
-)
-def test_a_builder_of_numbers_is_refused_under_vmap(build):
-    with pytest.raises(GraphAttnError, match=r"must hold numbers, got a batch of torch.func.vmap"):
-        torch.func.vmap(lambda x: build(x) and x)(torch.randn(3, 11, 3))

@@ -380,21 +380,6 @@ def test_numpys_numbers_and_bools_are_numbers_and_flags():
     assert g.full(2**63 - 1).num_targets == 2**63 - 1
 
 
-@pytest.mark.parametrize(
-    ("argument", "tensor", "build"),
-    [],
-)
-def test_sparse_tensors_and_tensors_without_numbers_are_refused(argument, tensor, build):
-    build(tensor)
-    with pytest.raises(
-        GraphError,
-        match=rf"^{argument} must be a strided .* torch.sparse_coo; pass {argument}.to_d",
-    ):
-        build(tensor.to_sparse())
-    with pytest.raises(GraphError, match=f"^{argument} is on meta, whose tensors hold no numbers"):
-        build(tensor.to("meta"))
-
-
 def test_a_number_larger_than_the_input_costs_nothing():
     assert g.ball_query(SEVEN, 9.0, k=2**62, pad=False).equals(g.full(7))
     assert g.octree_windows(SEVEN, 3, dilation=2**62).equals(g.octree_windows(SEVEN, 3, dilation=7))
