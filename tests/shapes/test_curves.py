@@ -170,6 +170,9 @@ def test_polylines_of_legacy_vtk(version, form, tmp_path):
         path.write_bytes(data[:size])
         with pytest.raises(LoaderError, match="Try"):
             ga.load(path)
+    path.write_bytes(data.replace(b"double", b"string"))
+    with pytest.raises(LoaderError, match=r"expected numbers, got string\. Try: [^:]*$"):
+        ga.load(path)
     path.write_bytes(data.replace(b"POLYDATA", b"UNSTRUCTURED_GRID"))
     with pytest.raises(LoaderError, match=r"line 4: .* got UNSTRUCTURED_GRID\. Try: .*meshio"):
         ga.load(path)

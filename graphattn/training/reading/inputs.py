@@ -170,6 +170,9 @@ class ShapeInputs:
         fix = "another file; in a text a column order numbers the points along a curve"
         if "edge_index" in shape:
             fix = "sample=0 (--sample 0): points that are drawn lose their lines"
+        composition = None
+        if "composition" in self.features and "z" in shape:  # of all atoms, not of those drawn
+            composition = _elements(shape, len(shape.pos), name).sum(0)
         if self.sample:
             shape = sampled(shape, self.sample)
         pos = placed(shape.pos, self.scale, name)
@@ -200,7 +203,12 @@ class ShapeInputs:
             if self.normals == "pca":  # they have no sign
                 signed = None
             descriptors = local_descriptors(pos, signed, upward=self.upward)
-        computed = {"element": element, "normals": normals, "local": descriptors}
+        computed = {
+            "element": element,
+            "normals": normals,
+            "local": descriptors,
+            "composition": composition,
+        }
         parts = [self._feature(word, shape, pos, computed, local, name) for word in self.features]
         if self.patch:
             levels = with_cells(pos, self.cell, self.patch)
@@ -284,17 +292,11 @@ class ShapeInputs:
             return pos
         if word == "degree" and "edge_index" in shape:
             return torch.bincount(shape.edge_index[0], minlength=len(pos)).float()[:, None]
-        if word in OF_ATOMS and "z" in shape:
-            z = _property(shape, "z", len(pos), name, 1)[:, 0]
-            if z.min() < 0 or z.max() >= _ELEMENTS or z.frac().any():
-                got = f"{z.min():.6g} to {z.max():.6g}"
-                raise fault(
-                    name, "atomic numbers z from 0 to 118", got, "repair it, or other features"
-                )
-            kinds = one_hot(z.long(), _ELEMENTS).float()
-            if word == "species":
-                return kinds
-            return kinds.sum(0).expand(len(pos), -1)
+        composition = computed["composition"]
+        if word == "species" and "z" in shape:
+            return _elements(shape, len(pos), name)
+        if word == "composition" and composition is not None:
+            return composition.expand(len(pos), -1)
         if word == "distance":
             return pos.norm(dim=1, keepdim=True)
         if word == "spread":
@@ -370,6 +372,15 @@ def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
     apart = (*LATTICE, "edge_index")
     tensors = {name: x for name, x in shape.items() if torch.is_tensor(x) and name not in apart}
     return {name: x for name, x in tensors.items() if x.shape[:1] == (size,)}
+
+
+def _elements(shape: Any, count: int, name: str) -> Tensor:
+    """1 at the atomic number of each atom, else 0 (N, 119)."""
+    z = _property(shape, "z", count, name, 1)[:, 0]
+    if z.min() < 0 or z.max() >= _ELEMENTS or z.frac().any():
+        got = f"{z.min():.6g} to {z.max():.6g}"
+        raise fault(name, "atomic numbers z from 0 to 118", got, "repair it, or other features")
+    return one_hot(z.long(), _ELEMENTS).float()
 
 
 def _property(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:

@@ -23,6 +23,7 @@ _CHANGE = "change in a step of "
 _WIDER = 2.5  # times the spacing of another file in the same units: feet are 3.28 to a metre
 _UNITS = 100.0  # times the largest values of another file: 8 bits beside 16, or 0 to 1 beside 8
 _MOST = 8  # files that are warned of
+_ROWS = 10_000  # of which quantiles are
 Ranges = dict[str, tuple[float, ...]]
 
 
@@ -91,6 +92,7 @@ def load_ranges(path: Path) -> Ranges:
 def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
     """Features in which a shape differs from those of training, in words; "" for none."""
     words = []
+    rows = _of_file(shapes, index)  # which refuses what are no elements
     if "species" in ranges:
         unseen = sorted({*_species(shapes, index)} - {*ranges["species"]})
         if unseen:
@@ -102,7 +104,7 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
         wider = _WIDER
     else:
         wider = 4.0
-    for name, (low, middle, high) in _of_file(shapes, index).items():
+    for name, (low, middle, high) in rows.items():
         if name not in ranges:
             continue
         least, most, narrowest, widest = ranges[name]
@@ -172,8 +174,10 @@ def _species(shapes: Prepared, index: int) -> list[int]:
 def _quantiles(values: Tensor) -> tuple[float, float, float]:
     """5 %, 50 % and 95 % quantiles of rows of values; of many, some rows."""
     shares = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)
-    step = max(1, len(values) // 10_000)
-    low, middle, high = torch.quantile(values[::step].double().flatten(), shares).tolist()
+    if len(values) > _ROWS:  # drawn: every k-th may be the same node at every step
+        draw = torch.Generator().manual_seed(0)
+        values = values[torch.randint(len(values), (_ROWS,), generator=draw)]
+    low, middle, high = torch.quantile(values.double().flatten(), shares).tolist()
     return low, middle, high
 
 

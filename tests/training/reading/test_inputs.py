@@ -13,10 +13,11 @@ from graphattn.errors import LoaderError, OptionError
 from graphattn.graphs import Hierarchy
 from graphattn.shapes import RandomRotation, Shape, ShapeFolder
 from graphattn.training.models.named import MODELS, build
-from graphattn.training.reading.data import Prepared
+from graphattn.training.reading.data import OneShape, Prepared
 from graphattn.training.reading.inputs import ShapeInputs
 from graphattn.training.reading.placing import sampled
 from graphattn.training.reading.ranges import load_ranges, save_ranges, unlike
+from graphattn.training.reading.simulations import Simulation
 
 CLOUD = Data(pos=torch.rand(50, 3, generator=torch.Generator().manual_seed(0)))
 
@@ -155,6 +156,8 @@ def test_atoms_are_read_by_their_element_and_by_how_many_there_are_of_each():
     assert x[:, :119].sum() == 3
     assert x[:, 119:].unique(dim=0).nonzero().tolist() == [[0, 1], [0, 8]]
     assert x[0, 119 + 1] == 2
+    drawn = ShapeInputs(("composition",), sample=2)(water, "water").x
+    assert torch.equal(drawn, x[:2, 119:])  # of the molecule
     with pytest.raises(
         LoaderError, match=r"water: expected atomic numbers z from 0 to 118, got 1 to 119"
     ):
@@ -172,6 +175,19 @@ def test_elements_that_training_had_not_are_said(tmp_path):
     assert unlike(ranges, train, 0) == ""
     silica = Prepared(shapes, [2], train.inputs)
     assert "atoms of Si (none in training)" in unlike(ranges, silica, 0)
+    without = Prepared(OneShape(Shape(pos=CLOUD.pos[:3]), "d.xyz"), [0], train.inputs)
+    with pytest.raises(LoaderError, match=r"d.xyz: expected the property species"):
+        unlike(ranges, without, 0)
+
+
+def test_ranges_of_long_trajectories_are_of_all_nodes(tmp_path):
+    u = torch.arange(10.0).expand(10_000, 10)  # 10 times the rows that quantiles are made of
+    flow = ga.shapes.Trajectory(CLOUD.pos[:10], {"u": u})
+    simulation = Simulation(window=ga.models.Window.of([flow]))
+    save_ranges(
+        tmp_path, Prepared(OneShape(flow, "a"), [0], ShapeInputs(("u",), simulation=simulation))
+    )
+    assert load_ranges(tmp_path)["u"] == (0, 9, 9, 9)
 
 
 @pytest.mark.parametrize(

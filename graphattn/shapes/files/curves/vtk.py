@@ -41,8 +41,8 @@ _RAW = re.compile(rb"(<AppendedData[^>]*>)\s*_(.*)(</AppendedData>)", re.DOTALL)
 _FIX = "save it as PolyData, or get the whole file"
 _CONTENTS = Contents(
     read="lines and polylines of PolyData as edges, or its polygons; data of points",
-    noted="vertices, strips, lines beside polygons; data of cells, of texts and of the whole",
-    refused="other data sets, such as grids, which meshio reads",
+    noted="vertices, strips, lines beside polygons; data of cells, of the whole, texts of .vtp",
+    refused="texts and ids of .vtk; other data sets, such as grids, which meshio reads",
 )
 
 
@@ -166,6 +166,8 @@ class _Legacy:
                 else:
                     values, width = self._attribute(name, words, size)
                     parts.keep(words[1], values, width, of_points and name != "lookup_table")
+            except LoaderError:
+                raise
             except (ValueError, IndexError) as error:
                 got = f"{' '.join(words)[:80]}: {error}"
                 raise self.blob.fault("a part of PolyData", got, _FIX, offset=start) from None
