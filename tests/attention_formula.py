@@ -10,6 +10,7 @@ import graphattn as ga
 from graphattn.backends import BACKENDS as registered
 
 BACKENDS = tuple(registered)
+WEIGHING = tuple(name for name in BACKENDS if name != "tiles")  # which return weights
 EXACT = 1e-12  # float64, relative to the largest number compared
 HEADS, KV_HEADS, WIDTH, VALUE_WIDTH = 6, 3, 5, 7
 
@@ -100,8 +101,19 @@ def assert_near(found: Tensor, wanted: Tensor, tolerance: float = EXACT) -> None
         assert error <= tolerance, f"error {error:.3g} > {tolerance:.3g}"
 
 
+def asked(backend: str, extras: dict) -> dict:
+    """Extras of a call without the weights that a backend does not return."""
+    if backend in WEIGHING:
+        return extras
+    return {name: value for name, value in extras.items() if name != "return_weights"}
+
+
 def may_refuse(graph: ga.AttentionGraph, backend: str, **options: bool) -> bool:
-    """What dense products may refuse, and nothing else: copies of an edge told apart."""
+    """What dense products may refuse, and nothing else: copies of an edge told apart, and weights
+    of tiles.
+    """
+    if backend == "tiles" and options.get("return_weights"):
+        return True
     told_apart = backend == "tiles" or any(
         options.get(name) for name in ("score_bias", "dropout_p", "return_weights")
     )

@@ -117,7 +117,7 @@ def bias_dwarfs_lse(bias: Tensor | None) -> bool:
     SDPA's backward recomputes the weights from a stored lse; beside -1e9 the log of their number is
     rounded away. Compiled code cannot test this, and assumes True.
     """
-    if bias is None:
+    if bias is None or bias.numel() == 0:
         return False
     if not can_read_values(bias):
         return True

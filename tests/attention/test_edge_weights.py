@@ -7,13 +7,13 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from attention_formula import BACKENDS, assert_near, tensors
+from attention_formula import WEIGHING, assert_near, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
 from graphattn.errors import GraphError, OptionError
 
-both = pytest.mark.parametrize("backend", BACKENDS)
+both = pytest.mark.parametrize("backend", WEIGHING)
 
 
 def weights(graph, backend="auto", lead=(2,)):

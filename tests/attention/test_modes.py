@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_formula import BACKENDS, assert_near, biases, formula, gradients, tensors
+from attention_formula import BACKENDS, asked, assert_near, biases, formula, gradients, tensors
 from graph_table import GRAPHS
 
 import graphattn as ga
@@ -24,11 +24,11 @@ def test_a_graph_first_used_without_gradients_then_trains(mode, name, extras, ba
     graph = build(name)
     with mode():
         inputs = tensors(graph, (2,), requires_grad=False)
-        found = ga.attention(*inputs, graph, backend=backend, **extras)
+        found = ga.attention(*inputs, graph, backend=backend, **asked(backend, extras))
         output = found if isinstance(found, torch.Tensor) else found.output
         assert not output.requires_grad
     inputs = tensors(graph, (2,))
-    found = ga.attention(*inputs, graph, backend=backend, **extras)
+    found = ga.attention(*inputs, graph, backend=backend, **asked(backend, extras))
     trained = found if isinstance(found, torch.Tensor) else found.output
     wanted = formula(*inputs, graph, softcap=extras.get("softcap"))[0]
     assert_near(output, wanted)
@@ -82,7 +82,7 @@ def test_autocast_casts_what_it_casts_for_sdpa(dtypes, inner, extras, backend):
     graph = build("listed_bipartite")
     inputs, bias = mixed(graph, dtypes), biases(graph)
     with torch.autocast("cpu", inner):
-        found = ga.attention(*inputs, graph, bias, backend=backend, **extras)
+        found = ga.attention(*inputs, graph, bias, backend=backend, **asked(backend, extras))
         theirs = sdpa(*inputs, graph)
         plain = ga.attention(*inputs, graph, backend=backend)
     assert plain.dtype == theirs.dtype
@@ -94,7 +94,7 @@ def test_autocast_casts_what_it_casts_for_sdpa(dtypes, inner, extras, backend):
         assert mine.dtype == other.dtype == x.dtype
         assert_near(mine, other, 8 * max(eps, torch.finfo(x.dtype).eps))
     cast = [x if x.dtype == torch.float64 else x.to(inner) for x in inputs]
-    wanted = ga.attention(*cast, graph, bias, backend=backend, **extras)
+    wanted = ga.attention(*cast, graph, bias, backend=backend, **asked(backend, extras))
     both = [
         [x] if isinstance(x, torch.Tensor) else [x.output, x.weights.alpha, x.lse]
         for x in (found, wanted)

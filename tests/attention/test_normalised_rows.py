@@ -62,7 +62,7 @@ def test_products_are_the_definition_on_every_graph(normalize, bias, weights):
             for x, y in zip(found, wanted, strict=bool(found)):
                 y = torch.zeros_like(x) if y is None else y
                 torch.testing.assert_close(x, y, rtol=0, atol=1e-12, msg=f"{backend} on {name}")
-    assert len(ran) > 1.2 * len(names)
+    assert len(ran) > (0.6 if weights else 1.2) * len(names)  # tiles return no weights
 
 
 class Doubled(Sigmoid):

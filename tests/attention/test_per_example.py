@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from attention_formula import WEIGHING
 from torch import Tensor
 from torch_geometric.data import Batch
 
@@ -142,6 +143,7 @@ def test_a_call_is_that_of_each_example(name: str, backend: str) -> None:
     output = _padded([x.output for x in alone], rows, -3, 0.0)
     lse = _padded([x.lse for x in alone], rows, -2, -torch.inf)
     alpha = torch.cat([x.weights.alpha for x in alone], -2)
+    weighs = backend in (*WEIGHING, "auto")
 
     together = ga.attention(
         call.query,
@@ -151,20 +153,20 @@ def test_a_call_is_that_of_each_example(name: str, backend: str) -> None:
         score_bias=call.bias,
         backend=backend,
         return_lse=True,
-        return_weights=True,
+        return_weights=weighs,
         **options,
     )
-    torch.testing.assert_close(together.output, output, rtol=0, atol=1e-12)
-    torch.testing.assert_close(together.lse, lse, rtol=0, atol=1e-12)
-    torch.testing.assert_close(together.weights.alpha, alpha, rtol=0, atol=1e-12)
+    results, wanted = [together.output], [output]
+    if weighs:
+        results.append(together.weights.alpha)
+        wanted.append(alpha)
+    for result, known in zip([*results, together.lse], [*wanted, lse], strict=True):
+        torch.testing.assert_close(result, known, rtol=0, atol=1e-12)
 
-    towards = torch.randn_like(output)
-    strengths = torch.randn_like(alpha)
+    towards = [torch.randn_like(x) for x in wanted]
     arguments = list(call.arguments().values())
-    expected = torch.autograd.grad([output, alpha], arguments, [towards, strengths])
-    grads = torch.autograd.grad(
-        [together.output, together.weights.alpha], arguments, [towards, strengths]
-    )
+    expected = torch.autograd.grad(wanted, arguments, towards)
+    grads = torch.autograd.grad(results, arguments, towards)
     for grad, known in zip(grads, expected, strict=True):
         torch.testing.assert_close(grad, known, rtol=0, atol=1e-12)
     assert call.bias.numel() == 0 or all(grad.abs().sum() > 0 for grad in expected)
@@ -456,7 +458,7 @@ def test_weights_of_an_example_that_is_not_there_are_refused() -> None:
         of_one.of_example(0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["auto", *WEIGHING])
 def test_weights_have_gradients_of_their_own(backend: str) -> None:
     x = torch.randn(2, 7, HEADS, 5, dtype=F64, requires_grad=True)
     result = ga.attention(x, x, x, GRAPHS, backend=backend, return_weights=True)

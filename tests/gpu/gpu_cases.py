@@ -656,7 +656,7 @@ def _flex(device: torch.device, compiled: bool = False) -> list[dict[str, Any]]:
             )
             continue
         for run in (torch.compile(tiles_run) if compiled else tiles_run, gathered_run):
-            found = run(graph, inputs, False, True)
+            found = run(graph, inputs, True)
             loss = found.output.float().square().sum() + found.lse.sum()
             outputs.append([found.output, found.lse, *torch.autograd.grad(loss, leaves)])
         pairs = zip(*([x.detach().double() for x in each] for each in outputs), strict=True)

@@ -380,7 +380,7 @@ def _all(
     ):
         yield (
             "tiles, gathered",
-            lambda: lambda: gathered_run(problem.graph, inputs, False, False).output,
+            lambda: lambda: gathered_run(problem.graph, inputs, False).output,
         )
     if not tiles_compacted.reasons_against(problem.graph, Request.of(inputs)):
         for rows in plans_compacted.SIZES:

@@ -40,10 +40,10 @@ def as_on_cuda() -> None:
     compacted._is_direct = lambda *nodes: True
     gathered = tiles.tiles_run
 
-    def run(graph: Any, inputs: Any, weights: bool, lse: bool) -> Any:
-        request = tiles.Request.of(inputs, weights, lse)._replace(device=CUDA)
+    def run(graph: Any, inputs: Any, lse: bool) -> Any:
+        request = tiles.Request.of(inputs, lse=lse)._replace(device=CUDA)
         if tiles_compacted.reasons_against(graph, request):
-            return gathered(graph, inputs, weights, lse)
+            return gathered(graph, inputs, lse)
         ran.append(graph.name)
         return tiles_compacted.compacted_run(graph, inputs, lse)
 

@@ -116,7 +116,7 @@ CASES |= {
     "sums": (of_sums, {}),
     "watched edges": (watched, {"backend": "edges"}),
     "watched tiles": (watched, {"backend": "tiles"}),
-    "gathered": (of_run, {"run": lambda graph, x: gathered_run(graph, x, False, True)}),
+    "gathered": (of_run, {"run": lambda graph, x: gathered_run(graph, x, True)}),
     "compacted": (of_run, {"run": lambda graph, x: compacted_run(graph, x, True)}),
 }
 

@@ -4,7 +4,7 @@ formula.
 
 import pytest
 import torch
-from attention_formula import BACKENDS, assert_near, formula, gradients
+from attention_formula import BACKENDS, WEIGHING, assert_near, formula, gradients
 from graph_table import GRAPHS
 from torch_geometric import EdgeIndex
 
@@ -131,7 +131,7 @@ def test_edge_features(name, edge_lead, lead, backend):
     assert "edge features change a key from edge to edge" in str(ga.explain(graph, edge_attr=True))
 
 
-@both
+@pytest.mark.parametrize("backend", WEIGHING)
 def test_weights_follow_the_callers_edge_order(backend):
     graph = GRAPHS["listed_random"]()
     made, x = layer(C, H, backend=backend), features(17, C)

@@ -5,7 +5,7 @@ to 1e-12.
 import pytest
 import torch
 from at_random import features, shaken
-from attention_formula import BACKENDS, assert_near
+from attention_formula import WEIGHING, assert_near
 from graph_table import GRAPHS
 from torch import nn
 from torch_geometric.nn import GCNConv, TransformerConv
@@ -66,7 +66,7 @@ def our_mha_gradients(layer, mha, grads):
 )
 @pytest.mark.parametrize(
     ("options", "backend"),
-    [({}, backend) for backend in BACKENDS]
+    [({}, backend) for backend in WEIGHING]
     + [
         (options, "auto")
         for options in (
@@ -120,7 +120,7 @@ def test_a_target_without_an_edge_reads_the_learned_source_alone():
     memory = features(2, graph.num_sources, C, seed=1)
     assert (graph.in_degree == 0).any()
     theirs = mha(x, memory, memory, attn_mask=ga.convert.to_mask(graph, "mha"))[0]
-    for backend in BACKENDS:
+    for backend in WEIGHING:
         layer.backend = backend
         assert_near(layer(x, graph, context=memory), theirs)
     with pytest.raises(OptionError, match="neither messages that are observed nor verify have it"):
@@ -179,7 +179,7 @@ PYG = {
         (options, backend)
         for options in PYG
         # they agree: attention/test_semantics.py
-        for backend in (BACKENDS if options == "beta, mean" else ("auto",))
+        for backend in (WEIGHING if options == "beta, mean" else ("auto",))
     ],
 )
 def test_from_pyg(options, backend, bipartite):

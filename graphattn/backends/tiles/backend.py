@@ -50,6 +50,8 @@ class TilesBackend(Backend):
 
     def reasons_against(self, graph: AttentionGraph, request: Request) -> list[str]:
         reasons = reasons_against_products(request)
+        if request.weights:
+            reasons.append("tiles hold no weight of each edge")
         if graph.has_repeated_edges:
             reasons.append("edges are repeated, and a tile holds each pair once")
         if graph.num_targets > MOST_TARGETS:
@@ -198,7 +200,7 @@ class TilesBackend(Backend):
         self, graph: AttentionGraph, inputs: Inputs, *, weights: bool = False, lse: bool = False
     ) -> Outputs:
         with without_autocast(inputs.query.device.type):
-            return tiles_run(graph, inputs, weights, lse)
+            return tiles_run(graph, inputs, lse)
 
 
 def _compacted() -> Any:
@@ -230,9 +232,9 @@ def _way(graph: AttentionGraph, *fields: Any) -> str:
     )
 
 
-def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+def tiles_run(graph: AttentionGraph, inputs: Inputs, lse: bool) -> Outputs:
     """Attention on a graph by the quickest way."""
-    request = Request.of(inputs, weights, lse)
+    request = Request.of(inputs, lse=lse)
     way = _way(graph, *request)
     if way == "blocks":
         return block_run(graph, inputs, request)
@@ -245,7 +247,7 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -
 
         def definition(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
             call_inputs = replace(inputs, query=query, key=key, value=value)
-            outputs = gathered_run(graph, call_inputs, False, lse)
+            outputs = gathered_run(graph, call_inputs, lse)
             if outputs.lse is None:
                 return (outputs.output,)
             return (outputs.output, outputs.lse)
@@ -256,4 +258,4 @@ def tiles_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -
         else:
             outputs = _flex().flex_run(graph, inputs, lse, definition)
         return outputs
-    return gathered_run(graph, inputs, weights, lse)
+    return gathered_run(graph, inputs, lse)

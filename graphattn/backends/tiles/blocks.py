@@ -26,7 +26,6 @@ def reasons_against_blocks(graph: AttentionGraph, request: Request) -> list[str]
         "a bias beside a softcap": request.by_place and request.softcap,
         "a bias beside a sigmoid": request.by_place and request.sigmoid,
         "dropout": request.dropout,
-        "weights": request.weights,
     }
     reasons = [
         f"the block kernel does not support {option}"

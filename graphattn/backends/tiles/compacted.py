@@ -36,8 +36,6 @@ WIDEST_HEAD = 128  # for which blocks fit registers and shared memory
 def reasons_against(graph: AttentionGraph, request: Request) -> list[str]:
     """Reasons why tiles with compacted sources do not run a call."""
     reasons = reasons_against_products(request)
-    if request.weights:
-        reasons.append("a tile with compacted sources does not support weights")
     if request.normalize:
         reasons.append("a tile with compacted sources supports softmax only")
     if graph.has_repeated_edges:

@@ -67,7 +67,7 @@ def reasons_against_fused(
 
     It lacks the options that all of them lack, and ``more``.
     """
-    options = {"a bias": request.score_bias, "dropout": request.dropout, "weights": request.weights}
+    options = {"a bias": request.score_bias, "dropout": request.dropout}
     if more is not None:
         options |= more
     reasons = [

@@ -8,17 +8,16 @@ import torch
 from torch import Tensor
 
 from ...graph import AttentionGraph
-from ...graph.modes import without_autocast
 from ...kernels.plain.rows import dependent_zero, take
 from ...operands import Inputs, Outputs
 from ...plans.tiles import Bucket, Tiles, edge_places, tiles
 from ..request import flat_batch, flat_batch_of_edges
 from ..rows import of_rows
-from ..sdpa import Mask, fused, unfused_attention, unfused_weights
+from ..sdpa import Mask, fused, unfused_attention
 from ..sdpa_lse import fused_lse
 
 
-def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool) -> Outputs:
+def gathered_run(graph: AttentionGraph, inputs: Inputs, lse: bool) -> Outputs:
     """Attention on a graph by SDPA on tiles with gathered sources."""
     plan = tiles(graph, inputs.query.device)
     if not plan.buckets:
@@ -35,10 +34,8 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
         _biases(graph, plan, inputs),
         strict=True,
     )
-    blocks = (_blocks(*part) for part in parts)
-    if weights:
-        return _weighted(graph, plan, inputs, list(blocks), lse)
-    output, log_sum = zip(*(_attended(part, inputs, lse) for part in blocks), strict=True)
+    attended = (_attended(_blocks(*part), inputs, lse) for part in parts)
+    output, log_sum = zip(*attended, strict=True)
     rows_of_query = inputs.query.shape[:-1]
     result = _placed(plan, output, 0.0).reshape(*rows_of_query, value.shape[-1]).to(query.dtype)
     if not lse:
@@ -46,52 +43,13 @@ def gathered_run(graph: AttentionGraph, inputs: Inputs, weights: bool, lse: bool
     return Outputs(result, None, _placed(plan, log_sum, -torch.inf).reshape(rows_of_query))
 
 
-def _weighted(
-    graph: AttentionGraph, plan: Tiles, inputs: Inputs, blocks: "list[_Blocks]", lse: bool
-) -> Outputs:
-    """The outputs with weights of edges; where autograd records these, they give the output."""
-    (places,) = edge_places(graph, inputs.query.device)
-    pairs = [part.pairs for part in blocks]
-
-    def total(weights: Tensor) -> Tensor:
-        with without_autocast(weights.device.type):
-            alpha = inputs.present(weights)
-            alpha = alpha.reshape(-1, *alpha.shape[-2:])
-            zeros = alpha.new_zeros(alpha.shape[0], sum(pairs), alpha.shape[-1])
-            return of_pairs(zeros.index_copy(1, places, alpha).split(pairs, 1))
-
-    def of_pairs(alpha: Sequence[Tensor]) -> Tensor:
-        output = [part.total(x, inputs.dropout_p) for part, x in zip(blocks, alpha, strict=True)]
-        shape = (*inputs.query.shape[:-1], inputs.value.shape[-1])
-        return _placed(plan, output, 0.0).reshape(shape).to(inputs.query.dtype)
-
-    alpha, log_sum = zip(*(part.weights(inputs) for part in blocks), strict=True)
-    edges = torch.cat(alpha, 1).index_select(1, places)
-    edges = edges.reshape(*inputs.query.shape[:-3], *edges.shape[1:])
-    if lse:
-        log_sums = _placed(plan, log_sum, -torch.inf).reshape(inputs.query.shape[:-1])
-    else:
-        log_sums = None
-    if inputs.tracks_weights:
-        output = total(edges)
-    else:
-        output = of_pairs(alpha)
-    return Outputs(output, edges, log_sums, total)
-
-
 def _empty_outputs(inputs: Inputs) -> Outputs:
     """The outputs of a graph without edges: zeros, also for NaN, which depend on the inputs."""
     zero = dependent_zero(inputs.query, inputs.key, inputs.value, inputs.score_bias)
     shape = inputs.query.shape[:-1]
-    statistics = inputs.statistics
-    alpha = inputs.query.new_zeros(*shape[:-2], 0, shape[-1], dtype=statistics) + zero
-    lse = inputs.query.new_full(shape, -torch.inf, dtype=statistics)
-
-    def total(weights: Tensor) -> Tensor:
-        output = inputs.query.new_zeros(*shape, inputs.value.shape[-1]) + zero + weights.sum()
-        return output.to(inputs.query.dtype)
-
-    return Outputs(total(alpha), alpha, lse, total)
+    output = inputs.query.new_zeros(*shape, inputs.value.shape[-1]) + zero
+    lse = inputs.query.new_full(shape, -torch.inf, dtype=inputs.statistics)
+    return Outputs(output.to(inputs.query.dtype), None, lse)
 
 
 def _biases(graph: AttentionGraph, plan: Tiles, inputs: Inputs) -> Sequence[Tensor | None]:
@@ -118,35 +76,10 @@ class _Blocks(NamedTuple):
     mask: Mask
     blank: Tensor | None  # bool (blocks, H, rows, 1): rows without an edge
 
-    @property
-    def pairs(self) -> int:
-        """Pairs of an example."""
-        return self.bucket.blocks * self.bucket.rows * self.bucket.columns
-
     def slots(self, x: Tensor) -> Tensor:
         """(B, slots, H, width) of (blocks, H, rows, width)."""
         slots = self.bucket.blocks * self.bucket.rows
         return x.transpose(1, 2).reshape(self.batch, slots, x.shape[1], x.shape[-1])
-
-    def weights(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """Weights (B, pairs, H) and lse (B, slots, H, 1)."""
-        weigh = of_rows(inputs.normalize)
-        alpha, lse = unfused_weights(
-            self.query, self.key, self.mask, inputs.scale, inputs.softcap, weigh
-        )
-        if self.blank is not None:
-            alpha = alpha.masked_fill(self.blank, 0.0)
-            lse = lse.masked_fill(self.blank, -torch.inf)
-        return alpha.movedim(1, -1).reshape(self.batch, self.pairs, alpha.shape[1]), self.slots(lse)
-
-    def total(self, weights: Tensor, dropout_p: float) -> Tensor:
-        """The output (B, slots, H, D_v) of weights (B, pairs, H)."""
-        shape = (self.query.shape[0], self.bucket.rows, self.bucket.columns, weights.shape[-1])
-        alpha = torch.nn.functional.dropout(weights.reshape(shape).movedim(-1, 1), dropout_p)
-        output = alpha @ self.value.to(alpha.dtype)
-        if self.blank is not None:
-            output = output.masked_fill(self.blank, 0.0)
-        return self.slots(output)
 
 
 def _blocks(

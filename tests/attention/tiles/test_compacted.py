@@ -33,7 +33,6 @@ def test_it_is_taken_where_it_was_measured_to_be_quick_and_nowhere_else(monkeypa
     assert backend.way(NEAR, CUDA) != "compacted"
     measured(monkeypatch, 1e-5)
     assert backend.way(NEAR, CUDA) == backend.work(NEAR, CUDA)[0] == "compacted"
-    assert backend.way(NEAR, CUDA._replace(weights=True)) != "compacted"
     assert backend.way(NEAR, CUDA._replace(device=torch.device("cpu"))) == "blocks"
     assert backend.bytes_needed(NEAR, CUDA) < 1e7
 
@@ -66,7 +65,6 @@ def test_explain_prints_the_reuse_and_what_speaks_against_it(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"weights": True}, "does not support weights"),
         ({"edge_features": True}, "edge features change a key from edge to edge"),
         ({"score": True}, "a custom score is a function of each edge"),
         ({"normalize": True, "of_rows": True}, "supports softmax only"),
@@ -120,10 +118,10 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
         request = request._replace(device=torch.device("cuda", 0))
         return {} if reasons(graph, request) else {"compacted": 0.0}
 
-    def runs(graph, inputs, weights, lse):
-        if BACKENDS["tiles"].way(graph, Request.of(inputs, weights, lse)) == "compacted":
+    def runs(graph, inputs, lse):
+        if BACKENDS["tiles"].way(graph, Request.of(inputs, lse=lse)) == "compacted":
             return tiles_compacted.compacted_run(graph, inputs, lse)
-        return run(graph, inputs, weights, lse)
+        return run(graph, inputs, lse)
 
     monkeypatch.setattr(BACKENDS["tiles"], "_compacted_ms", as_on_cuda)
     monkeypatch.setattr(tiles, "tiles_run", runs)

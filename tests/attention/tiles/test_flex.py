@@ -58,7 +58,7 @@ def by_flex(graph, inputs):
 
 
 def by_sdpa(graph, inputs):
-    return gathered_run(graph, inputs, False, True)
+    return gathered_run(graph, inputs, True)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
@@ -104,7 +104,7 @@ def test_a_program_that_users_compile_has_it_whole():
 
     with torch.no_grad():
         compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-        wanted = gathered_run(graph, inputs_of(*nodes, graph), False, False).output
+        wanted = gathered_run(graph, inputs_of(*nodes, graph), False).output
         torch.testing.assert_close(compiled(*nodes), wanted, atol=2e-6, rtol=0)
 
 
@@ -169,7 +169,6 @@ def test_the_choice_between_blocks_in_order_and_tiles_that_are_gathered(monkeypa
     [
         ({"score_bias": True}, "does not support a bias"),
         ({"dropout": True}, "does not support dropout"),
-        ({"weights": True}, "does not support weights"),
         ({"normalize": True}, "supports softmax only"),
         ({"device": torch.device("cpu")}, "used on CUDA only"),
         ({"dtype": torch.float64}, "no kernel for torch.float64"),

@@ -52,7 +52,7 @@ def by_varlen(graph, inputs):
 
 
 def by_sdpa(graph, inputs):
-    return gathered_run(graph, inputs, False, False)
+    return gathered_run(graph, inputs, False)
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -137,7 +137,6 @@ def test_it_is_taken_where_it_was_measured_and_nowhere_else(monkeypatch):
         ({"score_bias": True}, "does not support a bias"),
         ({"dropout": True}, "does not support dropout"),
         ({"softcap": True}, "does not support softcap"),
-        ({"weights": True}, "does not support weights"),
         ({"lse": True}, "does not support lse"),
         ({"kv_heads": 2}, "does not support grouped heads"),
         ({"normalize": True}, "supports softmax only"),
@@ -165,9 +164,9 @@ def test_calibration_takes_it_only_if_it_agrees(monkeypatch):
     def as_on_cuda(graph, request):
         return reasons(graph, request._replace(device=torch.device("cuda", 0)))
 
-    def runs(graph, inputs, weights, lse):
-        way = BACKENDS["tiles"].way(graph, Request.of(inputs, weights, lse))
-        return by_varlen(graph, inputs) if way == "varlen" else run(graph, inputs, weights, lse)
+    def runs(graph, inputs, lse):
+        way = BACKENDS["tiles"].way(graph, Request.of(inputs, lse=lse))
+        return by_varlen(graph, inputs) if way == "varlen" else run(graph, inputs, lse)
 
     monkeypatch.setattr(tiles_varlen, "reasons_against_varlen", as_on_cuda)
     monkeypatch.setattr(tiles, "tiles_run", runs)
