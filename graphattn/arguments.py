@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import GraphAttnError, OptionError, ShapeError
+from .errors import GraphAttnError, GraphIndexError, OptionError, ShapeError
 
 _LONGEST = 60
 # torch's errors for a device that is missing
@@ -222,14 +222,58 @@ def tensor(
     return value
 
 
-def outside(index: Tensor, size: int) -> str:
-    """The range of the integers, "-1 to 7", if one is outside ``[0, size)``; else empty."""
-    if index.numel() == 0:
-        return ""
+def check_shape(
+    value: Any,
+    argument: str,
+    shape: tuple[Any, ...],
+    hint: str = "",
+    error: type[GraphAttnError] = ShapeError,
+) -> None:
+    """Refuse what has another shape; ``hint`` ends the error.
+
+    A letter is a dimension of any size, ``...`` at an end any number of dimensions.
+    """
+    words = ", ".join(map(str, shape)).replace("Ellipsis", "...")
+    if len(shape) == 1:
+        words += ","
+    sizes = tuple(getattr(value, "shape", ()))
+    fits = len(sizes) == len(shape)
+    if ... in shape:
+        fits = len(sizes) >= len(shape) - 1
+        if shape[0] is ...:
+            shape = shape[:0:-1]
+            sizes = sizes[::-1]
+        else:
+            shape = shape[:-1]
+    pairs = zip(sizes, shape, strict=False)
+    if not fits or any(size != n for size, n in pairs if not isinstance(n, str)):
+        message = f"{argument} must have shape ({words}), got {shown(value)}"
+        if hint:
+            message += f"; {hint}"
+        raise error(message)
+
+
+def check_range(
+    index: Tensor,
+    argument: str,
+    size: int,
+    of: str = "",
+    error: type[GraphAttnError] = GraphIndexError,
+) -> None:
+    """Refuse integers outside ``[0, size)``; ``of`` says what the size is in the error."""
+    if not index.numel():
+        return
     least, most = map(int, index.aminmax())
-    if 0 <= least <= most < size:
-        return ""
-    return f"{least} to {most}"
+    if least < 0 or most >= size:
+        raise error(f"{argument} must be in [0, {size}){of}, got {least} to {most}")
+
+
+def check_finite(
+    value: Tensor, argument: str, hint: str = "", error: type[GraphAttnError] = ShapeError
+) -> None:
+    """Refuse NaN and infinities; ``hint`` ends the error."""
+    if not bool(value.isfinite().all()):
+        raise error(f"{argument} must be finite, got NaN or infinity{hint}")
 
 
 def floats(value: object, argument: str, shape: str, dims: int) -> Tensor:

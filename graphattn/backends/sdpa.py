@@ -178,7 +178,13 @@ class _Product(NamedTuple):
     scale: float
     dropout_p: float
 
-    def run(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor]:
+    def run(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+    ) -> tuple[Tensor]:
         """SDPA, (..., H, T, D_v)."""
         mask = bias
         if bias is None:

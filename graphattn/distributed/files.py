@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ..arguments import whole
 from ..errors import GraphError, OptionError, singular
-from ..graph import AttentionGraph
-from ..graph.advice import no_graph
+from ..graph import AttentionGraph, need_graph
 from ..graph.modes import Memo
 from ..graph.runs import hashed
 from ..graph.sort import offsets
@@ -160,30 +159,20 @@ class EdgeFiles:
         if self._is_checked:
             return
         targets = edges = 0
+        is_seen = torch.zeros(self.num_targets, dtype=torch.bool)
         for part in range(len(self)):
-            (degree,) = self._arrays(part, "degree")
-            targets += degree.numel()
+            target, degree = self._arrays(part, "target", "degree")
+            is_seen[target[(target >= 0) & (target < self.num_targets)]] = True
+            targets += target.numel()
             edges += int(degree.sum())
-        if (targets, edges) != (self.num_targets, self.num_edges):
-            self._refuse(
-                f"{self.num_targets} targets and {self.num_edges} edges in its parts",
-                f"{targets} and {edges}",
+        if (targets, edges, bool(is_seen.all())) != (self.num_targets, self.num_edges, True):
+            raise fault(
+                self.folder / _INDEX,
+                f"each of {self.num_targets} targets in one part, once, and {self.num_edges} edges",
+                f"{int(is_seen.sum())} targets in {targets} places, and {edges} edges",
+                "save_parts again",
             )
-        is_seen = torch.zeros(targets, dtype=torch.bool)
-        for part in range(len(self)):
-            (target,) = self._arrays(part, "target")
-            if not _are_below(target, targets):
-                self._refuse(
-                    f"targets below {targets}", f"{int(target.max())} in {self.path(part).name}"
-                )
-            is_seen[target] = True
-        if not bool(is_seen.all()):
-            absent = int(is_seen.logical_not().long().argmax())
-            self._refuse("each target in one part, once", f"no part with target {absent}")
         self._is_checked = True
-
-    def _refuse(self, expected: str, got: str) -> NoReturn:
-        raise fault(self.folder / _INDEX, expected, got, "save_parts again")
 
     def _arrays(self, part: int, *names: str) -> list[Tensor]:
         path = self.path(part)
@@ -224,8 +213,7 @@ def save_parts(
         >>> torch.equal(y, whole)
         True
     """
-    if not isinstance(graph, AttentionGraph):
-        raise no_graph(graph, "graph must be an AttentionGraph")
+    need_graph(graph, "save_parts")
     parts = whole(parts, "parts", 1, below=10**5)
     owner = partition_of(partition, graph.num_targets, parts, pos, grid=graph.edges.grid)
 
@@ -280,9 +268,8 @@ def refuse_listed(graph: EdgeFiles, partition: Any, pos: Any, source_partition: 
             "partition, pos and source_partition must be left out: edges in files have a partition"
         )
     if graph.num_targets != graph.num_sources:
-        sizes = f"{graph.num_sources} sources and {graph.num_targets} targets"
         raise GraphError(
-            f"edges in files are shared if sources and targets are the same nodes, got {sizes}"
+            f"edges in files are shared if sources and targets are the same nodes, got {graph!r}"
         )
 
 

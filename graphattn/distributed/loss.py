@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from ..arguments import floats
-from ..errors import ShapeError
+from ..arguments import check_shape, floats
 from .shards import Shard
 
 
@@ -25,17 +24,12 @@ def mean(per_node: Tensor, shard: Shard, weight: Tensor | None = None) -> Tensor
         ShapeError: If there is not one row for each own target.
     """
     floats(per_node, "per_node", "(own targets, ...)", 1)
-    if per_node.shape[0] != shard.num_targets:
-        expected = f"({shard.num_targets}, ...), a row for each own target"
-        raise ShapeError(f"per_node must have shape {expected}, got {tuple(per_node.shape)}")
+    check_shape(per_node, "per_node", (shard.num_targets, ...), "a row for each own target")
     losses = per_node
     if per_node.dim() > 1:
         losses = per_node.flatten(1).mean(1)
-    if weight is not None and weight.shape != losses.shape:
-        raise ShapeError(
-            f"weight must have shape {tuple(losses.shape)}, a number for each own target, got "
-            f"{tuple(weight.shape)}"
-        )
+    if weight is not None:
+        check_shape(weight, "weight", losses.shape, "a number for each own target")
     if weight is None:
         total = losses.new_tensor(float(losses.shape[0]))
     else:

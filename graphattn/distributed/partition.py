@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import integers, one_of, outside, table
+from ..arguments import check_finite, check_range, check_shape, integers, one_of, table
 from ..errors import OptionError
 
 WORDS = ("contiguous", "rcb")
@@ -26,15 +26,8 @@ def partition_of(
     """
     if not isinstance(partition, str):
         ids = integers(partition, name, f"({num_nodes},)")
-        if ids.shape != (num_nodes,):
-            raise OptionError(
-                f"{name} must have shape ({num_nodes},), an owner for each node, got "
-                f"{tuple(ids.shape)}"
-            )
-        if bool(((ids < 0) | (ids >= processes)).any()):
-            raise OptionError(
-                f"{name} must hold processes 0 .. {processes - 1}, got {outside(ids, processes)}"
-            )
+        check_shape(ids, name, (num_nodes,), "an owner for each node", OptionError)
+        check_range(ids, name, processes, ", the processes", OptionError)
         return ids.cpu().to(torch.int32)
     one_of(partition, name, WORDS, hint=", or a process for each node")
     if partition == "contiguous":
@@ -44,12 +37,8 @@ def partition_of(
     if pos is None:
         raise OptionError(f'{name}="rcb" bisects coordinates: pass pos=, or {name}="contiguous"')
     points = table(pos, "pos", f"({num_nodes}, axes)").detach().cpu().double()
-    if points.dim() != 2 or points.shape[0] != num_nodes:
-        raise OptionError(f"pos must have shape ({num_nodes}, axes), got {tuple(points.shape)}")
-    if not bool(points.isfinite().all()):
-        raise OptionError(
-            "pos must be finite, got infinite numbers or NaN; drop their points first"
-        )
+    check_shape(points, "pos", (num_nodes, "axes"), error=OptionError)
+    check_finite(points, "pos", "; drop their points first", OptionError)
     return rcb(points.numpy(), processes)
 
 

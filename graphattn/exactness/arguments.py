@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 
-from ..arguments import several, shown, width
+from ..arguments import one_of, several, shown, width
 from ..errors import GraphError, OptionError
 from ..graph import AttentionGraph, Pattern, PerExample, PerHead
+from ..graph.advice import no_graph
 from ..graph.deferred.chosen import Chosen
 from ..graph.kinds.per_example import as_examples
 from ..graph.like import GraphLike
@@ -27,10 +28,7 @@ def backends_of(subject: Subject, backends: Any) -> tuple[str, ...]:
         return subject.backends
     backends = tuple(several(backends, "backends", "must be a list of names"))
     for backend in backends:
-        if not isinstance(backend, str) or backend not in subject.backends:
-            raise OptionError(
-                f"backends must be among {', '.join(subject.backends)}, got {shown(backend)}"
-            )
+        one_of(backend, "backends", subject.backends)
     return backends
 
 
@@ -74,9 +72,8 @@ def _check_graph(subject: Any, graph: Any) -> None:
     if isinstance(graph, AttentionGraph):
         return
     if not isinstance(graph, PerHead | PerExample):
-        raise GraphError(
-            f"graph must be the AttentionGraph to verify {type(subject).__name__} on, got "
-            f"{_instead(graph)}"
+        raise no_graph(
+            graph, f"graph must be the AttentionGraph to verify {type(subject).__name__} on"
         )
     if not isinstance(subject, GraphAttention):
         raise GraphError(
@@ -109,20 +106,6 @@ def _on_chosen(
         "edges are chosen in every call: none was removed, shuffled or renamed",
     )
     return judged
-
-
-def _instead(graph: Any) -> str:
-    """The argument that came in place of a graph, and how to make one of it."""
-    if graph is None:
-        return "nothing"
-    if isinstance(graph, GraphLike):
-        return f"{type(graph).__name__}; {graph._remedy}"
-    if not isinstance(graph, torch.Tensor) or graph.dim() != 2:
-        return type(graph).__name__
-    call = "from_edge_index(edge_index)"
-    if graph.dtype == torch.bool or graph.shape[0] != 2:
-        call = "from_mask(mask)"
-    return f"Tensor of shape {tuple(graph.shape)}; make it a graph: graphattn.{call}"
 
 
 def _sizes(subject: Any, options: dict[str, Any]) -> dict[str, Any]:

@@ -285,9 +285,10 @@ def _differentiated(
     """
     result = run(leaves)
     functions = {"output": result.output}
-    if case.extras:
-        extras = {"lse": result.lse, "weights": result.weights}
-        functions |= {name: x for name, x in extras.items() if x is not None}
+    if case.lse and result.lse is not None:
+        functions["lse"] = result.lse
+    if case.weights and result.weights is not None:
+        functions["weights"] = result.weights
     values = dict(functions)
     for prefix, left in (("grad", order - 1), ("second", order - 2))[:order]:
         grads = _gradients(functions, leaves, left > 0, rounded_to)

@@ -190,7 +190,8 @@ class GraphSubject(_RandomOperands):
         cases = [
             plain,
             Case("score_bias", bias=True),
-            Case("all options", bias=True, softcap=softcap, extras=True),
+            Case("all options", bias=True, softcap=softcap, lse=True),
+            Case("weights", bias=True, softcap=softcap, weights=True),  # which tiles do not return
         ]
         if scale is None:
             scale = SCALE
@@ -218,8 +219,8 @@ class GraphSubject(_RandomOperands):
             device=self.graph.device,
             score_bias=case.bias,
             softcap=case.softcap is not None,
-            weights=case.extras,
-            lse=case.extras,
+            weights=case.weights,
+            lse=case.lse,
         )
 
     def run(
@@ -241,8 +242,8 @@ class GraphSubject(_RandomOperands):
             scale=self.scale_in(case),
             softcap=case.softcap,
             backend=backend,
-            return_weights=case.extras,
-            return_lse=case.extras,
+            return_weights=case.weights,
+            return_lse=case.lse,
         )
         if not isinstance(result, AttentionOutput):
             return Result(result)

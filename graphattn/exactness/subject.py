@@ -21,7 +21,8 @@ class Case:
     name: str
     bias: bool = False
     softcap: float | None = None
-    extras: bool = False  # lse and weights
+    lse: bool = False
+    weights: bool = False
     alike: bool = False  # values as wide as keys, which fused kernels ask for
     scale: float | None = None  # the subject's own if None
 

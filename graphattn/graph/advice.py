@@ -89,7 +89,12 @@ def _is_graph(value: Any) -> bool:
     return type(value).__module__.startswith("graphattn.graph.")
 
 
-def _of_table(is_bool: bool, is_float: bool, shape: tuple[int, ...], cast: str) -> str | None:
+def _of_table(
+    is_bool: bool,
+    is_float: bool,
+    shape: tuple[int, ...],
+    cast: str,
+) -> str | None:
     if is_bool:
         return (
             "a bool mask (T, S), True where there is an edge: wrap it with "

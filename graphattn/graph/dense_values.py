@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import check_shape
 from ..errors import ShapeError
 from .limits import refuse_over
 
@@ -13,8 +14,7 @@ def edge_values(graph: Any, matrix: Tensor) -> Tensor:
     """The numbers (..., E, H) of a matrix (..., H, T, S) at the edges; (E,) of (T, S)."""
     T = graph.num_targets
     S = graph.num_sources
-    if tuple(matrix.shape[-2:]) != (T, S):
-        raise ShapeError(f"matrix must be (..., {T}, {S}), got {tuple(matrix.shape)}")
+    check_shape(matrix, "matrix", (..., T, S))
     pairs = matrix.flatten(-2)
     if not graph._lists_all_pairs:
         pairs = pairs.index_select(-1, _places(graph, matrix.device))

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import check_shape, integers, pair, several, short_name, table, whole
 from ..arguments import device as checked_device
-from ..arguments import integers, pair, several, short_name, table, whole
 from ..errors import GraphError, GraphIndexError, singular
 from . import algebra
 from . import runs as _runs
@@ -726,11 +726,7 @@ class AttentionGraph(GraphLike, Operand):
             return every_node(size)
         chosen = table(chosen, argument, "node numbers (n,) or a bool mask (N,)", GraphError).cpu()
         if chosen.dtype == torch.bool:
-            if chosen.shape != (size,):
-                raise GraphError(
-                    f"{argument} as a bool mask must have shape ({size},), got "
-                    f"{tuple(chosen.shape)}"
-                )
+            check_shape(chosen, f"{argument} as a bool mask", (size,), error=GraphError)
             return torch.nonzero(chosen).flatten()
         if chosen.numel() == 0:
             chosen = chosen.to(torch.int64)
@@ -801,6 +797,14 @@ def need_graph(graph: Any, subject: str) -> None:
         raise no_graph(graph, f"{subject} needs an AttentionGraph")
 
 
+def need_nodes(graph: GraphLike, argument: str, num_targets: int, num_sources: int) -> None:
+    """Raise a GraphError unless a graph has these numbers of nodes."""
+    if (graph.num_targets, graph.num_sources) != (num_targets, num_sources):
+        raise GraphError(
+            f"{argument} must have {num_targets} targets and {num_sources} sources, got {graph!r}"
+        )
+
+
 def _listed_hops(edges: Listed, k: int) -> Listed:
     """Listed edges joined along up to ``k`` of them; self-loops stay as they are."""
     reach = edges
@@ -834,8 +838,7 @@ def disjoint_union(
     """
     graphs = several(graphs, "graphs", "must be a list of AttentionGraphs", GraphError)
     for graph in graphs:
-        if not isinstance(graph, AttentionGraph):
-            raise no_graph(graph, "disjoint_union joins AttentionGraphs")
+        need_graph(graph, "disjoint_union")
     target_starts = [0, *accumulate(graph.num_targets for graph in graphs)]
     if source_starts is None:
         source_starts = [0, *accumulate(graph.num_sources for graph in graphs)]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import integers, outside, table
+from ..arguments import check_finite, check_range, check_shape, integers, table
 from ..errors import GraphAttnError, GraphError
 
 
@@ -140,8 +140,7 @@ def checked_cell(
             f"cell must have as many axes as the positions, got {shape} for {axes}; add the axes "
             "that do not repeat, and name them in pbc"
         )
-    if not bool(vectors.detach().isfinite().all()):
-        raise error(f"cell {expected}, of finite numbers, got NaN or infinite ones")
+    check_finite(vectors, "cell", error=error)
     return vectors
 
 
@@ -165,11 +164,7 @@ def checked_images(
     number_of_edge = None
     if cells.dim() == 3 and len(cells) > 1:
         numbers = integers(batch, "batch", "(N,), the cell of each target", GraphError)
-        if numbers.shape != (num_targets,):
-            raise GraphError(
-                f"batch must name the cell of each of {num_targets} targets, got "
-                f"{tuple(numbers.shape)}"
-            )
+        check_shape(numbers, "batch", (num_targets,), "the cell of each target", GraphError)
         number_of_edge = numbers.to(target.device)[target]
     return images_of_edges(offsets, cell, number_of_edge, target)
 
@@ -184,11 +179,7 @@ def images_of_edges(
     steps = integers(offsets, "offsets", "(E, d), lattice vectors of each edge", GraphError)
     cells = checked_cell(cell, None).detach().to(torch.float64)
     axes = cells.shape[-1]
-    if tuple(steps.shape) != (target.numel(), axes):
-        raise GraphError(
-            f"offsets must have shape ({target.numel()}, {axes}), a row for each edge, got "
-            f"{tuple(steps.shape)}"
-        )
+    check_shape(steps, "offsets", (target.numel(), axes), "a row for each edge", GraphError)
     steps = steps.to(target.device, copy=True)
     cells = cells.to(target.device, copy=True)
     if cells.dim() == 2:
@@ -196,7 +187,5 @@ def images_of_edges(
     if cell_of_edge is None or len(cells) == 1:
         return Images(steps, cells)
     numbers = integers(cell_of_edge, "batch", "the cell of each target", GraphError)
-    bad = outside(numbers, len(cells))
-    if bad:
-        raise GraphError(f"batch must be in [0, {len(cells)}), the number of cells, got {bad}")
+    check_range(numbers, "batch", len(cells), ", the number of cells", GraphError)
     return Images(steps, cells, numbers.to(target.device))

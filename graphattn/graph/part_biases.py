@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError
-from .graph import AttentionGraph
+from .graph import AttentionGraph, need_nodes
 from .modes import Memo, constant_result, keep
 
 _MOST_KEPT = 64
@@ -67,8 +67,7 @@ def _places_within(graph: AttentionGraph, part: AttentionGraph) -> Tensor:
 
 
 def _found_within(graph: AttentionGraph, part: AttentionGraph) -> Tensor:
-    if (part.num_targets, part.num_sources) != (graph.num_targets, graph.num_sources):
-        raise GraphError(f"a part of {graph!r} must have its nodes, got {part!r}")
+    need_nodes(part, f"a part of {graph!r}", graph.num_targets, graph.num_sources)
     if graph.has_repeated_edges:
         raise GraphError(f"a bias of parts needs distinct edges, and {graph!r} repeats some")
     places, found = places_of(graph, part.target, part.source)

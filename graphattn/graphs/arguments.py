@@ -6,6 +6,7 @@ from functools import partial
 from torch import Tensor
 
 from .. import arguments
+from ..arguments import check_shape
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.deferred.expression import builders
@@ -14,9 +15,15 @@ from ..graph.modes import lru_cache
 _SHOWN = 4
 
 
-def whole(value: object, argument: str, least: int | None = 0) -> int:
-    """``value`` as an int that is at least ``least``, if given."""
-    return arguments.whole(value, argument, least, GraphError)
+def whole(
+    value: object,
+    argument: str,
+    least: int | None = 0,
+    *,
+    below: int = 2**63,
+) -> int:
+    """``value`` as an int in [least, below)."""
+    return arguments.whole(value, argument, least, GraphError, below=below)
 
 
 flag = partial(arguments.flag, error=GraphError)
@@ -29,8 +36,7 @@ tensor = partial(arguments.tensor, error=GraphError)
 def integers(values: object, argument: str) -> Tensor:
     """``values`` as int64 (n,); the device stays."""
     result = arguments.integers(values, argument, "(n,)", GraphError)
-    if result.dim() != 1:
-        raise GraphError(f"{argument} must have shape (n,), got {tuple(result.shape)}")
+    check_shape(result, argument, ("n",), error=GraphError)
     return result
 
 
@@ -99,7 +105,12 @@ def axes(size: object) -> tuple[int, ...]:
     return lengths
 
 
-def per_axis(value: object, num_axes: int, argument: str, least: int | None = 0) -> tuple[int, ...]:
+def per_axis(
+    value: object,
+    num_axes: int,
+    argument: str,
+    least: int | None = 0,
+) -> tuple[int, ...]:
     """One whole number for every axis of a grid; a single number is for all of them."""
     sides = arguments.for_each(value, argument, num_axes, "axis of size", GraphError)
     return tuple(whole(side, argument, least) for side in sides)

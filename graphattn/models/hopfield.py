@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, positive, real, shown
-from ..errors import GraphError, GraphIndexError, OptionError, ShapeError
+from ..arguments import check_shape, floats, positive, real
+from ..errors import GraphError, OptionError, ShapeError
 from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, Pattern, need_graph
 from ..graph.like import GraphLike
@@ -139,11 +139,7 @@ class Hopfield(nn.Module):
         return self._turn(state, self._node(node))
 
     def _node(self, node: Any) -> int:
-        if whole(node, "node") >= self.graph.num_nodes:
-            raise GraphIndexError(
-                f"node must be below {self.graph.num_nodes}, the number of spins; got {node}"
-            )
-        return int(node)
+        return whole(node, "node", 0, below=self.graph.num_nodes)
 
     def _turn(self, state: Tensor, node: int) -> Tensor:
         span = slice(self._ptr[node], self._ptr[node + 1])
@@ -266,8 +262,7 @@ def _turned(state: Tensor, pull: Tensor, most: Tensor, degree: Tensor, of: torch
 
 
 def _check(state: Tensor, num_nodes: int) -> None:
-    if state.shape[-1:] != (num_nodes,):
-        raise ShapeError(f"states must be float (..., {num_nodes}), got {shown(state)}")
+    check_shape(state, "states", (..., num_nodes))
     if bool((state.abs() != 1).any()):
         raise ShapeError(
             "spins must be -1 or 1; for a state with zeros pass torch.where(state > 0, 1.0, -1.0)"

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import outside, shown
+from ..arguments import check_range, check_shape
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.like import GraphLike, sized
@@ -20,26 +20,15 @@ def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
     shape = tuple(source.shape[:-1])
     if isinstance(graph, GraphLike) and graph.positions is not None:
         longest = graph._whole_graph.num_sources
-    if tuple(lengths.shape) != shape or lengths.dtype == torch.bool:
-        raise ShapeError(
-            f"lengths must be a tensor of {shape} integers in [1, {longest}], got {shown(lengths)}"
-        )
-    if can_read_values(lengths) and bool(((lengths < 1) | (lengths > longest)).any()):
-        least = int(lengths.min())
-        most = int(lengths.max())
-        raise ShapeError(
-            f"lengths must be a tensor of {shape} integers in [1, {longest}], got {least} to {most}"
-        )
+    check_shape(lengths, "lengths", shape)
+    if can_read_values(lengths):
+        check_range(lengths - 1, "lengths - 1", longest, ", the tokens", ShapeError)
 
 
 def check_tokens(name: str, tokens: Any, size: int) -> None:
     """Refuse anything but integers (..., N) within a table of ``size`` rows."""
     if can_read_values(tokens):
-        bad = outside(tokens, size)
-    else:
-        bad = ""
-    if bad:
-        raise PositionIndexError(f"{name} must be in [0, {size}), the rows of the table; got {bad}")
+        check_range(tokens, name, size, ", the rows of the table", PositionIndexError)
 
 
 def padding_bias(graph: Any, lengths: Tensor, x: Tensor) -> Tensor:

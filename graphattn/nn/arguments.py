@@ -9,9 +9,9 @@ from typing import Any, Never, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..arguments import positive, shown
+from ..arguments import check_shape, positive, shown
 from ..errors import BackendError, GraphError, OptionError, ShapeError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, need_nodes
 from ..graph.advice import advice, of_other_size
 from ..graph.edge_index import from_edge_index
 from ..graph.kinds.per_example import as_examples
@@ -82,8 +82,7 @@ def of_size(graph: Any, size: tuple[int, int], backend: str) -> Any:
     num_sources, num_targets = size
     if not isinstance(graph, GraphLike):
         return _listed(graph, num_targets, num_sources, backend)
-    if (graph.num_sources, graph.num_targets) != (num_sources, num_targets):
-        raise GraphError(f"size is (sources, targets) = {tuple(size)}, but graph is {graph!r}")
+    need_nodes(graph, f"a graph beside size={tuple(size)}", num_targets, num_sources)
     return graph
 
 
@@ -110,16 +109,12 @@ def _refuse_step(graph: Any, sources: Any) -> Never:
     """Refuse a graph that is not that of new tokens, which read those in a cache and each other."""
     new = sources.key.shape[-2]
     end = sources.past + new
-    remedy = f"pass a graph of {sources.cached + new} sources and {new} targets"
-    if hasattr(graph, "subgraph") and min(graph.num_targets, graph.num_sources) >= end:
-        first = sources.past - sources.cached
-        remedy = (
-            "for the next rows of a whole sequence's graph pass "
-            f"graph.subgraph(targets=range({sources.past}, {end}), sources=range({first}, {end}))"
-        )
+    first = sources.past - sources.cached
     raise ShapeError(
         f"the graph has {graph.num_sources} sources and {graph.num_targets} targets, but the cache "
-        f"holds {sources.cached} and x has {new} more; {remedy}"
+        f"holds {sources.cached} and x has {new} more; pass a graph of {sources.cached + new} "
+        f"sources and {new} targets: of a whole sequence's, "
+        f"graph.subgraph(targets=range({sources.past}, {end}), sources=range({first}, {end}))"
     )
 
 
@@ -157,11 +152,8 @@ def _listed(
 
 def _of_sparse(adj_t: Tensor, num_targets: int, num_sources: int) -> AttentionGraph:
     """The graph of PyG's transposed adjacency: a sparse tensor with a row for each target."""
-    if adj_t.shape != (num_targets, num_sources):
-        raise GraphError(
-            f"graph is a sparse tensor {tuple(adj_t.shape)}, which as PyG's adj_t has a row for "
-            f"each of {num_targets} targets and a column for each of {num_sources} sources"
-        )
+    sizes = (num_targets, num_sources)
+    check_shape(adj_t, "graph as a sparse tensor", sizes, "as PyG's adj_t", GraphError)
     entries = adj_t.to_sparse_coo().coalesce()
     if bool((entries.values() != 1).any()):
         raise GraphError(

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..arguments import one_of, positive, width
-from ..errors import OptionError, ShapeError
+from ..arguments import check_shape, one_of, positive, width
+from ..errors import OptionError
 from ..graph import AttentionGraph, Chosen, Pattern, PerExample, PerHead
 from ..graph.foreign_names import names_checked
 from ..graph.like import GraphLike
@@ -124,11 +124,8 @@ class TransformerBlock(nn.Module):
 
     def _added(self, x: Tensor, norm: nn.Module, sublayer: Any, name: str) -> Tensor:
         output = sublayer(norm(x) if self.norm_first else x)
-        if name == "feed_forward" and output.shape != x.shape:
-            raise ShapeError(
-                f"feed_forward must return {tuple(x.shape)}, the shape of x; got "
-                f"{tuple(output.shape)}"
-            )
+        if name == "feed_forward":
+            check_shape(output, "the result of feed_forward", x.shape)
         if self.end_norm is not None:
             output = self.end_norm[name](output)
         added = x + (self.branch(output) if self.training else output)

@@ -6,7 +6,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from ..arguments import outside, shown, whole
+from ..arguments import check_range, shown, whole
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
 
@@ -91,10 +91,7 @@ class KeyValueCache:
             >>> torch.allclose(layer(x[4:], ga.graphs.cross(1, 3), cache=cache), layer(x, window)[4:], atol=1e-6)
             True
         """
-        if not 0 <= whole(before, "before", 0) <= self.length:
-            raise OptionError(
-                f"before must be at most {self.length}, the tokens so far, got {before}"
-            )
+        whole(before, "before", 0, below=self.length + 1)
         if before <= self.dropped:
             return
         if self.key is None or self.value is None:
@@ -182,14 +179,8 @@ class KeyValueCache:
                 "reorder"
             )
         size = self.key.shape[0]
-        if torch.compiler.is_compiling():
-            invalid = ""
-        else:
-            invalid = outside(batch, size)
-        if invalid:
-            raise PositionIndexError(
-                f"batch must be in [0, {size}), the cached examples; got {invalid}"
-            )
+        if not torch.compiler.is_compiling():
+            check_range(batch, "batch", size, ", the cached examples", PositionIndexError)
         self.key = self.key.index_select(0, batch)
         self.value = self.value.index_select(0, batch)
         self._room = None

@@ -26,7 +26,12 @@ def cast_once(x: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
 
 class _Cast(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dtype: torch.dtype, count: int) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        dtype: torch.dtype,
+        count: int,
+    ) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.dtype = x.dtype
         copy = x.to(dtype)

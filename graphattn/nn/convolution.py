@@ -16,7 +16,12 @@ from .loaders import linear, refuse_other
 _FROM_LATER = ("circular", "reflect")  # padding before the start is a copy of what comes later
 
 
-def from_conv(make: Callable[..., Any], conv: Any, size: Any, causal: bool) -> tuple[Any, PerHead]:
+def from_conv(
+    make: Callable[..., Any],
+    conv: Any,
+    size: Any,
+    causal: bool,
+) -> tuple[Any, PerHead]:
     """The layer, ``make``, with the weights of a convolution, and the graph of each head."""
     refuse_other(conv, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     kernel = conv.kernel_size
@@ -48,7 +53,11 @@ def _of_heads(conv: Any) -> Tensor:
     return torch.cat(kernels, 1)
 
 
-def _places(conv: Any, lengths: tuple[int, ...], causal: bool) -> list[list[Tensor]]:
+def _places(
+    conv: Any,
+    lengths: tuple[int, ...],
+    causal: bool,
+) -> list[list[Tensor]]:
     """The source of every target (n,) for each axis and place of its kernel; -1 for padding."""
     if causal:
         _check_causal(conv)

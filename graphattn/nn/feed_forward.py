@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..arguments import floats, probability, width
-from ..errors import OptionError, ShapeError
+from ..arguments import check_shape, floats, probability, width
+from ..errors import OptionError
 from ..graph import AttentionGraph
 from ..graph.edge_index import from_edge_index
 
@@ -141,10 +141,7 @@ class MixtureOfExperts(nn.Module):
     def graph(self, x: Tensor) -> AttentionGraph:
         """The graph from experts to tokens x (N, C)."""
         _, expert = self._chosen(x)
-        if x.dim() != 2:
-            raise ShapeError(
-                f"x must be tokens (N, {x.shape[-1]}), the graph's targets; got {tuple(x.shape)}"
-            )
+        check_shape(x, "x", ("N", x.shape[-1]), "tokens are the targets of the graph")
         token = torch.arange(len(x), device=x.device).repeat_interleave(self.top_k)
         edges = torch.stack((expert.flatten(), token))
         return from_edge_index(edges, num_sources=len(self.experts), num_targets=len(x))
@@ -158,11 +155,7 @@ class MixtureOfExperts(nn.Module):
             edge = torch.nonzero(expert.flatten() == number).flatten()
             tokens = flat[edge // self.top_k]
             output = module(tokens)
-            if output.shape != tokens.shape:
-                raise ShapeError(
-                    f"experts[{number}] must return {tuple(tokens.shape)}, got "
-                    f"{tuple(output.shape)}"
-                )
+            check_shape(output, f"the result of experts[{number}]", tokens.shape)
             outputs = outputs.index_copy(0, edge, output.to(x.dtype))
         return (
             (outputs.unflatten(0, expert.shape) * alpha.to(x.dtype).unsqueeze(-1))

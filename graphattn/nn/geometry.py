@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import floats, one_of, several
+from ..arguments import check_shape, floats, one_of, several
 from ..errors import OptionError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.images import Images, checked_cell, moved
@@ -228,11 +228,8 @@ def local_frames(
     """
     d = -relative_positions(graph, pos, queries, cell=cell)
     floats(normals, "normals", "(T, 3)", 2)
-    if d.shape[-1] != 3 or normals.shape != (graph.num_targets, 3):
-        raise ShapeError(
-            f"normals must have shape ({graph.num_targets}, 3), and pos 3 axes; got "
-            f"{tuple(normals.shape)}"
-        )
+    check_shape(d, "the difference of positions", (..., 3))
+    check_shape(normals, "normals", (graph.num_targets, 3))
     target = targets(graph, d.device)
     size = graph._num_target_rows
     pull = graph._own_targets(scatter_sum(d * length_of(d) ** 2, target, size, 0), 0)
@@ -293,10 +290,7 @@ def _ends(
     names = (source, target)
     for name, x, size in zip(names, sides, (graph.num_sources, graph.num_targets), strict=True):
         floats(x, name, "(..., points, axes)", 2)
-        if x.shape[-2] != size:
-            raise ShapeError(
-                f"{name} must have {size} rows, as the graph has nodes there, got {tuple(x.shape)}"
-            )
+        check_shape(x, name, (..., size, "axes"), "a row for each node of the graph there")
     device = sides[0].device
     source_rows, target_rows = graph.ends(*sides)
     at_sources = rows_of(source_rows, sources(graph, device))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import one_of, width
+from ..arguments import check_shape, one_of, width
 from ..backends import BACKENDS, EdgeWeights
 from ..backends.edge_attention import EdgeAttention
 from ..backends.inputs import bias_of_edges, biases_of_parts, check_numbers, inputs_of
@@ -663,8 +663,9 @@ class GraphAttention(EdgeAttention):
             )
         if size[1] == 1 and edge_attr.shape == size[:1]:  # a weight of each edge
             edge_attr = edge_attr.unsqueeze(-1)
-        if tuple(edge_attr.shape[-2:]) != size:
-            raise ShapeError(f"edge_attr must have shape {shape}; got {tuple(edge_attr.shape)}")
+        check_shape(
+            edge_attr, "edge_attr", (..., *size), "one row per edge in the graph's edge order"
+        )
         return edge_attr
 
     def _biased(self) -> bool | tuple[str, ...]:

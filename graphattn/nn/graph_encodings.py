@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, need_nodes
 from ..graph.graph import need_graph
 from ..graph.like import GraphLike
 from ..graph.limits import refuse_over
@@ -86,11 +86,7 @@ def relative_walk_pe(
     if isinstance(graph, GraphLike):
         graph = graph._whole_graph
     need_graph(graph, "relative_walk_pe")
-    if (graph.num_targets, graph.num_sources) != (data.num_nodes,) * 2:
-        sizes = (graph.num_targets, graph.num_sources)
-        raise GraphError(
-            f"graph must have the {data.num_nodes} nodes of along on both sides, got {sizes}"
-        )
+    need_nodes(graph, "graph, as along,", data.num_nodes, data.num_nodes)
     refuse_over(
         8 * data.num_nodes**2, f"walks between {data.num_nodes:,} nodes", "use smaller batches"
     )
@@ -148,10 +144,7 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
     # eigenvectors, too
     data.edge_weight = torch.ones(data.num_edges, dtype=torch.float64, device=graph.device)
     n = data.num_nodes
-    if k >= n:
-        raise GraphError(
-            f"k must be below the number of nodes, got k={k} and {n} nodes; pad with zeros"
-        )
+    whole(k, "k", 1, GraphError, below=n)
     start = np.random.default_rng(0).standard_normal(n)  # for ARPACK, which is random by default
     transform = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True, v0=start)
     device = graph.device

@@ -279,7 +279,13 @@ def _linear(graph: AttentionGraph, inputs: Inputs) -> Tensor | None:
         return output.to(inputs.query.dtype)
 
 
-def _summed(query: Tensor, key: Tensor, value: Tensor, end: Tensor, chunks: list[Chunk]) -> Tensor:
+def _summed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    end: Tensor,
+    chunks: list[Chunk],
+) -> Tensor:
     """Sums of ``(q . k) v`` (..., T, H_kv, group, D_v): of earlier chunks by one matrix, of its own
     by a product.
     """

@@ -5,7 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, one_of, outside, positive, width
+from ..arguments import (
+    check_finite,
+    check_range,
+    check_shape,
+    floats,
+    one_of,
+    positive,
+    width,
+)
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..kernels.modes import can_read_values
 
@@ -55,11 +63,7 @@ class LearnedPosition(nn.Module):
             raise ShapeError(f"positions must be integers, got {positions.dtype}")
         positions = positions.to(torch.int64)
         if can_read_values(positions):
-            invalid = outside(positions, last)
-        else:
-            invalid = ""
-        if invalid:
-            raise PositionIndexError(f"positions must be in [0, max_len = {last}), got {invalid}")
+            check_range(positions, "positions", last, ", below max_len", PositionIndexError)
         return x + nn.functional.embedding(positions, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
@@ -158,20 +162,16 @@ def check_positions(
     NaN and infinity are refused on the CPU only, since the check would synchronise another device.
     """
     sizes = (num_nodes,) if num_axes is None else (num_nodes, num_axes)
-    if tuple(positions.shape[-len(sizes) :]) != sizes:
-        shape = ", ".join(map(str, sizes))
-        raise ShapeError(f"positions must be (..., {shape}), got {tuple(positions.shape)}")
+    check_shape(positions, "positions", (..., *sizes))
     if not positions.is_floating_point():
         return
     if positions.device.type != "cpu" or not can_read_values(positions):
         return
-    if not bool(positions.isfinite().all()):
-        raise ShapeError("positions must be finite numbers, got NaN or infinite ones")
+    check_finite(positions, "positions")
 
 
 def _check_features(x: Tensor, dim: int) -> None:
-    if floats(x, "x", f"(..., nodes, {dim})", 2).shape[-1] != dim:
-        raise ShapeError(f"x must have shape (..., nodes, {dim}), got {tuple(x.shape)}")
+    check_shape(floats(x, "x", f"(..., nodes, {dim})", 2), "x", (..., "nodes", dim))
 
 
 def even(name: str, value: Any) -> int:

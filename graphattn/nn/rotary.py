@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..arguments import floats, positive, real, width
+from ..arguments import check_shape, floats, positive, real, whole, width
 from ..errors import OptionError, ShapeError
 from ..graphs.arguments import axes
 from .positions import (
@@ -137,10 +137,7 @@ class Rotary(nn.Module):
         self.rotary_dim = even("rotary_dim", self.head_dim if rotary_dim is None else rotary_dim)
         self.base = frequency_base(base)
         self.layout = pairing(layout)
-        if self.rotary_dim > self.head_dim:
-            raise OptionError(
-                f"rotary_dim must be at most head_dim = {self.head_dim}, got {rotary_dim}"
-            )
+        whole(self.rotary_dim, "rotary_dim", 1, below=self.head_dim + 1)
         if self.rotary_dim % (2 * self.num_axes):
             raise OptionError(
                 f"rotary_dim must be a multiple of 2 * num_axes = {2 * self.num_axes}, got "
@@ -162,10 +159,8 @@ class Rotary(nn.Module):
             ShapeError: If a tensor has another shape or device, or several axes have no positions;
                 or if positions are not real numbers (on the CPU: if one is NaN or infinite).
         """
-        if floats(x, "x", f"(..., nodes, heads, {self.head_dim})", 3).shape[-1] != self.head_dim:
-            raise ShapeError(
-                f"x must have shape (..., nodes, heads, {self.head_dim}), got {tuple(x.shape)}"
-            )
+        expected = f"(..., nodes, heads, {self.head_dim})"
+        check_shape(floats(x, "x", expected, 3), "x", (..., self.head_dim))
         turn = self._turn(x, positions).unsqueeze(-2)
         dtype = torch.promote_types(x.dtype, torch.float32)
         # (..., N, 1, d / 2)

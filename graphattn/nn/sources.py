@@ -148,7 +148,13 @@ class Held(Sources):
         return 0
 
 
-def read(layer: Any, x: Any, context: Any, cache: Any, graph: Any) -> tuple[Tensor, Sources]:
+def read(
+    layer: Any,
+    x: Any,
+    context: Any,
+    cache: Any,
+    graph: Any,
+) -> tuple[Tensor, Sources]:
     """The features of targets, and the sources of a call.
 
     Raises:
@@ -172,7 +178,13 @@ def read(layer: Any, x: Any, context: Any, cache: Any, graph: Any) -> tuple[Tens
     return x, Cached(x, cache)
 
 
-def _of_pair(layer: Any, pair: Any, context: Any, cache: Any, graph: Any) -> tuple[Tensor, Sources]:
+def _of_pair(
+    layer: Any,
+    pair: Any,
+    context: Any,
+    cache: Any,
+    graph: Any,
+) -> tuple[Tensor, Sources]:
     if context is not None:
         raise OptionError("pass x as a pair (sources, targets), or x and context; not both")
     context, x = pair

@@ -262,7 +262,12 @@ def _cut(
     return Cut(target, block)
 
 
-def _cost(edges: Edges, cut: Cut, twins: Tensor, degree: Tensor) -> tuple[int, int, float]:
+def _cost(
+    edges: Edges,
+    cut: Cut,
+    twins: Tensor,
+    degree: Tensor,
+) -> tuple[int, int, float]:
     """The approximate numbers of pairs, columns and units of work of a cut."""
     rows = torch.bincount(cut.block, minlength=cut.num_blocks)
     head = cut.target[starts(rows)]

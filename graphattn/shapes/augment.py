@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import positive, probability, real, whole
+from ..arguments import check_shape, positive, probability, real, whole
 from ..errors import OptionError, ShapeError
 from ..graph.modes import without_autocast
 from ..pyg import BaseTransform
@@ -39,8 +39,8 @@ class _Linear(BaseTransform):
         else:
             normal = None
         for name, value in (("pos", pos), ("normal", normal)):
-            if value is not None and value.shape != (len(pos), 3):
-                raise ShapeError(f"{self!r}: {name} must be (N, 3), got {tuple(value.shape)}")
+            if value is not None:
+                check_shape(value, f"{self!r}: {name}", (len(pos), 3))
             # a matrix in the type of integers would be truncated
             if value is not None and not value.is_floating_point():
                 raise ShapeError(

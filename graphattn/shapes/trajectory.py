@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import integers, one_of, table
+from ..arguments import check_finite, check_shape, integers, one_of, table
 from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.images import checked_cell
@@ -78,22 +78,14 @@ class Trajectory:
             raise ShapeError(f"{self._where()}fields must have at least one, got none")
         object.__setattr__(self, "fields", self._checked("fields", self.fields))
         object.__setattr__(self, "forcing", self._checked("forcing", self.forcing))
-        if self.pos.dim() == 3 and len(self.pos) != self.num_steps:
-            raise ShapeError(
-                f"{self._where()}pos must have {self.num_steps} steps as the fields, got "
-                f"{len(self.pos)}"
-            )
-        if not bool(torch.isfinite(self.pos).all()):
-            raise ShapeError(f"{self._where()}pos must be finite, got NaN or infinity")
+        if self.pos.dim() == 3:
+            check_shape(self.pos, f"{self._where()}pos", (self.num_steps, ...), "as the fields")
+        check_finite(self.pos, f"{self._where()}pos")
         object.__setattr__(self, "cells", self._checked_cells())
         object.__setattr__(self, "fixed", self._checked_fixed())
         if self.kinds is not None:
             object.__setattr__(self, "kinds", integers(self.kinds, "kinds", "(N,)", ShapeError))
-            if self.kinds.shape != (self.num_nodes,):
-                raise ShapeError(
-                    f"{self._where()}kinds must have shape ({self.num_nodes},), got "
-                    f"{tuple(self.kinds.shape)}"
-                )
+            check_shape(self.kinds, f"{self._where()}kinds", (self.num_nodes,))
         object.__setattr__(self, "time", self._checked_time())
 
     @property
@@ -331,10 +323,7 @@ class Trajectory:
             time = step * torch.arange(self.num_steps, dtype=torch.float64)
         else:
             time = torch.as_tensor(self.time).double()
-        if time.shape != (self.num_steps,):
-            raise ShapeError(
-                f"{self._where()}time must have shape ({self.num_steps},), got {tuple(time.shape)}"
-            )
+        check_shape(time, f"{self._where()}time", (self.num_steps,))
         back = torch.nonzero(~(time.diff() > 0)).flatten()
         if len(back):
             step = int(back[0])

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import integers, outside, shown
+from ..arguments import check_range, check_shape, integers, shown
 from ..errors import OptionError, ShapeError, need_extra
 from ..graph import AttentionGraph
 
@@ -171,10 +171,9 @@ class Data:
         if value is None:
             return
         value = integers(value, name, f"{tuple(shape)}", ShapeError)
-        if value.shape != shape or (below is not None and outside(value, below)):
-            raise ShapeError(
-                f"{name} must be {tuple(shape)} of 0 to {(below or 1) - 1}, got {shown(value)}"
-            )
+        check_shape(value, name, tuple(shape))
+        if below is not None:
+            check_range(value, name, below, error=ShapeError)
         object.__setattr__(self, name, value)
 
     def _check_targets(self) -> None:

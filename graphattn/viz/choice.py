@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..arguments import integers, several, shown
-from ..errors import GraphError, GraphIndexError
+from ..arguments import check_range, integers, several, shown
+from ..errors import GraphError
 from ..graph.graph import AttentionGraph
 from ..graph.runs import expand
 from .style import HIGHLIGHTS
@@ -82,11 +82,7 @@ def checked_targets(
     if most == 1 and numbers.numel() != 1:
         raise GraphError(f"{argument} must be one target, got {shown(highlight)}")
     targets = list(dict.fromkeys(numbers.tolist()))
-    for target in targets:
-        if not 0 <= target < graph.num_targets:
-            raise GraphIndexError(
-                f"{argument}: target {target} is outside [0, {graph.num_targets})"
-            )
+    check_range(numbers, argument, graph.num_targets, ", the targets")
     if most is not None and len(targets) > most:
         raise GraphError(
             f"{argument} takes at most {most} targets (colours that differ), got {len(targets)}"

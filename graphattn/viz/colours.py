@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arguments import shown, table
+from ..arguments import check_shape, shown, table
 from ..errors import OptionError, ShapeError
 
 Array = NDArray[np.float64]
@@ -140,10 +140,7 @@ def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
     Raises:
         ShapeError: If there are not as many.
     """
-    if truth.shape != prediction.shape:
-        raise ShapeError(
-            f"prediction must have the shape of the truth, {truth.shape}, got {prediction.shape}"
-        )
+    check_shape(prediction, "prediction", truth.shape, "the shape of the truth")
     if truth.dtype.kind not in "iub" or prediction.dtype.kind not in "iub":
         error = prediction.astype(np.float64) - truth.astype(np.float64)
         most = float(np.abs(error[np.isfinite(error)]).max(initial=0.0))

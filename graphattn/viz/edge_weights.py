@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arguments import shown, table
+from ..arguments import check_shape, shown, table
 from ..backends.weights import EdgeWeights
 from ..errors import OptionError, ShapeError
 from ..graph.graph import AttentionGraph
@@ -61,14 +61,10 @@ def _of_dense(value: Any) -> EdgeWeights:
     else:
         sizes = shape
     if len(sizes) != 3 or not may_be_weights(value):
-        hint = {
-            2: "; of one head it is weights[None]",
-            4: "; of a batch draw one element: weights[0]",
-        }
         raise ShapeError(
             "a tensor of weights must be floats of shape (H, T, S), or (1, H, T, S), as "
-            f"attentions[layer] of transformers; got {str(value.dtype).removeprefix('torch.')} "
-            f"{shape}{hint.get(len(shape), '')}"
+            f"attentions[layer] of transformers; got {shown(value)}: of one head pass "
+            "weights[None], of a batch one element, weights[0]"
         )
     alpha = torch.as_tensor(value).detach().reshape(sizes)
     target, source = (alpha != 0).any(0).nonzero(as_tuple=True)
@@ -97,11 +93,7 @@ def values_on(graph: AttentionGraph, values: Any) -> tuple[Any, str]:
     )
     if alpha.ndim == 1:
         alpha = alpha[:, None]
-    if alpha.ndim != 2 or len(alpha) != graph.num_edges or alpha.is_complex():
-        raise ShapeError(
-            f"values must be (E,) or (E, H) with E = {graph.num_edges} edges, got {shown(values)}; "
-            "of a tensor (H, T, S) draw plot(tensor)"
-        )
+    check_shape(alpha, "values", (graph.num_edges, "H"), "of a tensor (H, T, S) draw plot(tensor)")
     return EdgeWeights(graph, alpha), "value"
 
 
@@ -115,17 +107,8 @@ def by_edge(weights: Any) -> Tensor:
     alpha = weights.alpha
     heads = alpha.shape[-1]
     if alpha.numel() != graph.num_edges * heads:
-        if alpha.dim() == 2:
-            raise ShapeError(
-                f"weights.alpha must have shape (E, H) with E = {graph.num_edges} edges, got "
-                f"{tuple(alpha.shape)}"
-            )
-        if getattr(weights, "heads", None) is not None:
-            argument = ", weights.heads"
-        else:
-            argument = ""
         raise ShapeError(
-            f"weights.alpha has a batch, {tuple(alpha.shape)}; draw one element: "
-            f"graphattn.EdgeWeights(weights.graph, weights.alpha[0]{argument})"
+            f"weights.alpha must have shape ({graph.num_edges}, H), got {tuple(alpha.shape)}; of a "
+            "batch draw one element: graphattn.EdgeWeights(weights.graph, weights.alpha[0])"
         )
     return alpha.detach().reshape(graph.num_edges, heads)

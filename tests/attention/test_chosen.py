@@ -201,7 +201,7 @@ def test_chosen_graphs_are_pickled_and_print():
         (lambda: top_k(..., 2).with_global_tokens(1)(5), "has no edges that may be chosen"),
         (
             lambda: top_k(..., 2, within=causal(7))(5),
-            "within and blocks must fit (targets, sources) (5, 5), got (7, 7)",
+            "within, or blocks, must have 5 targets and 5 sources, got AttentionGraph",
         ),
         (
             lambda: top_k(..., 2, blocks=clusters(torch.tensor([0, 2, 2])))(3),

@@ -115,7 +115,7 @@ def test_refusals():
     with pytest.raises(GraphError, match=r"has the edge 11 -> 0, which .* lacks"):
         ga.attention(query, key, value, MEMORY, score_bias={NEAR: of_near})
     small = ga.graphs.causal(T)
-    with pytest.raises(GraphError, match="must have its nodes"):
+    with pytest.raises(GraphError, match="a part of AttentionGraph"):
         ga.attention(query, key, value, CHOICE, score_bias={small: of_near})
     with pytest.raises(ShapeError, match=f"score_bias must have shape .{NEAR.num_edges},"):
         ga.attention(query, key, value, CHOICE, score_bias={NEAR: of_near[1:]})

@@ -248,7 +248,10 @@ def test_bisection_halves_the_longest_side_and_ties_go_by_number():
         ),
         ({"partition": "rcb"}, "pass pos="),
         ({"partition": [0] * 4}, r"partition must have shape \(5,\)"),
-        ({"partition": [0, 0, 1, 0, 0]}, "partition must hold processes 0 .. 0, got 0 to 1"),
+        (
+            {"partition": [0, 0, 1, 0, 0]},
+            r"partition must be in \[0, 1\), the processes, got 0 to 1",
+        ),
         ({"plan": "ring"}, "plan must be"),
         ({"plan": "heads"}, 'plan="heads" cannot run: heads is not given; try plan="halo"'),
         ({"heads": 4, "kv_heads": 3}, "kv_heads must divide heads"),

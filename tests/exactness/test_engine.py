@@ -35,13 +35,14 @@ def test_every_option_is_away_from_its_default_and_every_gradient_measured():
         "plain",
         "score_bias",
         "all options",
+        "weights",
         "scale 0",
         "scale below 0",
     }
     measured = {
         row.quantity
         for row in report.rows
-        if row.case == "all options" and row.backend == "message_passing"
+        if row.case in ("all options", "weights") and row.backend == "message_passing"
     }
     inputs = {"query", "key", "value", "score_bias"}
     expected = {"output", "lse", "weights"} | {
@@ -69,7 +70,8 @@ def test_a_backend_that_scales_after_masking_is_seen(monkeypatch, case):
 
 def test_a_scale_of_the_callers_is_the_only_one():
     report = verify(CAUSAL, scale=-0.2, backends=("dense",))
-    assert {row.case for row in report.rows} == {"plain", "score_bias", "all options"}
+    cases = {"plain", "score_bias", "all options", "weights"}
+    assert {row.case for row in report.rows} == cases
 
 
 def test_narrow_errors_are_held_to_dense_torch_in_the_same_dtype():
@@ -162,7 +164,7 @@ def test_a_function_that_refuses_gradients(is_causal, gradients):
 def test_a_forced_backend_that_refuses_is_listed_with_its_reasons():
     report = verify(GRAPHS["repeated_edges"](), backends=("dense",), dtypes=(torch.float32,))
     assert {row.case for row in report.rows} == {"plain", "scale 0", "scale below 0"}
-    assert {refusal.case for refusal in report.refusals} == {"score_bias", "all options"}
+    assert {refusal.case for refusal in report.refusals} == {"score_bias", "all options", "weights"}
     assert "each copy of an edge has its own bias" in report.refusals[0].reasons[0]
 
 

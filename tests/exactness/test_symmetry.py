@@ -741,7 +741,11 @@ def test_ppf_conv_of_pyg_is_symmetric_and_pointnet_is_not():
         ({"vectors": ["v"]}, OptionError, "vectors must name inputs"),
         ({"z": torch.zeros(N)}, OptionError, "z must be an argument of the model"),
         ({"backends": ["edges"]}, OptionError, "backends, at_most"),
-        ({"graph": ga.graphs.full(5)}, GraphError, "of the 13 points"),
+        (
+            {"graph": ga.graphs.full(5)},
+            GraphError,
+            "graph must have 13 targets and 13 sources, got AttentionGraph",
+        ),
         ({"graph": "knn"}, GraphError, "a recipe"),
         ({"tolerance": 0.0}, OptionError, "tolerance must be"),
         ({"cell": torch.eye(2)}, OptionError, "as many axes"),

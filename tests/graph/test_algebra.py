@@ -543,10 +543,13 @@ REFUSALS = [
     ),
     (lambda: B.subgraph([0, 3, 0]), "must be distinct, got a node twice"),
     (lambda: B.subgraph([0.5]), "must be integers .*got float32"),
-    (lambda: B.subgraph([True, False]), r"as a bool mask must have shape \(7,\), got \(2,\)"),
+    (
+        lambda: B.subgraph([True, False]),
+        r"subgraph: targets as a bool mask must have shape \(7,\), got a Tensor \(2,\)",
+    ),
     (lambda: B.relabel([0, 1]), "needs a permutation of all 7 targets, got 2 numbers"),
     (lambda: A.block_counts((0, 3)), "tile must be two sizes >= 1"),
-    (lambda: disjoint_union([A, "b"]), "disjoint_union joins AttentionGraphs, got str"),
+    (lambda: disjoint_union([A, "b"]), "disjoint_union needs an AttentionGraph, got str"),
     (lambda: A.contains(0.0, 1), "target must be integers .*got float32"),
 ]
 

@@ -84,7 +84,9 @@ def test_other_graphs_are_told_the_call():
         ShapeError, match=r"all \(5, 5\) pairs; pass graph.edge_values\(score_bias\)"
     ):
         ga.attention(x, x, x, graph, score_bias=matrix_of(graph, 2))
-    with pytest.raises(ShapeError, match=r"matrix must be \(\.\.\., 5, 5\), got \(3, 4, 5\)"):
+    with pytest.raises(
+        ShapeError, match=r"matrix must have shape \(..., 5, 5\), got a Tensor \(3, 4, 5\)"
+    ):
         graph.edge_values(torch.zeros(3, 4, 5))
 
 

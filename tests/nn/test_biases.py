@@ -413,7 +413,7 @@ REFUSED = {
     "too many": (
         lambda: EdgeTypeBias(4, H)(FULL, torch.zeros(24).long()),
         ShapeError,
-        r"int64 \(..., 25\), one for each edge",
+        r"values must have shape \(..., 25\), got a Tensor \(24,\)",
     ),
     "beyond": (
         lambda: EdgeTypeBias(4, H)(FULL, torch.arange(25)),

@@ -131,7 +131,10 @@ def test_size_is_that_of_the_features_or_refused():
     assert torch.equal(layer((x_s, x_t), EDGES, size=(7, 5)), layer((x_s, x_t), EDGES))
     with pytest.raises(ShapeError):
         layer((x_s, x_t), EDGES, size=(7, 6))
-    with pytest.raises(GraphError, match=r"size is \(sources, targets\) = \(5, 7\)"):
+    with pytest.raises(
+        GraphError,
+        match=r"a graph beside size=\(5, 7\) must have 7 targets and 5 sources, got AttentionGraph",
+    ):
         layer((x_s, x_t), ga.graphs.cross(5, 7), size=(5, 7))
     with pytest.raises(OptionError, match=r"pass size=\(S, T\)"):
         layer((x_s, None), EDGES)

@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_named():
         bias(x, x, grid=(7,))
     right = torch.zeros(6, H, D)
     for wrong in (x, torch.zeros(6, H, D + 1), torch.zeros(1, H, D)):
-        with pytest.raises(ShapeError, match=rf"query must be \(..., 6, heads, {D}\)"):
+        with pytest.raises(ShapeError, match=rf"query must have shape \(..., 6, heads, {D}\)"):
             bias(wrong, right)
-        with pytest.raises(ShapeError, match="key must be"):
+        with pytest.raises(ShapeError, match="key must have"):
             bias(right, wrong)

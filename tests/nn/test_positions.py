@@ -155,7 +155,7 @@ def test_learned_adds_a_row_and_has_no_more_than_max_len():
     with pytest.raises(IndexError, match="x must have at most max_len = 5 nodes, got 6"):
         layer(torch.randn(6, 4))
     with pytest.raises(
-        GraphAttnError, match=r"positions must be in \[0, max_len = 5\), got 0 to 5"
+        GraphAttnError, match=r"positions must be in \[0, 5\), below max_len, got 0 to 5"
     ):
         layer(x, torch.tensor([0, 5, 1]))
     with pytest.raises(PositionIndexError, match="got -1 to 1"):
@@ -234,12 +234,12 @@ REFUSED = {
     "too few": (
         lambda: SinusoidalPosition(4)(torch.randn(5, 4), torch.arange(4)),
         ShapeError,
-        r"positions must be \(\.\.\., 5\), got \(4,\)",
+        r"positions must have shape \(..., 5\), got a Tensor \(4,\)",
     ),
     "wider features": (
         lambda: LearnedPosition(9, 4)(torch.randn(2, 5)),
         ShapeError,
-        r"nodes, 4\), got \(2, 5\)",
+        r"x must have shape \(..., nodes, 4\), got a Tensor \(2, 5\)",
     ),
     "features that are whole numbers": (
         lambda: LearnedPosition(9, 4)(torch.ones(2, 4, dtype=torch.int64)),
@@ -259,7 +259,7 @@ REFUSED = {
     "one coordinate": (
         lambda: Rotary(8, num_axes=2)(torch.randn(4, 1, 8), torch.arange(4)),
         ShapeError,
-        r"positions must be \(\.\.\., 4, 2\), got \(4,\)",
+        r"positions must have shape \(..., 4, 2\), got a Tensor \(4,\)",
     ),
 }
 
@@ -278,8 +278,8 @@ HOLE = torch.tensor([0.0, 1.0, float("nan"), 3.0, 4.0])
 @pytest.mark.parametrize(
     ("positions", "words"),
     [
-        (HOLE, "positions must be finite numbers"),
-        (HOLE.nan_to_num(torch.inf), "positions must be finite numbers"),
+        (HOLE, "positions must be finite, got NaN or infinity"),
+        (HOLE.nan_to_num(torch.inf), "positions must be finite, got NaN or infinity"),
     ],
 )
 def test_positions_are_real_numbers_here(positions, words):

@@ -70,5 +70,8 @@ def test_a_column_called_pos_or_normal_is_no_position_and_no_direction(tmp_path)
     with pytest.raises(LoaderError, match=r"got pos of shape \(2,\)"):
         ga.load(tmp_path / "s.csv")
     (tmp_path / "s.csv").write_text("x,y,z,normal\n0,0,0,0.5\n1,0,0,2\n", encoding="utf-8")
-    with pytest.raises(ShapeError, match=r"normal must be \(N, 3\), got \(2,\)"):
+    with pytest.raises(
+        ShapeError,
+        match=r"RandomRotation\(\): normal must have shape \(2, 3\), got a Tensor \(2,\)",
+    ):
         RandomRotation()(ga.load(tmp_path / "s.csv"))

@@ -128,7 +128,7 @@ def test_a_target_that_reads_nothing():
 @pytest.mark.parametrize(
     ("layers", "target", "options", "error", "words"),
     [
-        ([(5, 5)], 5, {}, GraphIndexError, "target: target 5"),
+        ([(5, 5)], 5, {}, GraphIndexError, r"target must be in \[0, 5\), the targets, got 5 to 5"),
         ([(5, 5), (5, 7)], 0, {}, GraphError, "layer 1 reads 7 sources"),
         ([(5, 7)], 0, {"pos": np.zeros((7, 2))}, GraphError, "drawn as rows"),
         (

@@ -146,7 +146,12 @@ def test_a_long_sequence_stays_sparse():
             ShapeError,
             "layer 1 has 7 targets, and layer 2 reads 5 sources",
         ),
-        ([(5, 5)], {"targets": 5}, GraphIndexError, "targets: target 5"),
+        (
+            [(5, 5)],
+            {"targets": 5},
+            GraphIndexError,
+            r"targets must be in \[0, 5\), the targets, got 5 to 5",
+        ),
     ],
 )
 def test_refusals(sizes, options, error, words):

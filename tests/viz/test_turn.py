@@ -362,7 +362,7 @@ def test_without_weights_there_is_no_choice_of_head(tmp_path):
         (
             lambda path: to_html(ga.graphs.full(9), path, cloud(9), target=9),
             GraphIndexError,
-            "target: target 9",
+            r"target must be in \[0, 9\), the targets, got 9 to 9",
         ),
         (
             lambda path: to_html(ga.graphs.full(9), path / "no" / "x.html", cloud(9)),

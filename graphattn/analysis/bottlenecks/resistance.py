@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import integers, outside
+from ...arguments import check_range, check_shape, integers
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...plans.whole import csr_by_target
@@ -134,10 +134,8 @@ def commute_time(graph: AttentionGraph, pairs: Any = None) -> Tensor:
 
 def _pairs(pairs: Any, size: int) -> Tensor:
     chosen = integers(pairs, "pairs", "(2, k)", GraphError).cpu()
-    if chosen.ndim != 2 or chosen.shape[0] != 2:
-        raise GraphError(f"pairs must be nodes (2, k), got {list(chosen.shape)}")
-    if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < size:
-        raise GraphError(f"pairs must be nodes of 0 to {size - 1}, got {outside(chosen, size)}")
+    check_shape(chosen, "pairs", (2, "k"), error=GraphError)
+    check_range(chosen, "pairs", size, ", the nodes", GraphError)
     return chosen
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import check_flags, function, table, tensor, whole
+from ...arguments import check_finite, check_flags, function, table, tensor, whole
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph
 from ...printed import Printed
@@ -158,8 +158,8 @@ def measure_leaks(
         raise ShapeError(
             f"x must be (..., S, C) floats or (..., S) integers, got {list(x.shape)} of {x.dtype}"
         )
-    if x.is_floating_point() and not bool(x.isfinite().all()):
-        raise ShapeError("x must be finite: where it is NaN or inf, no step can be seen")
+    if x.is_floating_point():
+        check_finite(x, "x", ", where no step can be seen")
     at_most = whole(at_most, "at_most", 1)
     S = x.shape[axis]
     generator = torch.Generator().manual_seed(seed)

@@ -7,9 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import floats, positive, several, shown, whole
+from ...arguments import (
+    check_finite,
+    check_range,
+    check_shape,
+    floats,
+    one_of,
+    positive,
+    several,
+    shown,
+    whole,
+)
 from ...errors import GraphError, OptionError, ShapeError
-from ...graph import AttentionGraph, Pattern
+from ...graph import AttentionGraph, Pattern, need_graph, need_nodes
 from ...graph.images import checked_cell
 from .measure import BOUNDS
 from .model import ModelUnderTest, check_kinds
@@ -60,8 +70,7 @@ def question(
         raise ShapeError(f"pos must be (N, d) of at least one point, got {tuple(pos.shape)}")
     if pos.dtype not in BOUNDS:
         raise ShapeError(f"pos must be float64 or float32, got {shown(pos)}; pass pos.double()")
-    if not bool(pos.isfinite().all()):
-        raise ShapeError("pos must be finite, got NaN or infinite positions")
+    check_finite(pos, "pos")
     symmetries = _symmetries(symmetry, pos.shape[1], cell)
     if cell is not None:
         cell = checked_cell(cell, pos.shape[1], OptionError).detach().to(pos)
@@ -100,9 +109,7 @@ def _symmetries(symmetry: Any, axes: int, cell: Any) -> tuple[str, ...]:
     if not isinstance(symmetry, str):
         names = several(symmetry, "symmetry", f"must name some of {', '.join(SYMMETRIES)}")
     for name in names:
-        if not isinstance(name, str) or name not in SYMMETRIES:
-            expected = ", ".join(SYMMETRIES)
-            raise OptionError(f'symmetry must be "all" or among {expected}, got {shown(name)}')
+        one_of(name, "symmetry", SYMMETRIES, hint=', or "all"')
     if not names:
         raise OptionError("symmetry must name at least one symmetry, got none")
     if "rotations" in names and axes == 1:
@@ -130,23 +137,17 @@ def _check_one_cell(cell: Any, inputs: Mapping[str, Any], periodic: tuple[int, .
     """Refuse the symmetry of cells without one cell of one structure."""
     if cell is None:
         raise OptionError("cells need cell, the lattice vectors as rows, got none")
-    if cell.dim() == 3 and len(cell) != 1:
-        raise OptionError(f"cells are checked on one structure, got {len(cell)} cells")
-    if inputs.get("batch") is not None:
-        raise OptionError("cells are checked on one structure, got batch; leave it out")
+    if inputs.get("batch") is not None or (cell.dim() == 3 and len(cell) != 1):
+        raise OptionError("cells are checked on one structure with one cell; leave out batch")
     if not periodic:
         raise OptionError("cells need an axis that repeats, got none in pbc")
 
 
 def _check_batch(batch: Any, num_nodes: int) -> None:
     """Refuse numbers of structures that are not one for each point."""
-    if batch is None:
-        return
-    expected = f"batch must be ({num_nodes},) integers, the number of each point's structure"
-    if batch.shape != (num_nodes,):
-        raise ShapeError(f"{expected}, got {shown(batch)}")
-    if int(batch.min()) < 0:
-        raise ShapeError(f"{expected} from 0, got {int(batch.min())}")
+    if batch is not None:
+        check_shape(batch, "batch", (num_nodes,), "the number of each point's structure")
+        check_range(batch, "batch", num_nodes, ", the structures", ShapeError)
 
 
 def _edges(
@@ -156,11 +157,7 @@ def _edges(
     if graph is None:
         return None, None
     if isinstance(graph, AttentionGraph):
-        if not graph.is_square or graph.num_nodes != len(pos):
-            raise GraphError(
-                f"graph must be of the {len(pos)} points of pos, got {graph.num_sources} sources "
-                f"and {graph.num_targets} targets"
-            )
+        need_nodes(graph, "graph", len(pos), len(pos))
         return graph.materialise(), None
     builder = _builder(graph)
     edges = builder(pos, cell, inputs.get("batch"))
@@ -194,8 +191,7 @@ def _builder(graph: Any) -> Builder:
             names = ", ".join(("pos", *keywords))
             raise GraphError(f"graph must be a function graph({names}): {why}") from None
         edges = graph(pos, **keywords)
-        if not isinstance(edges, AttentionGraph):
-            raise GraphError(f"graph(pos) must give an AttentionGraph, got {shown(edges)}")
+        need_graph(edges, "graph(pos)")
         return edges.materialise()
 
     return build
@@ -239,9 +235,5 @@ def _vectors(vectors: Any, inputs: Mapping[str, Any], axes: int) -> frozenset[st
         if not isinstance(x, Tensor):
             input_names = ", ".join(inputs) or "none"
             raise OptionError(f"vectors must name inputs ({input_names}), got {shown(name)}")
-        if not x.is_floating_point() or x.shape[-1:] != (axes,):
-            raise ShapeError(
-                f"{name} must be floating point and end in {axes} axes to turn with pos, got "
-                f"{shown(x)}"
-            )
+        check_shape(floats(x, name, "(..., d)", 1), name, (..., axes), "vectors turn with pos")
     return frozenset(names)

@@ -169,14 +169,28 @@ class Chosen(GraphLike, Operand):
         with torch.no_grad():
             return self._filled(self.expression, self._content(query.detach(), key.detach()))
 
-    def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+    def attend(
+        self,
+        run: Run,
+        inputs: Inputs,
+        backend: str,
+        weights: bool,
+        lse: bool,
+    ) -> Outputs:
         """The outputs of a call along the edges that its queries and keys choose."""
         if torch.compiler.is_exporting() or torch.jit.is_tracing():
             _refuse_export(self)
         return self._attend(run, inputs, backend, weights, lse)
 
     @not_followed  # the edges are of this call alone
-    def _attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+    def _attend(
+        self,
+        run: Run,
+        inputs: Inputs,
+        backend: str,
+        weights: bool,
+        lse: bool,
+    ) -> Outputs:
         if weights or _needs_union(inputs, backend):
             return run(self.union(), self._call_on_union(inputs), backend, weights, lse)
         edges, call = as_one_head(self.edges, self.union, inputs)

@@ -287,7 +287,12 @@ def _graphs_in(value: Any) -> Iterator[Expression | Operand]:
         yield value
 
 
-def _wrapped(value: Any, sign: str, operands: list[Any] | None, first: bool = False) -> str:
+def _wrapped(
+    value: Any,
+    sign: str,
+    operands: list[Any] | None,
+    first: bool = False,
+) -> str:
     """An operand of an operator, in parentheses where precedence needs them."""
     text = shown(value, operands)
     if isinstance(value, Operand):

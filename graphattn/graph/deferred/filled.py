@@ -53,12 +53,9 @@ class OfSize:
         on_grid = "size" in blanks
         build = function_of(call.function)
         if not set(blanks).isdisjoint(PLACES):
-            advice = "recipe(faces=faces)"
-            if "pos" in blanks:
-                advice = "recipe(pos, batch)"
             raise GraphError(
                 f"{call} needs {' and '.join(blanks)}, and got a size; make the graph first: "
-                f"{advice}"
+                "recipe(pos, batch, faces=faces)"
             )
         if isinstance(size, tuple):
             if not on_grid:
@@ -74,18 +71,11 @@ class OfSize:
             return build(size, num_sources, *rest, **options)
         graph: AttentionGraph = build(size, *rest, **options)
         if num_sources not in (None, graph.num_sources):
-            hint = ""
-            if "num_sources" in inspect.signature(build).parameters:
-                hint = f"; {call.function}(..., ...) has targets and sources of their own"
-            if isinstance(size, int) and size < num_sources:
-                hint += (
-                    f"; for the last {size} of {num_sources} nodes, as with a cache, pass "
-                    f"pattern({num_sources}).subgraph(targets=range({num_sources - size}, "
-                    f"{num_sources}))"
-                )
             raise GraphError(
                 f"{call} of {size} targets has {graph.num_sources} sources, expected "
-                f"{num_sources}{hint}"
+                f"{num_sources}; for its last targets, as with a cache, pass a subgraph("
+                f"targets=range(first, {num_sources})) of pattern({num_sources}), or a pattern of "
+                "both sizes, such as cross(..., ...)"
             )
         return graph
 
@@ -144,18 +134,14 @@ class OfPlaces:
             return self.joined(lambda targets, sources: OfSize(targets, sources).build(call))
         for name in blanks:
             if getattr(self, name) is None:
-                advice = "recipe(pos, batch)"
-                if name != "pos":
-                    advice = f"recipe(pos, batch, faces={name})"
-                raise GraphError(f"{call} needs {name}, got none; pass {advice}")
+                raise GraphError(
+                    f"{call} needs {name}, got none; pass recipe(pos, batch, faces=faces)"
+                )
         parameters = inspect.signature(function).parameters
-        if self.queries is not None and "queries" not in parameters:
-            raise GraphError(f"{call} has one set of nodes, and takes no queries; leave them out")
+        for name in ("queries", "cell"):
+            if getattr(self, name) is not None and name not in parameters:
+                raise GraphError(f"{call} takes no {name}; leave it out, or use radius or knn")
         options = _options(call)
-        if self.cell is not None and "cell" not in parameters:
-            raise GraphError(
-                f"{call} has no images in a cell that repeats; leave cell out, or use radius or knn"
-            )
         for name in ("queries", "batch", "queries_batch", "cell", "pbc"):
             value = getattr(self, name)
             if value is not None and name in parameters:

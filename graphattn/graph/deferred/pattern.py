@@ -181,7 +181,13 @@ class Pattern(GraphLike, Operand):
         _make(self, size, num_sources)
         return getattr(self.shelf, cache_key(size, num_sources))
 
-    def _sized_for(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
+    def _sized_for(
+        self,
+        query: Tensor,
+        key: Tensor,
+        past: int = 0,
+        dropped: int = 0,
+    ) -> Any:
         """The graph at the sizes of ``query`` and ``key`` (..., nodes, heads, width).
 
         ``past`` cached sources come before those of ``key``, and ``dropped`` before these.

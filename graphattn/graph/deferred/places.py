@@ -5,20 +5,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import integers
+from ...arguments import check_shape, integers
 from ...errors import GraphError
 
 #: Arguments of builders that may be open, beside sizes.
 PLACES = ("pos", "faces", "cells")
 
 
-def counts(batch: object, rows: int) -> dict[int, int]:
-    """Number of points of each cloud that is not empty."""
-    numbers = integers(batch, "batch", "(N,)", GraphError)
-    if numbers.shape != (rows,) or bool((numbers.diff() < 0).any()):
+def counts(batch: object, rows: int, argument: str = "batch") -> dict[int, int]:
+    """Number of points of each cloud that is not empty; one cloud without a batch."""
+    if batch is None:
+        return {0: rows}
+    numbers = integers(batch, argument, "(N,)", GraphError).cpu()
+    check_shape(numbers, argument, (rows,), "the cloud of each point", GraphError)
+    if rows and (bool((numbers.diff() < 0).any()) or int(numbers[0]) < 0):
         raise GraphError(
-            f"batch must name the cloud of each of {rows} points, sorted, got "
-            f"{tuple(numbers.shape)}"
+            f"{argument} must be >= 0 and sorted; sort the points first: order = "
+            f"torch.argsort({argument}, stable=True)"
         )
     cloud, count = torch.unique_consecutive(numbers, return_counts=True)
     return dict(zip(cloud.tolist(), count.tolist(), strict=True))

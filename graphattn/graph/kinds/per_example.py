@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import several
+from ...arguments import check_shape, several
 from ...errors import GraphError, ShapeError, singular
 from ...operands import Block, Inputs, Outputs
 from ..advice import no_graph
@@ -286,11 +286,9 @@ class PerExample(GraphLike, Immutable):
             x = x.expand(B, *x.shape)
         if x.shape[-3] == 1:
             x = x.expand(*x.shape[:-3], B, *x.shape[-2:])
-        if x.shape[-3] != B:
-            raise ShapeError(
-                f"rows of nodes must be (..., {B}, nodes, width), one set for each of {B} "
-                f"examples, or (nodes, width) for all of them, got {tuple(x.shape)}"
-            )
+        check_shape(
+            x, "rows of nodes", (..., B, "nodes", "width"), "or (nodes, width) for all examples"
+        )
         return x.flatten(-3, -2)
 
     def of_edges(self, x: Any) -> Any:
@@ -314,8 +312,7 @@ class PerExample(GraphLike, Immutable):
         Raises:
             ShapeError: If there is not a matrix for each example, or one is too small.
         """
-        if matrix.dim() < 4:
-            raise ShapeError(f"matrix must be (..., B, H, T, S), got {tuple(matrix.shape)}")
+        check_shape(matrix, "matrix", (..., "B", "H", "T", "S"))
         parts = [
             graph.edge_values(part[..., : graph.num_targets, : graph.num_sources])
             for graph, part in zip(self.graphs, matrix.unbind(-4), strict=True)
@@ -456,7 +453,11 @@ def _same_edges(graph: Any, other: Any) -> bool:
     return True
 
 
-def _then(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor], x: Tensor) -> Any:
+def _then(
+    first: Callable[[Tensor], Tensor],
+    second: Callable[[Tensor], Tensor],
+    x: Tensor,
+) -> Any:
     return second(first(x))
 
 

@@ -10,8 +10,7 @@ from torch import Tensor
 from ...arguments import several
 from ...errors import GraphError, singular
 from ...operands import Inputs, Outputs, with_weights
-from ..advice import no_graph
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, need_graph, need_nodes
 from ..immutable import Immutable
 from ..like import GraphLike, Group, Run
 from ..modes import Memo, constant_result, keep, not_compiled
@@ -55,15 +54,8 @@ class PerHead(GraphLike, Immutable):
         if not graphs:
             raise GraphError("PerHead needs at least one graph, got none")
         for graph in graphs:
-            if not isinstance(graph, AttentionGraph):
-                raise no_graph(graph, "PerHead holds AttentionGraphs")
-            sizes = (graph.num_targets, graph.num_sources)
-            first = (graphs[0].num_targets, graphs[0].num_sources)
-            if sizes != first:
-                raise GraphError(
-                    f"PerHead needs the same nodes for all heads, got (targets, sources) {first} "
-                    f"and {sizes}"
-                )
+            need_graph(graph, "PerHead")
+            need_nodes(graph, "each head", graphs[0].num_targets, graphs[0].num_sources)
             graph._need_set("PerHead")
 
     @property

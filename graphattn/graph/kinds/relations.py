@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from ...errors import singular
-from ..advice import no_graph
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, need_graph
 from ..immutable import Immutable
 from ..modes import cached_property, not_compiled
 
@@ -47,8 +46,7 @@ class Relations(Immutable):
 
     def __init__(self, **parts: AttentionGraph) -> None:
         for name, part in parts.items():
-            if not isinstance(part, AttentionGraph):
-                raise no_graph(part, f"relation {name} must be an AttentionGraph")
+            need_graph(part, f"relation {name}")
         object.__setattr__(self, "_parts", dict(parts))
         object.__setattr__(self, "graph", reduce(AttentionGraph._union, parts.values()))
 

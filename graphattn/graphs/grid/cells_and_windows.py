@@ -11,7 +11,7 @@ from ...graph.deferred.pattern import sizable
 from ...graph.edges import Edges
 from ...graph.forms import band, one_run, product
 from ...graph.runs import Runs, spread
-from ..arguments import axes, call, per_axis
+from ..arguments import axes, call, per_axis, whole
 from .axes import cell_window, divided
 from .axes import cells as axis_cells
 
@@ -180,12 +180,16 @@ def grid_neighbourhood(
     return AttentionGraph(edges, name)
 
 
-def _window(length: int, kernel: int, step: int, stride: int, causal: bool, clamp: bool) -> Edges:
+def _window(
+    length: int,
+    kernel: int,
+    step: int,
+    stride: int,
+    causal: bool,
+    clamp: bool,
+) -> Edges:
     """The rule on one axis."""
-    if stride > kernel:
-        raise GraphError(
-            f"stride must be at most kernel on every axis, got stride={stride} and kernel={kernel}"
-        )
+    whole(stride, "stride", 1, below=kernel + 1)
     if clamp and not causal:
         if kernel * step > length > 0:
             raise GraphError(

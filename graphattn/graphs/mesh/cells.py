@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import integers
-from ...errors import GraphError, GraphIndexError
+from ...arguments import check_range, check_shape, integers
+from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
@@ -141,10 +141,7 @@ def _blocks(cells: Any) -> Iterator[tuple[str, Tensor]]:
             raise GraphError(f"cells must be of the kinds {', '.join(KINDS)}, got {kind!r}")
         where = f"cells[{number}] ({kind})"
         rows = integers(block[1], where, "(C, n)", GraphError)
-        if rows.dim() != 2 or rows.shape[1] != _num_corners(kind, rows):
-            raise GraphError(
-                f"{where} must have shape (C, {_num_corners(kind, rows)}), got {tuple(rows.shape)}"
-            )
+        check_shape(rows, where, ("C", _num_corners(kind, rows)), error=GraphError)
         yield kind, rows
 
 
@@ -185,11 +182,5 @@ def _size(blocks: list[tuple[str, Tensor]], num_vertices: int | None) -> int:
     if num_vertices is not None:
         size = whole(num_vertices, "num_vertices", 0)
     for number, (kind, rows) in enumerate(blocks):
-        outside = torch.nonzero((rows < 0) | (rows >= size))
-        if len(outside):
-            row, column = outside[0].tolist()
-            raise GraphIndexError(
-                f"cells[{number}] ({kind}) names vertex {int(rows[row, column])} in row {row}, "
-                f"outside [0, {size}) ({size} vertices); vertices count from 0"
-            )
+        check_range(rows, f"cells[{number}] ({kind})", size, ", vertices counted from 0")
     return size

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import integers
-from ...errors import GraphError, GraphIndexError, warn
+from ...arguments import check_range, integers
+from ...errors import GraphError, warn
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
 from ...graph.deferred.pattern import sizable
@@ -75,12 +75,7 @@ def containing(
             f"pos must have 2 or 3 axes, and 3 for tetrahedra, got {tuple(points.shape)} with "
             f"faces {tuple(table.shape)}"
         )
-    outside = (table < 0) | (table >= len(points))
-    if bool(outside.any()):
-        row = int(outside.any(1).nonzero()[0])
-        raise GraphIndexError(
-            f"face {row} names vertices {table[row].tolist()}, outside [0, {len(points)})"
-        )
+    check_range(table, "faces", len(points), ", the vertices")
     table = table.cpu()
     target = []
     source = []

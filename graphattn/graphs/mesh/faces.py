@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import integers, table, whole
-from ...errors import GraphError, GraphIndexError
+from ...arguments import check_range, integers, table, whole
+from ...errors import GraphError
 from ...graph.limits import refuse_over
 from ...graph.sort import by_row, rows_of
 
@@ -170,13 +170,7 @@ def _size(vertex: Tensor, sizes: Tensor, num_vertices: int | None) -> int:
         size = max(0, int(vertex.max()) + 1)
     else:
         size = 0
-    outside = torch.nonzero((vertex < 0) | (vertex >= size)).flatten()
-    if outside.numel():
-        corner = int(outside[0])
-        raise GraphIndexError(
-            f"face {int(torch.repeat_interleave(sizes)[corner])} names vertex "
-            f"{int(vertex[corner])}, outside [0, {size}) ({size} vertices); vertices count from 0"
-        )
+    check_range(vertex, "faces", size, ", vertices counted from 0")
     return size
 
 

@@ -145,12 +145,10 @@ def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> At
         80
     """
     N = whole(num_nodes, "num_nodes")
-    k = whole(k, "k")
+    k = whole(k, "k", below=max(N, 1))
     seed = whole(seed, "seed")
     if k % 2:
         raise GraphError(f"k must be even, half of it on each side, got {k}")
-    if k >= max(N, 1):
-        raise GraphError(f"k must be below num_nodes, got k={k} of {N} nodes")
     probability = checked_probability(probability, "probability")
     refuse_over(
         1000 * N * k, f"small_world of {N:,} x {k} edges", "join a window with random_neighbours"

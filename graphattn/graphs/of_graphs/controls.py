@@ -263,7 +263,11 @@ def _is_far(total: int, goal: int) -> bool:
     return abs(total - goal) > WITHIN * goal
 
 
-def _rows(row: np.ndarray, member: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _rows(
+    row: np.ndarray,
+    member: np.ndarray,
+    rows: int,
+) -> tuple[np.ndarray, np.ndarray]:
     """Members by row, without the row itself: where each row begins, and its members."""
     others = row != member
     row = row[others]

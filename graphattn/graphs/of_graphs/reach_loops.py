@@ -78,14 +78,23 @@ def _replace(source: np.ndarray, first: int, last: int, old: int, new: int) -> N
 
 
 @compiled
-def _edge(target: np.ndarray, source: np.ndarray, random: np.random.Generator) -> tuple[int, int]:
+def _edge(
+    target: np.ndarray,
+    source: np.ndarray,
+    random: np.random.Generator,
+) -> tuple[int, int]:
     """Target and source of any edge."""
     k = random.integers(0, len(source))
     return target[k], source[k]
 
 
 @compiled
-def _member(ptr: np.ndarray, member: np.ndarray, row: int, random: np.random.Generator) -> int:
+def _member(
+    ptr: np.ndarray,
+    member: np.ndarray,
+    row: int,
+    random: np.random.Generator,
+) -> int:
     """Any member of a row that has some."""
     return member[ptr[row] + random.integers(0, ptr[row + 1] - ptr[row])]
 

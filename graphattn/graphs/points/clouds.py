@@ -1,15 +1,18 @@
 """Checked point clouds: coordinates as float64, and the bounds of each cloud of a batch."""
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...arguments import check_shape
 from ...errors import GraphError
 from ...graph.advice import no_positions
-from ..arguments import integers, number
+from ...graph.deferred.places import counts
+from ..arguments import number
 
 _LARGEST = 1e150  # squares of larger coordinates overflow float64
 _SMALLEST = 1e-130  # squares of the differences of smaller ones lose bits, or are 0
@@ -39,11 +42,9 @@ def coordinates(pos: object, argument: str) -> Tensor:
         if hasattr(pos, "pos"):
             raise GraphError(no_positions(pos, argument))
         pos = torch.from_numpy(np.array(pos, order="C"))
-    if pos.dim() != 2 or pos.shape[1] == 0:
-        raise GraphError(
-            f"{argument} must have shape (N, d) with d >= 1, got {tuple(pos.shape)}; one coordinate "
-            "per point is pos[:, None]"
-        )
+    check_shape(pos, argument, ("N", "d"), "one coordinate per point is pos[:, None]", GraphError)
+    if pos.shape[1] == 0:
+        raise GraphError(f"{argument} must have at least one axis, got {tuple(pos.shape)}")
     if pos.device.type not in ("cpu", "cuda"):
         pos = pos.cpu()
     place = pos.detach().to(torch.float64)
@@ -88,27 +89,13 @@ def device_of(pos: object) -> torch.device:
     return torch.device("cpu")
 
 
-def _bounds(batch: object, rows: int, argument: str, of: str) -> dict[int, tuple[int, int]]:
+def _bounds(batch: object, rows: int, argument: str) -> dict[int, tuple[int, int]]:
     """The range of rows of every cloud that is not empty; one cloud without a batch."""
-    if batch is None:
-        return {0: (0, rows)}
-    numbers = integers(batch, argument).cpu()
-    if numbers.numel() != rows:
-        raise GraphError(
-            f"{argument} must name the cloud of each row of {of}, got {numbers.numel()} for "
-            f"{rows} rows"
-        )
-    if numbers.numel() == 0:
-        return {}
-    if bool((numbers.diff() < 0).any()) or int(numbers[0]) < 0:
-        raise GraphError(
-            f"{argument} must be >= 0 and sorted; sort the points first: order = "
-            f"torch.argsort({argument}, stable=True)"
-        )
-    cloud, count = torch.unique_consecutive(numbers, return_counts=True)
-    last = torch.cumsum(count, 0)
-    bounds = zip((last - count).tolist(), last.tolist(), strict=True)
-    return dict(zip(cloud.tolist(), bounds, strict=True))
+    sizes = counts(batch, rows, argument)
+    ends = accumulate(sizes.values())
+    return {
+        cloud: (end - size, end) for (cloud, size), end in zip(sizes.items(), ends, strict=True)
+    }
 
 
 def clouds(
@@ -128,10 +115,10 @@ def clouds(
             "with queries, give both batch and queries_batch, or neither: a query reads its own "
             "cloud"
         )
-    points_of = _bounds(batch, len(points), "batch", "pos")
+    points_of = _bounds(batch, len(points), "batch")
     queries_of = points_of
     if queries is not None:
-        queries_of = _bounds(queries_batch, len(queries), "queries_batch", "queries")
+        queries_of = _bounds(queries_batch, len(queries), "queries_batch")
     return (
         Cloud(number, *points_of.get(number, (0, 0)), *bounds)
         for number, bounds in queries_of.items()
@@ -148,12 +135,8 @@ def parts(points: Tensor, queries: Tensor, cloud: Cloud) -> tuple[Tensor, Tensor
 
 def lengths(points: Tensor, batch: Tensor | None) -> Tensor:
     """Number of points of each cloud that is not empty, int64 (C,), on the points' device."""
-    counts = [
-        last - first
-        for first, last in _bounds(batch, len(points), "batch", "pos").values()
-        if last > first
-    ]
-    return torch.tensor(counts, dtype=torch.int64, device=points.device)
+    sizes = [size for size in counts(batch, len(points)).values() if size]
+    return torch.tensor(sizes, dtype=torch.int64, device=points.device)
 
 
 def length(value: object, argument: str) -> float:

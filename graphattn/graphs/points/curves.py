@@ -102,11 +102,8 @@ def _bits(bits: int | None, axes: int) -> int:
     most = KEY_BITS // axes
     if bits is None:
         return min(_FLOAT_BITS, most)
-    if whole(bits, "bits", 1) > most:
-        raise GraphError(
-            f"bits must be at most {most} with {axes} axes (a key has {KEY_BITS} bits), got {bits}"
-        )
-    return int(bits)
+    # a key has KEY_BITS bits for all axes
+    return whole(bits, "bits", 1, below=most + 1)
 
 
 def _place(pos: object) -> tuple[Tensor, bool]:
@@ -116,8 +113,7 @@ def _place(pos: object) -> tuple[Tensor, bool]:
     if not isinstance(pos, Tensor) or pos.dtype not in _INTEGERS:
         return coordinates(pos, "pos"), False
     cells = tensor(pos, "pos")
-    if cells.dim() != 2 or cells.shape[1] == 0:
-        raise GraphError(f"pos must have shape (N, d) with d >= 1, got {tuple(cells.shape)}")
+    coordinates(cells, "pos")
     if bool((cells < 0).any()):
         raise GraphError(
             f"cells of a grid must be >= 0, got {int(cells.min())}; pass pos - pos.amin(0)"

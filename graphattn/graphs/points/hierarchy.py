@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...arguments import check_range, check_shape, several
 from ...arguments import device as checked_device
-from ...arguments import outside, several, shown
 from ...errors import GraphError, warn
 from ...graph import AttentionGraph, Pattern, disjoint_union
 from ...graph.deferred.expression import shown as written
@@ -212,8 +212,7 @@ class Hierarchy:
                 finite.
         """
         num_points = len(self.levels[0].pos)
-        if signals.shape[:-1] != (num_points,):
-            raise GraphError(f"signals must be ({num_points}, m), got {shown(signals)}")
+        check_shape(signals, "signals", (num_points, "m"), error=GraphError)
         finest, *coarser = self.levels
         levels = [replace(finest, signals=signals)]
         for level in coarser:
@@ -440,10 +439,8 @@ def hierarchy(
             options | {name: value for name, (value, usual) in plain.items() if value is not usual}
         )
     corner = pos.detach() - _corners(pos.detach(), batch)
-    if normals is not None and normals.shape != pos.shape:
-        raise GraphError(
-            f"normals must be a tensor {tuple(pos.shape)}, one for each point, got {shown(normals)}"
-        )
+    if normals is not None:
+        check_shape(normals, "normals", pos.shape, error=GraphError)
     lines = None
     if isinstance(faces, Tensor) and faces.shape[1:] == (2,):
         lines = mesh_vertices(faces, len(pos))
@@ -509,11 +506,7 @@ def _subsampled(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -
         indices = farthest_points(fine.pos, ratio=step, start="outermost", batch=fine.batch)
     else:
         indices = integers(step, "points").to(fine.pos.device)
-        bad = outside(indices, len(fine.pos))
-        if bad:
-            raise GraphError(
-                f"points must be in [0, {len(fine.pos)}), the finer level's; got {bad}"
-            )
+        check_range(indices, "points", len(fine.pos), ", the finer level's", GraphError)
     pos = fine.pos[indices]
     batch = fine.batch
     if batch is not None:
@@ -536,11 +529,7 @@ def _of_clouds(graph: Pattern | AttentionGraph, count: int) -> Pattern | Attenti
 
 def _between(fine: Level, points: Tensor, down: Pattern, up: Pattern) -> Level:
     """A level of other points, which every cloud has."""
-    if points.dim() != 2 or points.shape[1] != fine.pos.shape[1]:
-        raise GraphError(
-            f"coarse must have positions (M, {fine.pos.shape[1]}), as pos has axes, got "
-            f"{shown(points)}"
-        )
+    check_shape(points, "coarse", ("M", fine.pos.shape[1]), "as pos has axes", GraphError)
     count = count_of_clouds(fine.batch)
     pos = points.to(fine.pos).repeat(count, 1)
     batch = fine.batch

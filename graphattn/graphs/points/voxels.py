@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import for_each
-from ...errors import GraphError, GraphIndexError
+from ...arguments import check_range, for_each
+from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import union
 from ...graph.deferred.expression import builder
@@ -221,9 +221,7 @@ def stratified_windows(
         sampled = farthest_points(pos, ratio=sampled, batch=batch)
     n = near.numel()
     few = integers(sampled, "sampled")
-    outside = few[(few < 0) | (few >= n)]
-    if outside.numel():
-        raise GraphIndexError(f"sampled: {int(outside[0])} is outside [0, {n}) ({n} points)")
+    check_range(few, "sampled", n, ", the points")
     read = -1 - torch.arange(n, device=far.device)  # a unique cube, which holds no target
     read[few.to(far.device)] = far[few.to(far.device)]
     edges = union(partition(near.cpu()), partition(far.cpu(), read.cpu()))

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ... import arguments
-from ...errors import GraphError, GraphIndexError
+from ...arguments import check_range
+from ...errors import GraphError
 from ...graph import AttentionGraph, PerExample
 from ...graph.algebra import complement, intersection, union
 from ...graph.deferred.expression import builder
@@ -137,9 +138,7 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
         █ █ █ █
     """
     N = whole(num_nodes, "num_nodes")
-    P = whole(prefix, "prefix")
-    if P > N:
-        raise GraphError(f"prefix must be at most num_nodes, got prefix={P} of {N} tokens")
+    P = whole(prefix, "prefix", below=N + 1)
     edges = band(N, N, lo=0)
     if P:
         edges = union(edges, rectangle(N, N, [(0, P)], [(0, P)]))
@@ -371,12 +370,7 @@ def global_tokens(num_nodes: int, tokens: tuple[int, ...]) -> AttentionGraph:
     if isinstance(tokens, int):
         tokens = (tokens,)
     chosen = integers(tokens, "tokens").cpu()
-    outside = chosen[(chosen < 0) | (chosen >= N)]
-    if outside.numel():
-        raise GraphIndexError(
-            f"tokens: {int(outside[0])} is outside [0, {N}) ({N} nodes); negative numbers do not "
-            "wrap"
-        )
+    check_range(chosen, "tokens", N, ", as negative numbers do not wrap")
     place = [-1, *sorted(set(chosen.tolist())), N]
     others = tuple((a + 1, b) for a, b in pairwise(place) if a + 1 < b)
     name = call("global_tokens", N, tuple(chosen.tolist()))

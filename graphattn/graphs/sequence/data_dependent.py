@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...arguments import shown
+from ...arguments import check_shape, shown
 from ...errors import GraphError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, need_nodes
 from ...graph import runs as _runs
 from ...graph.deferred.choice import with_sources_moved
 from ...graph.deferred.chosen import Content
@@ -86,17 +86,10 @@ def top_k(
         return _of_content(scores, k, blocks, within, score)
     if score is not None:
         raise GraphError("score computes open scores, top_k(..., k, score=score); these are given")
-    if tensor(scores, "scores").dim() != 2:
-        raise GraphError(
-            f"scores must have shape (T, S), got {tuple(scores.shape)}; build a graph for each head"
-        )
-    if k > scores.shape[1]:
-        raise GraphError(f"k must be at most the number of sources, got k={k} of {scores.shape[1]}")
+    check_shape(scores, "scores", ("T", "S"), "build a graph for each head", GraphError)
+    whole(k, "k", below=scores.shape[1] + 1)
     scores = scores.detach()
-    is_nan = scores.isnan()
-    if bool(is_nan.any()):
-        target, source = torch.nonzero(is_nan)[0].tolist()
-        raise GraphError(f"scores must not be NaN, got NaN at [{target}, {source}]")
+    _refuse_nan(scores, "scores")
     if isinstance(blocks, int) and within is None:
         raise GraphError(
             "blocks of a number need within, which says how many sources there are; or give a graph"
@@ -177,13 +170,15 @@ def _products(query: Tensor, key: Tensor) -> Tensor:
 def _check_scores(scores: Tensor, shape: tuple[int, int, int, int]) -> None:
     """Refuse other scores than (B, h, T, C), where ``h`` divides the H of ``shape``."""
     B, H, T, C = shape
-    h = 1
-    if scores.dim() == 4:
-        h = max(1, scores.shape[1])
-    if scores.shape != (B, h, T, C) or H % h:
-        raise GraphError(
-            f"score must return ({B}, h, {T}, {C}), where h divides {H} heads, got {shown(scores)}"
-        )
+    hint = f"h divides {H} heads"
+    check_shape(scores, "the result of score", (B, "h", T, C), hint, GraphError)
+    if scores.shape[1] == 0 or H % scores.shape[1]:
+        raise GraphError(f"score must return scores of heads that divide {H}, got {shown(scores)}")
+
+
+def _refuse_nan(x: Tensor, argument: str) -> None:
+    if bool(x.isnan().any()):
+        raise GraphError(f"{argument} must be without NaN, got {shown(x)}")
 
 
 def _groups(
@@ -212,9 +207,7 @@ def _groups(
 
 def _mask_of(graph: AttentionGraph, size: tuple[int, int], device: torch.device | None) -> Tensor:
     """bool (T, C), cached; for no device, a check of the size alone."""
-    if (graph.num_targets, graph.num_sources) != size:
-        got = (graph.num_targets, graph.num_sources)
-        raise GraphError(f"within and blocks must fit (targets, sources) {size}, got {got}")
+    need_nodes(graph, "within, or blocks,", *size)
     if device is None:
         return torch.empty(0)
     return keep(graph._memo, ("mask", device), lambda: graph.mask().to(device))
@@ -303,9 +296,8 @@ def routed(features: Tensor, centroids: Tensor) -> AttentionGraph:
     """
     tensor(centroids, "centroids")
     if not isinstance(features, Content):
-        for name, x in (("features", tensor(features, "features")), ("centroids", centroids)):
-            if bool(x.isnan().any()):
-                raise GraphError(f"{name} must be without NaN, got {shown(x)}")
+        _refuse_nan(tensor(features, "features"), "features")
+        _refuse_nan(centroids, "centroids")
         routes = _routes(features, centroids, "(N, D)")
         return replace(documents(routes, causal=False), name=call("routed", features, centroids))
     query = features.query
@@ -443,7 +435,13 @@ def lsh_buckets(
     return AttentionGraph(edges, name, ids.device)
 
 
-def _chunks(labels: Tensor | None, size: int, chunk: int, look_back: int, wrap: bool) -> _runs.Runs:
+def _chunks(
+    labels: Tensor | None,
+    size: int,
+    chunk: int,
+    look_back: int,
+    wrap: bool,
+) -> _runs.Runs:
     """The positions that each position reads, by chunks, and by labels (N,) if given."""
     place = torch.arange(size)
     first = (place // chunk - look_back) * chunk

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.algebra import union
 from ...graph.deferred.expression import builder
@@ -84,11 +83,7 @@ def sparse_fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGrap
     """
     N = whole(num_nodes, "num_nodes")
     stride = whole(stride, "stride", 1)
-    summary = whole(summary, "summary", 1)
-    if summary > stride:
-        raise GraphError(
-            f"summary must be at most stride, got summary={summary} of {stride} tokens"
-        )
+    summary = whole(summary, "summary", 1, below=stride + 1)
 
     def rows(target: Tensor) -> Runs:
         blocks = target // stride

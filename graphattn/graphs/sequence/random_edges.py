@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import GraphError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, need_nodes
 from ...graph import runs as _runs
 from ...graph.algebra import complement
 from ...graph.deferred.expression import builder
@@ -61,8 +60,8 @@ def random_neighbours(
         S = T
     else:
         S = whole(num_sources, "num_sources")
-    if avoid is None and T > 0 and k > S:
-        raise GraphError(f"k must be at most the number of sources, got k={k} of {S}")
+    if avoid is None and T > 0:
+        whole(k, "k", below=S + 1)
     refuse_over(
         _DRAWN_BYTES * T * min(k, S),
         f"random_neighbours of {T:,} x {min(k, S):,} edges",
@@ -83,11 +82,7 @@ def _free(T: int, S: int, avoid: AttentionGraph | None) -> _runs.Runs:
     """The sources that each target may draw."""
     edges = band(T, S)
     if avoid is not None:
-        if (avoid.num_targets, avoid.num_sources) != (T, S):
-            sizes = (avoid.num_targets, avoid.num_sources)
-            raise GraphError(
-                f"avoid must have the same nodes, (targets, sources) {(T, S)}, got {sizes}"
-            )
+        need_nodes(avoid, "avoid", T, S)
         edges = complement(avoid.edges)
     row, lo, hi = edges.rows(torch.arange(T))
     keep = hi > lo

@@ -79,13 +79,9 @@ def _refuse_code(name: str, module: nn.Module) -> None:
     if attention not in ATTENTION or not (
         attention_function is None or _full_name(attention_function).startswith("transformers.")
     ):
-        if attention_function is None:
-            description = ""
-        else:
-            description = f", which is {_full_name(attention_function)}"
         raise OptionError(
-            f"the model has attn_implementation={attention!r}{description}; expected one of "
-            f"{', '.join(ATTENTION)}. If its "
+            f"the model has attn_implementation={attention!r}, not transformers' own; expected one "
+            f"of {', '.join(ATTENTION)}. If its "
             'weights mean the same under one of these: model.set_attn_implementation("eager")'
         )
 

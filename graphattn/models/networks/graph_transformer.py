@@ -10,8 +10,7 @@ from torch.nn import functional as F
 from ...arguments import one_of, shown, tensor, whole, width
 from ...convert import from_edge_index
 from ...errors import GraphError, ShapeError
-from ...graph import AttentionGraph
-from ...graph.advice import no_graph
+from ...graph import AttentionGraph, need_graph
 from ...graph.foreign_names import names_checked
 from ...graph.kinds.layers import Layer, Layers, layers_of
 from ...graphs import circulant, full
@@ -187,8 +186,7 @@ class GraphTransformer(nn.Module):
             GraphError: If ``edges`` is not a square graph, or ``graph`` is a pattern that would
                 join a batch's graphs.
         """
-        if not isinstance(edges, AttentionGraph):
-            raise no_graph(edges, "edges must be an AttentionGraph")
+        need_graph(edges, "edges")
         sizes = _sizes(batch, edges.num_nodes)
         if batch is not None and graph is not None:
             for layer in layers_of(graph):

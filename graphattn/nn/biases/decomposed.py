@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from ...arguments import width
+from ...arguments import check_shape, width
 from ...errors import OptionError, ShapeError
 from ...graphs.arguments import axes
 
@@ -83,11 +83,12 @@ class DecomposedBias(nn.Module):
             lengths = axes(grid)
         places = self._places(lengths, query.device)
         for name, x in (("query", query), ("key", key)):
-            if (x.shape[-3], x.shape[-1]) != (places.shape[1], self.head_dim):
-                raise ShapeError(
-                    f"{name} must be (..., {places.shape[1]}, heads, {self.head_dim}), a node for "
-                    f"each place of {lengths}, got {tuple(x.shape)}; of another grid pass grid="
-                )
+            check_shape(
+                x,
+                name,
+                (..., places.shape[1], "heads", self.head_dim),
+                f"a node for each place of {lengths}; of another grid pass grid=",
+            )
         if scale is None:
             scale = self.head_dim**-0.5
         queries = [query * scale]

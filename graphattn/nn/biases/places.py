@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from ...arguments import positive, width
-from ...errors import OptionError, ShapeError
+from ...arguments import check_shape, positive, width
+from ...errors import OptionError
 from ...graph.like import GraphLike
 from ...graph.modes import without_autocast
 from ..geometry import relative_positions, rows_of, sums_of
@@ -143,11 +143,7 @@ class ContextualTable(nn.Module):
             )
         rows = self._rows(graph, pos, queries)
         table = self.value.flatten(0, 1)
-        if alpha.shape[-2:] != (len(rows), table.shape[1]):
-            raise ShapeError(
-                f"alpha must have shape (..., {len(rows)}, {table.shape[1]}), got "
-                f"{tuple(alpha.shape)}"
-            )
+        check_shape(alpha, "alpha", (..., len(rows), table.shape[1]))
         index = targets(graph, rows.device).unsqueeze(-1) * len(table) + rows
         weights = alpha.repeat_interleave(rows.shape[-1], -2)
         size = graph._num_target_rows
@@ -219,8 +215,5 @@ class FourierFeatures(nn.Module):
 
 def _offsets(graph: GraphLike, pos: Tensor, queries: Tensor | None, axes: int) -> Tensor:
     offsets = relative_positions(graph, pos, queries)
-    if offsets.shape[-1] != axes:
-        raise ShapeError(
-            f"the bias was built for positions on {axes} axes, got {offsets.shape[-1]}"
-        )
+    check_shape(offsets, "offsets", (..., axes), "the axes that the bias was built for")
     return offsets

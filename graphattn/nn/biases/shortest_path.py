@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import shown, width
+from ...arguments import check_shape, width
 from ...errors import GraphError, ShapeError
 from ...graph import AttentionGraph, PerExample
 from ...graph.graph import need_graph
@@ -154,10 +154,7 @@ class ShortestPathBias(nn.Module):
         assert self.weight is not None
         paths = self._of_examples(graph, along, _paths, self.max_edges)
         shape = (along.num_edges, self.weight.shape[1])
-        if not isinstance(edge_attr, Tensor) or tuple(edge_attr.shape) != shape:
-            raise ShapeError(
-                f"edge_attr must be {shape}, a row for each edge of along, got {shown(edge_attr)}"
-            )
+        check_shape(edge_attr, "edge_attr", shape, "a row for each edge of along")
         products = torch.einsum("ef,nfh->neh", edge_attr, self.weight)
         products = nn.functional.pad(products, (0, 0, 0, 1))  # a row of zeros beyond a path's end
         place = torch.where(paths < 0, shape[0], paths)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from ...arguments import outside, shown, width
-from ...errors import PositionIndexError, ShapeError
+from ...arguments import check_range, check_shape, width
+from ...errors import PositionIndexError
 from ...graph.like import GraphLike
 from ...kernels.modes import can_read_values
 from .constant import need_graph
@@ -67,20 +67,10 @@ class EdgeTypeBias(nn.Module):
             PositionIndexError: If the table has no row for a value.
         """
         need_graph(graph)
-        if tuple(values.shape[-1:]) != (graph.num_edges,):
-            raise ShapeError(
-                f"values must be int64 (..., {graph.num_edges}), one for each edge; got "
-                f"{shown(values)}"
-            )
+        check_shape(values, "values", (..., graph.num_edges), "one for each edge")
         rows = self.weight.shape[0]
         if can_read_values(values):
-            invalid = outside(values, rows)
-        else:
-            invalid = ""
-        if invalid:
-            raise PositionIndexError(
-                f"values must be in [0, {rows}), the rows of the table; got {invalid}"
-            )
+            check_range(values, "values", rows, ", the rows of the table", PositionIndexError)
         return self.rows(values)
 
     def rows(self, values: Tensor) -> Tensor:

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from ...arguments import floats, one_of
-from ...errors import ShapeError
+from ...arguments import check_shape, floats, one_of
 from ...graphs import knn
 
 _NEAREST = (10, 30, 100)
@@ -129,9 +128,6 @@ def shape_descriptors(
 
 
 def _check_space(pos: Tensor, normals: Tensor | None) -> None:
-    if floats(pos, "pos", "(N, 3)", 2).shape[1:] != (3,):
-        raise ShapeError(f"pos must have shape (N, 3), got {tuple(pos.shape)}")
-    if normals is not None and normals.shape != pos.shape:
-        raise ShapeError(
-            f"normals must have the shape of pos, {tuple(pos.shape)}, got {tuple(normals.shape)}"
-        )
+    check_shape(floats(pos, "pos", "(N, 3)", 2), "pos", ("N", 3))
+    if normals is not None:
+        check_shape(normals, "normals", pos.shape)

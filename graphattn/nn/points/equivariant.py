@@ -6,9 +6,9 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from ...arguments import floats, one_of, positive, width
-from ...errors import GraphError, OptionError, ShapeError
-from ...graph import AttentionGraph
+from ...arguments import check_shape, floats, one_of, positive, width
+from ...errors import OptionError, ShapeError
+from ...graph import AttentionGraph, need_graph, need_nodes
 from ...graph.edge_index import from_edge_index
 from ...graph.modes import without_autocast
 from ...kernels.plain.sums import edge_softmax, gather, scatter_sum
@@ -208,10 +208,7 @@ class EquivariantAttention(MessagePassing):
         if v is None:
             return x.new_zeros(shape)
         floats(v, "v", "(N, V, d)", 3)
-        if tuple(v.shape) != shape:
-            raise ShapeError(
-                f"v must have shape {shape}, vectors of each node, got {tuple(v.shape)}"
-            )
+        check_shape(v, "v", shape, "vectors of each node")
         return v
 
     def _attributes(self, edge_attr: Tensor | None, graph: AttentionGraph, x: Tensor) -> Tensor:
@@ -221,14 +218,7 @@ class EquivariantAttention(MessagePassing):
                 raise ShapeError(f"edge_attr must have shape {shape}, as edge_dim says, got none")
             return x.new_zeros(shape)
         floats(edge_attr, "edge_attr", "(E, F)", 2)
-        if tuple(edge_attr.shape) != shape:
-            hint = ""
-            if not self.edge_dim:
-                hint = "; give the layer edge_dim"
-            raise ShapeError(
-                f"edge_attr must have shape {shape}, a row for each edge, got "
-                f"{tuple(edge_attr.shape)}{hint}"
-            )
+        check_shape(edge_attr, "edge_attr", shape, "a row for each edge, as wide as edge_dim")
         return edge_attr
 
     def extra_repr(self) -> str:
@@ -241,19 +231,9 @@ class EquivariantAttention(MessagePassing):
 
 def _graph(graph: AttentionGraph | Tensor, x: Tensor) -> AttentionGraph:
     """A graph of the nodes of ``x``."""
-    if x.dim() != 2:
-        raise ShapeError(
-            f"x must be (N, width), got {tuple(x.shape)}; structures of a batch are side by side"
-        )
+    check_shape(x, "x", ("N", "width"), "structures of a batch are side by side")
     if isinstance(graph, Tensor):
         graph = from_edge_index(graph, num_nodes=len(x), duplicates="keep")
-    if not isinstance(graph, AttentionGraph):
-        raise GraphError(
-            f"graph must be an AttentionGraph or an edge_index, got {type(graph).__name__}"
-        )
-    if not graph.is_square or graph.num_nodes != len(x):
-        raise GraphError(
-            f"graph must be of the {len(x)} nodes of x, got {graph.num_sources} sources and "
-            f"{graph.num_targets} targets"
-        )
+    need_graph(graph, "the layer")
+    need_nodes(graph, "graph", len(x), len(x))
     return graph

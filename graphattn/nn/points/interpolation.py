@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import ShapeError
+from ...arguments import check_shape
 from ...graph import AttentionGraph
 from ...graphs.arguments import number
 from ...graphs.points.clouds import coordinates
@@ -60,14 +60,9 @@ def inverse_distance_bias(
     ):
         if points is None:
             points = pos
-        if coordinates(points, argument).shape[0] != rows:
-            side = "target"
-            if argument == "pos":
-                side = "source"
-            raise ShapeError(
-                f"{argument} must have a row for each {side} of the graph, {rows}, got "
-                f"{len(points)}"
-            )
+        check_shape(
+            coordinates(points, argument), argument, (rows, "d"), "a row for each node of the graph"
+        )
         if not isinstance(points, Tensor):
             points = torch.from_numpy(np.array(points, order="C"))
         places.append(points)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import floats, outside, positive, shown
+from ...arguments import check_range, floats, positive
 from ...arguments import integers as checked_integers
 from ...errors import GraphError, ShapeError
 from ...graph import AttentionGraph, need_graph
@@ -97,8 +97,9 @@ def heat_distance(pos: Tensor, faces: Tensor, start: Tensor, *, time: float = 1.
     mesh, corner = checked_triangles(exact, faces)
     time = positive(time, "time")
     ids = checked_integers(start, "start", "(K,)", GraphError).cpu()
-    if not ids.numel() or outside(ids, len(pos)):
-        raise GraphError(f"start must name at least one of {len(pos)} vertices, got {shown(start)}")
+    check_range(ids, "start", len(pos), ", the vertices")
+    if not ids.numel():
+        raise GraphError("start must name at least one vertex, got none")
     # of the angle opposite to the edge j -> j + 1
     vertex = mesh.vertex.view(-1, 3)
     cotangent = _cotangents(corner)

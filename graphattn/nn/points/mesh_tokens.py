@@ -5,7 +5,7 @@ neighbours.
 import torch
 from torch import Tensor
 
-from ...arguments import one_of
+from ...arguments import check_finite, one_of
 from ...errors import GraphError
 from ...graph.deferred.places import count_of_clouds, counts
 from ...graphs import Hierarchy, mesh_edges, mesh_faces, mesh_vertices
@@ -65,10 +65,8 @@ def mesh_elements(
         (torch.Size([6, 5]), 30)
     """
     one_of(elements, "elements", ELEMENTS)
-    if isinstance(pos, Tensor) and not bool(pos.isfinite().all()):
-        raise GraphError(
-            f"pos must be finite, got {int((~pos.isfinite()).sum())} numbers that are not"
-        )
+    if isinstance(pos, Tensor):
+        check_finite(pos, "pos", error=GraphError)
     mesh, corner = checked_triangles(pos, faces)
     pos = in_space(pos)
     if not bool(mesh.sound.all()):

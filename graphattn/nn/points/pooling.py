@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import one_of
-from ...errors import ShapeError
+from ...arguments import check_shape, one_of
 from ...functional import attention
 from ...graph import AttentionGraph, need_graph
 from ...plans.edge_tensors import EdgeTensors
@@ -101,10 +100,7 @@ def inverse_distance_interpolate(
 def _check(x: Tensor, graph: AttentionGraph | EdgeTensors, subject: str) -> None:
     if not isinstance(graph, EdgeTensors):
         need_graph(graph, subject)
-    if x.shape[-2] != graph.num_sources:
-        raise ShapeError(
-            f"x must have a row for each of {graph.num_sources} sources, got {tuple(x.shape)}"
-        )
+    check_shape(x, "x", (..., graph.num_sources, "C"), "a row for each source")
 
 
 def _degrees(graph: AttentionGraph | EdgeTensors) -> Tensor:

@@ -5,7 +5,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...arguments import one_of, several, shown, table
+from ...arguments import (
+    check_finite,
+    check_range,
+    check_shape,
+    integers,
+    one_of,
+    several,
+    shown,
+    table,
+)
 from ...errors import GraphError, ShapeError
 from ...graph.deferred.expression import SIGNS, Expression
 from ...graph.graph import AttentionGraph
@@ -47,20 +56,15 @@ def layout_of(
     two_sets = is_pair(graph, tokens)
     layout = layout or suggested(graph, pos, size if image is None else (), tokens)
     one_of(layout, "layout", LAYOUTS, GraphError)
-    used = {
-        "pos": "points",
-        "queries": "points",
-        "faces": "points",
-        "size": "grid",
-        "image": "grid",
-    }
-    arguments = {"pos": pos, "queries": queries, "faces": faces, "size": size, "image": image}
-    for argument, required in used.items():
-        if arguments[argument] is not None and layout != required:
-            raise GraphError(
-                f'{argument} is for layout "{required}", got layout "{layout}"; '
-                "leave one of them out"
-            )
+    of_points = {"pos": pos, "queries": queries, "faces": faces}
+    of_grids = {"size": size, "image": image}
+    for required, arguments in (("points", of_points), ("grid", of_grids)):
+        for argument, value in arguments.items():
+            if value is not None and layout != required:
+                raise GraphError(
+                    f'{argument} is for layout "{required}", got layout "{layout}"; '
+                    "leave one of them out"
+                )
     if layout == "points":
         if pos is None:
             raise GraphError('layout "points" needs pos, the positions of the nodes')
@@ -168,16 +172,13 @@ def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list
         pair, (graph.num_targets, graph.num_sources), ("targets", "sources"), strict=True
     ):
         if names is not None:
-            names = several(names, "tokens", expected, ShapeError)
-        shown = None
-        if names is not None:
-            shown = [str(name) for name in names]
-        shown_names.append(shown)
-        if names is not None and len(shown_names[-1] or ()) != count:
-            hint = ""
-            if not is_pair(graph, tokens) and graph.num_targets != graph.num_sources:
-                hint = "; pass a pair (target tokens, source tokens)"
-            raise ShapeError(f"tokens must name all {count} {side}, got {len(names)}{hint}")
+            names = [str(name) for name in several(names, "tokens", expected, ShapeError)]
+            if len(names) != count:
+                raise ShapeError(
+                    f"tokens must name all {count} {side}, or be a pair (target tokens, source "
+                    f"tokens), got {len(names)}"
+                )
+        shown_names.append(names)
     return shown_names[0], shown_names[1]
 
 
@@ -220,15 +221,10 @@ def _array(points: Any, count: int, argument: str) -> Array:
         table(points, argument, f"numbers ({count}, 2) or ({count}, 3)", ShapeError), argument
     ).numpy()
     if array.shape not in ((count, 2), (count, 3)):
-        if array.ndim == 2 and array.shape[0] == count:
-            hint = "; choose two or three columns"
-        else:
-            hint = ""
         raise ShapeError(
-            f"{argument} must have shape ({count}, 2) or ({count}, 3), got {array.shape}{hint}"
+            f"{argument} must have shape ({count}, 2) or ({count}, 3), got {array.shape}"
         )
-    if not np.isfinite(array).all():
-        raise ShapeError(f"{argument} must be finite, got NaN or inf")
+    check_finite(torch.as_tensor(array), argument)
     return array
 
 
@@ -243,10 +239,8 @@ def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets:
         target_at = None
     else:
         target_at = _array(queries, graph.num_targets, "queries")
-    if target_at is not None and target_at.shape[1] != source_at.shape[1]:
-        raise ShapeError(
-            f"pos has {source_at.shape[1]} axes and queries {target_at.shape[1]}; they must agree"
-        )
+    if target_at is not None:
+        check_shape(target_at, "queries", ("T", source_at.shape[1]), "pos has as many axes")
     place = _with_faces(source_at, target_at, faces)
     place.box = _fitting(box_of(None, graph), place)
     if place.box is not None and graph.images is not None:
@@ -280,14 +274,7 @@ def _with_faces(source_at: Array, target_at: Array | None, faces: Any) -> Points
 
 
 def _faces(faces: Any, count: int) -> Index:
-    array = table(faces, "faces", "integers of shape (F, 3)", ShapeError).detach().cpu().numpy()
-    if array.ndim != 2 or array.shape[1] != 3 or array.dtype.kind not in "iu":
-        raise ShapeError(
-            f"faces must be integers of shape (F, 3), got {array.dtype} {array.shape}; of PyG's "
-            "data pass data.face.t()"
-        )
-    if array.size and not 0 <= array.min() <= array.max() < count:
-        raise ShapeError(
-            f"faces must name vertices in [0, {count}), got {array.min()} .. {array.max()}"
-        )
-    return array.astype(np.int64)
+    triangles = integers(faces, "faces", "of shape (F, 3)", ShapeError)
+    check_shape(triangles, "faces", ("F", 3), "of PyG's data pass data.face.t()")
+    check_range(triangles, "faces", count, ", the vertices", ShapeError)
+    return triangles.cpu().numpy()

@@ -202,9 +202,9 @@ def test_large_graphs_are_asked_by_pairs_or_refused():
 def test_hostile_pairs_are_refused_and_small_graphs_have_answers():
     graph = graphs.full(5)
     for pairs, words in (
-        ([0, 1], r"nodes \(2, k\), got \[2\]"),
-        ([[0], [5]], "nodes of 0 to 4"),
-        ([[-1], [0]], "nodes of 0 to 4"),
+        ([0, 1], r"pairs must have shape \(2, k\), got a Tensor \(2,\)"),
+        ([[0], [5]], r"pairs must be in \[0, 5\), the nodes"),
+        ([[-1], [0]], r"pairs must be in \[0, 5\), the nodes"),
         ([[0.5], [1.0]], "integers"),
         ("ab", "pairs must be"),
     ):

@@ -193,7 +193,9 @@ def test_dilated_knn_needs_points_as_far_as_its_last():
 
 
 def test_a_sampled_point_that_is_not_there():
-    with pytest.raises(GraphIndexError, match=r"sampled: 5 is outside \[0, 5\)"):
+    with pytest.raises(
+        GraphIndexError, match=r"sampled must be in \[0, 5\), the points, got 0 to 5"
+    ):
         graphs.stratified_windows(torch.rand(5, 3), 1.0, torch.tensor([0, 5]))
 
 

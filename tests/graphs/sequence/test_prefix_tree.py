@@ -160,10 +160,13 @@ def test_rows_of_tensors_are_rows():
     [
         (([],), "sequences must have at least one token, got none"),
         ((5,), "sequences must be lists of tokens, got 5"),
-        (([5, 6],), r"sequences\[0\] must have shape \(n,\), got \(\)"),
+        (([5, 6],), r"sequences\[0\] must have shape \(n,\), got a Tensor \(\)"),
         (([[1, 2], [1.5]],), r"sequences\[1\] must be integers"),
         (([[1, -100]],), r"sequences\[0\] must be tokens >= 0, got -100; remove padding"),
-        (([[1]], {"prompt_ids": [[1]]}), r"prompt_ids must have shape \(n,\), got \(1, 1\)"),
+        (
+            ([[1]], {"prompt_ids": [[1]]}),
+            r"prompt_ids must have shape \(n,\), got a Tensor \(1, 1\)",
+        ),
         (([[1]], {"shared": "twice"}), "shared must be"),
         (([[1, 2]], {"labels": [[2]]}), r"labels\[0\] must be 2, one for each token"),
         (
@@ -209,7 +212,9 @@ def test_a_row_needs_a_token():
 
 def test_a_batch_of_one_prompt_is_refused_with_its_row():
     prompt = torch.tensor([[5, 6]])
-    with pytest.raises(GraphError, match=r"prompt_ids must have shape \(n,\), got \(1, 2\)"):
+    with pytest.raises(
+        GraphError, match=r"prompt_ids must have shape \(n,\), got a Tensor \(1, 2\)"
+    ):
         prefix_tree([[7]], prompt_ids=prompt)
-    with pytest.raises(GraphError, match=r"prompt_ids must have shape \(n,\), got \(2, 2\)"):
+    with pytest.raises(GraphError, match=r"prompt_ids must have shape \(n,\), got a Tensor \(2, 2\)"):
         prefix_tree([[7]], prompt_ids=prompt.expand(2, 2))

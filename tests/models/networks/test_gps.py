@@ -159,7 +159,9 @@ def test_relative_walks_are_powers_of_the_matrix_of_a_walk():
     one_way = ga.from_edge_index(torch.tensor([[0], [1]]), num_nodes=3)
     # 0 walks to 1
     assert ga.nn.relative_walk_pe(one_way, 2, graphs.full(3))[:, 1].tolist() == [0, 1, 0] + [0] * 6
-    with pytest.raises(GraphError, match="must have the 11 nodes of along"):
+    with pytest.raises(
+        GraphError, match="graph, as along, must have 11 targets and 11 sources, got AttentionGraph"
+    ):
         ga.nn.relative_walk_pe(edges, 4, graphs.full(5))
 
 

@@ -247,7 +247,7 @@ BATCH = torch.tensor([0, 0, 0, 1, 1, 1])
         (
             lambda: model()(X, Data(edge_index=RING.edge_index)),
             GraphError,
-            r"edges must be .* graphattn.from_pyg",
+            "edges needs an AttentionGraph, got Data",
         ),
         (
             lambda: model()(X, RING, batch=BATCH.flip(0)),

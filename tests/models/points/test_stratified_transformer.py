@@ -142,7 +142,7 @@ def test_signals_are_those_of_kept_points_and_means_of_cells_and_no_others_will_
     both = ga.graphs.Hierarchy.join([cells, cells])
     assert torch.equal(both.levels[1].signals, cells.levels[1].signals.repeat(2, 1))
     with pytest.raises(
-        ga.errors.GraphError, match=r"signals must be \(20, m\), got a Tensor \(5, 2\) of"
+        ga.errors.GraphError, match=r"signals must have shape \(20, m\), got a Tensor \(5, 2\)"
     ):
         cells.with_signals(colour[:5])
     model = models.StratifiedTransformer(3, 5, (8, 8), 1, 2, signals=3)

@@ -78,7 +78,7 @@ def test_sizes_of_the_paper():
         (
             lambda m, x: m(x, types=x.double()),
             ShapeError,
-            r"types must be in \[0, 2\), the rows of the table;",
+            r"types must be in \[0, 2\), the rows of the table, got 0 to 12",
         ),
         (lambda m, x: m(x, types=x * 0 + 2), PositionIndexError, r"types must be in \[0, 2\)"),
         (lambda m, x: m(x.clamp(min=1) - 2), PositionIndexError, r"tokens must be in \[0, 13\)"),

@@ -89,7 +89,7 @@ def test_sizes_of_the_paper():
         (
             lambda m, x: m(x + V),
             PositionIndexError,
-            r"tokens must be in \[0, 13\), the rows of the table; got 13",
+            r"tokens must be in \[0, 13\), the rows of the table, got 13 to 25",
         ),
         (lambda m, x: m(x, graphs.causal(N + 1)), ShapeError, "7 nodes"),
         (lambda m, x: m(x, [graphs.causal(N)] * 3), GraphError, "2 layers need as many graphs"),

@@ -270,7 +270,7 @@ def test_luong_is_cross_attention_of_one_head():
         (
             lambda s, t: model("dot")(s, t, ga.PerHead((graphs.cross(T, S),))),
             GraphError,
-            "for one head, got PerHead; pass one of its",
+            "attention of one head needs an AttentionGraph, got PerHead",
         ),
         (lambda s, t: model("dot")(s, t, [graphs.cross(T, S)]), GraphError, "got list"),
         (

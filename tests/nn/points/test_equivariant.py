@@ -190,11 +190,19 @@ def test_it_takes_an_edge_index_and_is_a_message_passing_of_pyg():
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"graph": ga.graphs.full(5)}, GraphError, "of the 11 nodes"),
-        ({"graph": "knn"}, GraphError, "AttentionGraph or an edge_index"),
+        (
+            {"graph": ga.graphs.full(5)},
+            GraphError,
+            "graph must have 11 targets and 11 sources, got AttentionGraph",
+        ),
+        ({"graph": "knn"}, GraphError, "the layer needs an AttentionGraph, got str"),
         ({"v": torch.zeros(N, 3)}, ShapeError, "v must be"),
         ({"v": torch.zeros(N, 3, 3)}, ShapeError, r"v must have shape \(11, 9, 3\)"),
-        ({"edge_attr": torch.zeros(3, 2)}, ShapeError, "give the layer edge_dim"),
+        (
+            {"edge_attr": torch.zeros(3, 2)},
+            ShapeError,
+            r"edge_attr must have shape \(121, 0\), got a Tensor \(3, 2\)",
+        ),
     ],
 )
 def test_arguments_are_checked(change, error, words):

@@ -278,10 +278,13 @@ def test_biases_of_places():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda pos, graph: relative_positions(graph, pos[:5]), "pos must have 23 rows"),
+        (
+            lambda pos, graph: relative_positions(graph, pos[:5]),
+            r"pos must have shape \(..., 23, axes\), got a Tensor \(5, 3\)",
+        ),
         (
             lambda pos, graph: relative_positions(graphs.cross(5, 23), pos),
-            "pos must have 5 rows, as the graph has nodes",
+            r"pos must have shape \(..., 5, axes\), got a Tensor \(23, 3\)",
         ),
         (
             lambda pos, graph: edge_geometry(graph, pos, features=["pear"]),
@@ -293,11 +296,17 @@ def test_biases_of_places():
             lambda pos, graph: mesh_edge_geometry(pos, [(0, 1, 2)], graph),
             "has an edge .* that is not in the mesh",
         ),
-        (lambda pos, graph: ga.nn.heat_distance(pos, [(0, 1, 2)], [23]), "start must name"),
-        (lambda pos, graph: ga.nn.pool(pos[:5], graph), "a row for each of 23 sources"),
+        (
+            lambda pos, graph: ga.nn.heat_distance(pos, [(0, 1, 2)], [23]),
+            r"start must be in \[0, 23\), the vertices, got 23 to 23",
+        ),
+        (
+            lambda pos, graph: ga.nn.pool(pos[:5], graph),
+            r"x must have shape \(..., 23, C\), got a Tensor \(5, 3\)",
+        ),
         (
             lambda pos, graph: ga.nn.OffsetBias(2, axes=2)(graph, pos),
-            "built for positions on 2 axes, got 3",
+            r"offsets must have shape \(..., 2\), got a Tensor \(69, 3\)",
         ),
     ],
 )

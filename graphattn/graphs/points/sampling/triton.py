@@ -10,7 +10,17 @@ _AT_ONCE = 4096  # most points of a program at once
 
 
 @triton.jit(do_not_specialize=["N"])
-def _choose(PLACE, POINT, START, CHOICE, LEAST, CHOSEN, N, AXES: tl.constexpr, BLOCK: tl.constexpr):
+def _choose(
+    PLACE,
+    POINT,
+    START,
+    CHOICE,
+    LEAST,
+    CHOSEN,
+    N,
+    AXES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Choices of cloud ``program_id(0)``, the points ``POINT[cloud] .. POINT[cloud + 1] - 1``.
 
     PLACE float64 (AXES, N); CHOICE bounds each cloud's part of CHOSEN; LEAST (N,) is infinite at

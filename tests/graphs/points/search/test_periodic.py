@@ -219,7 +219,7 @@ def test_translations_and_permutations_change_no_edge():
             {"cell": torch.ones(3, 3)},
             "independent vectors along its periodic axes, got a singular one",
         ),
-        ({"cell": torch.eye(3) * torch.nan}, "of finite numbers, got NaN"),
+        ({"cell": torch.eye(3) * torch.nan}, "cell must be finite, got NaN or infinity"),
         ({"cell": torch.eye(2)}, r"as many axes as the positions, got \(2, 2\) for 3"),
         (
             {"cell": torch.rand(2, 3, 3)},
