@@ -12,6 +12,7 @@ from ..graph import AttentionGraph
 from ..graph.edges import Edges
 from ..graph.kinds.layers import Layer, Layers, layers_of, sized_layers, unions
 from ..graph.like import GraphLike, need_fixed
+from ..graph.limits import refuse_over
 from ..mistakes.graphs.simple import remark
 from ..printed import Printed
 from .bottlenecks.conductance import conductance
@@ -266,13 +267,9 @@ def _of_one(graph: AttentionGraph, budget: int, among: int) -> Facts:
     """
     afford = max(budget, _FREE)
     walked = among * max(graph.num_sources, graph.edges.num_runs)
-    if _WALK * walked > afford:
-        raise GraphError(
-            f"facts would walk over about {walked:,} intervals of sources of "
-            f"{graph.name}{' and others' if among > 1 else ''} (limit {afford // _WALK:,}); ask a "
-            "smaller size, num_edges and contains() of this one, or facts(..., "
-            f"budget={_WALK * walked})"
-        )
+    cost = _WALK * walked
+    instead = f"ask a smaller size, num_edges and contains(), or facts(..., budget={cost})"
+    refuse_over(cost, f"facts of {graph.name}", instead, afford, "steps")
     answers: dict[str, Any] = {}
     left_out: dict[str, str] = {}
 

@@ -11,6 +11,7 @@ from ..errors import GraphError
 from ..graph import AttentionGraph, need_graph
 from ..graph import runs as _runs
 from ..graph.edges import ROWS_BUDGET
+from ..graph.limits import refuse_over
 from ..plans.blocks import grid_cells
 from ..printed import Printed
 from .forms import MOST_LISTED, is_listable
@@ -78,11 +79,7 @@ def tile_fill(graph: AttentionGraph, tile: tuple[int, int] = (128, 128)) -> Tile
     S = graph.num_sources
     tile = pair(tile, "tile", "(targets, sources)", GraphError)
     tiles = -(-T // tile[0]) * -(-S // tile[1])
-    if tiles > _MOST_TILES:
-        raise GraphError(
-            f"tile_fill looks at every tile, and these are {tiles:,} (limit {_MOST_TILES:,}); "
-            "larger ones?"
-        )
+    refuse_over(tiles, "tile_fill", "take larger tiles", _MOST_TILES, "looks at a tile")
     touched, fill = _touched(graph, tile)
     name, order = _order(graph, tile[0])
     if order is None:

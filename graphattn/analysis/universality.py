@@ -12,6 +12,7 @@ from ..arguments import whole
 from ..errors import GraphError
 from ..graph import AttentionGraph
 from ..graph.kinds.layers import Layers
+from ..graph.limits import refuse_over
 from ..plans.whole import csr_by_target
 from ..printed import Printed
 from .bottlenecks.connectivity import connectivity
@@ -117,12 +118,8 @@ def universality(layers: Layers, *, budget: int = BUDGET) -> Universality:
         need_square(graph, "universality")
     distinct = tuple(dict.fromkeys(graphs))
     cost = _LOOKS * sum(graph.num_targets * graph.edges.runs_per_row for graph in distinct)
-    if cost > budget:
-        raise GraphError(
-            f"universality would look at about {cost:,} intervals of sources of "
-            f"{graphs[0].num_nodes:,} nodes (limit {budget:,}); ask a smaller size of the same "
-            f"patterns, or try budget={cost}"
-        )
+    instead = f"ask a smaller size of the same patterns, or try budget={cost}"
+    refuse_over(cost, "universality", instead, budget, "looks at intervals of sources")
     union = reduce(or_, distinct)
     loops = all(graph._num_loops() == graph.num_targets for graph in distinct)
     left_out: dict[str, str] = {}

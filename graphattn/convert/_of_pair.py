@@ -180,8 +180,8 @@ def _refuse_many(B: int, H: int, size: int) -> None:
     is_compared = B > 1 and pairs > _COMPARED
     if H > _HEADS or B * H > _MASKS or is_compared:
         raise GraphError(
-            f"B={B} and H={H} are {pairs:,} pairs, of which at most {_HEADS:,} heads, {_MASKS:,} "
-            f"masks, and {_COMPARED:,} pairs of several batches are compared; "
+            f"B={B} and H={H} are {B * H:,} masks of {pairs:,} pairs, of which at most {_HEADS:,} "
+            f"heads, {_MASKS:,} masks, and {_COMPARED:,} pairs of several batches are compared; "
             "convert the mask of each head, with H=1, or leave B out to try some"
         )
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import check_shape, one_of, table, whole
 from ..arguments import dtype as checked_dtype
-from ..arguments import one_of, table, whole
 from ..errors import GraphError
 from ..graph import AttentionGraph, PerExample, need_graph
 from ..graph.kinds.per_head import one_or_heads
@@ -238,12 +238,7 @@ def _masks(mask: Any, argument: str) -> Tensor:
 def bool_mask(mask: Any, argument: str) -> Tensor:
     """The mask (T, S) of one graph."""
     values = _masks(mask, argument)
-    if values.dim() > 2:
-        index = ", ".join("bh"[: values.dim() - 2])
-        raise GraphError(
-            f"{argument} must have shape (T, S), targets x sources, or (1, 1, T, S), got "
-            f"{tuple(values.shape)}; pass one of them, {argument}[{index}]"
-        )
+    check_shape(values, argument, ("T", "S"), f"pass one of them, {argument}[b, h]", GraphError)
     return _bool(values, argument)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from ..errors import GraphError
 from . import runs as _runs
 from .edges import Edges, PairTest, Stored
+from .limits import refuse_over
 from .runs import Runs
 from .sort import offsets
 
@@ -297,11 +298,8 @@ def of_function(
         user_function = function
 
     def rows(target: Tensor) -> Runs:
-        if num_sources > _LONGEST_ROW:
-            raise GraphError(
-                f"the rule would be called on {num_sources:,} sources for each target (limit "
-                f"{_LONGEST_ROW:,}); ask contains() for the pairs you need, or a smaller size"
-            )
+        instead = "ask contains() for the pairs you need, or a smaller size"
+        refuse_over(num_sources, "a call of the rule", instead, _LONGEST_ROW, "sources a target")
         parts = [_runs.empty()]
         step = max(1, _PAIRS_AT_ONCE // max(1, num_sources))
         for first in range(0, target.numel(), step):

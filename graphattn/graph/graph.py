@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import check_shape, integers, pair, several, short_name, table, whole
+from ..arguments import check_range, check_shape, integers, pair, several, short_name, table, whole
 from ..arguments import device as checked_device
-from ..errors import GraphError, GraphIndexError, singular
+from ..errors import GraphError, singular
 from . import algebra
 from . import runs as _runs
 from .advice import no_graph, of_other_size
@@ -236,12 +236,7 @@ class AttentionGraph(GraphLike, Operand):
     @staticmethod
     def _index(index: Tensor | int, size: int, side: str) -> Tensor:
         index = integers(index, side, "of nodes", GraphError)
-        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < size:
-            one = side.removesuffix("s")
-            outside = index[(index < 0) | (index >= size)]
-            raise GraphIndexError(
-                f"{one} {int(outside[0])} is outside [0, {size}) ({size} {one.split(': ')[-1]}s)"
-            )
+        check_range(index, side, size, ", the nodes")
         return index
 
     def mask(self) -> Tensor:

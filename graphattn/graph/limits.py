@@ -8,10 +8,16 @@ from ..errors import GraphError
 MAX_BYTES = 4 << 30  # limit of a property's memory without an explicit budget
 
 
-def refuse_over(num_bytes: int, subject: str, instead: str, limit: int | None = MAX_BYTES) -> None:
-    """Raise a GraphError if ``subject`` would take more than ``limit`` bytes."""
-    if limit is not None and num_bytes > limit:
-        raise GraphError(f"{subject} would take {num_bytes:,} bytes (limit {limit:,}); {instead}")
+def refuse_over(
+    number: int,
+    subject: str,
+    instead: str,
+    limit: int | None = MAX_BYTES,
+    unit: str = "bytes",
+) -> None:
+    """Raise a GraphError if ``subject`` would take more than ``limit`` bytes, or of a unit."""
+    if limit is not None and number > limit:
+        raise GraphError(f"{subject} would take {number:,} {unit} (limit {limit:,}); {instead}")
 
 
 def every_node(size: int) -> Tensor:

@@ -141,18 +141,11 @@ def _fitted(value: Any, tokens: Tokens, crosses: bool, *, may_be_new: bool, by_h
         graph: Graph = value
         return graph
     if value.num_targets < tokens.total or value.num_sources < tokens.sources:
-        rows = f"{tokens.total}"
-        if may_be_new and tokens.held:
-            rows = f"{tokens.total}, or the {tokens.new} new,"
-        reason = ""
-        if by_hand:
-            reason = (
-                "; it gets only new tokens in a call with a cache that generate did not prepare: "
-                "else pass use_cache=False"
-            )
         raise GraphError(
-            f"the function of the batch must return graphs of {rows} targets and {tokens.sources} "
-            f"sources, all tokens so far with padding; got {value!r}{reason}"
+            f"the function of the batch must return graphs of {tokens.total} targets and "
+            f"{tokens.sources} sources, all tokens so far with padding (a function that takes new, "
+            "and one in a call with a cache that generate did not prepare, also of the "
+            f"{tokens.new} new targets); got {value!r}"
         )
     return sized(value, tokens.sources, targets)
 

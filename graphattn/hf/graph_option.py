@@ -52,14 +52,10 @@ def by_module(
         return dict.fromkeys(places, OWN_MASKS)
     if len(stacks(places)) > 1 or others:
         names = ", ".join(f"{name!r} ({number} layers)" for name, number in stacks(places).items())
-        roles = sorted({place.role for place in places} - {""})
-        if roles:
-            hint = f"by role ({', '.join(map(repr, roles))}) or name"
-        else:
-            hint = "by name"
+        keys = sorted({place.role for place in places} - {""}) or list(stacks(places))
         raise OptionError(
-            f"graph must name its stack, {hint}, such as {{{(roles or list(stacks(places)))[0]!r}: "
-            f"graph}}; the model has {names}"
+            f"graph must name its stack, by role or name, such as {{{keys[0]!r}: graph}}; the "
+            f"model has {names}"
             + "".join(f", and {name} in its own code, which no graph reaches" for name in others)
         )
     if _is_one(graph):

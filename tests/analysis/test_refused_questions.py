@@ -142,7 +142,10 @@ def test_counts_are_exact_up_to_their_limit_and_refused_beyond(listed):
 
 def test_facts_of_a_rule_whose_rows_are_too_many_intervals_are_refused_at_once():
     for graph in (graphs.sparse_strided(10**6, 1000), graphs.erdos_renyi(10**6, 0.5, listed=False)):
-        with pytest.raises(GraphError, match=r"facts would walk over about .* intervals"):
+        with pytest.raises(
+            GraphError,
+            match=r"facts of .* would take 4,00[\d,]+,000 steps \(limit 67,108,864",
+        ):
             ga.facts(graph)
 
 
@@ -153,14 +156,14 @@ def test_facts_that_cost_more_than_the_budget_are_left_out_or_refused_by_counts_
     )
     with pytest.raises(
         GraphError,
-        match=r"about 2,000,000 intervals .*limit 1,999,999.*facts\(..., budget=8000000\)",
+        match=r"facts of sliding_window\(2000000, 9, causal=True\) would take 8,000,000 steps \(limit",
     ):
         ga.facts(window, budget=7_999_999)
-    with pytest.raises(GraphError, match=r"about 4,000,000 intervals .* and others"):
+    with pytest.raises(GraphError, match=r"would take 16,000,000 steps"):
         ga.facts([window, other, window], budget=15_999_999)  # two graphs that differ
-    with pytest.raises(GraphError, match="about 6,000,000 intervals"):
+    with pytest.raises(GraphError, match="would take 24,000,000 steps"):
         ga.facts(PerHead((window, other)), budget=16_000_000)  # and their union
-    with pytest.raises(GraphError, match="facts would walk over"):
+    with pytest.raises(GraphError, match=r"facts of .* would take"):
         ga.facts(graphs.sliding_window(10**7, 9, causal=True) | graphs.sinks(10**7, 4))
     smaller = graphs.sliding_window(300_000, 9, causal=True)
     few = ga.facts(smaller, budget=4_700_000)
@@ -182,10 +185,10 @@ def test_layers_that_join_too_many_rows_are_refused_before_they_are_joined():
         graphs.sliding_window(10**5, 5, causal=True, dilation=5),
     ] * 4
     with pytest.raises(
-        GraphError, match=r"reach would join about [\d,]+ rows of sources or more .*try budget="
+        GraphError, match=r"reach would take 493,750 rows of sources or more \(limit 100,000\)"
     ):
         analysis.reach(layers, budget=10**5)
-    with pytest.raises(GraphError, match=r"receptive_field joins .*fewer targets"):
+    with pytest.raises(GraphError, match=r"receptive_field would take .*fewer targets"):
         analysis.receptive_field(layers, budget=10**5)
     windows = [graphs.sliding_window(10**5, 9, causal=True)] * 6
     assert (
@@ -195,14 +198,14 @@ def test_layers_that_join_too_many_rows_are_refused_before_they_are_joined():
         graphs.sliding_window(500, 9, causal=True),
         graphs.sliding_window(500, 9, causal=True, dilation=3),
     ] * 2
-    with pytest.raises(GraphError, match="reach would join"):
+    with pytest.raises(GraphError, match="reach would take"):
         analysis.reach(small, budget=1_000)
     composed = small[3] @ small[2] @ small[1] @ small[0]
     assert analysis.reach(small).equals(composed)
-    with pytest.raises(GraphError, match="receptive_field joins"):
+    with pytest.raises(GraphError, match="receptive_field would take"):
         analysis.receptive_field(small, budget=2_000)
     assert ga.facts(small).sources == ga.facts(small, budget=1 << 24).sources is not None
-    with pytest.raises(GraphError, match="receptive_field joins"):
+    with pytest.raises(GraphError, match="receptive_field would take"):
         analysis.receptive_field(small, [499], budget=10)
 
 
@@ -288,7 +291,8 @@ def test_fields_of_many_layers_go_on_from_the_layer_before():
 
 def test_universality_is_refused_by_counts():
     with pytest.raises(
-        GraphError, match=r"universality would look at about 3,200,000,000 .*try budget=3200000000"
+        GraphError,
+        match=r"universality would take 3,200,000,000 looks at intervals of sources \(limit 134,217,728\)",
     ):
         analysis.universality(graphs.causal(10**8))
     with pytest.raises(GraphError, match="limit 319"):

@@ -94,7 +94,7 @@ def test_header_row(write):
 def test_weights_are_left_out_only_when_asked(write):
     path = write("# s t w\n0 1 0.5 note\n0 2 x\n4 0\n2 2 nan\n0 1 1e999\n")
     same(load_edges(path, weights="ignore"))
-    refused(write("0 1 2\n3\n"), "line 2", "2 columns or more", weights="ignore")
+    refused(write("0 1 2\n3\n"), "line 2", "2 columns, source and target", weights="ignore")
 
 
 @pytest.mark.parametrize(

@@ -393,7 +393,7 @@ def test_tiles_of_every_size(side, monkeypatch):
 def test_the_smallest_tables_are_taken(monkeypatch):
     taken = []
     monkeypatch.setattr(
-        "graphattn.graph.pair_test.refuse_over", lambda num_bytes, *_: taken.append(num_bytes)
+        "graphattn.graph.pair_test.refuse_over", lambda number, *_: taken.append(number)
     )
     for nodes in (101, 4001):
         place = torch.arange(nodes)

@@ -147,7 +147,7 @@ def test_a_builder_without_memory_is_not_called_nested(monkeypatch):
         ("[full(3) for x in (1,)]", "does not belong"),
         ("full(3, x=2)", "unexpected keyword"),
         ("full(-1)", "num_nodes must be .* got -1"),
-        ("full(2).subgraph(7)", "7 is outside"),
+        ("full(2).subgraph(7)", r"subgraph: targets must be in \[0, 2\), the nodes, got 7 to 7"),
         (
             "full(num_nodes=3, num_nodes=4)",
             r"full\(num_nodes=3, num_nodes=4\): keyword argument repeated: num_nodes",

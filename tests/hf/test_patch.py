@@ -265,7 +265,7 @@ def test_other_attention_is_refused_with_what_can_be_done(name, message):
 def test_wrong_arguments():
     model = tiny_model("bart")
     with pytest.raises(
-        OptionError, match=r"'cross', 'decoder', 'encoder'.*encoder.layers.self_attn"
+        OptionError, match=r"graph must name its stack, by role or name, such as \{'cross': graph\}"
     ):
         ga.patch(model, WINDOW)
     with pytest.raises(OptionError, match=r"graph\['decodre'\] matches no attention"):

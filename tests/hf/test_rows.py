@@ -304,7 +304,7 @@ def test_repeated_and_skipped_positions_are_refused_under_a_pattern(llama, posit
         ),
         (
             {"attention_mask": torch.tensor([[1, 1, 0] + [1] * 10])},
-            "attention_mask hides tokens between them",
+            "position_ids must rise by 1 within a sequence, or return to 0 where the next one starts,",
         ),
     ],
 )

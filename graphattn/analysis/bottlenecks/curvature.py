@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ...arguments import probability
-from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph.limits import refuse_over
 from .undirected import undirected
 
 _FORMAN_WORK, _OLLIVIER_WORK = 1 << 33, 1 << 33  # steps of the loops: some ten seconds
@@ -95,11 +95,7 @@ def _simple(matrix: Any) -> Any:
 
 
 def _refuse(work: int, most: int, graph: AttentionGraph, subject: str) -> None:
-    if work > most:
-        raise GraphError(
-            f"{subject} of {graph.name} takes about {work:,} steps (limit {most:,}), as nodes have "
-            "many neighbours; ask the same of a smaller size"
-        )
+    refuse_over(work, f"{subject} of {graph.name}", "ask a smaller size", most, "steps")
 
 
 def _of_edges(graph: AttentionGraph, matrix: Any, measure: Any) -> Tensor:

@@ -5,6 +5,7 @@ import torch
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph.limits import refuse_over
 from ...plans.whole import all_runs, csr_by_target
 from ..forms import is_listable, need_square
 from ..paths.walks import too_many
@@ -83,11 +84,8 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
     summed = _Summing(graph)
     once = _VECTORS * (4 * _VECTORS * n + summed.cost)
     restarts = _WORK // once
-    if restarts < _FEWEST:
-        raise GraphError(
-            f"spectral_gap of {graph.name}: {_FEWEST} restarts of ARPACK on {n:,} nodes are "
-            f"{_FEWEST * once:,} operations (limit {_WORK:,}); ask the same of a smaller size"
-        )
+    subject = f"spectral_gap of {graph.name}"
+    refuse_over(_FEWEST * once, subject, "ask a smaller size", _WORK, "operations")
     symmetric = graph.is_symmetric
     # a symmetric matrix with the same eigenvalues
     if symmetric:

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ...convert import from_mask, from_mask_mod, from_rule
 from ...convert.masks import bool_mask
-from ...errors import GraphError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, need_nodes
 from ...graph.advice import advice, no_graph
 from ...graph.forms import of_mask
+from ...graph.limits import refuse_over
 from ...mistakes.graphs.search import compared, mistakes
 from ...mistakes.graphs.simple import remark
 from ...printed import Printed
@@ -115,32 +115,21 @@ class Audit(Printed):
 
 def audit_one(mask: AttentionGraph, expect: AttentionGraph, budget: int) -> Audit:
     """The differences of a graph from the one that is expected."""
-    size = (mask.num_targets, mask.num_sources)
-    expected_size = (expect.num_targets, expect.num_sources)
-    if size != expected_size:
-        raise GraphError(
-            f"mask is {size[0]} x {size[1]} (targets, sources), and {expect.name} "
-            f"{expected_size[0]} x {expected_size[1]}"
-        )
+    need_nodes(mask, "mask", expect.num_targets, expect.num_sources)
     mask = mask.to("cpu")
     expect = expect.to("cpu")
     cost = compared(mask) + compared(expect)
-    if cost > budget:
-        raise GraphError(
-            f"audit would look at about {cost:,} entries of {mask.name} and {expect.name} (limit "
-            f"{budget:,}); audit a smaller size, or try budget={cost}"
-        )
+    instead = f"audit a smaller size, or try budget={cost}"
+    refuse_over(cost, f"audit of {mask.name}", instead, budget, "entries")
     too_many = mask - expect
     missing = expect - mask
     counts = too_many.num_edges, missing.num_edges
     entries = expect.num_targets * expect.num_sources
     if counts == (0, 0):
         return Audit(expect.name, entries, 0, 0, (), (), remark(expect))
-    if max(counts) > budget // _WRONG:
-        raise GraphError(
-            f"mask and {expect.name} differ in {sum(counts):,} entries (limit "
-            f"{budget // _WRONG:,}); audit a smaller size, or try budget={_WRONG * max(counts)}"
-        )
+    cost = _WRONG * max(counts)
+    instead = f"audit a smaller size, or try budget={cost}"
+    refuse_over(cost, f"audit of {sum(counts):,} differences", instead, budget, "steps")
     groups = [*_groups(too_many, "too many", expect), *_groups(missing, "missing", expect)]
     names, left_out = mistakes(expect, mask, (too_many, missing), budget)
     return Audit(expect.name, entries, *counts, names, tuple(groups), remark(expect), left_out)
@@ -167,11 +156,8 @@ def _called(function: Any, expect: AttentionGraph, budget: int) -> Tensor:
     """The mask of a function, which is called once."""
     T = expect.num_targets
     S = expect.num_sources
-    if budget < T * S:
-        raise GraphError(
-            f"a function is called on all {T * S:,} pairs of {expect.name} (limit {budget:,}); "
-            f"audit a smaller size, or try budget={T * S}"
-        )
+    instead = f"audit a smaller size, or try budget={T * S}"
+    refuse_over(T * S, f"a function on all pairs of {expect.name}", instead, budget, "calls")
     required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
     if len(required) == 4:
         return from_mask_mod(function, T, S).mask()

@@ -7,10 +7,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import check_flags, function, one_of, positive, several, whole
-from ...errors import OptionError, ShapeError
+from ...arguments import (
+    check_finite,
+    check_flags,
+    check_shape,
+    function,
+    one_of,
+    positive,
+    several,
+    whole,
+)
+from ...errors import ShapeError
 from ...graph import AttentionGraph
 from ...graph.kinds.layers import Layers
+from ...graph.limits import refuse_over
 from ...plans.whole import csr_by_target
 from ..forms import is_listable
 from .measure_leaks import left_as_it_was
@@ -171,31 +181,17 @@ def jacobian_norms(
             module.eval()
         inputs = x.detach().clone().requires_grad_()
         output = module(inputs)
-        if not isinstance(output, Tensor) or output.ndim != x.ndim or not output.shape[-1]:
-            raise ShapeError("module must give a tensor (..., T, C') with as many dimensions as x")
-        if not bool(output.isfinite().all()):
-            raise OptionError(
-                "module must give finite outputs, got NaN or inf, whose gradients are no numbers"
-            )
-        if not output.requires_grad:
-            raise OptionError(
-                "module must give an output that depends on x by gradients; is it under "
-                "torch.no_grad()?"
-            )
+        check_shape(output, "the result of module", (*x.shape[:-2], "T", "C"))
+        check_finite(output, "the result of module")
         T, width = output.shape[-2:]
         chosen = list(range(T))
         if targets is not None:
             targets = several(targets, "targets", "must be a list of targets")
-            chosen = [whole(t, "targets", 0) for t in targets]
-        if len(chosen) * width > _CALLS:
-            raise OptionError(
-                f"jacobian_norms of {len(chosen):,} targets of {width} numbers takes "
-                f"{len(chosen) * width:,} backward passes (limit {_CALLS:,}); ask about fewer "
-                "targets: targets=[t]"
-            )
+            chosen = [whole(t, "targets", 0, below=T) for t in targets]
+        subject = f"jacobian_norms of {len(chosen):,} targets"
+        instead = "ask about fewer targets: targets=[t]"
+        refuse_over(len(chosen) * width, subject, instead, _CALLS, "backward passes")
         for t in chosen:
-            if t >= T:
-                raise OptionError(f"targets must be below {T}, got {t}")
             parts: list[Tensor] = []
             for c in range(width):
                 # 0 of an output that does not depend on the inputs

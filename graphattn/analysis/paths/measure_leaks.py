@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import check_finite, check_flags, function, table, tensor, whole
+from ...arguments import check_finite, check_flags, check_shape, function, tensor, whole
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph
 from ...printed import Printed
@@ -144,21 +144,11 @@ def measure_leaks(
             "module is called as module(x); bring its graph along: lambda x: module(x, graph)"
         )
     function(module, "module", "x")
-    table(
-        tensor(x, "x", "(..., S, C) of floats or (..., S) of integers", ShapeError),
-        "x",
-        "numbers",
-        ShapeError,
-    )
+    tensor(x, "x", "(..., S, C) of floats or (..., S) of integers", ShapeError)
+    axis = -1
     if x.is_floating_point():
         axis = -2
-    else:
-        axis = -1
-    if x.ndim < -axis:
-        raise ShapeError(
-            f"x must be (..., S, C) floats or (..., S) integers, got {list(x.shape)} of {x.dtype}"
-        )
-    if x.is_floating_point():
+        check_shape(x, "x", (..., "S", "C"))
         check_finite(x, "x", ", where no step can be seen")
     at_most = whole(at_most, "at_most", 1)
     S = x.shape[axis]
@@ -240,8 +230,7 @@ def _allowed(
     if layers is None:
         if num_targets != num_sources:
             raise GraphError(
-                f"{num_sources} sources and {num_targets} targets are other nodes: measure_leaks "
-                "needs layers="
+                f"{num_sources} sources and {num_targets} targets are other nodes: pass layers="
             )
         return sources[:, None] <= torch.arange(num_targets)
     graphs = graphs_of(layers, residual)
@@ -316,15 +305,8 @@ class _SeededModule:
     def __call__(self, x: Tensor, draw: int) -> Tensor:
         torch.manual_seed(self.seed + draw)
         output = self.module(x)
-        if not isinstance(output, Tensor) or output.ndim < 2:
-            if isinstance(output, Tensor):
-                kind = f"shape {list(output.shape)}"
-            else:
-                kind = type(output).__name__
-            raise ShapeError(
-                f"module must give a tensor (..., T, C), got {kind}; wrap it: lambda x: "
-                "module(x)[0]"
-            )
+        shape = (..., "T", "C")
+        check_shape(output, "the result of module", shape, "wrap it: lambda x: module(x)[0]")
         return output
 
     def check(self, x: Tensor, expected: Tensor) -> None:

@@ -13,6 +13,7 @@ from ...graph import AttentionGraph, PerExample
 from ...graph.algebra import join_cost, pulled
 from ...graph.forms import of_runs
 from ...graph.kinds.layers import Layers, layers_of, unions
+from ...graph.limits import refuse_over
 from ...graph.runs import Runs
 from ...printed import Printed
 from .walks import BUDGET
@@ -125,11 +126,8 @@ class _Spent:
 
     def refuse(self, joined: int) -> None:
         """Raise a GraphError where these are too many."""
-        if joined > self.budget >> 2:
-            raise GraphError(
-                f"receptive_field joins {joined:,} rows of sources or more (limit "
-                f"{self.budget >> 2:,}); {self.instead}, or try budget={8 * joined}"
-            )
+        instead = f"{self.instead}, or try budget={8 * joined}"
+        refuse_over(4 * joined, "receptive_field", instead, self.budget, "steps or more")
 
     def pulled(self, reached: Runs, num_rows: int, layer: AttentionGraph) -> Runs:
         """Sources that each row reads, from the targets of a layer that it depends on."""
@@ -197,12 +195,9 @@ def graphs_and_targets(
     budget = whole(budget, "budget", 1, GraphError)
     chosen = graphs[-1]._choice(targets, graphs[-1].num_targets, "targets")
     widest = max(max(graph.num_targets, graph.num_sources) for graph in graphs)
-    if chosen.numel() * widest > budget >> 2:
-        raise GraphError(
-            f"{subject} of {chosen.numel():,} targets among {widest:,} nodes is "
-            f"{chosen.numel() * widest:,} numbers for each layer (limit {budget >> 2:,}); ask "
-            "about fewer targets: targets=[t]"
-        )
+    subject = f"{subject} of {chosen.numel():,} targets"
+    instead = "ask about fewer targets: targets=[t]"
+    refuse_over(4 * chosen.numel() * widest, subject, instead, budget, "steps")
     return graphs, chosen
 
 

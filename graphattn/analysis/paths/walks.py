@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ...graph import AttentionGraph
+from ...graph.limits import refuse_over
 from ...graphs.network.trees import tree_depth
 from ...plans.whole import all_runs, csr_by_source, csr_by_target
 from ..forms import MOST_LISTED, is_listable
@@ -111,12 +112,8 @@ class OnRuns:
         distance = 0
         while bool(level.any()):
             self.cost += self.runs.row.numel() + self.size
-            if self.cost > self.budget:
-                raise GraphError(
-                    f"a search on {self.name} looks at all {self.runs.row.numel():,} runs of its "
-                    f"rows for every step, and after {distance:,} steps it had looked at "
-                    f"{self.cost:,} (limit {self.budget:,}); ask the same of a smaller size"
-                )
+            subject = f"a search on {self.name}, after {distance:,} steps,"
+            refuse_over(self.cost, subject, "ask a smaller size", self.budget, "looks at a run")
             distance += 1
             level = step(level) & (levels < 0)
             levels[level] = distance

@@ -109,14 +109,16 @@ def _read(
 
 
 def _array(blob: Blob) -> tuple[np.ndarray, np.ndarray]:
-    array = read_array(blob)
-    if array.shape[:-1] != (2,):
-        fix = "one row of sources, one of targets"
-        if array.shape[1:] == (2,):
-            fix = "array.T"
-        raise blob.fault("integers of shape (2, E)", f"shape {array.shape} of {array.dtype}", fix)
-    source, target = integers(blob, array)
+    source, target = _pair(blob, read_array(blob))
     return source, target
+
+
+def _pair(blob: Blob, array: np.ndarray, name: str = "") -> np.ndarray:
+    """Sources and targets, (2, E)."""
+    if array.shape[:-1] != (2,):
+        got = f"shape {array.shape} of {array.dtype}"
+        raise blob.fault("integers of shape (2, E)", got, f"{name or 'array'}.T if it is (E, 2)", at=name)
+    return integers(blob, array, name)
 
 
 def _check_range(
@@ -176,13 +178,12 @@ def read_text(
     first = [word(text, offset) for offset in start[: ptr[1]][:2].tolist()]
     has_names = not any(_NUMBER.fullmatch(item) for item in first)
     if has_names != header:
-        if header:
-            expected = "a row of names (header=True)"
-            fix = "header=False"
-        else:
-            expected = "two integers"
-            fix = "header=True, if this line is a row of names"
-        raise blob.fault(expected, show(b" ".join(first)), fix, offset=int(start[0]))
+        raise blob.fault(
+            "a row of names with header=True alone, else two integers",
+            show(b" ".join(first)),
+            f"header={has_names}",
+            offset=int(start[0]),
+        )
     if header:
         names = [item.strip(b"\"'").lower() for item in first]
         if len(names) == 2 and names[0] in _TARGET and names[1] in _SOURCE:
@@ -196,15 +197,10 @@ def read_text(
     bad = np.flatnonzero((width < 2) | ((width > 2) & (not ignore_weights)))
     if len(bad):
         row = int(bad[0])
-        if ignore_weights:
-            expected = "2 columns or more"
-        else:
-            expected = "2 columns, source and target"
-        if width[row] > 2:
-            fix = "weights='ignore' leaves the others out"
-        else:
-            fix = "complete the line"
-        raise blob.fault(expected, f"{width[row]}", fix, offset=int(begin[row]))
+        fix = "complete the line, or weights='ignore', which leaves the others out"
+        raise blob.fault(
+            "2 columns, source and target", f"{width[row]}", fix, offset=int(begin[row])
+        )
     # the start of the third column or of the next line
     end = np.append(start, len(byte))[ptr[:-1] + 2]
     table = rows(blob, keep(byte, begin, end)[:-1].tobytes(), np.int64)
@@ -241,11 +237,7 @@ def read_npz(
             raise blob.fault("edges without weights", f"the array {weights[0]}", "weights='ignore'")
         array_names = ["edge_index", *(name for name in _SIZES if name in names)]
         arrays = read_entries(blob.path, archive, array_names)
-    pair = integers(blob, arrays["edge_index"], "edge_index")
-    if pair.shape[:-1] != (2,):
-        raise blob.fault(
-            "edge_index of shape (2, E)", f"{pair.shape}", "edge_index.T if it is (E, 2)"
-        )
+    pair = _pair(blob, arrays["edge_index"], "edge_index")
     size = {name: integers(blob, arrays[name], name).item() for name in _SIZES if name in arrays}
     num_nodes = size.get("num_nodes")
     return (

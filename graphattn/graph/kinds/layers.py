@@ -10,6 +10,7 @@ from ..algebra import join_cost
 from ..deferred.chosen import Chosen
 from ..deferred.pattern import Pattern
 from ..graph import AttentionGraph
+from ..limits import refuse_over
 from .joined import joined, padded
 from .per_example import PerExample
 from .per_head import PerHead
@@ -94,18 +95,23 @@ def in_a_row(layers: Layers) -> tuple[Any, ...]:
     )
 
 
+def number_of_examples(layers: Iterable[Any]) -> int:
+    """B of layers with graphs of examples; 1 without."""
+    numbers = {layer.num_examples for layer in layers if isinstance(layer, PerExample)}
+    if len(numbers) > 1:
+        raise GraphError(
+            f"layers must have as many examples, got graphs of {min(numbers)} and {max(numbers)}"
+        )
+    return max(numbers, default=1)
+
+
 def examples_of(layers: tuple[Layer, ...]) -> list[tuple[Any, ...]]:
     """The layers of each example, padded; those with one graph for all have it in each.
 
     Raises:
         GraphError: If two layers have other numbers of examples.
     """
-    numbers = {len(layer._example_graphs) for layer in layers if isinstance(layer, PerExample)}
-    if len(numbers) > 1:
-        raise GraphError(
-            f"layers must have as many examples, got graphs of {min(numbers)} and {max(numbers)}"
-        )
-    B = max(numbers, default=1)
+    B = number_of_examples(layers)
     columns = []
     for layer in layers:
         sizes = (layer.num_targets, layer.num_sources)
@@ -150,10 +156,7 @@ def reach(layers: Layers, *, residual: bool = False, budget: int = _JOINED) -> A
     joined = 0
     for layer in later:
         joined += join_cost(layer.edges, before.edges)
-        if joined > budget:
-            raise GraphError(
-                f"reach would join about {joined:,} rows of sources or more (limit {budget:,}); "
-                f"compose a part of it, a subgraph(), or try budget={8 * joined}"
-            )
+        instead = f"compose a part of it, a subgraph(), or try budget={8 * joined}"
+        refuse_over(joined, "reach", instead, budget, "rows of sources or more")
         before = layer @ before
     return before

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import check_range, integers
+from ...arguments import check_range, check_shape, integers, shown
 from ...errors import GraphError, warn
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
@@ -66,14 +66,12 @@ def containing(
     points = coordinates(pos, "pos")
     targets = coordinates(queries, "queries")
     table = integers(faces, "faces", "(F, 3) or (F, 4)", GraphError)
-    if table.dim() != 2 or table.shape[1] not in (3, 4):
+    check_shape(table, "faces", ("F", "n"), error=GraphError)
+    axes = points.shape[1]
+    if (table.shape[1], axes) not in ((3, 2), (3, 3), (4, 3)):
         raise GraphError(
-            f"faces must be triangles (F, 3) or tetrahedra (F, 4), got {tuple(table.shape)}"
-        )
-    if points.shape[1] not in (2, 3) or table.shape[1] > points.shape[1] + 1:
-        raise GraphError(
-            f"pos must have 2 or 3 axes, and 3 for tetrahedra, got {tuple(points.shape)} with "
-            f"faces {tuple(table.shape)}"
+            f"faces must be triangles (F, 3) of pos (N, 2) or (N, 3), or tetrahedra (F, 4) of pos "
+            f"(N, 3), got {shown(table)} and pos of {axes} axes"
         )
     check_range(table, "faces", len(points), ", the vertices")
     table = table.cpu()
@@ -83,8 +81,7 @@ def containing(
     for cloud in clouds(points, targets, batch, queries_batch):
         inside = (table >= cloud.point) & (table < cloud.last_point)
         if not torch.equal(inside.any(1), inside.all(1)):
-            row = int((inside.any(1) & ~inside.all(1)).nonzero()[0])
-            raise GraphError(f"face {row} joins vertices of two meshes: {table[row].tolist()}")
+            raise GraphError(f"faces must not join vertices of mesh {cloud.number} and another")
         cells = table[inside.all(1)]
         asked = targets[cloud.query : cloud.last_query].cpu()
         if len(asked) and not len(cells):

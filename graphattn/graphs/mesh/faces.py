@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...arguments import check_range, integers, table, whole
+from ...arguments import check_range, check_shape, integers, table, whole
 from ...errors import GraphError
 from ...graph.limits import refuse_over
 from ...graph.sort import by_row, rows_of
@@ -147,10 +147,7 @@ def _corners(faces: object, least: int) -> tuple[Tensor, Tensor, torch.device]:
         device = flat.device
     else:
         corners = table(faces, "faces", "a Tensor (F, n)", GraphError)
-        if corners.dim() != 2:
-            raise GraphError(
-                f"faces must have shape (F, 3), (F, 4) or (F, n), got {tuple(corners.shape)}"
-            )
+        check_shape(corners, "faces", ("F", "n"), error=GraphError)
         flat = corners.flatten()
         device = corners.device
         sizes = torch.full((corners.shape[0],), corners.shape[1], dtype=torch.int64)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import several
+from ...arguments import check_range, check_shape, several
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.deferred.places import count_of_clouds
@@ -168,10 +168,8 @@ def _grid(pos: Any, batch: Tensor | None, cell: Any, cells: Any) -> Tensor:
             )
         return grid.long()
     grid = integers_of(cells)
-    if grid.shape != place.shape or bool((grid < 0).any()):
-        raise GraphError(
-            f"cells must be int64 {tuple(place.shape)} and at least 0, got {tuple(grid.shape)}"
-        )
+    check_shape(grid, "cells", place.shape, "a cell of each point", GraphError)
+    check_range(grid, "cells", 2**31, error=GraphError)
     return grid
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...arguments import several
+from ...arguments import check_shape, several
 from ...errors import GraphError, ShapeError
 from ...graph import AttentionGraph
 from ...graph.modes import cached_property
@@ -228,10 +228,7 @@ def _from_parents(sequences: object, parents: object, labels: object, shared: st
     """A row of tokens and the parent of each; sequences are the paths to leaves."""
     tokens = _tokens(sequences, "sequences")
     above = integers(parents, "parents")
-    if above.numel() != tokens.numel():
-        raise GraphError(
-            f"parents must be {tokens.numel()}, one for each token, got {above.numel()}"
-        )
+    check_shape(above, "parents", tokens.shape, "one for each token", GraphError)
     device = tokens.device
     tokens = tokens.cpu()
     above = above.cpu()
@@ -321,8 +318,7 @@ def _tokens(values: object, argument: str) -> Tensor:
 def _are_labels(values: object, tokens: Tensor, argument: str) -> Tensor:
     """True for tokens that are labels, bool (n,)."""
     labels = integers(values, argument).cpu()
-    if labels.numel() != tokens.numel():
-        raise GraphError(f"{argument} must be {tokens.numel()}, one for each token")
+    check_shape(labels, argument, tokens.shape, "one for each token", GraphError)
     keep = labels != IGNORED
     wrong = torch.nonzero(keep & (labels != tokens)).flatten()
     if wrong.numel():

@@ -327,14 +327,11 @@ def _restarts(numbers: np.ndarray, first: int, places: np.ndarray) -> list[int]:
     if len(broken):
         before = int(broken[0])
         after = before + 1
-        reason = ""
-        if places[after] - places[before] > 1:
-            reason = " (attention_mask hides tokens between them, which the positions count)"
         raise OptionError(
             f"position_ids must rise by 1 within a sequence, or return to {int(first)} where the "
             f"next one starts, got {int(numbers[before])} and {int(numbers[after])} at tokens "
-            f"{places[before]} and {places[after]}{reason}; a pattern needs consecutive positions: "
-            f"pass such, {_ROW_GRAPH}"
+            f"{places[before]} and {places[after]} (does attention_mask hide tokens between?); a "
+            f"pattern needs consecutive positions: pass such, {_ROW_GRAPH}"
         )
     return (np.flatnonzero(starts) + 1).tolist()
 

@@ -13,7 +13,7 @@ from ...arguments import several
 from ...convert import from_mask
 from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph, PerExample, PerHead
-from ...graph.kinds.layers import Layer, Layers, layers_of
+from ...graph.kinds.layers import Layer, Layers, layers_of, number_of_examples
 from ...graph.like import GraphLike
 from ...graph.modes import lru_cache
 from ...graph.runs import row_lengths
@@ -180,13 +180,8 @@ def graphs_of_sequences(defaults: Any, graph: Layers | None) -> list[list[Any]]:
         GraphError: If two layers have other numbers of examples.
     """
     graphs = _per_layer(defaults, graph)
-    numbers = {layer.num_examples for layer in graphs if isinstance(layer, PerExample)}
-    if len(numbers) > 1:
-        raise GraphError(
-            f"layers must have as many examples, got graphs of {min(numbers)} and {max(numbers)}"
-        )
     columns = []
-    for example in range(max(numbers, default=1)):
+    for example in range(number_of_examples(graphs)):
         column = []
         for layer in graphs:
             if isinstance(layer, PerExample):

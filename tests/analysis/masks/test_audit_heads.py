@@ -76,7 +76,9 @@ def test_masks_of_heads_of_every_kind_are_taken():
         GraphAttnError, match="3 masks of heads are no multiple of the 4 graphs in expect"
     ):
         ga.audit(MASKS[:3], MEANT)
-    with pytest.raises(GraphAttnError, match="mask is 5 x 5"):
+    with pytest.raises(
+        GraphAttnError, match="mask must have 24 targets and 24 sources, got AttentionGraph"
+    ):
         ga.audit(MASKS[:, :5, :5], MEANT)
 
 

@@ -170,11 +170,10 @@ def test_what_cannot_be_measured_or_costs_too_much_is_refused():
     x = torch.randn(5, 3)
     for call, error, words in (
         (
-            lambda: analysis.jacobian_norms(lambda x: x.detach(), x),
-            OptionError,
-            "depends on x by gradients",
+            lambda: analysis.jacobian_norms(lambda x: x.sum(), x),
+            ShapeError,
+            "result of module must",
         ),
-        (lambda: analysis.jacobian_norms(lambda x: x.sum(), x), ShapeError, "must give a tensor"),
         (
             lambda: analysis.jacobian_norms(lambda x: x, torch.arange(5)),
             ShapeError,
@@ -187,7 +186,7 @@ def test_what_cannot_be_measured_or_costs_too_much_is_refused():
         ),
         (
             lambda: analysis.jacobian_norms(lambda x: x, torch.randn(9000, 2)),
-            OptionError,
+            GraphError,
             "18,000 backward passes",
         ),
         (lambda: analysis.jacobian_norms(lambda x: x, x, norm="max"), OptionError, "norm must be"),
@@ -227,8 +226,12 @@ def test_jacobian_norms_of_constants_are_zero_and_of_no_numbers_refused():
     x, constant = torch.randn(3, 2), torch.zeros(3, 2, requires_grad=True)
     assert analysis.jacobian_norms(lambda x: constant + 0, x).tolist() == [[0.0] * 3] * 3
     for module, given, options, words in (
-        (lambda x: x * torch.nan, x, {}, "module must give finite outputs"),
-        (lambda x: x[..., :0], x, {}, "module must give a tensor"),
+        (
+            lambda x: x * torch.nan,
+            x,
+            {},
+            "the result of module must be finite, got NaN or infinity",
+        ),
         (lambda x: x, x[None][:0], {}, "one sample or more"),
         (lambda x: x, x, {"targets": 1}, "targets must be a list of targets"),
     ):

@@ -172,10 +172,12 @@ def test_a_sample_of_the_sources():
 def test_what_cannot_be_asked_is_refused():
     same = torch.nn.Identity()
     cases = {
-        "needs layers=": lambda: analysis.measure_leaks(lambda x: x[..., :5, :], X),
+        "13 sources and 5 targets are other nodes: pass layers=": lambda: analysis.measure_leaks(
+            lambda x: x[..., :5, :], X
+        ),
         "layers lead from 13 sources": lambda: analysis.measure_leaks(same, X[:, :5], LAYERS),
-        "must give a tensor": lambda: analysis.measure_leaks(lambda x: (x, None), X),
-        "must be \\(..., S, C\\)": lambda: analysis.measure_leaks(same, torch.randn(3)),
+        "result of module must": lambda: analysis.measure_leaks(lambda x: (x, None), X),
+        "must have shape \\(..., S, C\\)": lambda: analysis.measure_leaks(same, torch.randn(3)),
         "one id alone": lambda: analysis.measure_leaks(
             lambda x: x[..., None], torch.zeros(4, dtype=torch.int64)
         ),

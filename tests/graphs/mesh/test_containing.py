@@ -96,7 +96,11 @@ def test_a_query_far_away_reads_the_cell_at_the_border():
     ("changed", "error", "message"),
     [
         ({"faces": torch.tensor([[0, 1]])}, GraphError, r"triangles \(F, 3\)"),
-        ({"faces": torch.tensor([[0, 1, 2, 3]])}, GraphError, "3 for tetrahedra"),
+        (
+            {"faces": torch.tensor([[0, 1, 2, 3]])},
+            GraphError,
+            r"tetrahedra \(F, 4\) of pos \(N, 3\)",
+        ),
         (
             {"faces": torch.tensor([[0, 1, 7]])},
             GraphIndexError,

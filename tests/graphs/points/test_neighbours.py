@@ -296,7 +296,7 @@ def test_clouds_of_queries():
         ),
         (
             {"batch": torch.tensor([0, 1])},
-            "batch must name the cloud of each row of pos, got 2 for 5 rows",
+            r"batch must have shape \(5,\), got a Tensor \(2,\)",
         ),
         ({"batch": torch.tensor([-1, 0, 0, 0, 0])}, "batch must be >= 0 and sorted"),
         ({"batch": torch.zeros(5)}, "batch must be integers .* got float32"),
@@ -321,7 +321,7 @@ def test_clouds_of_queries():
             {"queries": torch.zeros(2, 3), "self_loops": True},
             "self_loops needs targets that are the points, got queries",
         ),
-        ({"queries": torch.zeros(3)}, r"queries must have shape \(N, d\) with d >= 1, got \(3,\)"),
+        ({"queries": torch.zeros(3)}, r"queries must have shape \(N, d\), got a Tensor \(3,\)"),
     ],
 )
 def test_refusals_of_both_builders(own, words):
@@ -354,7 +354,7 @@ def test_tiny_clouds(size):
 def test_a_radius_in_the_wrong_units_is_refused(monkeypatch):
     from graphattn.graph.limits import refuse_over
 
-    monkeypatch.setattr(refuse_over, "__defaults__", (100_000,))
+    monkeypatch.setattr(refuse_over, "__defaults__", (100_000, "bytes"))
     with pytest.raises(
         GraphError, match=r"edges of radius would take .* bytes .*; use a smaller r"
     ):

@@ -168,13 +168,13 @@ def test_rows_of_tensors_are_rows():
             r"prompt_ids must have shape \(n,\), got a Tensor \(1, 1\)",
         ),
         (([[1]], {"shared": "twice"}), "shared must be"),
-        (([[1, 2]], {"labels": [[2]]}), r"labels\[0\] must be 2, one for each token"),
+        (([[1, 2]], {"labels": [[2]]}), r"labels\[0\] must have shape \(2,\), got a Tensor \(1,\)"),
         (
             ([[1, 2, 3]], {"labels": [[2, 3, -100]]}),
             r"labels\[0\] must be the tokens themselves or -100, got 2 for token 1 at 0; labels "
             "are not shifted",
         ),
-        (([1, 2], {"parents": [-1]}), "parents must be 2, one for each token, got 1"),
+        (([1, 2], {"parents": [-1]}), r"parents must have shape \(2,\), got a Tensor \(1,\)"),
         (([1, 2], {"parents": [1, 0]}), "parent must be a forest, got a cycle"),
         (([], {"parents": []}), "sequences must have at least one token, got none"),
         (([1], {"parents": [-1], "prompt_ids": [1]}), "prompt_ids are for sequences, got parents"),
@@ -216,5 +216,7 @@ def test_a_batch_of_one_prompt_is_refused_with_its_row():
         GraphError, match=r"prompt_ids must have shape \(n,\), got a Tensor \(1, 2\)"
     ):
         prefix_tree([[7]], prompt_ids=prompt)
-    with pytest.raises(GraphError, match=r"prompt_ids must have shape \(n,\), got a Tensor \(2, 2\)"):
+    with pytest.raises(
+        GraphError, match=r"prompt_ids must have shape \(n,\), got a Tensor \(2, 2\)"
+    ):
         prefix_tree([[7]], prompt_ids=prompt.expand(2, 2))

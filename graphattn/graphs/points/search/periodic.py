@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ....arguments import check_shape
 from ....errors import GraphError
 from ....graph.images import checked_cell, lexicographic, moved
 from ....graph.limits import refuse_over
@@ -131,8 +132,7 @@ def _flags(pbc: object, axes: int) -> Tensor:
     flags = torch.as_tensor(pbc).cpu()
     if flags.dim() == 1:
         flags = flags[None]
-    if flags.dim() != 2 or flags.shape[1] != axes:
-        raise GraphError(f"{expected}, got {tuple(torch.as_tensor(pbc).shape)}")
+    check_shape(flags, "pbc", ("B", axes), expected, GraphError)
     if not bool(((flags == 0) | (flags == 1)).all()):
         raise GraphError(f"{expected}, got other numbers than 0 and 1")
     return flags.bool()
