@@ -259,13 +259,15 @@ def check_range(
     size: int,
     of: str = "",
     error: type[GraphAttnError] = GraphIndexError,
+    *,
+    first: int = 0,
 ) -> None:
-    """Refuse integers outside ``[0, size)``; ``of`` says what the size is in the error."""
+    """Refuse integers outside ``[first, size)``; ``of`` says what the size is in the error."""
     if not index.numel():
         return
     least, most = map(int, index.aminmax())
-    if least < 0 or most >= size:
-        raise error(f"{argument} must be in [0, {size}){of}, got {least} to {most}")
+    if least < first or most >= size:
+        raise error(f"{argument} must be in [{first}, {size}){of}, got {least} to {most}")
 
 
 def check_finite(

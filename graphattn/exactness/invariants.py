@@ -85,7 +85,9 @@ def _probes(
     """
     dtype = rows[0].dtype
     measured = {row.case for row in rows if row.dtype == dtype}
-    cases = [replace(case, lse=False, weights=False) for case in subject.cases if case.name in measured]
+    cases = [
+        replace(case, lse=False, weights=False) for case in subject.cases if case.name in measured
+    ]
     plain = min(cases, key=lambda case: case.bias)
     biased = max(cases, key=lambda case: case.bias)
     options = (getattr(torch, dtype), rows[0].backend, gradients, num_threads)

@@ -349,13 +349,12 @@ def _summed(
         with torch.set_grad_enabled(order > 0):
             result = subject.problem(leaves, case, piece).solve(piece)
         parts = {"output": (result.output, subject.output_axis, piece.targets, T)}
-        if case.extras:
+        if case.lse:
             assert result.lse is not None
+            parts["lse"] = (result.lse, -2, piece.targets, T)
+        if case.weights:
             assert result.weights is not None
-            parts |= {
-                "lse": (result.lse, -2, piece.targets, T),
-                "weights": (result.weights, -2, piece.edge, E),
-            }
+            parts["weights"] = (result.weights, -2, piece.edge, E)
         for name, (part, axis, place, total) in parts.items():
             if name not in values:
                 shape = list(part.shape)

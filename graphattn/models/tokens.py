@@ -22,7 +22,7 @@ def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
         longest = graph._whole_graph.num_sources
     check_shape(lengths, "lengths", shape)
     if can_read_values(lengths):
-        check_range(lengths - 1, "lengths - 1", longest, ", the tokens", ShapeError)
+        check_range(lengths, "lengths", longest + 1, ", of the tokens", ShapeError, first=1)
 
 
 def check_tokens(name: str, tokens: Any, size: int) -> None:

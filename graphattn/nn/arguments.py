@@ -109,12 +109,16 @@ def _refuse_step(graph: Any, sources: Any) -> Never:
     """Refuse a graph that is not that of new tokens, which read those in a cache and each other."""
     new = sources.key.shape[-2]
     end = sources.past + new
-    first = sources.past - sources.cached
+    remedy = f"pass a graph of {sources.cached + new} sources and {new} targets"
+    if hasattr(graph, "subgraph") and min(graph.num_targets, graph.num_sources) >= end:
+        first = sources.past - sources.cached
+        remedy = (
+            "for the next rows of a whole sequence's graph pass "
+            f"graph.subgraph(targets=range({sources.past}, {end}), sources=range({first}, {end}))"
+        )
     raise ShapeError(
         f"the graph has {graph.num_sources} sources and {graph.num_targets} targets, but the cache "
-        f"holds {sources.cached} and x has {new} more; pass a graph of {sources.cached + new} "
-        f"sources and {new} targets: of a whole sequence's, "
-        f"graph.subgraph(targets=range({sources.past}, {end}), sources=range({first}, {end}))"
+        f"holds {sources.cached} and x has {new} more; {remedy}"
     )
 
 

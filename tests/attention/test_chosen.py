@@ -211,7 +211,7 @@ def test_chosen_graphs_are_pickled_and_print():
         (lambda: top_k(torch.zeros(2, 2), 1, score=max), "score computes open scores"),
         (
             lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, top_k(..., 1, score=lambda q, k: q)),
-            "score must return",
+            "the result of score must have shape (1, h, 5, 5), got a Tensor (1, 5, 4, 3)",
         ),
         (
             lambda: ga.attention(*[torch.zeros(5, 4, 3)] * 3, routed(..., CENTROIDS)),

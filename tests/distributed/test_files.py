@@ -176,7 +176,8 @@ def test_an_index_that_does_not_fit_its_parts_is_refused(name, tmp_path):
     save_parts(ga.graphs.sliding_window(50, 5, causal=True), tmp_path, 3)
     for use in (iter, shard, lambda files: files.partition(2)):
         with pytest.raises(
-            LoaderError, match=r"edges.json: expected \d+ targets and \d+ edges in its parts, got"
+            LoaderError,
+            match=r"edges.json: expected each of \d+ targets in one part, once, and \d+ edges, got",
         ):
             use(_index(tmp_path, **WRONG_SIZES[name]))
 
@@ -192,11 +193,9 @@ def test_sources_beyond_the_index_are_refused(tmp_path):
 def test_a_part_under_two_numbers_is_refused(tmp_path):
     files = save_parts(ga.graphs.self_loops(51), tmp_path, 3)
     files.path(0).write_bytes(files.path(1).read_bytes())
-    with pytest.raises(
-        LoaderError, match="each target in one part, once, got no part with target 0"
-    ):
+    with pytest.raises(LoaderError, match=r"in one part, once, .* got 34 targets in 51 places"):
         list(_index(tmp_path, parts=[files.hashes[1], *files.hashes[1:]]))
     files.path(1).write_bytes(files.path(2).read_bytes())
     files = _index(tmp_path, targets=34, sources=34, edges=34, parts=files.hashes[1:])
-    with pytest.raises(LoaderError, match=r"expected targets below 34, got 50 in part_00001.npz"):
+    with pytest.raises(LoaderError, match=r"got 17 targets in 34 places"):
         files.partition(2)

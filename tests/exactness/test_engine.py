@@ -272,7 +272,7 @@ def test_free_memory_is_known():
             lambda: verify(knn(..., 3)),
         ),
         (GraphError, r"recipe\(pos, batch\)$", lambda: verify(GraphAttention(6, 2), knn(..., 3))),
-        (GraphError, "got nothing", lambda: verify(torch_sdpa)),
+        (GraphError, "got NoneType; wrap an edge_index", lambda: verify(torch_sdpa)),
         (GraphError, "got Tensor", lambda: verify(GraphAttention(6, 2), torch.zeros(2, 0))),
         (OptionError, "subject must be", lambda: verify(7, CAUSAL)),
         (OptionError, "'flash'", lambda: verify(CAUSAL, backends=("flash",))),

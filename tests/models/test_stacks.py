@@ -289,9 +289,7 @@ def test_lengths_leave_each_example_the_graph_of_its_own_size():
         torch.testing.assert_close(
             written[i], model(one, x[i, :2], full, graphs.causal(...)), **close
         )
-    with pytest.raises(
-        ShapeError, match=r"lengths must be a tensor of \(3,\) integers in \[1, 5\], got 0 to 3"
-    ):
+    with pytest.raises(ShapeError, match=r"lengths must be in \[1, 6\), of the tokens, got 0 to 3"):
         model.encoder(x, full, lengths=torch.tensor([0, 2, 3]))
 
 

@@ -161,5 +161,7 @@ def test_refusals(sizes, options, error, words):
 
 def test_a_batch_is_refused():
     layer = random_layer(5, 5, 0)
-    with pytest.raises(ShapeError, match="has a batch"):
+    with pytest.raises(
+        ShapeError, match=r"weights.alpha must have shape \(10, H\), got \(2, 10, 3\)"
+    ):
         rollout([ga.EdgeWeights(layer.graph, layer.alpha.expand(2, -1, -1))])

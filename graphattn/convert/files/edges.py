@@ -117,7 +117,9 @@ def _pair(blob: Blob, array: np.ndarray, name: str = "") -> np.ndarray:
     """Sources and targets, (2, E)."""
     if array.shape[:-1] != (2,):
         got = f"shape {array.shape} of {array.dtype}"
-        raise blob.fault("integers of shape (2, E)", got, f"{name or 'array'}.T if it is (E, 2)", at=name)
+        raise blob.fault(
+            "integers of shape (2, E)", got, f"{name or 'array'}.T if it is (E, 2)", at=name
+        )
     return integers(blob, array, name)
 
 

@@ -5,7 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ...errors import GraphError, GraphIndexError
+from ...arguments import check_range
+from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph import runs as _runs
 from ...graph.algebra import difference
@@ -178,12 +179,7 @@ def _forest(parent: object) -> tuple[Tensor, Tensor, torch.device]:
     parents = integers(parent, "parent")
     up = parents.cpu()
     N = parents.numel()
-    bad = torch.nonzero((up < -1) | (up >= N)).flatten()
-    if bad.numel():
-        raise GraphIndexError(
-            f"parent of node {int(bad[0])} is {int(up[bad[0]])}, outside [-1, {N}) ({N} nodes); "
-            "-1 is a root"
-        )
+    check_range(up, "parent", N, ", the nodes and -1 of a root", first=-1)
     # node N is the parent of all roots
     above = torch.cat((torch.where(up < 0, N, up), torch.tensor([N])))
     steps = (above < N).long()

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ...arguments import check_range
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
@@ -50,12 +51,8 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
         C = max(count, 0)
     else:
         C = whole(num_clusters, "num_clusters")
-    if count > C:
-        raise GraphError(f"ids must be below num_clusters={C}, got {count - 1}")
-    if bool((numbers < -1).any()):
-        raise GraphError(
-            f"ids must be >= 0, or -1 for a point without a cluster, got {int(numbers.min())}"
-        )
+    # -1 is a point without a cluster
+    check_range(numbers, "ids", C, ", the clusters", GraphError, first=-1)
     instead = "number them without gaps: torch.unique(ids, return_inverse=True)[1]"
     refuse_over(64 * C, f"clusters with C = {C:,}", instead)
     name = call("clusters", numbers, num_clusters=num_clusters)

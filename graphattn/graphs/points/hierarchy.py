@@ -506,7 +506,7 @@ def _subsampled(fine: Level, step: Any, name: str, down: Pattern, up: Pattern) -
         indices = farthest_points(fine.pos, ratio=step, start="outermost", batch=fine.batch)
     else:
         indices = integers(step, "points").to(fine.pos.device)
-        check_range(indices, "points", len(fine.pos), ", the finer level's", GraphError)
+        check_range(indices, "points", len(fine.pos), ", the finer level's")
     pos = fine.pos[indices]
     batch = fine.batch
     if batch is not None:

@@ -134,7 +134,7 @@ def test_recipes_are_data():
         ),
         (
             lambda: graphs.full(...)(torch.rand(5, 3), torch.arange(4)),
-            "the cloud of each of 5 points",
+            r"batch must have shape \(5,\), got a Tensor \(4,\)",
         ),
         (lambda: graphs.full(...)(torch.rand(2, 3), torch.tensor([1, 0])), "sorted"),
         (

@@ -114,10 +114,11 @@ def test_a_window_of_no_sources_is_refused():
 @pytest.mark.parametrize("make", [graphs.ancestors, graphs.siblings, graphs.tree])
 def test_refusals(make):
     with pytest.raises(
-        GraphIndexError, match=r"parent of node 1 is 3, outside \[-1, 3\) .*-1 is a root"
+        GraphIndexError,
+        match=r"parent must be in \[-1, 3\), the nodes and -1 of a root, got -1 to 3",
     ):
         make(torch.tensor([-1, 3, 0]))
-    with pytest.raises(GraphIndexError, match="parent of node 0 is -2"):
+    with pytest.raises(GraphIndexError, match="got -2 to -2"):
         make(torch.tensor([-2]))
     for cycle in ([-1, 2, 1], [0], [-1, 0, 3, 4, 2, 4]):
         with pytest.raises(

@@ -192,7 +192,7 @@ def test_greedy_and_beams_of_transformers():
         (
             lambda m: (m.reading(SOURCE, lengths=LENGTHS + 1),),
             ShapeError,
-            r"tensor of \(3,\) integers in",
+            r"lengths must be in \[1, 8\), of the tokens, got 2 to 8",
         ),
         (
             lambda m: (m.reading(SOURCE, lengths=LENGTHS[:2]),),
