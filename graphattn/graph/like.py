@@ -66,7 +66,13 @@ class GraphLike:
         """Itself, or what a pattern is at a size; also under torch.compile."""
         return self
 
-    def _sized_for(self, query: Tensor, key: Tensor, past: int = 0, dropped: int = 0) -> Any:
+    def _sized_for(
+        self,
+        query: Tensor,
+        key: Tensor,
+        past: int = 0,
+        dropped: int = 0,
+    ) -> Any:
         """Itself, or a pattern's graph for rows (..., nodes, heads, width) and ``past`` cached."""
         return self
 
@@ -76,7 +82,14 @@ class GraphLike:
         """Itself, or a pattern's graph of new targets on cached and new sources."""
         return self
 
-    def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+    def attend(
+        self,
+        run: Run,
+        inputs: Inputs,
+        backend: str,
+        weights: bool,
+        lse: bool,
+    ) -> Outputs:
         """The outputs of a call, by calls of ``run`` on edges."""
         return run(self, inputs, backend, weights, lse)
 

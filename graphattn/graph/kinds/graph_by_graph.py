@@ -59,7 +59,14 @@ class GraphByGraph(Immutable):
         """True if all examples have the same graph."""
         return len(self.graphs) == 1
 
-    def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+    def attend(
+        self,
+        run: Run,
+        inputs: Inputs,
+        backend: str,
+        weights: bool,
+        lse: bool,
+    ) -> Outputs:
         """The outputs (..., B, T, H, D_v) of a call of each graph."""
         results = []
         for number, graph in enumerate(self.graphs):

@@ -358,7 +358,14 @@ class PerExample(GraphLike, Immutable):
 
     # --- a call
 
-    def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+    def attend(
+        self,
+        run: Run,
+        inputs: Inputs,
+        backend: str,
+        weights: bool,
+        lse: bool,
+    ) -> Outputs:
         """The outputs of one call on all examples side by side.
 
         A graph that all examples share takes the batch as it is. Two run graph by graph:

@@ -159,7 +159,14 @@ class PerHead(GraphLike, Immutable):
         place = torch.searchsorted(union.key, pair_key.to(union.key.device))
         return union.order[place]
 
-    def attend(self, run: Run, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
+    def attend(
+        self,
+        run: Run,
+        inputs: Inputs,
+        backend: str,
+        weights: bool,
+        lse: bool,
+    ) -> Outputs:
         """The outputs of a call of each graph with its heads, side by side."""
         # functions that read all heads at once
         if inputs.score is not None or inputs.normalize is not None:

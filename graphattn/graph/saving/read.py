@@ -41,7 +41,12 @@ _REFUSALS = (
 )
 
 
-def from_plain(data: Any, tensors: Sequence[Tensor] = (), *, where: str = "data") -> Any:
+def from_plain(
+    data: Any,
+    tensors: Sequence[Tensor] = (),
+    *,
+    where: str = "data",
+) -> Any:
     """The graph of data that :func:`to_plain` made.
 
     Args:

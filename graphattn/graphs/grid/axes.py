@@ -35,7 +35,11 @@ def cells(length: int, side: int, shift: int = 0) -> Edges:
     return cell_window(length, length, side, side, side, shift, shift)
 
 
-def divided(size: tuple[int, ...], cells: tuple[int, ...], pad: bool) -> None:
+def divided(
+    size: tuple[int, ...],
+    cells: tuple[int, ...],
+    pad: bool,
+) -> None:
     """Refuse cells that do not divide an axis, unless it is padded."""
     for axis, (length, side) in enumerate(zip(size, cells, strict=True)):
         if length % side and not pad:

@@ -69,7 +69,13 @@ def total_of(reach: np.ndarray) -> int:
 
 
 @compiled
-def _replace(source: np.ndarray, first: int, last: int, old: int, new: int) -> None:
+def _replace(
+    source: np.ndarray,
+    first: int,
+    last: int,
+    old: int,
+    new: int,
+) -> None:
     """Replace one entry of a row by another."""
     for k in range(first, last):
         if source[k] == old:

@@ -89,7 +89,11 @@ def device_of(pos: object) -> torch.device:
     return torch.device("cpu")
 
 
-def _bounds(batch: object, rows: int, argument: str) -> dict[int, tuple[int, int]]:
+def _bounds(
+    batch: object,
+    rows: int,
+    argument: str,
+) -> dict[int, tuple[int, int]]:
     """The range of rows of every cloud that is not empty; one cloud without a batch."""
     sizes = counts(batch, rows, argument)
     ends = accumulate(sizes.values())

@@ -52,7 +52,7 @@ def clusters(ids: Tensor, num_clusters: int | None = None) -> AttentionGraph:
     else:
         C = whole(num_clusters, "num_clusters")
     # -1 is a point without a cluster
-    check_range(numbers, "ids", C, ", the clusters", GraphError, first=-1)
+    check_range(numbers, "ids", C, ", the clusters", first=-1)
     instead = "number them without gaps: torch.unique(ids, return_inverse=True)[1]"
     refuse_over(64 * C, f"clusters with C = {C:,}", instead)
     name = call("clusters", numbers, num_clusters=num_clusters)

@@ -121,7 +121,13 @@ def _place(pos: object) -> tuple[Tensor, bool]:
     return cells.to(torch.int64), True
 
 
-def _cut(place: Tensor, cell: float | None, most: float, number: Tensor, count: int) -> Tensor:
+def _cut(
+    place: Tensor,
+    cell: float | None,
+    most: float,
+    number: Tensor,
+    count: int,
+) -> Tensor:
     """Floating point coordinates as cells counted from the smallest of each cloud."""
     if place.shape[0] == 0:
         return place.to(torch.int64)

@@ -88,7 +88,13 @@ class SwinBias(_WindowBias):
         torch.Size([24, 8])
     """
 
-    def __init__(self, window: Size, num_heads: int, *, dilation: int | Size | None = None) -> None:
+    def __init__(
+        self,
+        window: Size,
+        num_heads: int,
+        *,
+        dilation: int | Size | None = None,
+    ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
         self.window = _window(window)
