@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from ...arguments import check_range
-from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...graph.deferred.expression import builder
 from ...graph.forms import partition
