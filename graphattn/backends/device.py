@@ -7,45 +7,11 @@ from pathlib import Path
 
 import torch
 
-from ..errors import OptionError
 from ..graph.modes import lru_cache
 
 OLDEST = (8, 0)  # compute capability that Triton supports
 _MEMORY, _GROUPS = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 _UNKNOWN = 8 << 30  # free bytes assumed where the system does not report them
-
-
-def check_device(
-    device: str, otherwise: str = "use cpu, or a torch with CUDA on a machine with a GPU"
-) -> str:
-    """``device`` as torch spells it; ``otherwise`` is the advice if there is no such device.
-
-    Raises:
-        OptionError: If it is neither a CPU nor an available CUDA device.
-    """
-    try:
-        parsed = torch.device(device)
-    except RuntimeError:
-        parsed = torch.device("meta")
-    if parsed.type not in ("cpu", "cuda"):
-        raise OptionError(f"device must be cpu, cuda, cuda:1 or the like, got {device!r}")
-    if parsed.type == "cpu":
-        return str(parsed)
-    count = 0
-    if torch.cuda.is_available():
-        count = torch.cuda.device_count()
-    index = parsed.index
-    if index is None:
-        index = 0
-    if index >= count:
-        number = str(count)
-        if count == 0:
-            number = "no"
-        raise OptionError(
-            f"device is {device!r}, but torch {torch.__version__} finds {number} CUDA devices; "
-            f"{otherwise}"
-        )
-    return str(parsed)
 
 
 def ran_out_of_memory(error: Exception) -> bool:

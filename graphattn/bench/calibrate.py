@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import device as available
 from ..backends import BACKENDS
 from ..backends.base import in_halves
-from ..backends.device import check_device
 from ..backends.inputs import inputs_of
 from ..backends.rates import Rates, tried
 from ..backends.request import Request
@@ -45,7 +45,7 @@ def calibrate(progress: Callable[[str], None] = lambda message: None, device: st
     Raises:
         OptionError: If there is no such device here.
     """
-    where = torch.device(check_device(device))
+    where = available(device, numbers=True)
     with ExitStack() as without:  # kinds of trials, which an earlier calibration may have kept
         for name, backend in BACKENDS.items():
             for kind, _ in backend.trials():

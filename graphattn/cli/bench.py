@@ -46,12 +46,12 @@ def bench(
     """
     import torch
 
-    from ..backends.device import check_device
+    from ..arguments import device as available
     from ..bench.machine import heading, machine
     from ..bench.timing import compare
     from ..graph import Pattern
 
-    device = check_device(device)
+    device = str(available(device, numbers=True))
     nodes = _sizes(sizes)
     if nodes:
         subject = item_or_pattern(what)

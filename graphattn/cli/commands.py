@@ -113,10 +113,8 @@ def explain(
     """
     import torch
 
-    from ..backends.device import check_device
     from ..functional import explain as explained
 
-    where = check_device(device, "leave it out for the CPU; graphattn doctor lists devices")
     subject = item(what)
     with step(f"explaining {what}"):
         explanation = explained(
@@ -126,7 +124,7 @@ def explain(
             head_dim=head_dim,
             batch=batch,
             dtype=getattr(torch, dtype.value),
-            device=where,
+            device=device,
         )
     if json:
         document({**head("explain", subject), **explanation.to_dict()})

@@ -73,12 +73,12 @@ def doctor(
 
 def _calibrate(json: bool, device: str) -> None:
     """Measure the rates of a device, keep them, and print them."""
+    from ..arguments import device as available
     from ..backends import BACKENDS
-    from ..backends.device import check_device
     from ..backends.rates import keep, machine
     from ..bench.calibrate import calibrate
 
-    kind = check_device(device).partition(":")[0]
+    kind = available(device, numbers=True).type
     with step("measuring this machine; leave it alone for some seconds") as progress:
         measurements = calibrate(progress, device)
     where = keep(measurements, datetime.now(UTC).isoformat(timespec="seconds"), kind)

@@ -19,7 +19,7 @@ def test_facts_of_a_pattern(shell, monkeypatch):
     assert "no spectral gap, conductance, mean resistance: more than 512 nodes" in text
     assert "boxes of the grid" in text
     monkeypatch.setattr(import_module("graphattn.analysis.tile_fill"), "_MOST_TILES", 0)
-    assert "no tiles: tile_fill looks at every tile" in shell("facts 'causal(40)'").stdout
+    assert "no tiles: tile_fill would take" in shell("facts 'causal(40)'").stdout
     assert shell.json("facts 'causal(40)'")["tiles"] is None
 
 
@@ -58,5 +58,5 @@ def test_audit_of_a_mask(shell, tmp_path, monkeypatch):
     assert wrong.exit_code == 1
     assert "6 -> 4, 6 -> 5" in wrong.stdout
     assert shell.json("audit 'causal(8)' --mask wrong.npy", status=1)["too_many"] == 2
-    assert "mask is 8 x 8" in shell.error("audit 'causal(9)' --mask right.npy")
+    assert "mask must have 9 targets" in shell.error("audit 'causal(9)' --mask right.npy")
     assert "try budget=128" in shell.error("audit 'causal(8)' --mask right.npy --budget 4")

@@ -9,7 +9,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ...arguments import one_of, width
 from ...backends import EdgeWeights
 from ...errors import OptionError, ShapeError
-from ...graph import AttentionGraph, Pattern, disjoint_union, need_graph
+from ...graph import AttentionGraph, Pattern, disjoint_union
+from ...graph.advice import no_graph
 from ...graph.foreign_names import names_checked
 from ...graph.like import GraphLike
 from ...graph.modes import not_followed
@@ -203,7 +204,8 @@ class Seq2Seq(nn.Module):
                 graph = EVERY
             if isinstance(graph, GraphLike):
                 graph = graph.at(target.shape[1], source.shape[1])
-            need_graph(graph, "attention of one head")
+            if not isinstance(graph, AttentionGraph):
+                raise no_graph(graph, "graph must be an AttentionGraph or a Pattern, for one head")
             keys = self.attention.keys(memory)
             # the real tokens (sum of lengths, C), and one union of all graphs
             if lengths is not None:
