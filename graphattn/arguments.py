@@ -233,20 +233,17 @@ def check_shape(
 
     A letter is a dimension of any size, ``...`` at an end any number of dimensions.
     """
-    words = ", ".join(map(str, shape)).replace("Ellipsis", "...")
-    if len(shape) == 1:
-        words += ","
     sizes = tuple(getattr(value, "shape", ()))
-    fits = len(sizes) == len(shape)
-    if ... in shape:
-        fits = len(sizes) >= len(shape) - 1
-        if shape[0] is ...:
-            shape = shape[:0:-1]
-            sizes = sizes[::-1]
-        else:
-            shape = shape[:-1]
-    pairs = zip(sizes, shape, strict=False)
+    named = [n for n in shape if n is not ...]
+    fits = len(sizes) == len(named) or len(sizes) > len(named) < len(shape)
+    if shape and shape[0] is ...:
+        named = named[::-1]
+        sizes = sizes[::-1]
+    pairs = zip(sizes, named, strict=False)
     if not fits or any(size != n for size, n in pairs if not isinstance(n, str)):
+        words = ", ".join(map(str, shape)).replace("Ellipsis", "...")
+        if len(shape) == 1:
+            words += ","
         message = f"{argument} must have shape ({words}), got {shown(value)}"
         if hint:
             message += f"; {hint}"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .arguments import check_shape, shown
 from .errors import ShapeError
 
 HALF = (torch.float16, torch.bfloat16)
@@ -180,19 +181,10 @@ def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
     Raises:
         ShapeError: If it has another shape or device, or is complex.
     """
-    if not _fits(values, like):
-        came = type(values).__name__
-        if isinstance(values, Tensor):
-            came = f"{tuple(values.shape)} {values.dtype} on {values.device}"
+    check_shape(values, f"what {name} returns", like.shape, "a number of each edge and head")
+    if not isinstance(values, Tensor) or values.is_complex() or values.device != like.device:
         raise ShapeError(
-            f"{name} must return real numbers (..., edges, heads) = {tuple(like.shape)} on "
-            f"{like.device}, got {came}"
+            f"{name} must return a real tensor on {like.device}, got {shown(values)} on "
+            f"{values.device}"
         )
     return values.to(like.dtype)
-
-
-def _fits(values: Any, like: Tensor) -> bool:
-    """True for a tensor of real numbers with the shape and device of another."""
-    if not isinstance(values, Tensor) or values.is_complex():
-        return False
-    return values.shape == like.shape and values.device == like.device

@@ -7,8 +7,7 @@ import torch
 
 from ..arguments import whole
 from ..errors import GraphError
-from ..graph import AttentionGraph
-from ..graph.advice import no_graph
+from ..graph import AttentionGraph, need_graph
 from ..graphs.of_graphs.controls import WITHIN
 from ..printed import Printed
 from .bottlenecks.undirected import undirected
@@ -101,9 +100,8 @@ def kept(graph: AttentionGraph, control: AttentionGraph, *, layers: int = 2) -> 
         clustering       kept  0.623 -> 0.626
         edges in common  6%
     """
-    for name, value in (("graph", graph), ("control", control)):
-        if not isinstance(value, AttentionGraph):
-            raise no_graph(value, f"{name} must be an AttentionGraph")
+    for value in (graph, control):
+        need_graph(value, "kept")
         value._need_no_images("kept")
     layers = whole(layers, "layers", 1)
     sizes = {graph.num_targets, graph.num_sources, control.num_targets, control.num_sources}

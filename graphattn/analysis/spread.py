@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ShapeError
+from ..arguments import floats
 
 
 def spread(x: Any) -> Tensor:
@@ -30,8 +30,7 @@ def spread(x: Any) -> Tensor:
         >>> spread(torch.tensor([[3.0, 4.0], [3.0, 4.0]])), spread(torch.tensor([[1.0], [-1.0]]))
         (tensor(0.), tensor(1.))
     """
-    if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2:
-        raise ShapeError("x must be floats (..., N, C), the features of nodes")
+    floats(x, "x", "(..., N, C), the features of nodes", 2)
     size = torch.linalg.matrix_norm(x)
     apart = torch.linalg.matrix_norm(x - x.mean(-2, keepdim=True))
     return apart / torch.where(size > 0, size, 1.0)

@@ -42,13 +42,11 @@ def inputs_of(
     """
     if not isinstance(graph, GraphLike) or graph.is_open:
         raise no_graph(graph, "graph must be an AttentionGraph")
-    hint = ""
     if torch._C._is_any_autocast_enabled():
         query, key, value = _under_autocast(query, key, value)
-        hint = "; autocast keeps float64"
     operands = (query, key, value)
     numbers = (scale, softcap, dropout_p)
-    read = partial(_of_nodes, *operands, graph, *numbers, hint)
+    read = partial(_of_nodes, *operands, graph, *numbers)
     facts = _facts(*operands, *numbers)
     if facts is None:
         lead, scale, softcap = read()
@@ -137,10 +135,9 @@ def _of_nodes(
     scale: float | None,
     softcap: float | None,
     dropout_p: float,
-    hint: str,
 ) -> tuple[torch.Size | None, float, float | None]:
     """The leading dimensions (None if all operands have them), the scale and the softcap."""
-    _check_tensors(query, key, value, graph, hint)
+    _check_tensors(query, key, value, graph)
     check_numbers(scale, softcap, dropout_p)
     lead = _common_lead(query, key, value)
     # torch's integers end at 2**63
@@ -197,7 +194,7 @@ def _under_autocast(*operands: Any) -> tuple[Any, ...]:
     return tuple(cast)
 
 
-def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike, hint: str) -> None:
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike) -> None:
     sides = (
         ("query", query, graph.num_targets, "targets"),
         ("key", key, graph.num_sources, "sources"),
@@ -215,13 +212,10 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, graph: GraphLike, 
                 f"{_heads_first(name, x, size)}{of_other_size(graph, x.shape[-3])}"
             )
         if x.dtype not in FLOATS or x.dtype != query.dtype:
-            if x.dtype not in FLOATS:
-                expected = "float16, bfloat16, float32 or float64"
-            else:
-                expected = f"{query.dtype} like query"
-            if torch.float64 not in (x.dtype, query.dtype):
-                hint = ""
-            raise ShapeError(f"{name} must be {expected}, got {x.dtype}{hint}")
+            raise ShapeError(
+                "query, key and value must be of one dtype, float16, bfloat16, float32 or float64 "
+                f"(autocast keeps float64), got {name} of {x.dtype} and query of {query.dtype}"
+            )
     if not graph.is_rule and graph.device != query.device:
         raise GraphError(
             f"the graph is on {graph.device} and query on {query.device}; use "

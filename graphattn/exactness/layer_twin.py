@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..arguments import check_shape
 from ..errors import OptionError
 from ..nn import GraphAttention, Rotary, normalizers
 from ..nn.normalizers import DenseNormalizer, entry_of, optional_arguments
@@ -380,14 +381,13 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
                 f"the layer's {name} raised {type(error).__name__}: {words}. The {called}; numbers "
                 "of edges go in edge_attr, and parameters in an nn.Module"
             ) from error
-        came: object = type(result).__name__
-        if isinstance(result, Tensor):
-            came = tuple(result.shape)
-        if came != expected:
-            raise OptionError(
-                f"the layer's {name} must return (..., edges, heads) = {expected}, got {came}; "
-                f"the {called}"
-            )
+        check_shape(
+            result,
+            f"what the layer's {name} returns",
+            expected,
+            f"(..., edges, heads); the {called}",
+            OptionError,
+        )
         return result
 
     return answer

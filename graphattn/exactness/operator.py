@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import check_shape
 from ..backends import BACKENDS
 from ..backends.request import Request
-from ..errors import ShapeError
 from ..functional import AttentionOutput, attention
 from ..graph import AttentionGraph, PerExample, PerHead, disjoint_union
 from ..graph.deferred.chosen import Chosen
@@ -297,17 +297,14 @@ class CallableSubject(_RandomOperands):
         key = leaves["key"]
         value = leaves["value"]
         output = self.function(query, key, value)
-        expected = (*query.shape[:-1], value.shape[-1])
-        came: object = type(output).__name__
-        if isinstance(output, Tensor):
-            came = tuple(output.shape)
-        if came != expected:
-            raise ShapeError(
-                f"{self.called} must return a tensor {expected} = (targets, heads, width of value) "
-                f"for query {tuple(query.shape)}, key {tuple(key.shape)} and value "
-                f"{tuple(value.shape)}; got {came}. Wrap a function that wants heads first: "
-                "lambda q, k, v: f(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)"
-            )
+        check_shape(
+            output,
+            f"what {self.called} returns",
+            (*query.shape[:-1], value.shape[-1]),
+            f"(targets, heads, width of value) for query {tuple(query.shape)}, key "
+            f"{tuple(key.shape)} and value {tuple(value.shape)}. Wrap a function that wants heads "
+            "first: lambda q, k, v: f(*(x.transpose(0, 1) for x in (q, k, v))).transpose(0, 1)",
+        )
         return Result(output)
 
     def runs(self, dtypes: Sequence[torch.dtype]) -> bool:

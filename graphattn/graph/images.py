@@ -125,21 +125,19 @@ def checked_cell(
     error: type[GraphAttnError] = GraphError,
 ) -> Tensor:
     """Lattice vectors (d, d), or (C, d, d) of several cells, as real numbers; d is ``axes``."""
-    expected = "must be lattice vectors as rows, (d, d), or (C, d, d) of several cells"
+    expected = "lattice vectors as rows, (d, d), or (C, d, d) of several cells"
     if not isinstance(cell, Tensor):
         with suppress(TypeError, ValueError):  # which the next line reports
             cell = np.array(cell, np.float64)  # a list, an array, an ASE Cell
-    vectors = table(cell, "cell", expected.removeprefix("must be "), error)
+    vectors = table(cell, "cell", expected, error)
     if not vectors.is_floating_point():
         vectors = vectors.to(torch.float64)
     shape = tuple(vectors.shape)
     if vectors.dim() not in (2, 3) or shape[-1] == 0 or shape[-2] != shape[-1]:
-        raise error(f"cell {expected}, got {shape}")
-    if axes not in (None, shape[-1]):
-        raise error(
-            f"cell must have as many axes as the positions, got {shape} for {axes}; add the axes "
-            "that do not repeat, and name them in pbc"
-        )
+        raise error(f"cell must be {expected}, got {shape}")
+    if axes is not None:
+        hint = "as many axes as the positions: add those that do not repeat, and name them in pbc"
+        check_shape(vectors, "cell", (..., axes), hint, error)
     check_finite(vectors, "cell", error=error)
     return vectors
 

@@ -64,13 +64,9 @@ def attend(
         s_aux = options.get("sinks")  # of each query: (B, H, T, 1)
     refused = [name for name in _REFUSED if options.get(name) is not None]
     if refused or query.dim() != 4:
-        if refused:
-            reason = f"passes {', '.join(refused)}"
-        else:
-            reason = f"has a query of {query.dim()} dimensions"
         raise OptionError(
-            f"{slot.place.name} {reason}, which cannot be expressed as a graph; leave this layer "
-            "out of patch()"
+            f"{slot.place.name} passes {', '.join(refused)} and a query {tuple(query.shape)}, which "
+            "cannot be expressed as a graph; leave this layer out of patch()"
         )
     is_causal = options.get("is_causal")
     if is_causal is None:

@@ -111,10 +111,7 @@ def open_archive(path: str, file: BinaryIO, max_bytes: int) -> tuple[zipfile.Zip
     total = sum(entry.file_size for entry in entries)
     if len(entries) > _ENTRIES or total > budget:
         got = f"{len(entries)} arrays of {total} bytes in a file of {size}"
-        if total <= max_bytes:
-            fix = "save edge_index alone, with numpy.savez"
-        else:
-            fix = "max_bytes=..., if it is meant"
+        fix = "save edge_index alone, with numpy.savez, or pass max_bytes=..., if it is meant"
         raise blob.fault(f"at most {_ENTRIES} arrays of {budget} bytes", got, fix)
     names = [entry.filename.removesuffix(".npy") for entry in entries]
     if len(set(names)) < len(names):

@@ -64,11 +64,8 @@ class Hopfield(nn.Module):
             coupling = torch.full(
                 (graph.num_edges,), real(coupling, "coupling"), device=graph.device
             )
-        if coupling.shape != (graph.num_edges,) or not coupling.is_floating_point():
-            raise ShapeError(
-                f"coupling must be float ({graph.num_edges},), one for each edge, got "
-                f"{coupling.dtype} {tuple(coupling.shape)}"
-            )
+        floats(coupling, "coupling", "(E,), one for each edge", 1)
+        check_shape(coupling, "coupling", (graph.num_edges,), "one for each edge")
         self.graph = graph
         self.register_buffer("coupling", coupling)
         ptr, index, edge, _ = by_target(graph)

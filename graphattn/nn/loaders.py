@@ -39,13 +39,13 @@ def _parameter(value: Tensor, like: Tensor) -> nn.Parameter:
 
 
 def refuse_other(module: Any, *kinds: type[nn.Module]) -> None:
-    """Refuse anything but these modules of torch; subclasses, too, since they may compute something
+    """Refuse anything but these modules; subclasses, too, since they may compute something
     else.
     """
     if type(module) not in kinds or "forward" in vars(module):
-        names = " or ".join(f"nn.{kind.__name__}" for kind in kinds)
+        names = " or ".join(kind.__name__ for kind in kinds)
         raise OptionError(
-            f"expected an {names}, and none that computes something else, got {shown(module)}"
+            f"expected {names}, and none that computes something else, got {shown(module)}"
         )
 
 
@@ -153,11 +153,7 @@ def from_pyg(make: Callable[..., Any], conv: Any) -> Any:
         GATv2Conv: _gatv2,
         PointTransformerConv: _points,
     }
-    if type(conv) not in loaders:
-        names = ", ".join(kind.__name__ for kind in loaders)
-        raise OptionError(
-            f"expected a {names}, and none that computes something else, got {type(conv).__name__}"
-        )
+    refuse_other(conv, *loaders)
     if conv.flow != "source_to_target" or conv.aggr not in ("add", "sum"):
         raise OptionError(
             f'expected flow="source_to_target" and aggr="add", got {conv.flow!r} and '

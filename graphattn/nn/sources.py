@@ -167,11 +167,9 @@ def read(
     if context is not None:
         return x, _others(layer, x, context, cache, "context")
     if layer.kdim != x.shape[-1] or layer.vdim != x.shape[-1]:
-        width = x.shape[-1]
         raise ShapeError(
-            f"x without context must have width kdim = {layer.kdim} and vdim = {layer.vdim} "
-            f"(embed_dim), got {width}; build the layer with kdim={width}, vdim={width}, or pass "
-            f"context=, the sources' features (..., S, {layer.kdim})"
+            f"x without context must have width kdim = {layer.kdim} and vdim = {layer.vdim}, got "
+            f"{x.shape[-1]}; set kdim and vdim to it, or pass context=, the sources' features"
         )
     if cache is None:
         return x, Sources(x, x, "x")

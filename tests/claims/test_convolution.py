@@ -99,7 +99,7 @@ def test_heads_read_at_an_offset_and_together_a_window(stride):
             nn.ConvTranspose1d(2, 3, 3),
             7,
             False,
-            r"expected an nn\.Conv1d or nn\.Conv2d or",
+            r"expected Conv1d or Conv2d or",
         ),
         (
             nn.Conv2d(2, 3, 3),

@@ -200,7 +200,8 @@ def test_other_versions_are_named():
     ):
         ga.convert.graph_from_dict(data(RUNS, version=7))
     with pytest.raises(
-        LoaderError, match=r"data: expected version 2 to 3, got 1\. Try: save the graph again"
+        LoaderError,
+        match=r"data: expected version 2 to 3, got 1\. Try: upgrade graphattn, or save the graph again.",
     ):
         ga.convert.graph_from_dict(data(RUNS, version=1))
 

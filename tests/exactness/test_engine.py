@@ -297,7 +297,11 @@ def test_free_memory_is_known():
             lambda: verify(CAUSAL, heads=3, kv_heads=2),
         ),
         (ShapeError, r"\(13, 3, 5\)", lambda: verify(lambda q, k, v: v.transpose(0, 1), CAUSAL)),
-        (ShapeError, "got NoneType", lambda: verify(lambda q, k, v: None, CAUSAL)),
+        (
+            ShapeError,
+            r"what <lambda>\(query, key, value\) returns must have shape \(13, 3, 5\), got None",
+            lambda: verify(lambda q, k, v: None, CAUSAL),
+        ),
     ],
 )
 def test_refusals_say_what_is_wrong(error, words, call):

@@ -327,7 +327,10 @@ def test_a_call_that_fails_after_it_was_written_leaves_the_cache_as_it_was(mode)
         cache, whole = KeyValueCache(), layer(LONG[:, :8], CAUSAL)
         token_by_token(layer, cache, range(5), LONG)
         wrong.append(True)
-        with pytest.raises(ShapeError, match="normalize must return"):
+        with pytest.raises(
+            ShapeError,
+            match=r"what normalize returns must have shape \(2, 6, 2\), got a Tensor \(\)",
+        ):
             token_by_token(layer, cache, [9], LONG)
         wrong.clear()
         torch.testing.assert_close(

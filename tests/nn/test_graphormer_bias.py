@@ -148,5 +148,5 @@ def test_refusals():
     graph = ga.graphs.full(along.num_nodes)
     with pytest.raises(ShapeError, match="a row for each edge of along"):
         shaken()(graph, along)
-    with pytest.raises(GraphError, match="of the same nodes beside the virtual one"):
+    with pytest.raises(GraphError, match="of the nodes of along beside the virtual one"):
         shaken(virtual_node=True)(graph, along, features)

@@ -373,7 +373,7 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
                 torch.randn(9, 8), GRAPH
             ),
             ShapeError,
-            r"= \(33, 2\) on cpu, got \(33, 2\) torch.float32 on meta",
+            r"score must return a real tensor on cpu, got a Tensor \(33, 2\) of float32 on meta",
         ),
         (
             lambda: GraphAttention(8, 2, normalize=SinkSoftmax(3)),
@@ -408,7 +408,7 @@ def test_a_normalisation_may_write_into_the_targets_it_is_given():
         (
             lambda: GraphAttention(8, 2, score=lambda q, k, e: q)(torch.randn(9, 8), GRAPH),
             ShapeError,
-            "score must return",
+            r"what score returns must have shape \(33, 2\), got a Tensor \(33, 2, 4\)",
         ),
         (
             lambda: GraphAttention(8, 2, score=MLPScore(4, 4, edge_dim=2))(
@@ -434,7 +434,7 @@ def test_a_normalisation_that_gives_something_else(broken, hooked):
     if hooked:
         layer.register_message_forward_hook(lambda *seen: None)
     with pytest.raises(
-        ShapeError, match=r"normalize must return real numbers \(\.\.\., edges, heads\) = .*, got "
+        ShapeError, match=r"what normalize returns must have|normalize must return a real"
     ):
         layer(torch.randn(9, 8), GRAPH)
     # another dtype is brought back

@@ -216,7 +216,7 @@ def test_classes_of_pairs_are_a_table_that_reads_either_way():
         shared, Reading(other, about.graphs["window"])(network, torch.tensor([4, 9]))
     )
     assert permuted(about, about.graphs["window"], "pairs") <= 1e-9
-    with pytest.raises(ShapeError, match=r"pairs must be \(83, 7, 7\)"):
+    with pytest.raises(ShapeError, match=r"pairs must have shape \(83, 7, 7\)"):
         tiny_data(pairs=torch.zeros(HELD, N, N, dtype=torch.int64))
 
 

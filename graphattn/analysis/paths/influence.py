@@ -22,6 +22,7 @@ from ...graph import AttentionGraph
 from ...graph.kinds.layers import Layers
 from ...graph.limits import refuse_over
 from ...plans.whole import csr_by_target
+from ...arguments import floats, shown
 from ..forms import is_listable
 from .measure_leaks import left_as_it_was
 from .receptive_field import graphs_and_targets
@@ -173,8 +174,9 @@ def jacobian_norms(
     """
     one_of(norm, "norm", ("spectral", "sum"))
     function(module, "module", "x")
-    if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2 or 0 in x.shape[:-2]:
-        raise ShapeError("x must be floats (..., S, C) of one sample or more")
+    floats(x, "x", "(..., S, C)", 2)
+    if 0 in x.shape[:-2]:
+        raise ShapeError(f"x must be of one sample or more, got {shown(x)}")
     rows = []
     with left_as_it_was(module), torch.enable_grad():
         if isinstance(module, torch.nn.Module):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...arguments import check_flags, table, whole
+from ...arguments import check_flags, check_shape, integers, whole
 from ...errors import GraphError
 from ...graph import AttentionGraph, PerExample
 from ...graph import runs as _runs
@@ -241,13 +241,9 @@ def _walked(edges: Edges) -> Iterator[Runs]:
 def _order(order: Any, size: int) -> Tensor:
     if order is None:
         return every_node(size)
-    place = table(order, "order", f"integer ({size},), the place of each node", GraphError).cpu()
-    if place.shape != (size,) or place.is_floating_point() or place.is_complex():
-        raise GraphError(
-            f"order must be integer ({size},), the place of each node, got {place.dtype} "
-            f"{list(place.shape)}"
-        )
-    return place.long()
+    place = integers(order, "order", f"({size},), the place of each node", GraphError).cpu()
+    check_shape(place, "order", (size,), "the place of each node", GraphError)
+    return place
 
 
 class _Latest:

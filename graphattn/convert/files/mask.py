@@ -32,12 +32,11 @@ def load_mask(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     blob = read(path, max_bytes)
     array = read_array(blob)
     if array.dtype != np.bool_ or array.ndim != 2:
-        cast = "array.astype(bool), with True where target (row) t may read source (column) s"
-        if array.ndim == 2:
-            fix = cast
-        else:
-            fix = "one mask of two axes, array[i], with a row for each target"
-        raise blob.fault("bool of shape (T, S)", f"shape {array.shape} of {array.dtype}", fix)
+        raise blob.fault(
+            "bool of shape (T, S)",
+            f"shape {array.shape} of {array.dtype}",
+            "save array.astype(bool), True where target (row) t may read source (column) s",
+        )
     if (array.view(np.uint8) > 1).any():
         raise blob.fault(
             "bytes 0 and 1", f"{array.view(np.uint8).max()}", "save it again with numpy.save"

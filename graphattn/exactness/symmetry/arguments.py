@@ -135,12 +135,10 @@ def _periodic(pbc: Any, axes: int, cell: Any) -> tuple[int, ...]:
 
 def _check_one_cell(cell: Any, inputs: Mapping[str, Any], periodic: tuple[int, ...]) -> None:
     """Refuse the symmetry of cells without one cell of one structure."""
-    if cell is None:
-        raise OptionError("cells need cell, the lattice vectors as rows, got none")
+    if cell is None or not periodic:
+        raise OptionError("cells need cell, the lattice vectors as rows, and an axis that repeats")
     if inputs.get("batch") is not None or (cell.dim() == 3 and len(cell) != 1):
         raise OptionError("cells are checked on one structure with one cell; leave out batch")
-    if not periodic:
-        raise OptionError("cells need an axis that repeats, got none in pbc")
 
 
 def _check_batch(batch: Any, num_nodes: int) -> None:

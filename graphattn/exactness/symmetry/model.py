@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import one_of, shown
-from ...errors import OptionError, ShapeError
+from ...arguments import check_shape, one_of, shown
+from ...errors import OptionError
 from .moves import KINDS, OF_NODES, TURNING
 from .structure import Structure
 
@@ -112,17 +112,12 @@ class ModelUnderTest:
         }
 
     def _one(self, name: str, kind: str, x: Any, structure: Structure) -> Tensor:
-        shape = tuple(x.shape)
-        if kind in OF_NODES and shape[:1] != (structure.num_nodes,):
-            raise ShapeError(
-                f'{name} must have {structure.num_nodes} rows as output="{kind}", got {shape}; '
-                'numbers of the whole structure are output="scalar"'
-            )
-        if kind in TURNING and shape[-1:] != (structure.axes,):
-            raise ShapeError(
-                f'{name} must end in {structure.axes} axes as output="{kind}", got {shape}; '
-                "return x.transpose(-1, -2) if the axes come earlier"
-            )
+        if kind in OF_NODES:
+            hint = f'as output="{kind}" has; numbers of the whole structure are output="scalar"'
+            check_shape(x, name, (structure.num_nodes, ...), hint)
+        if kind in TURNING:
+            hint = f'as output="{kind}" has; return x.transpose(-1, -2) if the axes come earlier'
+            check_shape(x, name, (..., structure.axes), hint)
         return x.detach().to(torch.float64, copy=True)  # of a buffer that the model may reuse
 
 

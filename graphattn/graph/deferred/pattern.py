@@ -360,18 +360,14 @@ def sizable(builder: Callable[P, AttentionGraph]) -> Sizable[P]:
 
     @wraps(builder)
     def build(*args: Any, **options: Any) -> AttentionGraph | Pattern:
-        blanks = next((i for i, arg in enumerate(args) if arg is not ...), len(args))
-        if ... in [x for x in (*args[blanks:], *options.values()) if isinstance(x, EllipsisType)]:
+        blanks = sum(x is ... for x in (*args, *options.values()))
+        if blanks == 0:
+            return builder(*args, **options)
+        leading = next((i for i, arg in enumerate(args) if arg is not ...), len(args))
+        if blanks > min(leading, len(sizes)):
             raise GraphError(
                 f"{builder.__name__}: ... stands for the {kind}s, which come first "
                 f"({', '.join(sizes)}); give values to the other arguments"
-            )
-        if blanks == 0:
-            return builder(*args, **options)
-        if blanks > len(sizes):
-            raise GraphError(
-                f"{builder.__name__} has {len(sizes)} {kind} ({', '.join(sizes)}), got "
-                f"{blanks} times ..."
             )
         arguments = signature.bind(*args, **options).arguments  # a TypeError now, not at a call
         for name, value in arguments.items():

@@ -108,12 +108,9 @@ class _Reader:
             raise ValueError(f'format is not "{FORMAT}"')
         self.version = whole(data["version"], "version")
         if not _OLDEST <= self.version <= VERSION:
-            advice = "save the graph again"
-            if self.version > VERSION:
-                advice = "upgrade graphattn"
             raise LoaderError(
                 f"{self.where}: expected version {_OLDEST} to {VERSION}, got {self.version}. "
-                f"Try: {advice}."
+                "Try: upgrade graphattn, or save the graph again."
             )
         _, _, graphs, value = fields(data, "format", "version", "graphs", "value")
         if len(graphs) > _MOST_GRAPHS:

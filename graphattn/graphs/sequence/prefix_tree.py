@@ -322,10 +322,9 @@ def _are_labels(values: object, tokens: Tensor, argument: str) -> Tensor:
     keep = labels != IGNORED
     wrong = torch.nonzero(keep & (labels != tokens)).flatten()
     if wrong.numel():
-        first = int(wrong[0])
         raise GraphError(
-            f"{argument} must be the tokens themselves or {IGNORED}, got {int(labels[first])} for "
-            f"token {int(tokens[first])} at {first}; labels are not shifted"
+            f"{argument} must be the tokens themselves or {IGNORED}, got {int(labels[wrong[0]])} at "
+            f"{int(wrong[0])}; labels are not shifted"
         )
     return keep
 

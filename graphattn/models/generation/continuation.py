@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ...analysis.paths.leaks import leaks
-from ...arguments import several
+from ...arguments import check_finite, several, whole
 from ...convert import from_mask
-from ...errors import GraphAttnError, GraphError, OptionError, ShapeError
+from ...errors import GraphAttnError, GraphError, ShapeError
 from ...graph import AttentionGraph, PerExample, PerHead
 from ...graph.kinds.layers import Layer, Layers, layers_of, number_of_examples
 from ...graph.like import GraphLike
@@ -122,16 +122,14 @@ class Continuation:
         logits = self(tokens)[:, -1]
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         most = logits.amax(-1)
-        if not bool(most.isfinite().all()):
-            row = int((~most.isfinite()).nonzero()[0])
-            raise GraphAttnError(
-                f"the largest logit of sequence {row} after token {self.written - 1} must be "
-                f"finite, got {float(most[row])}; look for NaN or inf in the model's parameters"
-            )
-        if eos is not None and eos >= logits.shape[-1]:
-            raise OptionError(
-                f"eos must be one of the model's {logits.shape[-1]} tokens; got {eos}"
-            )
+        check_finite(
+            most,
+            f"the largest logits of sequences after token {self.written - 1}",
+            "; look for NaN or inf in the model's parameters",
+            GraphAttnError,
+        )
+        if eos is not None:
+            whole(eos, "eos", 0, below=logits.shape[-1])
         return logits
 
     def reorder(self, batch: Tensor) -> None:

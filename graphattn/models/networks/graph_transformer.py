@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...arguments import one_of, shown, tensor, whole, width
+from ...arguments import check_range, check_shape, one_of, shown, tensor, whole, width
 from ...convert import from_edge_index
 from ...errors import GraphError, ShapeError
 from ...graph import AttentionGraph, need_graph
@@ -317,13 +317,8 @@ def _sizes(batch: Tensor | None, num_nodes: int) -> tuple[int, ...]:
     """The number of nodes of each graph."""
     if batch is None:
         return (num_nodes,)
-    if batch.shape != (num_nodes,) or batch.dtype != torch.int64 or bool((batch.diff() < 0).any()):
-        raise ShapeError(
-            f"batch must be int64 ({num_nodes},), ascending, as PyG's; got {shown(batch)}"
-        )
-    if num_nodes and not 0 <= int(batch[0]) <= int(batch[-1]) < num_nodes:
-        raise ShapeError(
-            "batch must number the graphs from 0, at most as many as there are nodes, "
-            f"{num_nodes}; got {int(batch[0])} to {int(batch[-1])}"
-        )
+    check_shape(batch, "batch", (num_nodes,))
+    check_range(batch, "batch", num_nodes, " (there are no more graphs than nodes)", ShapeError)
+    if batch.dtype != torch.int64 or bool((batch.diff() < 0).any()):
+        raise ShapeError(f"batch must be int64, ascending, as PyG's; got {shown(batch)}")
     return tuple(torch.bincount(batch).tolist())

@@ -112,12 +112,9 @@ class EncodeProcessDecode(nn.Module):
         shape = levels_checked(x, shape, 2)
         is_passed = [part is not None for part in (decode, queries, targets)]
         if is_passed != [self.targets is not None] * 3:
-            width = None
-            needs = "takes no other points"
-            if self.targets is not None:
-                width = self.targets.first.in_features
-                needs = "needs decode, queries and targets"
-            raise OptionError(f"the model was built with target_features={width}: it {needs}")
+            raise OptionError(
+                "decode, queries and targets are for a model with target_features, which needs all"
+            )
         fine, coarse = shape.levels
         x = self.embedding(x)
         hidden = self.encoder(x, fine, coarse)

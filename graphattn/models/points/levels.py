@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...arguments import for_each, one_of, several, whole, width
+from ...arguments import check_shape, for_each, one_of, several, whole, width
 from ...errors import GraphError, OptionError, ShapeError
 from ...graph import AttentionGraph
 from ...graph.advice import no_graph
@@ -131,10 +131,8 @@ def levels_checked(x: Any, shape: Any, num_levels: int, builder: str = "") -> Hi
             f"the model has {num_levels} levels, but the hierarchy {len(shape.levels)}; pass "
             f"{builder}"
         )
-    if x.shape[-2] != len(shape.levels[0].pos):  # more rows would not all be read
-        raise ShapeError(
-            f"x must have a row for each of {len(shape.levels[0].pos)} points, got {tuple(x.shape)}"
-        )
+    num_points = len(shape.levels[0].pos)
+    check_shape(x, "x", (..., num_points, "C"), "a row for each point")  # more would be left out
     return replace(shape, levels=tuple(LevelOfCall(**vars(level)) for level in shape.levels))
 
 

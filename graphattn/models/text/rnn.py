@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from ...arguments import one_of, width
+from ...arguments import one_of, shown, width
 from ...backends import EdgeWeights
 from ...errors import OptionError, ShapeError
 from ...graph import AttentionGraph, Pattern, disjoint_union
@@ -224,11 +224,7 @@ class Seq2Seq(nn.Module):
     def _check(self, name: str, tokens: Tensor, table: nn.Embedding) -> None:
         check_tokens(name, tokens, table.num_embeddings)
         if tokens.dim() != 2 or not tokens.shape[1]:
-            letter = name[0].upper()
-            raise ShapeError(
-                f"{name} must be a batch of tokens (B, {letter}), {letter} >= 1, got "
-                f"{tuple(tokens.shape)}"
-            )
+            raise ShapeError(f"{name} must be a batch of tokens, one or more, got {shown(tokens)}")
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """States (B, S, C) of tokens (B, S), and the last state (B, C) of each direction."""

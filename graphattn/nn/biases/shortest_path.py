@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ...arguments import check_shape, width
 from ...errors import GraphError, ShapeError
-from ...graph import AttentionGraph, PerExample
+from ...graph import AttentionGraph, PerExample, need_nodes
 from ...graph.graph import need_graph
 from ...graph.like import GraphLike
 from ...graph.part_biases import places_of
@@ -177,13 +177,10 @@ def _ends(
     virtual: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The sources and targets of a graph's edges as nodes of ``along``, and which edges have both."""
-    nodes = {along.num_targets + virtual, along.num_sources + virtual}
-    if len({graph.num_targets, graph.num_sources} | nodes) > 1:
-        raise GraphError(
-            f"graph and along must be square, of the same nodes{' beside the virtual one' * virtual}"
-            f"; got {graph.num_sources} sources and {graph.num_targets} targets, along which paths "
-            f"run between {along.num_sources} and {along.num_targets}"
-        )
+    n = along.num_targets
+    need_nodes(along, "along", n, n)
+    argument = f"graph, of the nodes of along{' beside the virtual one' * virtual},"
+    need_nodes(graph, argument, n + virtual, n + virtual)
     source = graph.source.cpu() - int(virtual)
     target = graph.target.cpu() - int(virtual)
     (inner,) = torch.nonzero((source >= 0) & (target >= 0), as_tuple=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ...arguments import for_each, width
 from ...backends.place_bias import PlaceBias
 from ...errors import GraphError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, need_nodes
 from ...graph.like import GraphLike
 from ...graph.modes import constant_result
 from ...graphs.arguments import axes, per_axis
@@ -217,11 +217,7 @@ def _places(
         size, sources = _grid_of(graph, window)
     else:
         sources = size
-    if (math.prod(size), math.prod(sources)) != (graph.num_targets, graph.num_sources):
-        raise GraphError(
-            f"size must be a grid of the graph's {graph.num_targets} targets and sources, got "
-            f"{size}"
-        )
+    need_nodes(graph, f"a graph of size {size}", math.prod(size), math.prod(sources))
     if dilation is None:
         num_axes = len(window)
         call = graph.expression
@@ -268,13 +264,10 @@ def _grid_of(graph: AttentionGraph, window: Size) -> tuple[Size, Size]:
     edges = graph.edges
     if edges.axes:
         if len(edges.axes) != len(window):
-            num_axes = len(edges.axes)
-            sides = (window[:1] * num_axes + window)[-num_axes:]
-            hint = (
-                f"the bias was built with window={window}: build it with a side for each axis, such as "
-                f"window={sides}"
+            raise GraphError(
+                f"{graph.name} lies on a grid of {len(edges.axes)} axes, but the bias was built with "
+                f"window={window}: it must have a side for each axis"
             )
-            raise GraphError(f"{graph.name} lies on a grid of {len(edges.axes)} axes; {hint}")
         grid = edges.axes
     elif graph.is_square and len(edges.grid) == len(window) > 1:
         return edges.grid, edges.grid

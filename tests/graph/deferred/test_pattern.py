@@ -110,7 +110,10 @@ def test_patterns_travel():
             r"\.\.\. stands for the sizes, which come first \(num_targets, num_sources\)",
         ),
         (lambda: graphs.sliding_window(5, window=..., causal=True), "stands for the sizes"),
-        (lambda: graphs.full(..., ...), "full has 1 size"),
+        (
+            lambda: graphs.full(..., ...),
+            r"full: ... stands for the sizes, which come first \(num_nodes\)",
+        ),
         (lambda: graphs.full(...)(5, 6), "of 5 targets has 5 sources, expected 6"),
         (
             lambda: graphs.sliding_window(..., 3, causal=True)(2, 7),

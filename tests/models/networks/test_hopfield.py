@@ -195,7 +195,11 @@ def test_a_state_without_a_pattern():
         (lambda: Hopfield(graphs.full(4), 1.0), GraphError, "without self-loops or repeated edges"),
         (lambda: Hopfield(graphs.cross(4, 5), 1.0), GraphError, "a square graph"),
         (lambda: Hopfield(graphs.full(...), 1.0), GraphError, "needs an AttentionGraph"),
-        (lambda: Hopfield(RING, torch.ones(5)), ShapeError, r"float \(4,\), one for each edge"),
+        (
+            lambda: Hopfield(RING, torch.ones(5)),
+            ShapeError,
+            r"coupling must have shape \(4,\), got a Tensor \(5,\)",
+        ),
         (
             lambda: Hopfield(RING, 1.0).energy(spins(4).float()),
             GraphError,

@@ -136,8 +136,12 @@ def test_refusals(name):
     model, recipe = made(name)
     pos = cloud(37, 1)
     for x, shape, message in (
-        (pos[:9], recipe(pos), "x must have a row for each of 37 points"),
-        (torch.cat((pos, pos)), recipe(pos), "x must have a row for each of 37 points"),
+        (pos[:9], recipe(pos), r"x must have shape \(..., 37, C\), got a Tensor \(9, 3\)"),
+        (
+            torch.cat((pos, pos)),
+            recipe(pos),
+            r"x must have shape \(..., 37, C\), got a Tensor \(9, 3\)",
+        ),
         (
             pos,
             hierarchy(pos, ratio=(0.5, 0.5)),

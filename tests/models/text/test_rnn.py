@@ -269,28 +269,28 @@ def test_luong_is_cross_attention_of_one_head():
         (
             lambda s, t: model("dot")(s, t, ga.PerHead((graphs.cross(T, S),))),
             GraphError,
-            "attention of one head needs an AttentionGraph, got PerHead",
+            "graph must be an AttentionGraph or a Pattern, for one head, got PerHead",
         ),
         (lambda s, t: model("dot")(s, t, [graphs.cross(T, S)]), GraphError, "got list"),
         (
             lambda s, t: model("dot")(s[0], t),
             ShapeError,
-            r"source must be a batch of tokens \(B, S\), S >= 1, got \(7,\)",
+            r"source must be a batch of tokens, one or more, got a Tensor \(7,\)",
         ),
         (
             lambda s, t: model("dot")(s, t[0]),
             ShapeError,
-            r"target must be a batch of tokens \(B, T\), T >= 1, got \(5,\)",
+            r"target must be a batch of tokens, one or more, got a Tensor \(5,\)",
         ),
         (
             lambda s, t: model(None)(s, t[:, :0]),
             ShapeError,
-            r"target must be a batch .* got \(3, 0\)",
+            r"target must be a batch .* got a Tensor \(3, 0\)",
         ),
         (
             lambda s, t: model(None)(s[:, :0], t),
             ShapeError,
-            r"source must be a batch .* got \(3, 0\)",
+            r"source must be a batch of tokens, one or more, got a Tensor \(3, 0\)",
         ),
         (lambda s, t: model("dot")(s + 11, t), PositionIndexError, r"source must be in \[0, 11\)"),
     ],

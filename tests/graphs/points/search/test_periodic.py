@@ -220,7 +220,7 @@ def test_translations_and_permutations_change_no_edge():
             "independent vectors along its periodic axes, got a singular one",
         ),
         ({"cell": torch.eye(3) * torch.nan}, "cell must be finite, got NaN or infinity"),
-        ({"cell": torch.eye(2)}, r"as many axes as the positions, got \(2, 2\) for 3"),
+        ({"cell": torch.eye(2)}, r"cell must have shape \(..., 3\), got a Tensor \(2, 2\)"),
         (
             {"cell": torch.rand(2, 3, 3)},
             "cell must be one for all clouds, or one for each of 1, got 2",
