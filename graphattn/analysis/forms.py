@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import GraphError
 from ..graph import AttentionGraph, need_graph
 from ..graph import runs as _runs
 from ..graph.edges import Edges
@@ -20,11 +19,7 @@ MOST_LISTED = 1 << 24  # edges up to which a rule is listed for a question
 def need_square(graph: AttentionGraph, subject: str) -> None:
     """Raise a GraphError unless this is a graph whose sources and targets are the same nodes."""
     need_graph(graph, subject)
-    if not graph.is_square:
-        raise GraphError(
-            f"{subject} needs a square graph, whose sources and targets are the same nodes; this "
-            f"one has {graph.num_targets} targets and {graph.num_sources} sources"
-        )
+    graph._need_square(subject)
 
 
 def looped_axes(edges: Edges) -> tuple[Edges, ...] | None:

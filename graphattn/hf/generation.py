@@ -7,14 +7,12 @@ from functools import wraps
 from types import MethodType
 from typing import Any
 
-import torch
 from torch import nn
 
-from ..analysis.paths.leaks import leaks
-from ..errors import GraphError, OptionError
+from ..errors import OptionError
 from ..graph import AttentionGraph, PerHead
 from ..graphs import causal
-from ..models.generation.continuation import first_nodes
+from ..models.generation.continuation import first_nodes, refuse_leaks
 from .graph_option import sized
 from .ticket import Generation
 from .tokens.prepared import keep_inputs, leave_cache
@@ -160,21 +158,7 @@ def check_leaks(patch: Any, prompt: int, length: int) -> None:
     if not any(_is_sized(slot) for slot in slots):
         return
     layers = [_first(_graph(slot, length), length) for slot in slots]
-    place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
-    leak = leaks(layers, place)
-    if leak:
-        first = leak.path[0][1]
-        last = leak.path[-1][2]
-        path = "".join(
-            f"\n  layer {layer}: {source} -> {target}" for layer, source, target in leak.path
-        )
-        raise GraphError(
-            f"generate would need tokens that are not written yet: token {last} depends on token "
-            f"{first}, and tokens "
-            f"{prompt} to {length - 1} are written one by one after the prompt.{path}\nRemove "
-            "edges from later "
-            "sources, as graph & ga.graphs.causal(...) does, or make the prompt longer"
-        )
+    refuse_leaks(layers, prompt, length)
 
 
 def writers(patch: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...printed import Printed
-from .undirected import components, undirected
+from .undirected import components, separating, undirected
 
 _EXACT = 16  # nodes up to which all cuts are tried
 _DENSE = 512  # nodes up to which all eigenvalues are computed
@@ -96,7 +96,7 @@ def conductance(graph: AttentionGraph) -> Conductance:
 def _second(matrix: Any, degree: np.ndarray, name: str) -> tuple[float, np.ndarray]:
     """The second eigenvalue of the normalised Laplacian, and its eigenvector by nodes, harmonic."""
     from scipy.sparse import diags_array
-    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+    from scipy.sparse.linalg import eigsh
 
     root = diags_array(1 / np.sqrt(degree))
     scaled = root @ matrix @ root
@@ -104,14 +104,8 @@ def _second(matrix: Any, degree: np.ndarray, name: str) -> tuple[float, np.ndarr
         values, vectors = np.linalg.eigh(scaled.toarray())
     else:
         start = np.random.default_rng(0).standard_normal(len(degree))
-        try:
+        with separating(f"conductance of {name}", _RESTARTS):
             values, vectors = eigsh(scaled, k=2, which="LA", v0=start, ncv=40, maxiter=_RESTARTS)
-        except ArpackNoConvergence as error:
-            raise GraphError(
-                f"conductance of {name}: ARPACK did not separate two eigenvalues of "
-                f"{len(degree):,} nodes within {_RESTARTS} restarts: it is near 0, or eigenvalues "
-                "crowd; ask the same of a smaller size"
-            ) from error
     order = np.argsort(values)
     return max(0.0, 1 - float(values[order[-2]])), vectors[:, order[-2]] / np.sqrt(degree)
 

@@ -10,6 +10,7 @@ from ...plans.whole import all_runs, csr_by_target
 from ..forms import is_listable, need_square
 from ..paths.walks import too_many
 from .connectivity import connectivity
+from .undirected import separating
 
 _DENSE = 512  # nodes up to which all eigenvalues are computed
 _VECTORS = 20  # vectors that the iteration holds
@@ -77,7 +78,7 @@ def _dense(graph: AttentionGraph) -> np.ndarray:
 
 
 def _by_arpack(graph: AttentionGraph) -> np.ndarray:
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs, eigsh
+    from scipy.sparse.linalg import LinearOperator, eigs, eigsh
 
     n = graph.num_targets
     degree = graph.in_degree.cpu().clamp(min=1).double().numpy()
@@ -105,7 +106,7 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
     else:
         find = eigs
     matrix = LinearOperator((n, n), matvec=step, dtype=np.float64)
-    try:
+    with separating(subject, restarts):
         return find(
             matrix,
             k=2,
@@ -115,12 +116,6 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
             maxiter=restarts,
             return_eigenvectors=False,
         )
-    except ArpackNoConvergence as error:
-        raise GraphError(
-            f"spectral_gap of {graph.name}: ARPACK did not separate two eigenvalues of {n:,} nodes "
-            f"within {restarts:,} restarts; the gap is near 0, or eigenvalues crowd. Ask the same "
-            "of a smaller size"
-        ) from error
 
 
 class _Summing:

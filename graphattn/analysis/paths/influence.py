@@ -11,10 +11,12 @@ from ...arguments import (
     check_finite,
     check_flags,
     check_shape,
+    floats,
     function,
     one_of,
     positive,
     several,
+    shown,
     whole,
 )
 from ...errors import ShapeError
@@ -22,7 +24,6 @@ from ...graph import AttentionGraph
 from ...graph.kinds.layers import Layers
 from ...graph.limits import refuse_over
 from ...plans.whole import csr_by_target
-from ...arguments import floats, shown
 from ..forms import is_listable
 from .measure_leaks import left_as_it_was
 from .receptive_field import graphs_and_targets

@@ -149,17 +149,24 @@ def graphs_of_layers(model: Any, graph: Layers | None, prompt: int, length: int)
                 f"a Continuation takes one graph for all its sequences, got {layer!r}; pass one of "
                 "its .graphs, or call generate"
             )
-    place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
-    leak = leaks(
-        [layer._map_graphs(lambda graph: first_nodes(graph, length)) for layer in layers], place
+    refuse_leaks(
+        [layer._map_graphs(lambda graph: first_nodes(graph, length)) for layer in layers],
+        prompt,
+        length,
     )
+    return layers
+
+
+def refuse_leaks(layers: Layers, prompt: int, length: int) -> None:
+    """Refuse graphs in which a token depends on one that is written after it is computed."""
+    place = (torch.arange(length) - prompt + 1).clamp(min=0)  # the prompt is written at once
+    leak = leaks(layers, place)
     if leak:
         raise GraphError(
             f"a token would depend on one that is not written yet (tokens {prompt} to {length - 1} "
             f"are written one by one; the prompt at once):\n{leak}\nRemove edges from later "
             "sources, as graph & causal(...) does, or make the prompt longer"
         )
-    return layers
 
 
 def _per_layer(defaults: Any, graph: Layers | None) -> list[Any]:
