@@ -320,9 +320,7 @@ def pair(
     """Two sizes >= 1; ``of`` describes them, such as ``"(targets, sources)"``."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise error(f"{argument} must be two sizes >= 1 {of}, got {shown(value)}")
-    first, second = (whole(side, argument, error=error) for side in value)
-    if min(first, second) < 1:
-        raise error(f"{argument} must be two sizes >= 1 {of}, got {shown(value)}")
+    first, second = (whole(side, f"a side of {argument}", 1, error) for side in value)
     return first, second
 
 

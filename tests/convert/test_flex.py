@@ -323,7 +323,7 @@ def test_block_masks_that_differ_from_batch_to_batch_are_graphs_of_examples():
 def test_refusals_of_block_masks():
     with pytest.raises(GraphError, match="needs at least one target and one source, got 0 and 5"):
         to_block_mask(TABLE["zero targets"][0])
-    with pytest.raises(GraphError, match="block_size must be two sizes >= 1"):
+    with pytest.raises(GraphError, match="a side of block_size must be a whole number >= 1"):
         to_block_mask(graphs.causal(5), 0)
 
 

@@ -548,7 +548,7 @@ REFUSALS = [
         r"subgraph: targets as a bool mask must have shape \(7,\), got a Tensor \(2,\)",
     ),
     (lambda: B.relabel([0, 1]), "needs a permutation of all 7 targets, got 2 numbers"),
-    (lambda: A.block_counts((0, 3)), "tile must be two sizes >= 1"),
+    (lambda: A.block_counts((0, 3)), "a side of tile must be a whole number >= 1"),
     (lambda: disjoint_union([A, "b"]), "disjoint_union needs an AttentionGraph, got str"),
     (lambda: A.contains(0.0, 1), "target must be integers .*got float32"),
 ]
