@@ -81,8 +81,10 @@ def _check_lines(blob: Blob) -> None:
     while len(data) - begin > LINE_BYTES:
         end = data.rfind(b"\n", begin, begin + LINE_BYTES + 1)
         if end < 0:
+            end = data.find(b"\n", begin) % (len(data) + 1)  # -1 is the end of the text
+            got = f"a line of {end - begin} bytes"
             raise blob.fault(
-                f"lines of at most {LINE_BYTES} bytes", "more", "break the line", offset=begin
+                f"lines of at most {LINE_BYTES} bytes", got, "break the line", offset=begin
             )
         begin = end + 1
 

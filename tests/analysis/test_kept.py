@@ -57,5 +57,5 @@ def test_shares_and_reach_are_counted():
 def test_what_has_no_control_is_refused():
     with pytest.raises(GraphError, match="square and of one size"):
         ga.analysis.kept(full(6), full(7))
-    with pytest.raises(GraphError, match="control must be an AttentionGraph"):
+    with pytest.raises(GraphError, match="kept needs an AttentionGraph, got Tensor"):
         ga.analysis.kept(full(6), torch.ones(6, 6))

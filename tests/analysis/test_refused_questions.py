@@ -361,5 +361,5 @@ def test_budgets_are_positive(budget):
 def test_spread_is_of_features_and_of_zeros_0():
     assert ga.analysis.spread(torch.zeros(2, 3, 5)).tolist() == [0.0, 0.0]
     for given in (torch.zeros(3), torch.zeros(3, 5, dtype=torch.long), [[1.0]]):
-        with pytest.raises(GraphAttnError, match=r"x must be floats \(\.\.\., N, C\)"):
+        with pytest.raises(GraphAttnError, match=r"x must be .*\(\.\.\., N, C\)"):
             ga.analysis.spread(given)

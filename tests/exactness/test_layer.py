@@ -430,10 +430,10 @@ class Mine(GraphAttention):
 @pytest.mark.parametrize(
     ("layer", "words"),
     [
-        (lambda: GraphAttention(8, 2, score=lambda q, k, e: q), r"layer's score must return \(\.\.\., edges, heads"),
-        (lambda: GraphAttention(8, 2, score=lambda q, k, e: torch.ones(EDGES, 2)), rf"got \({EDGES}, 2\)"),
+        (lambda: GraphAttention(8, 2, score=lambda q, k, e: q), r"layer's score returns must have shape .*\(\.\.\., edges, heads"),
+        (lambda: GraphAttention(8, 2, score=lambda q, k, e: torch.ones(EDGES, 2)), rf"got a Tensor \({EDGES}, 2\)"),
         (lambda: GraphAttention(8, 2, score=lambda q, k, e: e.sum(-1)), "raised AttributeError: .* go in edge_attr"),
-        (lambda: GraphAttention(8, 2, normalize=lambda z, t, n: z.sum()), r"normalisation must return .* got \(\)"),
+        (lambda: GraphAttention(8, 2, normalize=lambda z, t, n: z.sum()), r"normalisation returns must .* got a Tensor \(\)"),
         (Mine, "parameters of this Mine are not those of a GraphAttention.*temperature"),
     ],
 )  # fmt: skip

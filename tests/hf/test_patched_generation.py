@@ -147,7 +147,7 @@ def test_a_leak_is_refused_with_its_path(alone):
     model, kept, _ = alone
     with ga.patched(model, ga.graphs.sliding_window(..., 3, causal=False)):
         with pytest.raises(
-            GraphError, match=r"token 8 depends on token 9, and .*\n  layer 0: 9 -> 8"
+            GraphError, match=r"not written yet .*\nleak: 8 depends on 9, .*\n  layer 0: 9 -> 8"
         ):
             model.generate(kept[0], **WRITE)
         cache = DynamicCache()

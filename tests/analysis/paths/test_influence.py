@@ -177,7 +177,7 @@ def test_what_cannot_be_measured_or_costs_too_much_is_refused():
         (
             lambda: analysis.jacobian_norms(lambda x: x, torch.arange(5)),
             ShapeError,
-            "x must be floats",
+            "x must be floating point",
         ),
         (
             lambda: analysis.jacobian_norms(lambda x: x, x, [5]),

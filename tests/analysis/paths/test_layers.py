@@ -215,7 +215,7 @@ def test_orders_may_be_as_far_apart_as_integers_are():
 def test_orders_are_checked():
     for order in ([0, 1], [0.0] * 13, torch.zeros(13, 1, dtype=torch.int64)):
         with pytest.raises(
-            GraphAttnError, match=r"order must have shape \(13,\), got a Tensor \(2,\)"
+            GraphAttnError, match=r"order must (have shape|be integers \(int64\)) \(13,\)"
         ):
             ga.leaks(graphs.causal(13), order)
     with pytest.raises(GraphAttnError, match="13 sources and 7 targets"):

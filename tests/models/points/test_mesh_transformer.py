@@ -87,7 +87,7 @@ def test_encode_process_decode_has_the_outputs_of_its_formulas():
         given = {} if targets is None else {"queries": queries, "targets": own}
         decode = None if targets is None else knn(coarse, 4, queries=queries)
         torch.testing.assert_close(model(x, shape, decode, **given), wanted, rtol=0, atol=1e-9)
-        with pytest.raises(GraphAttnError, match="built with target_features"):
+        with pytest.raises(GraphAttnError, match="are for a model with target_features"):
             model(x, shape, knn(coarse, 4, queries=queries), queries=queries)
 
 

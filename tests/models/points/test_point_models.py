@@ -140,7 +140,7 @@ def test_refusals(name):
         (
             torch.cat((pos, pos)),
             recipe(pos),
-            r"x must have shape \(..., 37, C\), got a Tensor \(9, 3\)",
+            r"x must have shape \(..., 37, C\), got a Tensor \(74, 3\)",
         ),
         (
             pos,
