@@ -4,7 +4,7 @@
 
 import pytest
 import torch
-from attention_formula import BACKENDS
+from attention_formula import BACKENDS, WEIGHING
 
 import graphattn as ga
 
@@ -36,7 +36,7 @@ CALLS |= {
     f"keys, values {name}": lambda x, b=name: ga.attention(OTHER, x, x, GRAPH, backend=b)
     for name in BACKENDS
 }
-CALLS |= {f"every output {name}": lambda x, b=name: _all_outputs(x, b) for name in BACKENDS}
+CALLS |= {f"every output {name}": lambda x, b=name: _all_outputs(x, b) for name in WEIGHING}
 CALLS |= {f"dropout {name}": lambda x, b=name: _dropped(x, b) for name in BACKENDS}
 CALLS["a layer with edge features"] = lambda x: LAYER(x.flatten(-2), GRAPH, edge_attr=FEATURES)
 CALLS["edges by content"] = lambda x: ga.attention(x, OTHER, OTHER, ga.graphs.top_k(..., 3))

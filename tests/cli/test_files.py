@@ -206,14 +206,13 @@ def test_notes_tell_what_was_assumed(shell):
         ('load("m.off", max_bytes="1")', "max_bytes"),
         (
             "e.csv",
-            'Try: header=True, if this line is a row of names. Options stand in \'load("e.csv", '
-            "...)'.",
+            "Try: header=True. Options stand in 'load(\"e.csv\", ...)'.",
         ),
         (
             'load("friends.csv", header=True)',
             "got 'anna'. Try: number the names 0, 1, 2, ... first",
         ),
-        ("w.txt", "weights='ignore' leaves the others out"),
+        ("w.txt", "weights='ignore', which leaves the others out"),
         ("far.txt", "relabel=True, or num_sources=..."),
         ("twice.txt", 'duplicates="merge"'),
         (
