@@ -110,7 +110,7 @@ def save_trajectory(trajectory: Trajectory, path: PathLike) -> None:
     """Write a trajectory as ``.npz``, or for ParaView as ``.xdmf``, or ``.pvd`` where nodes move.
 
     One that was read from ``.nc`` or ``.zarr`` is written as either with the same coordinates.
-    ``.npz`` has all else, and :func:`load_trajectory` reads the same back. The others have
+    ``.npz`` has all else, and :func:`load_trajectory` reads the same numbers. The others have
     positions, cells and fields; a mesh in the plane keeps two coordinates in ``.xdmf``, and vectors
     of two components have a third, 0, that ParaView needs.
 

@@ -251,6 +251,11 @@ class Trajectory:
             if x.dim() == 2:
                 x = x.unsqueeze(-1)
             if argument == "forcing" and name in self.constant:
+                if x.stride(0) and bool((x != x[:1]).any()):  # 0 of what was expanded
+                    raise ShapeError(
+                        f"{self._where()}forcing[{name!r}] must stay, as constant names it, got "
+                        "values that change"
+                    )
                 x = x[:1].expand(self.num_steps, -1, -1)
             fits = x.dim() == 3 and x.shape[1] == self.num_nodes
             if not fits or steps not in (None, len(x)):

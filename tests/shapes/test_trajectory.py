@@ -65,6 +65,7 @@ NAN[2, 3] = torch.nan
         ({"fields": {"u": U, "p": P[:3]}}, r"'p'\] must have shape \(4, 6, C\)"),
         ({"fields": {}}, "at least one"),
         ({"forcing": {"sun": P[:2]}}, r"forcing\['sun'\] must have shape \(4, 6, C\)"),
+        ({"forcing": {"sun": P}, "constant": ["sun"]}, r"a.npz: forcing\['sun'\] must stay"),
         ({"time": torch.tensor([0.0, 2, 1, 3])}, "got 2 at step 1 and 1 at step 2"),
         ({"time": torch.arange(3)}, r"time must have shape \(4,\)"),
         (
@@ -99,6 +100,8 @@ def test_files_are_read_back(ending, tmp_path):
     torch.testing.assert_close(back.fields["u"], U, check_dtype=False)
     torch.testing.assert_close(back.fields["p"], P[..., None], check_dtype=False)
     if ending == "npz":
+        with pytest.raises(LoaderError, match=r"got a trajectory. Try: .*load_trajectory\(path\)"):
+            ga.load(path)
         assert torch.equal(back.fixed["u"], swirl().fixed["u"])
         assert torch.equal(back.forcing["sun"], swirl().forcing["sun"])
         assert torch.equal(back.kinds, swirl().kinds)

@@ -351,7 +351,7 @@ def test_forcing_must_be_known_as_far_as_steps_go():
         OptionError, match=r"steps must be at most 7, where .*\(sun\) is known, got 9"
     ):
         rollout(model, forced, 9)
-    stays = replace(forced, constant=["sun"])
+    stays = replace(forced, forcing={"sun": forced.forcing["sun"][:1]}, constant=["sun"])
     cells = ga.graphs.hierarchy(..., graph=ga.graphs.mesh_cells(...))
     series = rollout(model, stays, 9, levels=cells)
     assert torch.equal(series.forcing["sun"], forced.forcing["sun"][:1].expand(10, N, 1))

@@ -33,6 +33,9 @@ def read_npz(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     with open_regular(path, max_bytes) as file:
         blob = Blob(file_name(path), b"", 0)
         archive, names = open_archive(blob.path, file, max_bytes)
+        if any(name.startswith("fields.") for name in names):
+            fix = "graphattn.shapes.load_trajectory(path), or graphattn train --task simulate"
+            raise blob.fault("a shape", "a trajectory", fix)
         arrays = worded(read_entries(blob.path, archive, names))
     where = next((name for name in _POSITIONS if name in arrays), "")
     pos = arrays.pop(where, np.zeros(0))
