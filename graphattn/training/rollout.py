@@ -42,7 +42,7 @@ def rollout(
         The first steps and the predicted ones. They end early, with a warning that names the step,
         where a state is NaN or 100 standard deviations of training from its mean.
     Raises:
-        OptionError: If forcing is not known for all steps.
+        OptionError: If forcing, or places that are not predicted, are not known for all steps.
         ShapeError: If the trajectory does not fit the model.
     """
     run = None
@@ -64,10 +64,12 @@ def rollout(
         steps = known
     whole(steps, "steps", 1)
     varying = [name for name in window.forcing if name not in trajectory.constant]
+    if trajectory.pos.dim() == 3 and "pos" not in window.fields:
+        varying.append("pos")
     if varying and steps > known:
         names = ", ".join(varying)
         raise OptionError(
-            f"steps must be at most {known}, where forcing ({names}) is known, got {steps}"
+            f"steps must be at most {known}, where what is given ({names}) is known, got {steps}"
         )
     recipe: Any = levels or model.levels
     if recipe is None:

@@ -295,6 +295,7 @@ def test_every_other_frame_keeps_its_lines(tmp_path):
     frames = 1 + torch.arange(9.0)
     rows = "".join(f"{frame} 0 0 0 0 0 0 0 0\n" for frame in frames.tolist())
     text = LEG.partition("Frames")[0] + f"Frames: 9\nFrame Time: 0.04\n{rows}"
+    assert len(sampled(loaded(tmp_path, "a.bvh", text), 4).pos) == 3
     shape = sampled(loaded(tmp_path, "a.bvh", text), 16)
     assert shape.frame.tolist() == [0, 0, 0, 2, 2, 2, 4, 4, 4, 6, 6, 6, 8, 8, 8]
     assert shape.pos[:, 0].unique().tolist() == [1, 3, 5, 7, 9]

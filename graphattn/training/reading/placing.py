@@ -36,7 +36,7 @@ def placed(pos: Tensor, scale: float, name: str) -> Tensor:
 def sampled(shape: Any, size: int) -> Any:
     """Points, ``size`` of them and the same each time: on faces, with ``face_normal``, or some of a cloud.
 
-    Of a motion every k-th frame, for at most so many points.
+    Of a motion every k-th frame, for at most so many points, or the first frame.
     """
     num_points = len(shape.pos)
     if num_points > size and is_motion(shape):
@@ -77,7 +77,7 @@ def _of_frames(shape: Any, size: int) -> Any:
     num_points = len(shape.pos)
     joints = int(shape.joint.max()) + 1
     frames = num_points // joints
-    kept = torch.arange(0, frames, -(-num_points // size))
+    kept = torch.arange(0, frames, -(-frames // max(1, size // joints)))
     rows = (joints * kept[:, None] + torch.arange(joints)).flatten()
     tree = shape.edge_index[:, (shape.edge_index < joints).all(0)]
     lines = torch.from_numpy(over_time(tree.T.numpy(), joints, len(kept))).T
