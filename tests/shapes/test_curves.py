@@ -226,6 +226,10 @@ def test_polylines_of_vtp(form, tmp_path):
     path.write_bytes(data)
     with pytest.raises(LoaderError, match=r"a \.vtp file, got ParseError"):
         ga.load(path)
+    if form == "appended":  # more blocks than there are sizes
+        path.write_bytes(data.replace(b"_\1\0\0\0", b"_\1\0\0\1") + b"</VTKFile>")
+        with pytest.raises(LoaderError, match=r"16777217 blocks, of which .* have a size"):
+            ga.load(path)
 
 
 LEG = """HIERARCHY
@@ -266,6 +270,7 @@ def test_a_motion_is_a_tree_in_each_frame_and_joints_over_time(tmp_path):
     ("old", "new", "words"),
     [
         ("0 0 0 90 0 0 90 0 0", "0 0 0 90 0 0 90 0", "line 20: expected 9 numbers, .* got 8 numb"),
+        ("0 0 0 90", "0 0 0 1e999", "line 20: expected finite numbers, got infinity"),
         ("Frames: 2", "Frames: 3", "line 16: expected 3 frames, .* got 2"),
         ("JOINT Knee", "ROOT Knee\n  JOINT Toe", "line 7: expected a joint, got JOINT"),
         ("Zrotation Yrotation", "Zrotation Wrotation", "line 9: .* a channel Wrotation"),

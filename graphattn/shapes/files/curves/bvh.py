@@ -124,7 +124,11 @@ def _values(blob: Blob, motion: re.Match[bytes], size: int) -> np.ndarray:
     if count != int(motion[1]) or not count:
         expected = f"{motion[1].decode()} frames, as the header says"
         raise blob.fault(expected, f"{count}", "get the whole file", offset=motion.start())
-    return table.value.reshape(count, size)
+    values = table.value.reshape(count, size)
+    wild = np.flatnonzero(~np.isfinite(values).all(1))
+    if len(wild):
+        raise blob.fault("finite numbers", "infinity", _FIX, offset=table.offset(int(wild[0])))
+    return values
 
 
 def _positions(skeleton: _Skeleton, values: np.ndarray) -> np.ndarray:

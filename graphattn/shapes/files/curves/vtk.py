@@ -301,6 +301,8 @@ class _Arrays:
         count = int(np.frombuffer(_piece(text, 0, size, is_raw)[0], self.header)[0])
         head, end = _piece(text, 0, size * (3 + count), is_raw)
         _, whole, last, *packed = np.frombuffer(head, self.header).tolist()
+        if len(packed) != count:
+            raise ValueError(f"{count} blocks, of which {len(packed)} have a size")
         body, _ = _piece(text, end, sum(packed), is_raw)
         sizes = [whole] * count
         if count and last:
