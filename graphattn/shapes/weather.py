@@ -196,10 +196,14 @@ def _coordinate(dataset: Any, kind: str) -> Any:
     for variable in variables.values():
         if variable.attrs.get("standard_name") == kind:
             return variable
+    units = _UNITS.get(kind, ())
     for variable in coordinates.values():
-        if variable.attrs.get("units") in _UNITS.get(kind, ()):
+        if variable.attrs.get("units") in units:
             return variable
-    return next((variables[name] for name in _NAMES[kind] if name in variables), None)
+    for name in _NAMES[kind]:
+        if name in variables:
+            return variables[name]
+    return next((x for x in variables.values() if x.attrs.get("units") in units), None)
 
 
 def _places(where: str, dataset: Any) -> tuple[tuple[str, ...], Tensor, str]:

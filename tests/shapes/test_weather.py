@@ -226,8 +226,12 @@ def bounded():
 
 
 def without_coordinate():
-    """Times that are data, in numbers."""
-    dataset = forecast().isel(time=0).drop_vars(["time", "step"])
+    """Times that are data, in numbers, and places, beside numbers of rows and columns."""
+    dataset = forecast().isel(time=0).drop_vars(["time", "step", *PLACES])
+    dataset = dataset.rename(latitude="y", longitude="x").assign_coords(x=range(5), y=range(3))
+    north, east = np.meshgrid(LAT, LON, indexing="ij")
+    dataset["XLAT"] = (("y", "x"), north, {"units": "degree_north"})
+    dataset["XLONG"] = (("y", "x"), east, {"units": "degree_east"})
     return dataset.assign(now=("step", np.arange(4.0), {"standard_name": "time", "units": "turns"}))
 
 
@@ -242,6 +246,7 @@ def test_files_of_others_are_written_as_they_were(made, ending, tmp_path):
     )
     read = load_trajectory(tmp_path / f"a.{ending}")
     assert (list(read.fields), list(read.forcing)) == (["dry"], [])
+    assert read.units["pos"] == "radii"
     assert torch.equal(read.fields["dry"].flatten(), torch.from_numpy(dataset.dry.values).flatten())
     save_trajectory(read, tmp_path / f"b.{ending}")
     back = xarray.open_dataset(
