@@ -100,8 +100,8 @@ def kept(graph: AttentionGraph, control: AttentionGraph, *, layers: int = 2) -> 
         clustering       kept  0.623 -> 0.626
         edges in common  6%
     """
-    for value in (graph, control):
-        need_graph(value, "kept")
+    for name, value in (("graph", graph), ("control", control)):
+        need_graph(value, f"{name} of kept")
         value._need_no_images("kept")
     layers = whole(layers, "layers", 1)
     sizes = {graph.num_targets, graph.num_sources, control.num_targets, control.num_sources}

@@ -92,8 +92,8 @@ def train(
     they share the points of every batch instead: for scans, uncut, that are too large for one
     process.
 
-    With --task simulate FOLDER has trajectories, a file .npz, .xdmf, .pvd, .nc or .zarr each, and rollouts of
-    those held out are beside "nothing changes" and a fitted linear stencil.
+    With --task simulate FOLDER has trajectories, a file .npz, .xdmf, .pvd, .nc or .zarr each, and
+    rollouts of those held out are beside "nothing changes" and a fitted linear stencil.
 
     \b
       graphattn train shapes --out run
@@ -198,7 +198,8 @@ def predict(
     """Predict classes or numbers of files.
 
     FILE is .ply .obj .off .stl .glb .gltf (a mesh or points), .las .laz .pcd .pts .xyz .asc .txt
-    .csv .npy .npz (points), .swc .geojson .vtk .vtp .bvh (curves), .extxyz or .cif (atoms), as of graphattn train.
+    .csv .npy .npz (points), .swc .geojson .vtk .vtp .bvh (curves), .extxyz or .cif (atoms), as of
+    graphattn train.
 
     DIR gets each file with a field more, prediction, as .ply (coloured, if it had no colours) or as
     .las: the number of a class, as the labels of training have it (of a folder for each class: its

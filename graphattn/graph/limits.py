@@ -1,4 +1,4 @@
-"""Limits of memory: a property that would take too much is refused before it is computed."""
+"""Limits of memory and time: what would take too much is refused before it is computed."""
 
 import torch
 from torch import Tensor

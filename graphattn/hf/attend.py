@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..arguments import shown
 from ..backends.inputs import inputs_of
 from ..backends.run import run
 from ..backends.weights import EdgeWeights
@@ -65,8 +66,9 @@ def attend(
     refused = [name for name in _REFUSED if options.get(name) is not None]
     if refused or query.dim() != 4:
         raise OptionError(
-            f"{slot.place.name} passes {', '.join(refused)} and a query {tuple(query.shape)}, which "
-            "cannot be expressed as a graph; leave this layer out of patch()"
+            f"{slot.place.name} must pass a query (B, H, N, D) and none of {', '.join(_REFUSED)}, "
+            f"which no graph can express, got {', '.join(refused) or shown(query)}; leave this "
+            "layer out of patch()"
         )
     is_causal = options.get("is_causal")
     if is_causal is None:

@@ -228,7 +228,7 @@ def local_frames(
     """
     d = -relative_positions(graph, pos, queries, cell=cell)
     floats(normals, "normals", "(T, 3)", 2)
-    check_shape(d, "the difference of positions", (..., 3))
+    check_shape(pos, "pos", (..., 3))
     check_shape(normals, "normals", (graph.num_targets, 3))
     target = targets(graph, d.device)
     size = graph._num_target_rows

@@ -16,6 +16,7 @@ from ..errors import LabelError, LoaderError
 from ..io.reading import fault
 from .depths import Depth, Values, as_of, bits_of_file, decisions, depth_of_folder, values_of
 from .files.corners import OF_CORNERS
+from .files.curves.lines import is_motion
 from .files.words import narrow
 from .layouts import CLASSES, FLAT, Item, items_of
 from .seeded import seeded
@@ -356,7 +357,7 @@ class ShapeFolder(Dataset):
 
     def _check_joints(self, item: Item, shape: Shape) -> None:
         """Refuse a motion of another skeleton than the first one's."""
-        if "joint" not in shape or "frame" not in shape:
+        if not is_motion(shape):
             return
         joints = int(shape.joint.max()) + 1
         self._joints = self._joints or joints

@@ -14,7 +14,6 @@ from ..io.reading import fault
 from .files import load
 from .files.raw import READERS
 from .files.text import ENDINGS as TEXT
-from .series import SERIES
 from .shape import Shape
 
 CLASSES = "a folder for each class"
@@ -329,12 +328,9 @@ def items_of(root: Any) -> tuple[str, list[Item]]:
         items = layout(path)
         if items:
             return name, items
-    fix = "load one of its files by itself"
-    if any(file.suffix.lower() in SERIES for file in path.iterdir()):
-        fix = "task='simulate' (--task simulate), for fields over time"
     raise fault(
         root,
         f"files {', '.join(sorted(READERS))}, in a folder for each class or with labels",
         "none",
-        fix,
+        "load one of its files by itself; or task='simulate' (--task simulate), of fields over time",
     )

@@ -250,7 +250,7 @@ class Trajectory:
             x = table(value, f"{argument}[{name!r}]", "numbers (T, N, C)", ShapeError)
             if x.dim() == 2:
                 x = x.unsqueeze(-1)
-            if argument == "forcing" and name in self.constant:
+            if x.dim() == 3 and argument == "forcing" and name in self.constant:
                 if x.stride(0) and bool((x != x[:1]).any()):  # 0 of what was expanded
                     raise ShapeError(
                         f"{self._where()}forcing[{name!r}] must stay, as constant names it, got "

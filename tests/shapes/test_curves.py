@@ -309,6 +309,15 @@ def test_every_other_frame_keeps_its_lines(tmp_path):
     assert len(pairs(shape)) == 5 * 2 + 4 * 3
 
 
+def test_columns_called_frame_and_joint_in_another_order_are_no_motion(tmp_path):
+    rows = [
+        f"{frame} {joint} 0 {frame} {joint} {joint}" for joint in range(3) for frame in range(4)
+    ]
+    shape = loaded(tmp_path, "a.txt", "\n".join(["x y z frame joint curve", *rows]))
+    shape.edge_index = torch.tensor([[0, 1], [1, 0]])
+    assert "edge_index" not in sampled(shape, 6)
+
+
 def test_meshio_reads_no_polylines(tmp_path):
     meshio = pytest.importorskip("meshio")
     (tmp_path / "a.vtk").write_bytes(legacy("4.2", "ASCII"))

@@ -162,8 +162,8 @@ def jacobian_norms(
         float64 (n, S).
     Raises:
         ShapeError: If ``x`` is no floats (..., S, C), or the module gives no tensor (..., T, C').
-        OptionError: If the output does not depend on ``x`` by gradients, or the backward passes are
-            more than 16,384.
+        GraphError: If the backward passes are more than 16,384.
+        OptionError: If a target is not there.
     Source:
         Topping et al. 2022, Di Giovanni et al. 2023 (spectral); Xu et al. 2018, definition 3.1
         (sum).

@@ -189,7 +189,7 @@ def _builder(graph: Any) -> Builder:
             names = ", ".join(("pos", *keywords))
             raise GraphError(f"graph must be a function graph({names}): {why}") from None
         edges = graph(pos, **keywords)
-        need_graph(edges, "graph(pos)")
+        need_graph(edges, "what graph(pos) returns")
         return edges.materialise()
 
     return build

@@ -215,5 +215,5 @@ class FourierFeatures(nn.Module):
 
 def _offsets(graph: GraphLike, pos: Tensor, queries: Tensor | None, axes: int) -> Tensor:
     offsets = relative_positions(graph, pos, queries)
-    check_shape(offsets, "offsets", (..., axes), "the axes that the bias was built for")
+    check_shape(pos, "pos", (..., axes), "the axes that the bias was built for")
     return offsets

@@ -127,7 +127,7 @@ def load(
     if is_series or is_saved_graph(path):
         if any((columns, allow_nonfinite, weld)):
             raise LoaderError(
-                f"{file_name(path)}: expected no option but max_bytes. Try: a graph has no columns."
+                f"{file_name(path)}: expected no option but max_bytes. Try: others are of shapes."
             )
         if is_series:
             return load_trajectory(path, max_bytes=max_bytes)

@@ -50,12 +50,13 @@ def save(data: Any, path: PathLike, *, lossy: bool = False) -> None:
         >>> load(path)
         Shape(pos=[5, 3], curvature=[5], color=[5, 3])
     """
-    if isinstance(data, Layer | Relations | list | tuple) or is_saved_graph(path):
+    is_series = isinstance(data, Trajectory)
+    if is_series or isinstance(data, Layer | Relations | list | tuple) or is_saved_graph(path):
         if lossy:
-            raise LoaderError("lossy: expected False, got True. Try: a graph is saved whole.")
+            raise LoaderError("lossy: expected False, got True. Try: it is of shapes alone.")
+        if is_series:
+            return save_trajectory(data, path)
         return save_graph(data, path)
-    if isinstance(data, Trajectory):
-        return save_trajectory(data, path)
     kind = suffix(path, tuple(WRITERS), "save")
     if not hasattr(data, "to_dict"):
         raise fault("data", "a torch_geometric.data.Data", type(data).__name__, "Data(pos=...)")

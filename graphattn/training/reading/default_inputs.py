@@ -8,13 +8,13 @@ from typing import Any
 from ...arguments import one_of, positive, whole
 from ...errors import OptionError
 from ...shapes import ShapeFolder
+from ...shapes.files.curves.lines import is_motion
 from ...shapes.folder import plain_name
 from ..models.named import MODELS
 from ..options import Options
 from ..tasks import Task
 from .data import OTHERS, RIGID
 from .inputs import OF_ATOMS, ShapeInputs, check_sample
-from .placing import is_motion
 from .scenes import AXES, CELLS, MANY, grid_of
 
 _SAMPLE = 512  # points drawn of a shape that has one answer

@@ -8,7 +8,7 @@ from torch import Tensor
 from ...io.reading import fault
 from ...nn.points.mesh_geometry import in_space
 from ...shapes import Shape
-from ...shapes.files.curves.lines import over_time
+from ...shapes.files.curves.lines import is_motion, over_time
 from ...shapes.seeded import seeded
 
 
@@ -65,11 +65,6 @@ def sampled(shape: Any, size: int) -> Any:
         if torch.is_tensor(value) and len(value) == num_points
     }
     return Shape(points | rows)
-
-
-def is_motion(shape: Any) -> bool:
-    """True for the joints of a skeleton, frame by frame."""
-    return all(name in shape for name in ("frame", "joint", "edge_index"))
 
 
 def _of_frames(shape: Any, size: int) -> Any:

@@ -306,7 +306,7 @@ def test_biases_of_places():
         ),
         (
             lambda pos, graph: ga.nn.OffsetBias(2, axes=2)(graph, pos),
-            r"offsets must have shape \(..., 2\), got a Tensor \(69, 3\)",
+            r"pos must have shape \(..., 2\), got a Tensor \(23, 3\)",
         ),
     ],
 )

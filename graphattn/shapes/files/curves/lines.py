@@ -1,8 +1,10 @@
 """Lines between points: edges of curves and trees, of files that have no faces."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import torch
 
 from ....io.reading import Blob
 from ..raw import Raw
@@ -84,6 +86,16 @@ def over_time(lines: np.ndarray, size: int, count: int) -> np.ndarray:
     within = (frames[:, None, None] + lines).reshape(-1, 2)
     before = np.arange(size * max(0, count - 1))
     return np.concatenate((within, np.stack((before, before + size), 1)))
+
+
+def is_motion(shape: Any) -> bool:
+    """True for the joints of a skeleton, frame by frame, as :func:`over_time` joins them."""
+    if any(name not in shape for name in ("frame", "joint", "edge_index")):
+        return False
+    place = torch.arange(len(shape.pos))
+    count = int(shape.joint.max()) + 1
+    first = place - place % count
+    return bool(((shape.joint == place - first) & (shape.frame == shape.frame[first])).all())
 
 
 def along(start: np.ndarray, closed: np.ndarray | bool = False) -> np.ndarray:
