@@ -115,7 +115,7 @@ def attention(
             edges (CUDA: Triton). "message_passing": plain torch operations edge by edge, the
             definition; runs every call, slowly.
         return_weights: Also return :class:`EdgeWeights`: alpha (..., E, H), before dropout, from
-            which the output is computed, so that it has gradients.
+            which the output is computed, so that it has gradients; ``"tiles"`` returns none.
         return_lse: Also return the log of the sum of exponentials, (..., T, H); -inf for targets
             without an edge.
         edge_key: Features of edges (..., E, H, D) that are added to the key that a target reads
