@@ -144,7 +144,7 @@ def simulated(
         trajectory = folder[number]
         window.check(trajectory)
         steps = run.inputs.simulation.lead(trajectory)
-        levels = run.inputs.levels_of(trajectory, trajectory.positions(0))
+        levels = run.inputs.levels_of(trajectory, trajectory.positions(window.history - 1))
         alone.append(isolated_nodes(trajectory, levels))
         if reach is None:
             reach = reach_of(model, trajectory, levels)

@@ -94,6 +94,8 @@ def values_on(graph: AttentionGraph, values: Any) -> tuple[Any, str]:
     if alpha.ndim == 1:
         alpha = alpha[:, None]
     check_shape(alpha, "values", (graph.num_edges, "H"), "of a tensor (H, T, S) draw plot(tensor)")
+    if alpha.is_complex():
+        raise ShapeError(f"values must be real numbers, got {shown(values)}; draw values.abs()")
     return EdgeWeights(graph, alpha), "value"
 
 
@@ -107,8 +109,10 @@ def by_edge(weights: Any) -> Tensor:
     alpha = weights.alpha
     heads = alpha.shape[-1]
     if alpha.numel() != graph.num_edges * heads:
+        # without heads edges that a head has not would be drawn, with weight 0
         raise ShapeError(
             f"weights.alpha must have shape ({graph.num_edges}, H), got {tuple(alpha.shape)}; of a "
-            "batch draw one element: graphattn.EdgeWeights(weights.graph, weights.alpha[0])"
+            "batch draw one element: graphattn.EdgeWeights(weights.graph, weights.alpha[0], "
+            "weights.heads)"
         )
     return alpha.detach().reshape(graph.num_edges, heads)

@@ -384,9 +384,9 @@ def test_spread_targets_skip_the_isolated():
             {"pos": torch.zeros(7, 2)},
             r"pos must have shape \(5, 2\) or \(5, 3\), got \(7, 2\)",
         ),
-        (causal(5), {"pos": torch.zeros(5, 7)}, "choose two or three columns"),
+        (causal(5), {"pos": torch.zeros(5, 7)}, r"\(5, 3\), got \(5, 7\)"),
         (causal(5), {"pos": torch.full((5, 2), float("nan"))}, "finite"),
-        (causal(5), {"pos": torch.zeros(5, 2), "faces": [[0, 1, 5]]}, r"vertices in \[0, 5\)"),
+        (causal(5), {"pos": torch.zeros(5, 2), "faces": [[0, 1, 5]]}, r"faces must be in \[0, 5\)"),
         (
             causal(5),
             {"pos": torch.zeros(5, 2), "faces": torch.zeros(3, 3)},
@@ -394,9 +394,9 @@ def test_spread_targets_skip_the_isolated():
         ),
         (causal(6), {"size": (2, 2)}, "height . width = 6 nodes"),
         (causal(6), {"size": (2, 3), "image": torch.zeros(3, 2)}, r"\(2, 3\), got \(3, 2\)"),
-        (causal(5), {"tokens": ["a", "b"]}, "name all 5 targets, got 2"),
+        (causal(5), {"tokens": ["a", "b"]}, "name all 5 targets.* got 2"),
         (GRAPHS["cross"], {"tokens": ["a"] * 5}, "pair"),
-        (causal(3), {"tokens": (["a"] * 3, ["b"] * 4)}, "name all 3 sources, got 4"),
+        (causal(3), {"tokens": (["a"] * 3, ["b"] * 4)}, "name all 3 sources.* got 4"),
     ],
 )
 def test_shapes_that_do_not_fit(graph, arguments, words):

@@ -238,21 +238,22 @@ def test_values_below_zero_have_colours_of_their_own(view):
     [
         ({"view": "rows"}, OptionError, 'view must be "matrix", "lines" or "place", got .rows'),
         ({"view": "lines", "pos": torch.zeros(5, 2)}, OptionError, 'pos: for view "place" alone'),
-        ({"graph": torch.zeros(5, 5)}, ShapeError, r"got float32 \(5, 5\); of one head it is weights\[None\]"),
-        ({"graph": torch.zeros(2, 3, 5, 5)}, ShapeError, r"\(2, 3, 5, 5\); of a batch draw one .*: weights\[0\]"),
+        ({"graph": torch.zeros(5, 5)}, ShapeError, r"got a Tensor \(5, 5\) .* of one head pass weights\[None\]"),
+        ({"graph": torch.zeros(2, 3, 5, 5)}, ShapeError, r"\(2, 3, 5, 5\) .* of a batch one element, weights\[0\]"),
         ({"graph": torch.zeros(3, 5, 5).long()}, GraphError, "its weights or a list of graphs, got Tensor"),
         ({"graph": (torch.zeros(3, 5, 5),) * 2}, OptionError, r"draw one of its tensors, \(H, T, S\)"),
         ({"graph": (torch.zeros(5, 2), None)}, OptionError, "return_weights=True; got a tuple without weights"),
         ({"graph": SimpleNamespace(graph=ga.graphs.causal(5), alpha=torch.zeros(7, 3))}, ShapeError,
-         r"\(E, H\) with E = 15 edges, got \(7, 3\)"),
+         r"weights.alpha must have shape \(15, H\), got \(7, 3\)"),
         ({"heads": [0, 3]}, ShapeError, r"head must be in \[0, 3\), got 3"),
         ({"heads": []}, OptionError, 'heads must be "mean", or 1 to 12 numbers'),
         ({"heads": "max"}, OptionError, 'heads must be "mean", got'),
-        ({"target": 5}, GraphIndexError, "target: target 5"),
+        ({"target": 5}, GraphIndexError, r"target must be in \[0, 5\)"),
         ({"graph": ga.graphs.causal(5), "relative": False}, OptionError, "relative: only for edges with values"),
         ({"highlight": 3}, OptionError, "highlight: only for a graph without values"),
         ({"graph": ga.graphs.causal(5), "target": 3}, OptionError, "target: only for edges with values, values="),
-        ({"graph": ga.graphs.causal(5), "values": torch.zeros(7)}, ShapeError, r"E = 15 edges, got .*\(7,\)"),
+        ({"graph": ga.graphs.causal(5), "values": torch.zeros(7)}, ShapeError, r"values must have shape \(15, H\)"),
+        ({"graph": ga.graphs.causal(5), "values": torch.zeros(15) * 1j}, ShapeError, "values must be real"),
         ({"graph": ga.graphs.causal(5), "values": torch.zeros(3, 5, 5)}, ShapeError, r"draw plot\(tensor\)"),
         ({"graph": ga.graphs.causal(5), "values": weights_on(ga.graphs.full(5))}, ShapeError, "weights of other edges"),
         ({"values": torch.zeros(25)}, GraphError, "graph must be an AttentionGraph"),
@@ -294,7 +295,9 @@ def test_of_a_batch_an_element_is_drawn_and_keeps_its_heads():
     graphs = ga.PerHead((ga.graphs.causal(5), ga.graphs.self_loops(5)))
     x = torch.randn(3, 5, 2, 7, generator=torch.Generator().manual_seed(0))
     weights = ga.attention(x, x, x, graphs, return_weights=True).weights
-    with pytest.raises(ShapeError, match=r"has a batch.*weights.alpha\[0\], weights.heads\)"):
+    with pytest.raises(
+        ShapeError, match=r"of a batch draw one .*weights.alpha\[0\], weights.heads\)"
+    ):
         plot(weights)
     one = ga.EdgeWeights(weights.graph, weights.alpha[0], weights.heads)
     assert "reads 1 source" in plot(one, target=4, heads=1).get_suptitle()

@@ -92,7 +92,7 @@ def mesh_cells(
         its two ends, the centre of a face to the middles of its edges, and the centre of a cell to
         the centres of its faces.
     Raises:
-        GraphIndexError: If a cell names a vertex outside ``[0, num_vertices)``; the cell is named.
+        GraphIndexError: If a cell names a vertex outside ``[0, num_vertices)``; the block is named.
         GraphError: If a kind is unknown, a table has another number of columns than its kind, or
             ``hops < 1``.
     Source:

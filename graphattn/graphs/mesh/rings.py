@@ -38,7 +38,7 @@ def mesh_vertices(
         Listed edges on the device of ``faces``, by target and then by source; symmetric. A mesh
         edge is an edge once in each direction, however many faces share it.
     Raises:
-        GraphIndexError: If a face names a vertex outside ``[0, num_vertices)``; the face is named.
+        GraphIndexError: If a face names a vertex outside ``[0, num_vertices)``.
         GraphError: If ``hops < 1``, ``faces`` is not a table of integers with at least 3 columns,
             or its rows are tetrahedra, other cells, or elements of second order: most share three
             corners with another row.
@@ -86,7 +86,7 @@ def mesh_faces(
         Listed edges over all F faces on the device of ``faces``, by target and then by source;
         symmetric. All faces at a mesh edge are neighbours of each other, however many there are.
     Raises:
-        GraphIndexError: If a face names a negative vertex; the face is named.
+        GraphIndexError: If a face names a negative vertex.
         GraphError: If ``hops < 1``, ``share`` is neither word, or ``faces`` is not a table of
             integers with at least 3 columns.
     Source:
@@ -134,7 +134,7 @@ def mesh_edges(faces: Tensor, hops: int = 1, *, self_loops: bool = False) -> Att
         symmetric. Its nodes are the
         edges of the mesh, each once: node i joins the vertices ``mesh_edge_ends(faces)[i]``.
     Raises:
-        GraphIndexError: If a face names a negative vertex; the face is named.
+        GraphIndexError: If a face names a negative vertex.
         GraphError: If ``hops < 1``, or ``faces`` is not a table of integers with at least 3
             columns.
     Source:
