@@ -159,12 +159,15 @@ class EdgeFiles:
         if self._is_checked:
             return
         targets = edges = 0
-        is_seen = torch.zeros(self.num_targets, dtype=torch.bool)
         for part in range(len(self)):
-            target, degree = self._arrays(part, "target", "degree")
-            is_seen[target[(target >= 0) & (target < self.num_targets)]] = True
-            targets += target.numel()
+            (degree,) = self._arrays(part, "degree")
+            targets += degree.numel()
             edges += int(degree.sum())
+        # as many as the parts have: an index may name more than fit into memory
+        is_seen = torch.zeros(targets, dtype=torch.bool)
+        for part in range(len(self)):
+            (target,) = self._arrays(part, "target")
+            is_seen[target[(target >= 0) & (target < targets)]] = True
         if (targets, edges, bool(is_seen.all())) != (self.num_targets, self.num_edges, True):
             raise fault(
                 self.folder / _INDEX,
