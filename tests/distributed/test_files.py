@@ -118,7 +118,7 @@ def test_attention_in_parts_is_that_of_the_whole(name, tmp_path):
             ga.attention(q, k, v, graph, backend="edges"),
         )
     else:
-        with pytest.raises(GraphError, match="53 sources and 97 targets"):
+        with pytest.raises(GraphError, match="53 sources -> 97 targets"):
             shard(files)
 
 

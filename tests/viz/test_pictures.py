@@ -439,7 +439,7 @@ def test_pictures_that_cannot_be(graph, arguments, words):
 
 
 def test_no_such_target():
-    with pytest.raises(GraphIndexError, match=r"target 11 is outside \[0, 11\)"):
+    with pytest.raises(GraphIndexError, match=r"highlight must be in \[0, 11\)"):
         plot(causal(11), highlight=11)
 
 
