@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...arguments import width
+from ...errors import ShapeError
 from ...graph.foreign_names import names_checked
 from ...graph.like import GraphLike
 from ...graphs import Hierarchy
@@ -66,8 +67,7 @@ class MeshGraphNet(nn.Module):
         self.blocks = nn.ModuleList(
             GraphNetBlock(C) for _ in range(width(num_layers, "num_layers"))
         )
-        self.head = NormedPerceptron(C, C, width(out_dim, "out_dim"))
-        self.head.norm = nn.Identity()
+        self.head = NormedPerceptron(C, C, width(out_dim, "out_dim"), norm=False)
 
     @names_checked
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
@@ -83,6 +83,10 @@ class MeshGraphNet(nn.Module):
                 one.
         """
         level = levels_checked(x, shape, 1).levels[0]
+        if not level.graphs:
+            raise ShapeError(
+                "shape must have a graph on its level, got none; pass hierarchy(pos, graph=...)"
+            )
         x = self.embedding(x)
         lead = x.shape[:-2]
         edges = [self.edges(graph, level).expand(*lead, -1, -1) for graph in level.graphs]
@@ -95,10 +99,12 @@ class MeshGraphNet(nn.Module):
 class NormedPerceptron(Perceptron):
     """``norm(W_3 relu(W_2 relu(W_1 x)))``."""
 
-    def __init__(self, before: int, hidden: int, after: int) -> None:
+    def __init__(self, before: int, hidden: int, after: int, norm: bool = True) -> None:
         super().__init__(before, hidden, after)
         self.middle = nn.Linear(hidden, hidden)
-        self.norm: nn.Module = nn.LayerNorm(after)
+        self.norm: nn.Module = nn.Identity()
+        if norm:
+            self.norm = nn.LayerNorm(after)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.middle(self.first(x).relu()).relu()

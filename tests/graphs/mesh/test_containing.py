@@ -150,7 +150,7 @@ def test_points_that_read_none_are_counted():
     mesh = ga.shapes.icosphere_mesh(2)
     grid = mesh.pos[:12].flip(1)
     coarse = (mesh.pos, icosphere(2))
-    with pytest.warns(UserWarning, match=r"of 162 points read none by down=radius\(r=0.3\)"):
+    with pytest.warns(UserWarning, match=r"^some points read none by down=radius\(r=0.3\)"):
         levels = hierarchy(grid, coarse=coarse, graph=knn(..., 4), down=radius(..., 0.3)).levels
     assert int(levels[1].down.in_degree.min()) == 0 < int(levels[1].up.in_degree.min())
 

@@ -6,6 +6,7 @@ from torch import nn
 from torch_geometric.nn import MetaLayer
 
 import graphattn as ga
+from graphattn.errors import ShapeError
 from graphattn.graphs import hierarchy
 
 N = 23
@@ -93,3 +94,9 @@ def test_a_node_without_edges_reads_itself_alone_and_examples_share_a_graph(case
     both = model(torch.stack((x, other)), hierarchy(pos, graph=graph))
     assert both.shape == (2, N, 2)
     torch.testing.assert_close(both[1], model(other, hierarchy(pos, graph=graph)))
+
+
+def test_a_level_without_a_graph_is_refused(case):
+    model, x, pos, _ = case
+    with pytest.raises(ShapeError, match="shape must have a graph on its level, got none"):
+        model(x, hierarchy(pos, graph=()))
