@@ -132,7 +132,7 @@ def test_kernels_in_the_interpreter_are_within_the_bounds_of_every_backend():
     for name, (worst, measured, ran) in told.items():
         assert worst <= 1, (name, worst)
         if "repeated_edges" not in name:
-            assert measured >= 24, name
+            assert measured >= 23, name
             assert ran >= (1 if name.startswith("everything") else 4), name
 
 
