@@ -42,14 +42,19 @@ def coordinates(pos: object, argument: str) -> Tensor:
         if hasattr(pos, "pos"):
             raise GraphError(no_positions(pos, argument))
         pos = torch.from_numpy(np.array(pos, order="C"))
-    check_shape(pos, argument, ("N", "d"), "one coordinate per point is pos[:, None]", GraphError)
-    if pos.shape[1] == 0:
-        raise GraphError(f"{argument} must have at least one axis, got {tuple(pos.shape)}")
+    check_axes(pos, argument)
     if pos.device.type not in ("cpu", "cuda"):
         pos = pos.cpu()
     place = pos.detach().to(torch.float64)
     refuse_extreme([place], argument)
     return place
+
+
+def check_axes(pos: Tensor, argument: str) -> None:
+    """Refuse a tensor that is not (N, d) with d >= 1."""
+    check_shape(pos, argument, ("N", "d"), "one coordinate per point is pos[:, None]", GraphError)
+    if pos.shape[1] == 0:
+        raise GraphError(f"{argument} must have at least one axis, got {tuple(pos.shape)}")
 
 
 def refuse_extreme(slices: Iterable[Tensor], argument: str) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ...errors import GraphError
 from ..arguments import one_of, tensor, whole
-from .clouds import coordinates, device_of, length, lengths
+from .clouds import check_axes, coordinates, device_of, length, lengths
 from .curve_keys import CURVES, KEY_BITS, Curve, curve_key
 
 _FLOAT_BITS = 52
@@ -113,7 +113,7 @@ def _place(pos: object) -> tuple[Tensor, bool]:
     if not isinstance(pos, Tensor) or pos.dtype not in _INTEGERS:
         return coordinates(pos, "pos"), False
     cells = tensor(pos, "pos")
-    coordinates(cells, "pos")
+    check_axes(cells, "pos")
     if bool((cells < 0).any()):
         raise GraphError(
             f"cells of a grid must be >= 0, got {int(cells.min())}; pass pos - pos.amin(0)"

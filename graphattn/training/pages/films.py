@@ -38,10 +38,12 @@ def of_trajectory(result: Any, number: int) -> tuple[str, str, str]:
         return image(_film(_particles(frames))), f"pos: {words}", ""
     caption = f"{names[0]}: {words}"
     frames = [(title, [x[:, 0] for x in pair]) for title, pair in frames]
-    low, high = _limits(frames)
+    limits = _limits(frames)
+    low, high = limits
     scale = with_unit(f"{low:.3g} to {high:.3g}", trajectory.units, names[0].partition(".")[0])
     caption += f"; colours from {scale}, of the difference {(high - low) / 4:.3g} to each side"
-    return image(_film(_fields(places(trajectory), _triangles(trajectory), frames))), caption, ""
+    film = _fields(places(trajectory), _triangles(trajectory), frames, limits)
+    return image(_film(film)), caption, ""
 
 
 def places(trajectory: Any) -> np.ndarray:
@@ -77,17 +79,22 @@ def _limits(frames: list[Any]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _fields(pos: np.ndarray, triangles: np.ndarray | None, frames: list[Any]) -> Iterator[Any]:
-    """Figures of a channel; all frames have the colours of one scale."""
+def _fields(
+    pos: np.ndarray,
+    triangles: np.ndarray | None,
+    frames: list[Any],
+    limits: tuple[float, float],
+) -> Iterator[Any]:
+    """Figures of a channel; all frames have the colours of one scale, between its limits."""
     part = np.linspace(0, len(pos) - 1, min(len(pos), _MOST)).astype(int)
-    low, high = _limits(frames)
+    low, high = limits
     half = max(high - low, 1e-30) / 4
     for title, (truth, prediction) in frames:
         figure = empty_figure(None, 9.0, 3.2)
         axes = figure.subplots(1, 3)
         panels = (
-            ("truth", truth, "viridis", (low, high)),
-            (f"prediction, {title}", prediction, "viridis", (low, high)),
+            ("truth", truth, "viridis", limits),
+            (f"prediction, {title}", prediction, "viridis", limits),
             (
                 "difference",
                 prediction - truth,
@@ -95,8 +102,8 @@ def _fields(pos: np.ndarray, triangles: np.ndarray | None, frames: list[Any]) ->
                 (-half, half),
             ),
         )
-        for ax, (words, x, colours, limits) in zip(axes, panels, strict=True):
-            options = {"cmap": colours, "vmin": limits[0], "vmax": limits[1]}
+        for ax, (words, x, colours, (least, most)) in zip(axes, panels, strict=True):
+            options = {"cmap": colours, "vmin": least, "vmax": most}
             if triangles is not None:
                 ax.tripcolor(*pos.T, triangles, x, shading="gouraud", **options)
             else:
