@@ -181,18 +181,6 @@ def device(value: object, argument: str = "device", *, numbers: bool = False) ->
     return result
 
 
-def device_named(value: object, argument: str = "device") -> torch.device:
-    """A device, available or not."""
-    try:
-        if isinstance(value, torch.device):
-            return value
-        return torch.device(text(value, argument))
-    except RuntimeError as error:
-        raise OptionError(
-            f"{argument} must name a device, got {shown(value)}: {str(error).splitlines()[0]}"
-        ) from error
-
-
 def check_flags(**flags: object) -> None:
     """Refuse anything but True or False; cheap enough for every call."""
     for name, value in flags.items():

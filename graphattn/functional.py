@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arguments import device_named, whole
+from .arguments import device as available
 from .arguments import dtype as checked_dtype
+from .arguments import whole
 from .backends.choose import Explanation, HeadsExplanation, explain_choice
 from .backends.edge_terms import with_edge_terms, with_score
 from .backends.inputs import FLOATS, inputs_of
@@ -185,7 +186,7 @@ def explain(
         head_dim: D, width of a head; ``value_dim`` of the values, the same by default.
         batch: Product of the leading dimensions; for graphs of examples, of those before them.
         dtype: Dtype of query, key and value.
-        device: Their device.
+        device: Their device, one of this machine, where its kernels are tried.
         options: Other arguments of the call, by the same names: ``score_bias``, ``softcap``,
             ``dropout_p``, ``return_weights``, ``return_lse``; of a layer ``edge_attr``, ``score``,
             ``normalize``, ``cap_bias``. ``True`` stands for any tensor, number or function;
@@ -245,7 +246,8 @@ def _request_of_sizes(
     """The request of a call without options.
 
     Raises:
-        OptionError: If a size is not a whole number, or ``kv_heads`` does not divide ``heads``.
+        OptionError: If a size is not a whole number, ``kv_heads`` does not divide ``heads``, or
+            the device is not here.
     """
     if checked_dtype(dtype, floating=True) not in FLOATS:
         raise OptionError(f"dtype must be float16, bfloat16, float32 or float64, got {dtype}")
@@ -256,7 +258,7 @@ def _request_of_sizes(
         heads=whole(heads, "heads"),
         kv_heads=whole(kv_heads, "kv_heads"),
         dtype=dtype,
-        device=device_named(device),
+        device=available(device),
     )
     if not _divides(request.kv_heads, request.heads):
         raise OptionError(

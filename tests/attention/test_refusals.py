@@ -10,7 +10,9 @@ from attention_formula import BACKENDS, HEADS, VALUE_WIDTH, WIDTH, biases, may_r
 from graph_table import GRAPHS
 
 import graphattn as ga
+from graphattn.backends.choose import candidates
 from graphattn.backends.inputs import inputs_of
+from graphattn.backends.request import Request
 from graphattn.errors import BackendError, GraphAttnError, GraphError, OptionError, ShapeError
 
 GRAPH = GRAPHS["listed_bipartite"]()  # 13 targets, 19 sources, 53 edges
@@ -194,7 +196,7 @@ def test_dense_is_refused_where_torchs_masked_cuda_kernels_fail():
         (ga.graphs.cross(65_536, 7), {"score_bias": True}, True),
     ):
         for device in ("cuda", "cpu"):
-            found = ga.explain(graph, heads=1, device=device, **options).candidates[0]
+            found = candidates(graph, Request(device=torch.device(device), **options))[0]
             assert found.name == "dense"
             assert any("pytorch#145040" in reason for reason in found.reasons) == (
                 refused and device == "cuda"

@@ -42,7 +42,8 @@ ROOT = Path(__file__).parents[2]
         ("show 'self_loops(0)' --save nothing.csv", "expected a graph with edges"),
         ("show 'full(20000)' --save big.npz", "keep it a rule"),
         ("explain 'full(5)' --dtype int8", "'int8' is not one of"),
-        ("explain 'full(5)' --device foo", "device must name a device"),
+        ("explain 'full(5)' --device foo", "device must be an available device"),
+        ("explain 'full(5)' --device cuda:99", "device must be an available device"),
         ("bench 'full(5)' --device cuda:99", "device must be an available device"),
         ("explain 'full(5)' --heads 0", "Invalid value for '--heads'"),
         (
