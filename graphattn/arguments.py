@@ -59,10 +59,12 @@ def whole(
     error: type[GraphAttnError] = OptionError,
     *,
     below: int = 2**63,
+    of: str = "",
 ) -> int:
     """``value`` as an int in [least, below); accepts numpy's and torch's integers, but not 2.0.
 
-    Counts of more nodes than torch can number would be wrong.
+    ``of`` says what ``below`` is in the error. Counts of more nodes than torch can number would be
+    wrong.
     """
     expected = "a whole number"
     floor: float = -math.inf
@@ -76,7 +78,7 @@ def whole(
     if number is None or number < floor:
         raise error(f"{argument} must be {expected}, got {shown(value)}")
     if number >= below:
-        raise error(f"{argument} must be below {below:,}, got {shown(number)}")
+        raise error(f"{argument} must be below {below:,}{of}, got {shown(number)}")
     return number
 
 

@@ -21,9 +21,10 @@ def whole(
     least: int | None = 0,
     *,
     below: int = 2**63,
+    of: str = "",
 ) -> int:
-    """``value`` as an int in [least, below)."""
-    return arguments.whole(value, argument, least, GraphError, below=below)
+    """``value`` as an int in [least, below); ``of`` says what ``below`` is in the error."""
+    return arguments.whole(value, argument, least, GraphError, below=below, of=of)
 
 
 flag = partial(arguments.flag, error=GraphError)

@@ -136,7 +136,7 @@ class Hopfield(nn.Module):
         return self._turn(state, self._node(node))
 
     def _node(self, node: Any) -> int:
-        return whole(node, "node", 0, below=self.graph.num_nodes)
+        return whole(node, "node", 0, below=self.graph.num_nodes, of=", the number of nodes")
 
     def _turn(self, state: Tensor, node: int) -> Tensor:
         span = slice(self._ptr[node], self._ptr[node + 1])

@@ -91,7 +91,7 @@ class KeyValueCache:
             >>> torch.allclose(layer(x[4:], ga.graphs.cross(1, 3), cache=cache), layer(x, window)[4:], atol=1e-6)
             True
         """
-        whole(before, "before", 0, below=self.length + 1)
+        whole(before, "before", 0, below=self.length + 1, of=", one more than the tokens so far")
         if before <= self.dropped:
             return
         if self.key is None or self.value is None:

@@ -143,7 +143,7 @@ def laplacian_eigenvector_pe(graph: AttentionGraph, k: int) -> Tensor:
     # eigenvectors, too
     data.edge_weight = torch.ones(data.num_edges, dtype=torch.float64, device=graph.device)
     n = data.num_nodes
-    whole(k, "k", 1, below=n)
+    whole(k, "k", 1, below=n, of=", the number of nodes")
     start = np.random.default_rng(0).standard_normal(n)  # for ARPACK, which is random by default
     transform = AddLaplacianEigenvectorPE(k, attr_name="pe", is_undirected=True, v0=start)
     device = graph.device

@@ -137,7 +137,8 @@ class Rotary(nn.Module):
         self.rotary_dim = even("rotary_dim", self.head_dim if rotary_dim is None else rotary_dim)
         self.base = frequency_base(base)
         self.layout = pairing(layout)
-        whole(self.rotary_dim, "rotary_dim", 1, below=self.head_dim + 1)
+        more = self.head_dim + 1
+        whole(self.rotary_dim, "rotary_dim", 1, below=more, of=", one more than head_dim")
         if self.rotary_dim % (2 * self.num_axes):
             raise OptionError(
                 f"rotary_dim must be a multiple of 2 * num_axes = {2 * self.num_axes}, got "

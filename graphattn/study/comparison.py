@@ -222,7 +222,8 @@ class Comparison:
             raise OptionError("arms, positions and budgets must be one or several, got none")
         if len(set(self.budgets)) != len(self.budgets):
             raise OptionError(f"budgets must differ, got {self.budgets}")
-        whole(self.token, "token", 0, below=max(1, self.data.num_nodes))
+        size = max(1, self.data.num_nodes)
+        whole(self.token, "token", 0, below=size, of=", the number of nodes")
         if {*REWIRED} & {*self.controls} and self.draws < 3:
             raise OptionError(
                 f"draws must be at least 3, as it matters which rewiring is drawn; got {self.draws}"

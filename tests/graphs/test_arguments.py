@@ -65,19 +65,19 @@ SEQUENCE = [
     ),
     (
         lambda: g.top_k(torch.zeros(2, 3), 4),
-        "k must be below 4, got 4",
+        "k must be below 4, one more than the sources, got 4",
     ),
     (
         lambda: g.top_k(torch.tensor([[0.0, 1], [0, torch.nan]]), 1),
         r"scores must be without NaN, got a Tensor \(2, 2\)",
     ),
-    (lambda: g.random_neighbours(5, 6), "k must be below 6, got 6"),
+    (lambda: g.random_neighbours(5, 6), "k must be below 6, one more than the sources, got 6"),
     (
         lambda: g.random_neighbours(5, 1, avoid=g.full(3)),
         "avoid must have 5 targets and 5 sources, got AttentionGraph",
     ),
     (lambda: g.erdos_renyi(10**6, 0.5), "erdos_renyi of .* would take .* use listed=False"),
-    (lambda: g.sparse_fixed(7, 3, 4), "summary must be below 4, got 4"),
+    (lambda: g.sparse_fixed(7, 3, 4), "summary must be below 4, one more than stride, got 4"),
     (lambda: g.block_local(7, 2, look_ahead=1, causal=True), "look_ahead=1 .* causal=True"),
     (lambda: g.block_sparse(g.cross(3, 2), 2), "square"),
     (lambda: g.block_sparse(g.full(3), 2, 4), "num_nodes=4 needs 2 blocks of 2, but layout has 3"),
@@ -100,7 +100,7 @@ GRID = [
     ),
     (
         lambda: g.grid_neighbourhood((9, 9), 3, stride=4, causal=False),
-        "stride must be below 4, got 4",
+        "stride must be below 4, one more than kernel, got 4",
     ),
     (
         lambda: g.grid_neighbourhood((9, 9), 3, stride=0, causal=False),
@@ -127,7 +127,7 @@ POINTS = [
         lambda: curve({"curve": "peano"}),
         'curve must be "z", "z-trans", "hilbert" or "hilbert-trans", got .peano',
     ),
-    (lambda: curve({"bits": 22}), "bits must be below 22, got 22"),
+    (lambda: curve({"bits": 22}), "bits must be below 22 on 3 axes, got 22"),
     (lambda: curve({"bits": 0}), "bits must be a whole number >= 1, got 0"),
     (lambda: curve({"cell": 0.0}), "cell must be one length > 0 in the units of pos, got 0.0"),
     (lambda: curve({"cell": "fine"}), "cell must be one length > 0"),
@@ -273,7 +273,7 @@ NETWORK = [
     (lambda: g.between_types(torch.tensor([0.5]), 0, 1), "types must be integer"),
     (lambda: g.expander(10**12), "expander .* would take"),
     (lambda: g.small_world(7, 3, 0.1), "k must be even, half of it on each side, got 3"),
-    (lambda: g.small_world(7, 8, 0.1), "k must be below 7, got 8"),
+    (lambda: g.small_world(7, 8, 0.1), "k must be below 7, the number of nodes, got 8"),
     (
         lambda: g.degree_matched_random(g.full(3), keep="out"),
         'keep must be "degrees" or "in-degrees", got \'out\'',

@@ -440,7 +440,7 @@ def test_a_graph_that_reads_the_future_is_refused(name):
         ),
         ({"max_new_tokens": 0}, OptionError, "max_new_tokens must be a whole number >= 1"),
         ({"max_new_tokens": 50}, ShapeError, "positions for 40 tokens, .* needs 54"),
-        ({"eos": V}, OptionError, "eos must be below 11, got 11"),
+        ({"eos": V}, OptionError, "eos must be below 11, the number of logits, got 11"),
         (
             {"strategy": "beam", "num_beams": 2, "length_penalty": float("nan")},
             OptionError,

@@ -375,7 +375,7 @@ def test_what_a_window_no_longer_reads_may_be_dropped():
     cache.reorder(torch.tensor([1, 0]))
     cache.drop(0)  # gone before
     assert (cache.length, cache.dropped) == (40, 37)
-    with pytest.raises(OptionError, match="before must be below 41, got 41"):
+    with pytest.raises(OptionError, match="below 41, one more than the tokens so far, got 41"):
         cache.drop(41)
     with pytest.raises(
         ShapeError,

@@ -86,7 +86,7 @@ def test_refusals():
         for encode in (random_walk_pe, laplacian_eigenvector_pe):
             with pytest.raises(GraphError, match=words):
                 encode(graph, 1)
-    with pytest.raises(GraphError, match="k must be below 5, got 5"):
+    with pytest.raises(GraphError, match="k must be below 5, the number of nodes, got 5"):
         laplacian_eigenvector_pe(ga.graphs.full(5), 5)
     with pytest.raises(GraphError, match="k must be a whole number >= 1, got 0"):
         laplacian_eigenvector_pe(CLUB, 0)

@@ -217,7 +217,7 @@ REFUSED = {
     "wide rotary_dim": (
         lambda: Rotary(8, rotary_dim=10),
         OptionError,
-        "rotary_dim must be below 9, got 10",
+        "rotary_dim must be below 9, one more than head_dim, got 10",
     ),
     "axes": (lambda: Rotary(10, num_axes=2), OptionError, r"multiple of 2 \* num_axes = 4, got 10"),
     "layout": (

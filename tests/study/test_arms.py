@@ -337,7 +337,7 @@ WRONG = {
     'readout must be "mean", "token", "node" or "edge"': ({"a": WINDOW}, {}, {"readout": "max"}),
     "draws must be at least 3": ({"a": WINDOW}, {}, {"draws": 1}),
     "give data.pos": ({"a": WINDOW}, {}, {"positions": "distance"}),
-    "token must be": ({"a": WINDOW}, {}, {"token": N}),
+    f"token must be below {N}, the number of nodes": ({"a": WINDOW}, {}, {"token": N}),
     "samples differ in size": ({"a": WINDOW}, {"sizes": torch.full((SAMPLES,), 5)}, {}),
     "test must hold out": ({"a": WINDOW}, {"test": SAMPLES}, {}),
     "inputs must be tokens": ({"a": WINDOW}, {"inputs": torch.ones(SAMPLES)}, {}),

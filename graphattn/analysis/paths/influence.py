@@ -190,7 +190,8 @@ def jacobian_norms(
         chosen = list(range(T))
         if targets is not None:
             targets = several(targets, "targets", "must be a list of targets")
-            chosen = [whole(t, "targets", 0, below=T) for t in targets]
+            of = ", the number of targets"
+            chosen = [whole(t, "targets", 0, below=T, of=of) for t in targets]
         subject = f"jacobian_norms of {len(chosen):,} targets"
         instead = "ask about fewer targets: targets=[t]"
         refuse_over(len(chosen) * width, subject, instead, _CALLS, "backward passes")

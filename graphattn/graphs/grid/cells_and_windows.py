@@ -189,7 +189,7 @@ def _window(
     clamp: bool,
 ) -> Edges:
     """The rule on one axis."""
-    whole(stride, "stride", 1, below=kernel + 1)
+    whole(stride, "stride", 1, below=kernel + 1, of=", one more than kernel")
     if clamp and not causal:
         if kernel * step > length > 0:
             raise GraphError(

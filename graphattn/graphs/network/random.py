@@ -145,7 +145,7 @@ def small_world(num_nodes: int, k: int, probability: float, seed: int = 0) -> At
         80
     """
     N = whole(num_nodes, "num_nodes")
-    k = whole(k, "k", below=max(N, 1))
+    k = whole(k, "k", below=max(N, 1), of=", the number of nodes")
     seed = whole(seed, "seed")
     if k % 2:
         raise GraphError(f"k must be even, half of it on each side, got {k}")

@@ -103,7 +103,7 @@ def _bits(bits: int | None, axes: int) -> int:
     if bits is None:
         return min(_FLOAT_BITS, most)
     # a key has KEY_BITS bits for all axes
-    return whole(bits, "bits", 1, below=most + 1)
+    return whole(bits, "bits", 1, below=most + 1, of=f" on {axes} axes")
 
 
 def _place(pos: object) -> tuple[Tensor, bool]:

@@ -138,7 +138,7 @@ def prefix(num_nodes: int, prefix: int) -> AttentionGraph:
         █ █ █ █
     """
     N = whole(num_nodes, "num_nodes")
-    P = whole(prefix, "prefix", below=N + 1)
+    P = whole(prefix, "prefix", below=N + 1, of=", one more than num_nodes")
     edges = band(N, N, lo=0)
     if P:
         edges = union(edges, rectangle(N, N, [(0, P)], [(0, P)]))

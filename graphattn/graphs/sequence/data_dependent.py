@@ -87,7 +87,7 @@ def top_k(
     if score is not None:
         raise GraphError("score computes open scores, top_k(..., k, score=score); these are given")
     check_shape(scores, "scores", ("T", "S"), "build a graph for each head", GraphError)
-    whole(k, "k", below=scores.shape[1] + 1)
+    whole(k, "k", below=scores.shape[1] + 1, of=", one more than the sources")
     scores = scores.detach()
     _refuse_nan(scores, "scores")
     if isinstance(blocks, int) and within is None:

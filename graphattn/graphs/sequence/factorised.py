@@ -83,7 +83,7 @@ def sparse_fixed(num_nodes: int, stride: int, summary: int = 1) -> AttentionGrap
     """
     N = whole(num_nodes, "num_nodes")
     stride = whole(stride, "stride", 1)
-    summary = whole(summary, "summary", 1, below=stride + 1)
+    summary = whole(summary, "summary", 1, below=stride + 1, of=", one more than stride")
 
     def rows(target: Tensor) -> Runs:
         blocks = target // stride

@@ -61,7 +61,7 @@ def random_neighbours(
     else:
         S = whole(num_sources, "num_sources")
     if avoid is None and T > 0:
-        whole(k, "k", below=S + 1)
+        whole(k, "k", below=S + 1, of=", one more than the sources")
     refuse_over(
         _DRAWN_BYTES * T * min(k, S),
         f"random_neighbours of {T:,} x {min(k, S):,} edges",

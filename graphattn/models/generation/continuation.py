@@ -129,7 +129,7 @@ class Continuation:
             GraphAttnError,
         )
         if eos is not None:
-            whole(eos, "eos", 0, below=logits.shape[-1])
+            whole(eos, "eos", 0, below=logits.shape[-1], of=", the number of logits")
         return logits
 
     def reorder(self, batch: Tensor) -> None:

@@ -182,7 +182,7 @@ def test_what_cannot_be_measured_or_costs_too_much_is_refused():
         (
             lambda: analysis.jacobian_norms(lambda x: x, x, [5]),
             OptionError,
-            "targets must be below 5",
+            "targets must be below 5, the number of targets",
         ),
         (
             lambda: analysis.jacobian_norms(lambda x: x, torch.randn(9000, 2)),

@@ -30,7 +30,9 @@ def test_causal_and_cross_on_rectangles(targets, sources):
 @pytest.mark.parametrize("length", [0, 1, 5, 13])
 def test_prefix(n, length):
     if length > n:
-        with pytest.raises(GraphError, match=f"prefix must be below {n + 1}, got {length}"):
+        with pytest.raises(
+            GraphError, match=f"below {n + 1}, one more than num_nodes, got {length}"
+        ):
             graphs.prefix(n, length)
         return
     assert_is(graphs.prefix(n, length), n, n, lambda t, s: s <= t or s < length)

@@ -222,7 +222,11 @@ def test_a_state_without_a_pattern():
             GraphError,
             "node must be .*0, got -1",
         ),
-        (lambda: Hopfield(RING, 1.0).turn(torch.ones(4), 4), GraphError, "node must be below 4"),
+        (
+            lambda: Hopfield(RING, 1.0).turn(torch.ones(4), 4),
+            GraphError,
+            "below 4, the number of nodes",
+        ),
         (lambda: Hopfield(RING, 1.0).turn(torch.zeros(4), 0), ShapeError, "spins must be -1 or 1"),
         (
             lambda: Hopfield(RING, 1.0).settle(torch.ones(4), [-1]),
