@@ -219,13 +219,14 @@ def check_shape(
     hint: str = "",
     error: type[GraphAttnError] = ShapeError,
 ) -> None:
-    """Refuse what has another shape; ``hint`` ends the error.
+    """Refuse what is no tensor of this shape; ``hint`` ends the error.
 
     A letter is a dimension of any size, ``...`` at an end any number of dimensions.
     """
     sizes = tuple(getattr(value, "shape", ()))
     named = [n for n in shape if n is not ...]
-    fits = len(sizes) == len(named) or len(sizes) > len(named) < len(shape)
+    fits = isinstance(value, Tensor)
+    fits &= len(sizes) == len(named) or len(sizes) > len(named) < len(shape)
     if shape and shape[0] is ...:
         named = named[::-1]
         sizes = sizes[::-1]
@@ -234,7 +235,10 @@ def check_shape(
         words = ", ".join(map(str, shape)).replace("Ellipsis", "...")
         if len(shape) == 1:
             words += ","
-        message = f"{argument} must have shape ({words}), got {shown(value)}"
+        expected = "have shape"
+        if not isinstance(value, Tensor):
+            expected = "be a tensor"
+        message = f"{argument} must {expected} ({words}), got {shown(value)}"
         if hint:
             message += f"; {hint}"
         raise error(message)

@@ -182,7 +182,7 @@ def of_every_edge(name: str, values: Any, like: Tensor) -> Tensor:
         ShapeError: If it has another shape or device, or is complex.
     """
     check_shape(values, f"what {name} returns", like.shape, "a number of each edge and head")
-    if not isinstance(values, Tensor) or values.is_complex() or values.device != like.device:
+    if values.is_complex() or values.device != like.device:
         raise ShapeError(
             f"{name} must return a real tensor on {like.device}, got {shown(values)} on "
             f"{values.device}"

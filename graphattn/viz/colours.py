@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..arguments import check_shape, shown, table
@@ -140,7 +141,8 @@ def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
     Raises:
         ShapeError: If there are not as many.
     """
-    check_shape(prediction, "prediction", truth.shape, "the shape of the truth")
+    shape = truth.shape
+    check_shape(torch.from_numpy(prediction), "prediction", shape, "the shape of the truth")
     if truth.dtype.kind not in "iub" or prediction.dtype.kind not in "iub":
         error = prediction.astype(np.float64) - truth.astype(np.float64)
         most = float(np.abs(error[np.isfinite(error)]).max(initial=0.0))

@@ -299,8 +299,13 @@ def test_free_memory_is_known():
         (ShapeError, r"\(13, 3, 5\)", lambda: verify(lambda q, k, v: v.transpose(0, 1), CAUSAL)),
         (
             ShapeError,
-            r"what <lambda>\(query, key, value\) returns must have shape \(13, 3, 5\), got None",
+            r"what <lambda>\(query, key, value\) returns must be a tensor \(13, 3, 5\), got None",
             lambda: verify(lambda q, k, v: None, CAUSAL),
+        ),
+        (
+            ShapeError,
+            r"returns must be a tensor \(13, 3, 5\), got a ndarray \(13, 3, 5\) of float64",
+            lambda: verify(lambda q, k, v: v.detach().numpy(), CAUSAL),
         ),
     ],
 )

@@ -434,7 +434,7 @@ def test_a_normalisation_that_gives_something_else(broken, hooked):
     if hooked:
         layer.register_message_forward_hook(lambda *seen: None)
     with pytest.raises(
-        ShapeError, match=r"what normalize returns must have|normalize must return a real"
+        ShapeError, match=r"what normalize returns must|normalize must return a real"
     ):
         layer(torch.randn(9, 8), GRAPH)
     # another dtype is brought back

@@ -235,12 +235,11 @@ def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets:
             f"pass queries, those of the {graph.num_targets} targets"
         )
     source_at = _array(pos, graph.num_sources, "pos")
-    if queries is None:
-        target_at = None
-    else:
+    target_at = None
+    if queries is not None:
         target_at = _array(queries, graph.num_targets, "queries")
-    if target_at is not None:
-        check_shape(target_at, "queries", ("T", source_at.shape[1]), "pos has as many axes")
+        shape = ("T", source_at.shape[1])
+        check_shape(torch.from_numpy(target_at), "queries", shape, "pos has as many axes")
     place = _with_faces(source_at, target_at, faces)
     place.box = _fitting(box_of(None, graph), place)
     if place.box is not None and graph.images is not None:
