@@ -44,7 +44,7 @@ class Trajectory:
 
     Raises:
         ShapeError: If a tensor does not fit the others, a number is not finite (the step and the
-            field are named), or time does not go forwards.
+            field are named), a name is of none, or time does not go forwards.
 
     Example:
         >>> pos = torch.rand(5, 2)
@@ -78,6 +78,7 @@ class Trajectory:
             raise ShapeError(f"{self._where()}fields must have at least one, got none")
         object.__setattr__(self, "fields", self._checked("fields", self.fields))
         object.__setattr__(self, "forcing", self._checked("forcing", self.forcing))
+        self._check_names("constant", self.constant, "forcing")
         if self.pos.dim() == 3:
             check_shape(self.pos, f"{self._where()}pos", (self.num_steps, ...), "as the fields")
         check_finite(self.pos, f"{self._where()}pos")
@@ -277,6 +278,16 @@ class Trajectory:
             found[name] = x
         return found
 
+    def _check_names(self, argument: str, names: Collection[str], of: str) -> None:
+        """Refuse names of no field, or of no forcing."""
+        known = getattr(self, of)
+        unknown = {*names} - {*known}
+        if unknown:
+            raise ShapeError(
+                f"{self._where()}{argument} names {sorted(unknown)}, which {of} lacks: it has "
+                f"{sorted(known)}"
+            )
+
     def _checked_cells(self) -> list[tuple[str, Tensor]]:
         cells = self.cells
         if isinstance(cells, Mapping):
@@ -299,12 +310,7 @@ class Trajectory:
         fixed = self.fixed
         if not isinstance(fixed, Mapping):
             fixed = dict.fromkeys(self.fields, fixed)
-        unknown = fixed.keys() - self.fields.keys()
-        if unknown:
-            raise ShapeError(
-                f"{self._where()}fixed names {sorted(unknown)}, but the fields are "
-                f"{sorted(self.fields)}"
-            )
+        self._check_names("fixed", fixed, "fields")
         nothing = torch.zeros(self.num_nodes, dtype=torch.bool, device=self.pos.device)
         found = {}
         for name in self.fields:

@@ -67,6 +67,10 @@ NAN[2, 3] = torch.nan
         ({"forcing": {"sun": P[:2]}}, r"forcing\['sun'\] must have shape \(4, 6, C\)"),
         ({"forcing": {"sun": P}, "constant": ["sun"]}, r"a.npz: forcing\['sun'\] must stay"),
         ({"forcing": {"sun": P[0, 0]}, "constant": ["sun"]}, r"forcing\['sun'\] must have shape"),
+        (
+            {"forcing": {"sun": P}, "constant": ["snu"]},
+            r"a.npz: constant names \['snu'\], which forcing lacks: it has \['sun'\]",
+        ),
         ({"time": torch.tensor([0.0, 2, 1, 3])}, "got 2 at step 1 and 1 at step 2"),
         ({"time": torch.arange(3)}, r"time must have shape \(4,\)"),
         (
