@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..graph import AttentionGraph, need_graph
+from ..graph import AttentionGraph
 from ..graph import runs as _runs
 from ..graph.edges import Edges
 from ..graph.forms import band
@@ -14,12 +14,6 @@ from ..graph.runs import Runs
 from ..plans.whole import runs_of
 
 MOST_LISTED = 1 << 24  # edges up to which a rule is listed for a question
-
-
-def need_square(graph: AttentionGraph, subject: str) -> None:
-    """Raise a GraphError unless this is a graph whose sources and targets are the same nodes."""
-    need_graph(graph, subject)
-    graph._need_square(subject)
 
 
 def looped_axes(edges: Edges) -> tuple[Edges, ...] | None:

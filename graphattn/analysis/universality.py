@@ -10,13 +10,13 @@ import torch
 
 from ..arguments import whole
 from ..errors import GraphError
-from ..graph import AttentionGraph
+from ..graph import AttentionGraph, need_square
 from ..graph.kinds.layers import Layers
 from ..graph.limits import refuse_over
 from ..plans.whole import csr_by_target
 from ..printed import Printed
 from .bottlenecks.connectivity import connectivity
-from .forms import is_listable, need_square
+from .forms import is_listable
 from .paths.receptive_field import graphs_of
 from .paths.walks import BUDGET
 

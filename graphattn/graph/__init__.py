@@ -9,6 +9,7 @@ from .graph import AttentionGraph as AttentionGraph
 from .graph import disjoint_union as disjoint_union
 from .graph import need_graph as need_graph
 from .graph import need_nodes as need_nodes
+from .graph import need_square as need_square
 from .kinds.layers import reach as reach
 from .kinds.per_example import PerExample as PerExample
 from .kinds.per_head import PerHead as PerHead

@@ -73,7 +73,7 @@ class AttentionGraph(GraphLike, Operand):
     @property
     def num_nodes(self) -> int:
         """N of a square graph."""
-        self._need_square("num_nodes")
+        need_square(self, "num_nodes")
         return self.num_targets
 
     @property
@@ -388,13 +388,6 @@ class AttentionGraph(GraphLike, Operand):
 
     # --- algebra
 
-    def _need_square(self, subject: str) -> None:
-        if not self.is_square:
-            raise GraphError(
-                f"{subject} needs a square graph, whose sources and targets are the same nodes; "
-                f"this one has {self.num_targets} targets and {self.num_sources} sources"
-            )
-
     def _need_same_nodes(self, other: "AttentionGraph", sign: str) -> None:
         left = (self.num_targets, self.num_sources)
         right = (other.num_targets, other.num_sources)
@@ -503,7 +496,7 @@ class AttentionGraph(GraphLike, Operand):
         Raises:
             GraphError: If ``k < 1`` or the graph is not square.
         """
-        self._need_square("k_hop")
+        need_square(self, "k_hop")
         self._need_no_images("k_hop")
         whole(k, "k", 1, GraphError)
         reach = self.edges
@@ -537,7 +530,7 @@ class AttentionGraph(GraphLike, Operand):
         Listed edges keep their order and copies; the new ones come last. Edges to other images of
         the node itself are no self-loops.
         """
-        self._need_square("with_self_loops")
+        need_square(self, "with_self_loops")
         name = f"{wrapped(self, '|')} | self-loops"
         if self.is_rule:
             edges = algebra.union(self.edges, self._loops().edges)
@@ -558,7 +551,7 @@ class AttentionGraph(GraphLike, Operand):
 
         Edges to other images of the node itself stay.
         """
-        self._need_square("without_self_loops")
+        need_square(self, "without_self_loops")
         name = f"{wrapped(self, '-')} - self-loops"
         if self.is_rule:
             edges = algebra.difference(self.edges, self._loops().edges)
@@ -580,7 +573,7 @@ class AttentionGraph(GraphLike, Operand):
         and copies, the new ones come last. :func:`~graphattn.graphs.global_tokens` makes existing
         tokens global. Warns if the graph was asked to be causal: the new nodes read all.
         """
-        self._need_square("with_global_tokens")
+        need_square(self, "with_global_tokens")
         k = whole(number, "number", 0, GraphError)
         n = self.num_targets
         name = f"{wrapped(self, '')}.with_global_tokens({number})"
@@ -660,7 +653,7 @@ class AttentionGraph(GraphLike, Operand):
             >>> torch.equal(y, z[order.argsort()])
             True
         """
-        self._need_square("reordered")
+        need_square(self, "reordered")
         order = self._near_order().to(self.device)
         return self.relabel(order.argsort()), order
 
@@ -709,7 +702,7 @@ class AttentionGraph(GraphLike, Operand):
                     f"{subject} takes nodes for both sides, or targets= and sources=, not both "
                     "forms"
                 )
-            self._need_square(f"{subject}(nodes)")
+            need_square(self, f"{subject}(nodes)")
             targets = sources = nodes
         return (
             self._choice(targets, self.num_targets, f"{subject}: targets"),
@@ -790,6 +783,16 @@ def need_graph(graph: Any, subject: str) -> None:
     """Raise a GraphError with advice unless ``graph`` is one AttentionGraph."""
     if not isinstance(graph, AttentionGraph):
         raise no_graph(graph, f"{subject} needs an AttentionGraph")
+
+
+def need_square(graph: Any, subject: str) -> None:
+    """Raise a GraphError unless sources and targets of one AttentionGraph are the same nodes."""
+    need_graph(graph, subject)
+    if not graph.is_square:
+        raise GraphError(
+            f"{subject} needs a square graph, whose sources and targets are the same nodes; this "
+            f"one has {graph.num_targets} targets and {graph.num_sources} sources"
+        )
 
 
 def need_nodes(graph: GraphLike, argument: str, num_targets: int, num_sources: int) -> None:

@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..graph import AttentionGraph, need_nodes
-from ..graph.graph import need_graph
+from ..graph import AttentionGraph, need_graph, need_nodes, need_square
 from ..graph.like import GraphLike
 from ..graph.limits import refuse_over
 from ..graph.modes import outside_modes, without_autocast
@@ -179,8 +178,7 @@ def with_random_signs(vectors: Tensor, sizes: tuple[int, ...]) -> Tensor:
 
 
 def _data(graph: AttentionGraph, both_ways: bool = False) -> Data:
-    need_graph(graph, "an encoding of walks")
-    graph._need_square("an encoding of walks")
+    need_square(graph, "an encoding of walks")
     graph._need_set("an encoding of walks")
     if both_ways:
         edges = graph | graph.reverse()

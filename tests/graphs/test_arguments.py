@@ -263,6 +263,7 @@ NETWORK = [
     (lambda: g.coarse_to_fine(8, 3, causal=False), "block must be even.* got 3"),
     (lambda: g.circulant(8, (0.5,)), "offsets must be integers .* got float32"),
     (lambda: g.line_graph(g.cross(2, 3)), "line_graph needs a square graph"),
+    (lambda: g.line_graph([[0], [1]]), "line_graph needs an AttentionGraph, got list"),
     (lambda: g.line_graph(g.causal(3), directed=False), "directed=False needs a symmetric"),
     (
         lambda: g.line_graph(g.full(3), directed=False, non_backtracking=True),

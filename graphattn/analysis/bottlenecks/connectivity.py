@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, need_square
 from ...graph.edges import Edges
 from ...plans.whole import all_runs, csr_by_target
 from ...printed import Printed
@@ -17,7 +17,6 @@ from ..forms import (
     looped_axes,
     looped_band,
     looped_intervals,
-    need_square,
     residues,
 )
 from ..paths.walks import BUDGET, OnRuns, too_many

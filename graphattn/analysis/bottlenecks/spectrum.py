@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from ...errors import GraphError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, need_square
 from ...graph.limits import refuse_over
 from ...plans.whole import all_runs, csr_by_target
-from ..forms import is_listable, need_square
+from ..forms import is_listable
 from ..paths.walks import too_many
 from .connectivity import connectivity
 from .undirected import separating

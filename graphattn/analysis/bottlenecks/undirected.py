@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ...errors import GraphError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, need_square
 from ...plans.cache import cached
 from ...plans.whole import csr_by_target
-from ..forms import is_listable, need_square
+from ..forms import is_listable
 from ..paths.walks import too_many
 
 

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ...arguments import whole
 from ...errors import GraphError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, need_square
 from ...graph.edges import Edges
 from ...graphs.network.trees import tree_depth
 from ...printed import Printed
-from ..forms import Intervals, looped_axes, looped_band, looped_intervals, need_square, residues
+from ..forms import Intervals, looped_axes, looped_band, looped_intervals, residues
 from .walks import BUDGET, OnMatrix, OnRuns, walk
 
 _SQUARED = 1024  # nodes up to which products of dense masks answer

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ...errors import GraphError, warn
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, need_square
 from ...graph.deferred.expression import builder
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
@@ -162,7 +162,7 @@ def _no_other(graph: AttentionGraph, keep: str) -> str:
 def _check_layers(graph: AttentionGraph, keep: str) -> None:
     if keep != "degrees":
         raise GraphError(f'layers needs keep="degrees", got {keep!r}; leave out one of them')
-    graph._need_square("layers")
+    need_square(graph, "layers")
     # rows of bits of each layer, several times over
     refuse_over(
         graph.num_nodes**2,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from ...errors import GraphError
-from ...graph import AttentionGraph
+from ...graph import AttentionGraph, need_square
 from ...graph.deferred.expression import builder
 from ...graph.limits import refuse_over
 from ...graph.listed import listed
@@ -50,7 +50,7 @@ def line_graph(
         >>> line_graph(ring, directed=False).equals(circulant(4, (1, -1)).relabel([0, 1, 3, 2]))
         True
     """
-    graph._need_square("line_graph")
+    need_square(graph, "line_graph")
     into = graph.in_degree
     out = graph.out_degree
     if not directed:

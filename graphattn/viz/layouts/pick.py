@@ -17,7 +17,7 @@ from ...arguments import (
 )
 from ...errors import GraphError, ShapeError
 from ...graph.deferred.expression import SIGNS, Expression
-from ...graph.graph import AttentionGraph
+from ...graph.graph import AttentionGraph, need_square
 from ...graph.runs import nonempty
 from ..box import box_of
 from ..choice import can_walk
@@ -71,7 +71,7 @@ def layout_of(
         return _points(graph, pos, queries, faces, two_sets)
     if layout == "two rows":
         return TwoRows(graph.num_targets, graph.num_sources, names_of(graph, tokens))
-    graph._need_square(f'layout "{layout}"')
+    need_square(graph, f'layout "{layout}"')
     if two_sets:
         raise GraphError(
             f'layout "{layout}" has one set of nodes, and tokens name two; use "two rows", or one '
