@@ -10,7 +10,8 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...printed import Printed
-from .undirected import components, separating, undirected
+from .spectrum import two_eigenvalues
+from .undirected import components, undirected
 
 _EXACT = 16  # nodes up to which all cuts are tried
 _DENSE = 512  # nodes up to which all eigenvalues are computed
@@ -103,9 +104,8 @@ def _second(matrix: Any, degree: np.ndarray, name: str) -> tuple[float, np.ndarr
     if len(degree) <= _DENSE:
         values, vectors = np.linalg.eigh(scaled.toarray())
     else:
-        start = np.random.default_rng(0).standard_normal(len(degree))
-        with separating(f"conductance of {name}", _RESTARTS):
-            values, vectors = eigsh(scaled, k=2, which="LA", v0=start, ncv=40, maxiter=_RESTARTS)
+        subject = f"conductance of {name}"
+        values, vectors = two_eigenvalues(eigsh, scaled, subject, _RESTARTS, which="LA", ncv=40)
     order = np.argsort(values)
     return max(0.0, 1 - float(values[order[-2]])), vectors[:, order[-2]] / np.sqrt(degree)
 

@@ -1,13 +1,10 @@
 """The undirected graph underneath a directed one, for questions about undirected graphs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...errors import GraphError
 from ...graph import AttentionGraph, need_square
 from ...plans.cache import cached
 from ...plans.whole import csr_by_target
@@ -39,20 +36,6 @@ def _symmetric(matrix: Any) -> Any:
     symmetric = listed.maximum(listed.T).tocsr()
     symmetric.sort_indices()
     return symmetric
-
-
-@contextmanager
-def separating(subject: str, restarts: int) -> Iterator[None]:
-    """A GraphError for eigenvalues that ARPACK does not find."""
-    from scipy.sparse.linalg import ArpackNoConvergence
-
-    try:
-        yield
-    except ArpackNoConvergence as error:
-        raise GraphError(
-            f"{subject}: ARPACK did not separate two eigenvalues within {restarts:,} restarts: one "
-            "is near 0, or they crowd; ask the same of a smaller size"
-        ) from error
 
 
 def components(matrix: Any) -> Tensor:
