@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import check_range, check_shape
+from ..arguments import check_range, check_shape, integers
 from ..errors import OptionError, PositionIndexError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.like import GraphLike, sized
@@ -22,6 +22,7 @@ def check_lengths(lengths: Any, source: Tensor, graph: Any = None) -> None:
         longest = graph._whole_graph.num_sources
     check_shape(lengths, "lengths", shape)
     if can_read_values(lengths):
+        lengths = integers(lengths, "lengths", f"{shape}", ShapeError)
         check_range(lengths, "lengths", longest + 1, ", of the tokens", ShapeError, first=1)
 
 

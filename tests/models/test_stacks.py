@@ -291,6 +291,8 @@ def test_lengths_leave_each_example_the_graph_of_its_own_size():
         )
     with pytest.raises(ShapeError, match=r"lengths must be in \[1, 6\), of the tokens, got 0 to 3"):
         model.encoder(x, full, lengths=torch.tensor([0, 2, 3]))
+    with pytest.raises(ShapeError, match=r"lengths must be integers .* \(3,\), got bool"):
+        model.encoder(x, full, lengths=torch.ones(3).bool())
 
 
 def test_biases_and_edge_features_of_each_layer_and_biases_of_positions():
