@@ -56,13 +56,11 @@ def graphs_of_batch(
     else:
         tokens = Tokens(cached, total - cached, total)
     examples = _of_examples(_returned(slot, call, tokens.new), batch)
-    by_hand = not call.has_all and tokens.held > 0
-    may_be_new = takes_new(slot.graph) or by_hand
+    may_be_new = takes_new(slot.graph) or not call.has_all
     if not call.has_all:
         _check_whole(examples, tokens, crosses=crosses)
     fitted = {
-        id(graph): _fitted(graph, tokens, crosses, may_be_new=may_be_new, by_hand=by_hand)
-        for graph in examples
+        id(graph): _fitted(graph, tokens, crosses, may_be_new=may_be_new) for graph in examples
     }
     pieces = list(frame.pieces)
     if frame.alike:
@@ -130,7 +128,7 @@ def _of_examples(graphs: Any, batch: int) -> list[Any]:
     return examples
 
 
-def _fitted(value: Any, tokens: Tokens, crosses: bool, *, may_be_new: bool, by_hand: bool) -> Graph:
+def _fitted(value: Any, tokens: Tokens, crosses: bool, *, may_be_new: bool) -> Graph:
     """A graph of the size of a row, or with a row for each new token."""
     targets = None
     if crosses:
@@ -143,9 +141,8 @@ def _fitted(value: Any, tokens: Tokens, crosses: bool, *, may_be_new: bool, by_h
     if value.num_targets < tokens.total or value.num_sources < tokens.sources:
         raise GraphError(
             f"the function of the batch must return graphs of {tokens.total} targets and "
-            f"{tokens.sources} sources, all tokens so far with padding (a function that takes new, "
-            "and one in a call with a cache that generate did not prepare, also of the "
-            f"{tokens.new} new targets); got {value!r}"
+            f"{tokens.sources} sources, the tokens so far with padding; or of {tokens.new} targets, "
+            f"the new ones, if it takes new or generate does not call the model; got {value!r}"
         )
     return sized(value, tokens.sources, targets)
 

@@ -388,7 +388,7 @@ def test_a_graph_of_new_tokens_alone_is_refused_over_a_cache(llama):
         llama(ids, past_key_values=cache)
         with pytest.raises(
             GraphError,
-            match="must return graphs of 12 targets and 12 sources, all tokens so far",
+            match="must return graphs of 12 targets and 12 sources, the tokens so far",
         ):
             llama(ids[:, :1], past_key_values=cache)
 

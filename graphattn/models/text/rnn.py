@@ -224,7 +224,7 @@ class Seq2Seq(nn.Module):
     def _check(self, name: str, tokens: Tensor, table: nn.Embedding) -> None:
         check_tokens(name, tokens, table.num_embeddings)
         if tokens.dim() != 2 or not tokens.shape[1]:
-            raise ShapeError(f"{name} must be a batch of tokens, one or more, got {shown(tokens)}")
+            raise ShapeError(f"{name} must be tokens (B, N), one or more, got {shown(tokens)}")
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """States (B, S, C) of tokens (B, S), and the last state (B, C) of each direction."""

@@ -275,22 +275,22 @@ def test_luong_is_cross_attention_of_one_head():
         (
             lambda s, t: model("dot")(s[0], t),
             ShapeError,
-            r"source must be a batch of tokens, one or more, got a Tensor \(7,\)",
+            r"source must be tokens \(B, N\), one or more, got a Tensor \(7,\)",
         ),
         (
             lambda s, t: model("dot")(s, t[0]),
             ShapeError,
-            r"target must be a batch of tokens, one or more, got a Tensor \(5,\)",
+            r"target must be tokens \(B, N\), one or more, got a Tensor \(5,\)",
         ),
         (
             lambda s, t: model(None)(s, t[:, :0]),
             ShapeError,
-            r"target must be a batch .* got a Tensor \(3, 0\)",
+            r"target must be tokens .* got a Tensor \(3, 0\)",
         ),
         (
             lambda s, t: model(None)(s[:, :0], t),
             ShapeError,
-            r"source must be a batch of tokens, one or more, got a Tensor \(3, 0\)",
+            r"source must be tokens \(B, N\), one or more, got a Tensor \(3, 0\)",
         ),
         (lambda s, t: model("dot")(s + 11, t), PositionIndexError, r"source must be in \[0, 11\)"),
     ],
