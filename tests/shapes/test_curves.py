@@ -232,6 +232,41 @@ def test_polylines_of_vtp(form, tmp_path):
             ga.load(path)
 
 
+TRIANGLE = """# vtk DataFile Version 4.2
+a triangle
+ASCII
+DATASET POLYDATA
+POINTS 3 float
+0 0 0 1 0 0 0 1 0
+POLYGONS 1 4
+3 0 1 2
+POINT_DATA 3
+{}
+0 0 1 0 0 1 0 0 1
+"""
+
+
+@pytest.mark.parametrize(
+    "head", ["NORMALS up float", "VECTORS Normals float", "FIELD all 1\nNormals 3 3 float"]
+)
+def test_normals_of_vtk(head, tmp_path):
+    assert loaded(tmp_path, "a.vtk", TRIANGLE.format(head)).normal.tolist() == [[0, 0, 1]] * 3
+
+
+def test_normals_of_vtp_are_those_that_the_file_names(tmp_path):
+    numbers = "".join(
+        f'<{head}><DataArray type="Float32" Name="{name}" NumberOfComponents="3">{row}</DataArray>'
+        f"</{head.split()[0]}>"
+        for head, name, row in (
+            ("Points", "Points", "0 1 2"),
+            ('PointData Normals="up"', "up", "0 0 1"),
+        )
+    )
+    text = f"<VTKFile><PolyData><Piece>{numbers}</Piece></PolyData></VTKFile>"
+    for words in (text, text.replace('"up"', '"Normals"')):
+        assert loaded(tmp_path, "a.vtp", words).normal.tolist() == [[0, 0, 1]]
+
+
 LEG = """HIERARCHY
 ROOT Hips
 {

@@ -40,7 +40,7 @@ _LINE = re.compile(rb"\s*([^\n]+)\n?")
 _RAW = re.compile(rb"(<AppendedData[^>]*>)\s*_(.*)(</AppendedData>)", re.DOTALL)
 _FIX = "save it as PolyData, or get the whole file"
 _CONTENTS = Contents(
-    read="lines and polylines of PolyData as edges, or its polygons; data of points",
+    read="lines and polylines of PolyData as edges, or its polygons; normals and data of points",
     noted="vertices, strips, lines beside polygons; data of cells, of the whole, texts of .vtp",
     refused="texts and ids of .vtk; other data sets, such as grids, which meshio reads",
 )
@@ -78,7 +78,9 @@ class _Parts:
         return Raw(self.blob, self.points, *faces, others=others, notes=notes)
 
     def keep(self, name: str, values: np.ndarray, width: int, of_points: bool) -> None:
-        """Keep data of points; note others."""
+        """Keep data of points, normals under the word of a shape; note others."""
+        if name.lower() == "normals":
+            name = "normal"
         if not of_points or name in self.points:
             self.left.append(name)
             return
@@ -165,7 +167,10 @@ class _Legacy:
                         self.line()
                 else:
                     values, width = self._attribute(name, words, size)
-                    parts.keep(words[1], values, width, of_points and name != "lookup_table")
+                    label = words[1]
+                    if name == "normals":
+                        label = name
+                    parts.keep(label, values, width, of_points and name != "lookup_table")
             except LoaderError:
                 raise
             except (ValueError, IndexError) as error:
@@ -254,7 +259,10 @@ def _of_xml(blob: Blob, root: Any, arrays: "_Arrays") -> _Parts:
                 is_kept = section.tag == "PointData" and item.attrib["type"].lower() in _TYPES
                 if is_kept:
                     values = arrays.of(item)
-                parts.keep(item.attrib["Name"], values, width, is_kept)
+                label = item.attrib["Name"]
+                if label == section.get("Normals"):
+                    label = "normals"
+                parts.keep(label, values, width, is_kept)
     return parts
 
 
