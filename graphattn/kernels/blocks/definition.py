@@ -14,6 +14,48 @@ from ..plain.rows import dependent_zero
 from .exponents import unit_of_levels
 
 
+class BlockCall(NamedTuple):
+    """The operands that the operator and its backward share, in the order of their schemas."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    table: Tensor | None
+    lanes: int
+    targets: Tensor
+    sources: Tensor
+    ptr: Tensor
+    pieces: Tensor
+    masks: Tensor
+    first: Tensor
+    span_ptr: Tensor
+    spans: Tensor
+    place: Tensor
+    hull: int
+    work: int
+    target_places: Any  # None without a table
+    source_places: Any
+    thresholds: Tensor | None
+    scale: float
+    softcap: float
+
+    @property
+    def sum_dtype(self) -> torch.dtype:
+        """The dtype of sums."""
+        return dtype_of_sums(self.query)
+
+    @property
+    def state_shape(self) -> tuple[int, int, int]:
+        """The shape of levels and totals."""
+        B, _, H, _ = self.query.shape
+        return B, H, (self.ptr.shape[0] - 1) * VECTORS * self.lanes
+
+    @property
+    def tasks(self) -> int:
+        """Cuts of all batch elements and heads of keys."""
+        return self.key.shape[0] * self.key.shape[2] * (self.first.shape[0] - 1)
+
+
 class _Blocks(NamedTuple):
     """Some blocks, padded to one number of sources: nodes, and True where a target reads one."""
 
@@ -23,18 +65,20 @@ class _Blocks(NamedTuple):
     allowed: Tensor  # bool (n, 1, rows, columns)
 
 
-def _blocks(
-    lanes: int, targets: Tensor, sources: Tensor, ptr: Tensor, pieces: Tensor, masks: Tensor
-) -> Iterator[_Blocks]:
+def _blocks(call: BlockCall) -> Iterator[_Blocks]:
     """The blocks of a plan, those of about as many sources together."""
+    lanes = call.lanes
+    masks = call.masks
     size = VECTORS * lanes
-    owner, within = spread(pieces[:, 1].long())
-    block = torch.repeat_interleave(ptr.diff())[owner]
-    first, _, vectors, mask = pieces.long()[owner].unbind(1)
+    owner, of_piece = spread(call.pieces[:, 1].long())
+    block = torch.repeat_interleave(call.ptr.diff())[owner]
+    first, _, vectors, mask = call.pieces.long()[owner].unbind(1)
     every = ((1 << (vectors & 3) * lanes) - 1) << (vectors >> 2) * lanes
-    listed = torch.nn.functional.pad(masks, (0, 1))[(mask + within).clamp(min=0, max=masks.numel())]
+    listed = torch.nn.functional.pad(masks, (0, 1))[
+        (mask + of_piece).clamp(min=0, max=masks.numel())
+    ]
     bits = torch.where(mask < 0, every, listed)
-    count = torch.bincount(block, minlength=ptr.numel() - 1)
+    count = torch.bincount(block, minlength=call.ptr.numel() - 1)
     start = torch.cumsum(count, 0) - count
     kind = torch.ceil(torch.log2(count.clamp(min=1).double()))
     lane = torch.arange(size)
@@ -48,8 +92,8 @@ def _blocks(
         reads = (bits[place].unsqueeze(1) >> lane[:, None]) & 1 != 0
         yield _Blocks(
             members,
-            targets[target.clamp(max=targets.numel() - 1)].long(),
-            sources[(first + spread(pieces[:, 1].long())[1])[place]].long(),
+            call.targets[target.clamp(max=call.targets.numel() - 1)].long(),
+            call.sources[(first + of_piece)[place]].long(),
             (reads & is_there[:, None, : place.shape[1]]).unsqueeze(1),
         )
 
@@ -83,48 +127,47 @@ def _spoiled(x: Tensor, count: Tensor, query: Tensor) -> Tensor:
     return torch.where(count > 0, query * factor, x)
 
 
-def plain(
-    query: Tensor, key: Tensor, value: Tensor, table: Tensor | None, *plan_and_rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
+def plain(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The outputs of ``block_attention``: differentiable any number of times."""
-    with without_autocast(query.device.type):
-        return _plain(query, key, value, table, *plan_and_rest[:6], *plan_and_rest[-5:])
+    call = BlockCall(*arguments)
+    with without_autocast(call.query.device.type):
+        return _plain(call)
 
 
-def _plain(
-    query: Tensor, key: Tensor, value: Tensor, table: Tensor | None, lanes: int, targets: Tensor,
-    sources: Tensor, ptr: Tensor, pieces: Tensor, masks: Tensor, target_places: Any,
-    source_places: Any, thresholds: Tensor | None, scale: float, softcap: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    dtype = dtype_of_sums(query)
+def _plain(call: BlockCall) -> tuple[Tensor, Tensor, Tensor]:
+    query = call.query
+    key = call.key
+    value = call.value
+    table = call.table
+    dtype = call.sum_dtype
     B, T, H, _ = query.shape
-    unit = unit_of_levels(scale, softcap)
+    unit = unit_of_levels(call.scale, call.softcap)
     group = H // max(1, key.shape[2])
     keys, values = (x.to(dtype).repeat_interleave(group, 2) for x in (key, value))
     # a product passes a NaN on to every pair of a block, so that it gets finite numbers alone
     operands = [_FiniteRows.of(x) for x in (query.to(dtype), keys, values)]
-    size = VECTORS * lanes
+    size = VECTORS * call.lanes
     places = []
     outputs = []
     states = []
-    for part in _blocks(lanes, targets, sources, ptr, pieces, masks):
+    for part in _blocks(call):
         queries, keys_read, values_read = (
             x.at(index)
             for x, index in zip(operands, (part.target, part.source, part.source), strict=True)
         )
-        score = queries.numbers @ keys_read.numbers.transpose(-2, -1) * scale
-        if softcap > 0:
-            score = softcap * torch.tanh(score / softcap)
+        score = queries.numbers @ keys_read.numbers.transpose(-2, -1) * call.scale
+        if call.softcap > 0:
+            score = call.softcap * torch.tanh(score / call.softcap)
         if table is not None:
-            of_targets = target_places[part.target]
-            of_sources = source_places[part.source]
+            of_targets = call.target_places[part.target]
+            of_sources = call.source_places[part.source]
             index = of_targets[:, :, None] - of_sources[:, None, :]
             bias = table.index_select(0, index.flatten()).unflatten(0, index.shape)
             score = score + bias.movedim(-1, 1)
         score = score.masked_fill(~part.allowed, -torch.inf)
         peak = score.new_zeros(*score.shape[:-1], 1)
-        if thresholds is not None:
-            peak = peak + thresholds[part.target][:, None, :, None]
+        if call.thresholds is not None:
+            peak = peak + call.thresholds[part.target][:, None, :, None]
             weight = torch.sigmoid(score - peak)
             total = torch.ones_like(peak)
         else:
@@ -148,6 +191,6 @@ def _plain(
     order = torch.cat(places).argsort()
     state = torch.cat(states, 1).index_select(1, order).transpose(1, 2)
     output = torch.cat(outputs, 1).index_select(1, order[:T])
-    output = output.index_select(1, targets.long().argsort())
+    output = output.index_select(1, call.targets.long().argsort())
     levels, totals = state.unbind(-1)
     return output.to(query.dtype), levels, totals

@@ -23,7 +23,7 @@ from ..arrays import SMALLEST, Kinds, NodeRows, dtype_of_sums, empty, room
 from ..llvm.threads import CHUNKS_PER_THREAD, LARGE, share, threads_for
 from ..modes import are_batched, nothing_watches
 from ..plain.second_derivatives import gradients_of_definition
-from .definition import plain
+from .definition import BlockCall, plain
 from .exponents import exponents, unit_of_levels
 
 _PLAN = """int lanes, Tensor targets, Tensor sources, Tensor ptr, Tensor pieces, Tensor masks, Tensor first,
@@ -31,48 +31,6 @@ _PLAN = """int lanes, Tensor targets, Tensor sources, Tensor ptr, Tensor pieces,
 _OPERANDS = f"""Tensor query, Tensor key, Tensor value, Tensor? table, {_PLAN},
     Tensor? target_places, Tensor? source_places, Tensor? thresholds, float scale, float softcap"""
 LINE = 64  # bytes
-
-
-class BlockCall(NamedTuple):
-    """The operands that the operator and its backward share, in the order of their schemas."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    table: Tensor | None
-    lanes: int
-    targets: Tensor
-    sources: Tensor
-    ptr: Tensor
-    pieces: Tensor
-    masks: Tensor
-    first: Tensor
-    span_ptr: Tensor
-    spans: Tensor
-    place: Tensor
-    hull: int
-    work: int
-    target_places: Any  # None without a table
-    source_places: Any
-    thresholds: Tensor | None
-    scale: float
-    softcap: float
-
-    @property
-    def sum_dtype(self) -> torch.dtype:
-        """The dtype of sums."""
-        return dtype_of_sums(self.query)
-
-    @property
-    def state_shape(self) -> tuple[int, int, int]:
-        """The shape of levels and totals."""
-        B, _, H, _ = self.query.shape
-        return B, H, (self.ptr.shape[0] - 1) * VECTORS * self.lanes
-
-    @property
-    def tasks(self) -> int:
-        """Cuts of all batch elements and heads of keys."""
-        return self.key.shape[0] * self.key.shape[2] * (self.first.shape[0] - 1)
 
 
 #: Operands of the kernels without a table and without thresholds.
