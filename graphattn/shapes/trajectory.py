@@ -11,7 +11,7 @@ from ..arguments import check_finite, check_shape, integers, one_of, table
 from ..errors import GraphError, ShapeError
 from ..graph import AttentionGraph
 from ..graph.images import checked_cell
-from ..graphs.mesh.cells import mesh_cells
+from ..graphs.mesh.cells import cell_tables, mesh_cells
 
 Fields = dict[str, Tensor]
 
@@ -82,7 +82,11 @@ class Trajectory:
         if self.pos.dim() == 3:
             check_shape(self.pos, f"{self._where()}pos", (self.num_steps, ...), "as the fields")
         check_finite(self.pos, f"{self._where()}pos")
-        object.__setattr__(self, "cells", self._checked_cells())
+        try:
+            cells, _ = cell_tables(self.cells, self.num_nodes)
+        except GraphError as error:  # a vertex that is not there, or an unknown kind
+            raise ShapeError(f"{self._where()}{error}") from None
+        object.__setattr__(self, "cells", cells)
         object.__setattr__(self, "fixed", self._checked_fixed())
         if self.kinds is not None:
             object.__setattr__(self, "kinds", integers(self.kinds, "kinds", "(N,)", ShapeError))
@@ -287,24 +291,6 @@ class Trajectory:
                 f"{self._where()}{argument} names {sorted(unknown)}, which {of} lacks: it has "
                 f"{sorted(known)}"
             )
-
-    def _checked_cells(self) -> list[tuple[str, Tensor]]:
-        cells = self.cells
-        if isinstance(cells, Mapping):
-            cells = cells.items()
-        found = []
-        for block in cells:
-            if hasattr(block, "type"):  # of meshio
-                block = (block.type, block.data)
-            found.append(
-                (block[0], integers(block[1], f"cells ({block[0]})", "(C, n)", ShapeError))
-            )
-        if found:
-            try:
-                mesh_cells(found, self.num_nodes)
-            except GraphError as error:  # a vertex that is not there, or an unknown kind
-                raise ShapeError(f"{self._where()}{error}") from None
-        return found
 
     def _checked_fixed(self) -> Fields:
         fixed = self.fixed

@@ -77,6 +77,10 @@ NAN[2, 3] = torch.nan
             {"cells": [("triangle", [[0, 1, 9]])]},
             r"a.npz: cells\[0\] \(triangle\) must be in \[0, 6\), vertices",
         ),
+        (
+            {"cells": [("triangle", [[0.5, 1, 2]])]},
+            r"a.npz: cells\[0\] \(triangle\) must be integers",
+        ),
         ({"fixed": {"w": torch.ones(6).bool()}}, r"fixed names \['w'\]"),
         ({"fixed": torch.ones(6)}, r"fixed must be bool \(6,\)"),
         ({"kinds": torch.arange(5)}, r"kinds must have shape \(6,\)"),

@@ -1,6 +1,6 @@
 """Cells of finite elements: a vertex reads the vertices at the other ends of its cells' edges."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -111,8 +111,7 @@ def mesh_cells(
     """
     hops = whole(hops, "hops", 1)
     self_loops = flag(self_loops, "self_loops")
-    blocks = list(_blocks(cells))
-    size = _size(blocks, num_vertices)
+    blocks, size = cell_tables(cells, num_vertices)
     refuse_over(64 * size, f"a mesh of {size:,} vertices", "number the vertices without gaps")
     device = torch.device("cpu")
     ends = torch.zeros(2, 0, dtype=torch.int64)
@@ -124,8 +123,15 @@ def mesh_cells(
     return ring(step, size, hops, self_loops, name, device)
 
 
-def _blocks(cells: Any) -> Iterator[tuple[str, Tensor]]:
-    """The kind and the table, int64 (C, n), of each block."""
+def cell_tables(
+    cells: Any, num_vertices: int | None = None
+) -> tuple[list[tuple[str, Tensor]], int]:
+    """The kind and the table, int64 (C, n), of each block, and the number of vertices.
+
+    Raises:
+        GraphError: As :func:`mesh_cells`.
+    """
+    blocks = []
     if isinstance(cells, Mapping):
         cells = list(cells.items())
     for number, block in enumerate(cells):
@@ -142,7 +148,8 @@ def _blocks(cells: Any) -> Iterator[tuple[str, Tensor]]:
         where = f"cells[{number}] ({kind})"
         rows = integers(block[1], where, "(C, n)", GraphError)
         check_shape(rows, where, ("C", _num_corners(kind, rows)), error=GraphError)
-        yield kind, rows
+        blocks.append((kind, rows))
+    return blocks, _size(blocks, num_vertices)
 
 
 def _num_corners(kind: str, rows: Tensor) -> int:
