@@ -24,7 +24,7 @@ from .forest import Forest
 
 #: Candidates, and the share that the forest has in the answers of each.
 SHARES = {"forest": 1.0, "mean": 0.5, "network": 0.0}
-#: Runs of consecutive answers, each of which is left out once.
+#: Parts of the answers, each of which is left out once.
 _BLOCKS = 20
 
 
@@ -151,9 +151,9 @@ def advantage(
 ) -> tuple[float, float]:
     """Limits of the 95 % interval of how much more some predictions score than others do.
 
-    Neighbouring points of a scan are right or wrong together, so that the score is taken again
-    without each of 20 runs of consecutive answers (a block jackknife), and the t interval is that
-    of the pseudo-values.
+    The score is taken again without each of 20 parts of the answers (a jackknife), and the t
+    interval is that of the pseudo-values. A part is a run of consecutive points, as neighbours in a
+    scan are right or wrong together; shapes, which stand class by class, are drawn at random.
 
     Args:
         task: Task with the metric of the scores.
@@ -168,6 +168,8 @@ def advantage(
     if blocks < 2:
         return -math.inf, math.inf
     block = torch.arange(len(labels)) * blocks // len(labels)
+    if task.readout == "shape":
+        block = block[torch.randperm(len(block), generator=torch.Generator().manual_seed(0))]
 
     def difference(mask: Tensor) -> float:
         """Difference of the scores of two sets of answers, of those in the mask."""

@@ -135,6 +135,19 @@ def test_the_interval_of_an_advantage_is_the_t_interval_where_answers_are_few():
     assert advantage(task, ours[:1], others[:1], labels[:1]) == (-torch.inf, torch.inf)
 
 
+def test_shapes_that_stand_class_by_class_are_independent():
+    """The others know six classes of ten, which are runs of answers."""
+    labels = torch.arange(400) // 40
+    draw = torch.Generator().manual_seed(2)
+    ours = torch.where(torch.rand(400, generator=draw) < 0.3, (labels + 1) % 10, labels)
+    others = torch.where(labels < 4, (labels + 1) % 10, labels)
+    classes = tuple("abcdefghij")
+    low, high = advantage(TASKS["classify"]("shape", classes), ours, others, labels)
+    paired = limits(((ours == labels).double() - (others == labels).double()).tolist())
+    assert (low, high) == pytest.approx(paired, abs=0.03)
+    assert low > 0
+
+
 @pytest.mark.parametrize("wrong", [torch.nan, -torch.inf])
 def test_a_network_that_diverged_leaves_the_answer_to_the_forest(wrong):
     model = Best(3, 2, widths=(8, 8))
