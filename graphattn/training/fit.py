@@ -109,31 +109,36 @@ def _trained(
         model = run.trained_model().to(run.schedule.device)
         history = run.history()
     else:
-        model, history = _learned(run, train, unchanged["val"], phase, tell, team)
+        model, history = _learned(run, train, unchanged, phase, tell, team)
     if isinstance(model, Best):
         # a network with a forest beside it, and the choice between them
         if (run.path / MODEL).is_file():
             model = run.trained_model().to(run.schedule.device)
         else:
-            schedule = run.schedule
-            model.forest.fit(run.task, unchanged["train"].batches(schedule.points), schedule.seed)
-            model.to(schedule.device)
+            runs = fold_runs(run, shapes) if across and not finish else []
+            known = parts["train"]
+            if runs and parts["test"]:  # no score is of the validation part
+                known = known + parts["val"]
+            batches = prepared(run.inputs, shapes, known, like=train).batches(run.schedule.points)
+            model.fit_forest(run.task, batches, run.schedule.seed)
+            model.to(run.schedule.device)
             val = unchanged["val"]
-            if len(val):
-                predictions = model.predictions(run.task, val, schedule)
+            if runs:
+                _choose_by_folds(model, run, runs, shapes, tell, team)
+            elif len(val):
+                predictions = model.predictions(run.task, val, run.schedule)
                 model.choose(run.task, predictions, torch.cat(val.labels()))
             else:
                 model.answer_as("forest")
-            if across and not finish:
-                _choose_by_folds(model, run, shapes, tell, team)
     team.first_does(lambda: run.save_model(model), unless=run.path / MODEL)
     where = next(name for name in ("test", "val", "train") if parts[name])
     return evaluated(model, run, shapes, parts[where], where, like=train), history
 
 
-def _choose_by_folds(model: Best, run: Run, shapes: Any, tell: Tell, team: Team) -> None:
+def _choose_by_folds(
+    model: Best, run: Run, runs: list[Run], shapes: Any, tell: Tell, team: Team
+) -> None:
     """Train on folds of few whole shapes, and choose by the answers for all of them."""
-    runs = fold_runs(run, shapes)
     predictions: dict[str, list[Tensor]] = {name: [] for name in SHARES}
     labels = []
     number = {shapes.name(i): i for i in range(len(shapes))}
@@ -146,19 +151,18 @@ def _choose_by_folds(model: Best, run: Run, shapes: Any, tell: Tell, team: Team)
         for name, answers in trained.predictions(run.task, data, one.schedule).items():
             predictions[name].append(answers)
         labels += data.labels()
-    if runs:
-        joined_predictions = {name: torch.cat(parts) for name, parts in predictions.items()}
-        model.choose(run.task, joined_predictions, torch.cat(labels), len(runs))
+    joined_predictions = {name: torch.cat(parts) for name, parts in predictions.items()}
+    model.choose(run.task, joined_predictions, torch.cat(labels), len(runs))
 
 
 def _learned(
-    run: Run, train: Prepared, val: Prepared, phase: str, tell: Tell, team: Team
+    run: Run, train: Prepared, unchanged: dict[str, Prepared], phase: str, tell: Tell, team: Team
 ) -> tuple[nn.Module, list[dict[str, Any]]]:
     """A model in the parameters of its best epoch, with its log; results of earlier ends go."""
     model, start_report = run.first_model()
     if isinstance(model, Best):
         model.only_network()
-    training = TrainingState(model, run.task, run.schedule, train, val, phase, team)
+    training = TrainingState(model, run.task, run.schedule, train, unchanged["val"], phase, team)
     size = sum(p.numel() for p in training.model.parameters())
     tell(
         Progress(
@@ -173,6 +177,8 @@ def _learned(
         sample = train.numbers[:: max(1, len(train) // 16)]
         subset = Prepared(train.folder, sample, run.inputs, like=train)
         x, levels, _ = joined(next(iter(subset.batches(run.schedule.points))), run.schedule.device)
+        if isinstance(model, Best) and len(model.linear):
+            model.fit_linear(run.task, unchanged["train"].batches(run.schedule.points))
         with fitting(run.schedule, "before the first step"):
             if run.schedule.shard and team.number > 1:
                 levels, points, _ = own_points(levels, run.task.readout)

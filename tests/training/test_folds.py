@@ -6,8 +6,10 @@ import torch
 import graphattn as ga
 from graphattn.errors import OptionError
 from graphattn.shapes import Shape, ShapeFolder
-from graphattn.training import Options
+from graphattn.training import Options, Run
 from graphattn.training.folds import FOLDS, fold_runs
+from graphattn.training.models.forest import Forest
+from graphattn.training.reading.scenes import prepared
 from graphattn.training.resolve import resolve
 
 
@@ -55,6 +57,15 @@ def test_what_answers_is_chosen_across_folds(folder, tmp_path):
     assert choice["folds"] == FOLDS
     assert "in 4 folds" in str(result)
     assert choice["scores"][choice["name"]] == result.scores["accuracy"]
+    # its forest knows the validation part
+    run = Run.load(tmp_path / "run")
+    shapes = run.read_folder(folder)
+    number = {shapes.name(at): at for at in range(len(shapes))}
+    known = [number[name] for part in ("train", "val") for name in run.split[part]]
+    batches = prepared(run.inputs, shapes, known).batches(run.schedule.points)
+    forest = Forest(run.features, run.task.out_dim, readout="shape")
+    forest.fit(run.task, batches, run.schedule.seed)
+    assert torch.equal(run.trained_model().forest.threshold, forest.threshold)
     for name, score in choice["scores"].items():
         other = ga.training.evaluate(tmp_path / "run", model=name)
         assert other.scores["accuracy"] == score

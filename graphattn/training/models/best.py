@@ -7,7 +7,7 @@ the validation part, and of eight scans it is often one.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from .forest import Forest
 SHARES = {"forest": 1.0, "mean": 0.5, "network": 0.0}
 #: Parts of the answers, each of which is left out once.
 _BLOCKS = 20
+_PENALTIES = tuple(10.0**power for power in range(-3, 4))
 
 
 class Best(nn.Module):
@@ -38,9 +39,13 @@ class Best(nn.Module):
         trees: Of the forest.
         network: A class of models, such as :class:`graphattn.models.MeshTransformer`.
         network_features: The number of the first features, which the network reads; all by default.
+        linear_features: The number of the last features, which a linear model of one number of a
+            shape reads, such as counts of its elements; network and forest learn what it leaves.
         options: More of its arguments.
     """
 
+    linear: Tensor
+    intercept: Tensor
     share: Tensor
     scores: Tensor
     folds: Tensor
@@ -54,19 +59,28 @@ class Best(nn.Module):
         trees: int = 100,
         network: Callable[..., nn.Module] = UNet,
         network_features: int | None = None,
+        linear_features: int = 0,
         **options: Any,
     ) -> None:
         super().__init__()
         self.out_dim = out_dim
-        self.network_features = min(features, network_features or features)
+        self.network_features = min(features - linear_features, network_features or features)
         self.network = network(self.network_features, out_dim, readout=readout, **options)
         self.forest = Forest(features, out_dim, readout=readout, trees=trees)
+        self.register_buffer("linear", torch.zeros(linear_features))
+        self.register_buffer("intercept", torch.zeros(()))
         self.register_buffer("share", torch.zeros(()))
         self.register_buffer("scores", torch.full((len(SHARES),), torch.nan))
         self.register_buffer("folds", torch.zeros(()))
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """Logits, logarithms of probabilities, or numbers in deviations: (N, out) or (B, out)."""
+        output = self._mean_of_members(x, shape)
+        if not len(self.linear):
+            return output
+        return output + self._linear(x, shape)
+
+    def _mean_of_members(self, x: Tensor, shape: Hierarchy) -> Tensor:
         share = float(self.share)
         if share == 0:
             output: Tensor = self.network(x[:, : self.network_features], shape)
@@ -79,6 +93,46 @@ class Best(nn.Module):
             return (1 - share) * output + share * trees
         mean = (1 - share) * output.softmax(-1) + share * trees.softmax(-1)
         return mean.clamp(min=1e-9).log()
+
+    def _linear(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Part of the linear model in the numbers (B, 1), in deviations."""
+        return self._counts(x, shape) @ self.linear[:, None] + self.intercept
+
+    def _counts(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """The features of the linear model, which all points of a shape have, (B, ...)."""
+        counts = x[:, -len(self.linear) :]
+        batch = shape.levels[0].batch
+        if batch is None:
+            return counts[:1]
+        return counts[torch.searchsorted(batch, torch.arange(shape.num_clouds).to(batch))]
+
+    def fit_linear(self, task: Task, batches: Iterable[Any]) -> None:
+        """Fit the linear model to packed batches of shapes with labels: a ridge regression.
+
+        Its penalty is that with the least error in leaving one shape out.
+        """
+        from sklearn.linear_model import RidgeCV
+
+        pairs = [
+            (self._counts(batch.x, Hierarchy.join(batch.levels)), batch.y) for batch in batches
+        ]
+        counts, y = (torch.cat(parts).double() for parts in zip(*pairs, strict=True))
+        target = (y - task.mean) / task.deviation
+        found = RidgeCV(_PENALTIES).fit(counts.numpy(), target.numpy())
+        self.linear.copy_(torch.from_numpy(found.coef_))
+        self.intercept.fill_(float(found.intercept_))
+
+    def fit_forest(self, task: Task, batches: Iterable[Any], seed: int) -> None:
+        """Grow the trees on packed batches of shapes with labels."""
+
+        def without_linear(batch: Any) -> Any:
+            part = self._linear(batch.x, Hierarchy.join(batch.levels))[:, 0]
+            batch.y = batch.y - part * task.deviation
+            return batch
+
+        if len(self.linear):
+            batches = map(without_linear, batches)
+        self.forest.fit(task, batches, seed)
 
     def only_network(self) -> None:
         """Answer as the network, which is in training, and undo a choice."""

@@ -14,7 +14,7 @@ from ..models.named import MODELS
 from ..options import Options
 from ..tasks import Task
 from .data import OTHERS, RIGID
-from .inputs import OF_ATOMS, ShapeInputs, check_sample
+from .inputs import ELEMENTS, OF_ATOMS, ShapeInputs, check_sample
 from .scenes import AXES, CELLS, MANY, grid_of
 
 _SAMPLE = 512  # points drawn of a shape that has one answer
@@ -257,7 +257,7 @@ def _of_cells(inputs: ShapeInputs, model: str) -> ShapeInputs:
     return replace(inputs, features=features)
 
 
-def options_of(model: str, inputs: ShapeInputs) -> dict[str, Any]:
+def options_of(model: str, inputs: ShapeInputs, task: Task) -> dict[str, Any]:
     """Arguments of a model that its inputs determine."""
     options: dict[str, Any] = {}
     if model == "mesh-unet":
@@ -265,6 +265,9 @@ def options_of(model: str, inputs: ShapeInputs) -> dict[str, Any]:
         options = {"widths": [32] * levels, "depths": [1] * (levels - 1) + [2]}
     elif model in _NETWORKS and inputs.grid:
         options = dict(_UNET_OF_SCENES)
+    of_shapes = task.name == "regress" and task.readout == "shape"
+    if model == "best" and of_shapes and inputs.features[-1] == "composition":
+        options["linear_features"] = ELEMENTS
     if inputs.signals:
         options["signals"] = 3 * len(inputs.signals)
     return options

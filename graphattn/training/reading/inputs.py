@@ -30,7 +30,7 @@ from .simulations import Simulation
 _FINE, _COARSE = 10, 20  # neighbours that normals and spreads are made of
 #: What is read of atoms: the number of an element is no amount, and energies grow with atoms.
 OF_ATOMS = ("species", "composition")
-_ELEMENTS = 119  # atomic numbers, and 0 of an unknown one
+ELEMENTS = 119  # atomic numbers, and 0 of an unknown one
 NORMALS = ("none", "pca", "faces", "normal")
 
 
@@ -377,10 +377,10 @@ def rows_of(shape: Any, size: int) -> dict[str, Tensor]:
 def _elements(shape: Any, count: int, name: str) -> Tensor:
     """1 at the atomic number of each atom, else 0 (N, 119)."""
     z = _property(shape, "z", count, name, 1)[:, 0]
-    if z.min() < 0 or z.max() >= _ELEMENTS or z.frac().any():
+    if z.min() < 0 or z.max() >= ELEMENTS or z.frac().any():
         got = f"{z.min():.6g} to {z.max():.6g}"
         raise fault(name, "atomic numbers z from 0 to 118", got, "repair it, or other features")
-    return one_hot(z.long(), _ELEMENTS).float()
+    return one_hot(z.long(), ELEMENTS).float()
 
 
 def _property(shape: Any, word: str, size: int, name: str, width: int | None = None) -> Tensor:

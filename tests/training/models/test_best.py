@@ -1,6 +1,7 @@
 """The model "best": a network and a forest, of which the validation part chooses."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -69,6 +70,35 @@ def test_answers_are_those_of_the_share():
     model.share.fill_(0.5)
     mean = (network.softmax(-1) + forest.softmax(-1)) / 2
     torch.testing.assert_close(model(x, shape).softmax(-1), mean)
+
+
+def atoms(draw):
+    """A packed batch of 30 shapes of two elements; their numbers are 2 and 5 of each, and a rest."""
+    counts = torch.randint(1, 5, (30, 2), generator=draw).float()
+    rest = torch.arange(30.0) % 2
+    x = torch.cat((rest[:, None], counts), 1)
+    sizes = counts.sum(1).long()
+    levels = [
+        Hierarchy((Level(torch.rand(size, 3, generator=draw), None, ()),))
+        for size in sizes.tolist()
+    ]
+    y = counts @ torch.tensor([2.0, 5.0]) + 0.2 * rest
+    return SimpleNamespace(x=x.repeat_interleave(sizes, 0), y=y, levels=levels)
+
+
+def test_a_network_and_a_forest_learn_what_a_linear_model_of_elements_leaves():
+    batch = atoms(torch.Generator().manual_seed(1))
+    y, shape = batch.y, Hierarchy.join(batch.levels)
+    task = TASKS["regress"]("shape", mean=float(y.mean()), deviation=float(y.std()))
+    model = Best(3, 1, readout="shape", widths=(8, 8), trees=20, linear_features=2)
+    assert model.network_features == 1
+    model.fit_linear(task, [batch])
+    model.network = Answers(torch.zeros(30, 1))
+    linear = task.answers(model(batch.x, shape))
+    assert 0.05 < float((linear - y).abs().max()) < 0.4
+    model.fit_forest(task, [batch], seed=0)
+    model.answer_as("forest")
+    assert float((task.answers(model(batch.x, shape)) - y).abs().max()) < 0.1
 
 
 def candidates(y, wrong):
@@ -236,3 +266,24 @@ def test_shapes_have_a_best_model_too(task, tmp_path, no_page):
     assert result.choice["validation"]["forest"] > 0.7
     again = ga.training.resume(tmp_path / "run")
     assert (again.scores, again.choice) == (result.scores, result.choice)
+
+
+@pytest.mark.slow
+def test_energies_are_those_of_the_elements_and_a_rest(tmp_path, no_page):
+    draw = torch.Generator().manual_seed(0)
+    (tmp_path / "molecules").mkdir()
+    for number in range(50):
+        carbon, hydrogen = torch.randint(1, 6, (2,), generator=draw).tolist()
+        lines = [
+            f"{symbol} {' '.join(map(str, (3 * torch.rand(3, generator=draw)).tolist()))}"
+            for symbol in ["C"] * carbon + ["H"] * hydrogen
+        ]
+        head = (
+            f"{len(lines)}\nProperties=species:S:1:pos:R:3 energy={-38 * carbon - 0.5 * hydrogen}"
+        )
+        (tmp_path / "molecules" / f"{number}.extxyz").write_text("\n".join([head, *lines]) + "\n")
+    how = {**HOW, "model_options": {"widths": [8, 8], "trees": 9}, "control": False}
+    result = ga.training.train(
+        tmp_path / "molecules", tmp_path / "run", task="regress", label="energy", **how
+    )
+    assert result.scores["r2"] > 0.9997
