@@ -62,6 +62,10 @@ class Backend:
         """Remarks for the user."""
         return []
 
+    def reads_bias(self, graph: AttentionGraph, request: Request) -> bool:
+        """True if a bias by place needs no tensor of edges."""
+        return False
+
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         """Approximate bytes that the forward pass holds beside its inputs."""
         raise NotImplementedError

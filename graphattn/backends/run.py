@@ -12,7 +12,6 @@ from ..operands import Inputs, Outputs
 from .choose import BACKENDS, choose, choose_among, out_of_memory
 from .device import ran_out_of_memory
 from .request import Request
-from .tiles.blocks import reasons_against_blocks
 
 
 def run(graph: GraphLike, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
@@ -51,8 +50,7 @@ def run_edges(graph: Any, inputs: Inputs, backend: str, weights: bool, lse: bool
 def _reads_places(graph: AttentionGraph, backend: str, *fields: Any) -> bool:
     """True if the backend that runs reads a bias by place, without a tensor of edges."""
     request = Request(*fields)
-    name = choose(graph, request, backend)
-    return BACKENDS[name].reads_places and not reasons_against_blocks(graph, request)
+    return BACKENDS[choose(graph, request, backend)].reads_bias(graph, request)
 
 
 @constant_result  # Python on the graph's structure: a constant of compiled code

@@ -86,6 +86,9 @@ class TilesBackend(Backend):
             return []
         return [warning]
 
+    def reads_bias(self, graph: AttentionGraph, request: Request) -> bool:
+        return self.kind(graph, request) == "blocks"
+
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:
         way = self.way(graph, request)
         if way == "blocks":
