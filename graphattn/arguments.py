@@ -345,11 +345,6 @@ def for_each(
     return list(value)
 
 
-def stored(value: object, argument: str, error: type[GraphAttnError] = OptionError) -> Tensor:
-    """A tensor, of any shape."""
-    return tensor(value, argument, error=error)
-
-
 def function(
     value: Any,
     argument: str,

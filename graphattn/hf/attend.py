@@ -159,7 +159,7 @@ def _run(
     if bias is None:
         score_bias = None
     else:
-        score_bias = _at_edges(job, bias, key.shape[2])
+        score_bias = _at_edges(job, bias)
     if job.missing is not None:
         away = (
             torch.zeros_like(job.missing, dtype=query.dtype)
@@ -277,7 +277,7 @@ def _dense_bias(mask: Tensor | None, position_bias: Tensor | None, query: Tensor
     return total[(None,) * (4 - total.dim())]
 
 
-def _at_edges(job: Job, bias: Tensor, S: int) -> Tensor:
+def _at_edges(job: Job, bias: Tensor) -> Tensor:
     """A bias of pairs as one of edges: (1 or B, E, 1 or H), or (E, 1 or H) of a union."""
     row, target, source = edges_of(job)
     rows, _, T, width = bias.shape

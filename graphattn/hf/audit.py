@@ -149,7 +149,7 @@ def audit_config(config: Any) -> ConfigAudit:
         for place, graph in graphs.items()
         if isinstance(graph, AttentionGraph) and (expected_graph := expected[place]) is not None
     }
-    notes = _notes(text, tiny.get_text_config(), layers)
+    notes = _notes(text, tiny.get_text_config())
     if others:
         notes.append(f"{others} mix tokens, too, in their own code: this is of attention alone")
     return ConfigAudit(type(model).__name__, layers, tuple(notes))
@@ -237,7 +237,7 @@ def _expected(place: Place, config: Any, is_causal: bool) -> AttentionGraph | No
     return full(_TOKENS)
 
 
-def _notes(config: Any, tiny: Any, layers: dict[str, Audit]) -> list[str]:
+def _notes(config: Any, tiny: Any) -> list[str]:
     notes = []
     kinds = set(getattr(config, "layer_types", None) or ())
     for name in WINDOWS:

@@ -532,9 +532,7 @@ class GraphAttention(EdgeAttention):
         if self.edge_proj is not None:
             is_linear = type(self.edge_proj) is nn.Linear and self.edge_proj.bias is None
             if not is_linear or is_changed(self.edge_proj):
-                features = _in_heads(
-                    self.edge_proj, "edge_attr", edge_attr, self.num_kv_heads, self.head_dim
-                )
+                features = _in_heads(self.edge_proj, edge_attr, self.num_kv_heads, self.head_dim)
                 group = self.num_heads // self.num_kv_heads
                 return features.repeat_interleave(group, -2).flatten(-2), None, value, None
             weight = self.edge_proj.weight.unflatten(0, (self.num_kv_heads, self.head_dim))
@@ -591,21 +589,19 @@ class GraphAttention(EdgeAttention):
         """Queries (..., T, H, D), rotated; 0 of targets without features (..., T, 0)."""
         if x.shape[-1] == 0:
             return x.new_zeros(*x.shape[:-1], self.num_heads, self.head_dim)
-        query = _in_heads(self.q_proj, "x", x, self.num_heads, self.head_dim)
+        query = _in_heads(self.q_proj, x, self.num_heads, self.head_dim)
         if self.q_norm is not None:
             query = self.q_norm(query)
         if self.rotary is not None:
             query = self.rotary(query, positions)
         return query
 
-    def keys_of(
-        self, name: str, key_input: Tensor, value_input: Tensor, positions: Tensor | None
-    ) -> Pair:
+    def keys_of(self, key_input: Tensor, value_input: Tensor, positions: Tensor | None) -> Pair:
         """Keys (..., S, H_kv, D), rotated, and values (..., S, H_kv, D_v)."""
         heads = self.num_kv_heads
-        key = value = _in_heads(self.k_proj, name, key_input, heads, self.head_dim)
+        key = value = _in_heads(self.k_proj, key_input, heads, self.head_dim)
         if self.v_proj is not self.k_proj or value_input is not key_input:
-            value = _in_heads(self.v_proj, name, value_input, heads, self.value_dim)
+            value = _in_heads(self.v_proj, value_input, heads, self.value_dim)
         if self.k_norm is not None:
             key = self.k_norm(key)
         if self.rotary is not None:
@@ -717,7 +713,7 @@ def _name_of_norm(norm: nn.Module | None) -> Any:
     return norm
 
 
-def _in_heads(linear: Any, name: str, x: Tensor, heads: int, width: int) -> Tensor:
+def _in_heads(linear: Any, x: Tensor, heads: int, width: int) -> Tensor:
     """A projection (..., N, heads, width) of features."""
     return torch.unflatten(linear(x), -1, (heads, width))
 

@@ -60,7 +60,7 @@ class Sources:
 
     def projected(self, layer: Any, positions: Tensor | None, key: Tensor, value: Tensor) -> Pair:
         """Keys and values of all sources, from features that have arrived."""
-        return layer.keys_of(self.name, key, value, positions)
+        return layer.keys_of(key, value, positions)
 
     def bias_of(self, score_bias: Any, num_targets: int) -> Any:
         """A bias as the layer reads it."""

@@ -326,12 +326,6 @@ def _make_rows(pattern: Pattern, first: int, start: int, end: int) -> None:
     pattern.shelf.cached(_rows_key(first, start, end), rows)
 
 
-def _shape_of(x: Any) -> str:
-    if isinstance(x, Tensor):
-        return str(tuple(x.shape))
-    return type(x).__name__
-
-
 # --- builders
 
 

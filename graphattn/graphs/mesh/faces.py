@@ -54,7 +54,7 @@ def checked_faces(
     whose rows are no polygons, such as tetrahedra, is refused.
     """
     vertex, sizes, device = _corners(faces, least)
-    num_vertices = _size(vertex, sizes, num_vertices)
+    num_vertices = _size(vertex, num_vertices)
     refuse_over(
         64 * num_vertices,
         f"a mesh of {num_vertices:,} vertices",
@@ -159,7 +159,7 @@ def _corners(faces: object, least: int) -> tuple[Tensor, Tensor, torch.device]:
     return integers(flat, "faces", "of vertices", GraphError).cpu(), sizes, device
 
 
-def _size(vertex: Tensor, sizes: Tensor, num_vertices: int | None) -> int:
+def _size(vertex: Tensor, num_vertices: int | None) -> int:
     """The number of vertices, as given, or those that faces name."""
     if num_vertices is not None:
         size = whole(num_vertices, "num_vertices", 0, GraphError)

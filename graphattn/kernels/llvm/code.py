@@ -263,10 +263,6 @@ class Array:
         """False of an operand that is absent."""
         return Value(self.code, self.builder.icmp_unsigned("!=", self.address, _POINTER(None)))
 
-    def as_integer(self) -> Value:
-        """The address."""
-        return Value(self.code, self.builder.ptrtoint(self.address, INT))
-
     def only_if(self, condition: Value) -> Self:
         """The array, or no address where a condition is false."""
         address = self.builder.select(condition.ir, self.address, _POINTER(None))

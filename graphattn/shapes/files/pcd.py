@@ -52,9 +52,7 @@ def read_pcd(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     lines = None
     if kind == "ascii":
         blob = clean(blob)
-        points, lines = _ascii(
-            blob, blob.data.find(b"\n", end.start()) + 1, dtype, count, allow_nonfinite
-        )
+        points, lines = _ascii(blob, blob.data.find(b"\n", end.start()) + 1, dtype, count)
     elif kind == "binary":
         need = dtype.itemsize * count
         if len(body) > need and not body[need:].strip(b"\0"):
@@ -121,7 +119,7 @@ def _exactly(blob: Blob, body: bytes, need: int) -> bytes:
 
 
 def _ascii(
-    blob: Blob, start: int, dtype: np.dtype, count: int, nonfinite: bool
+    blob: Blob, start: int, dtype: np.dtype, count: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     table = rows(blob, b" " * start + blob.data[start:], nonfinite=True)
     if len(table.ptr) - 1 != count:
