@@ -100,8 +100,9 @@ class Facts(Printed):
             "reads_everything",
             "reads_past",
             *self.left_out,
-            "" if self.remark else "remark",
         }
+        if not self.remark:
+            unknown.add("remark")
         values = {name: value for name, value in asdict(self).items() if name not in unknown}
         rows: dict[str, str] = {}
         for name, value in values.items():
@@ -240,7 +241,11 @@ def counted(graph: AttentionGraph) -> dict[str, Any]:
     """The facts that cost one walk over the edges, and one over the reversed ones, by name."""
     into = graph.in_degree
     out = graph.out_degree
-    square = graph.is_square
+    causal = symmetric = self_loops = None
+    if graph.is_square:
+        causal = graph.is_causal
+        symmetric = graph.is_symmetric
+        self_loops = graph._num_loops()
     return {
         "num_targets": graph.num_targets,
         "num_sources": graph.num_sources,
@@ -248,9 +253,9 @@ def counted(graph: AttentionGraph) -> dict[str, Any]:
         "density": graph.density,
         "rule": graph.is_rule,
         "full": graph.is_full,
-        "causal": graph.is_causal if square else None,
-        "symmetric": graph.is_symmetric if square else None,
-        "self_loops": graph._num_loops() if square else None,
+        "causal": causal,
+        "symmetric": symmetric,
+        "self_loops": self_loops,
         "isolated_targets": int((into == 0).sum()),
         "unused_sources": int((out == 0).sum()),
         "max_in_degree": int(into.max()) if into.numel() else 0,
@@ -288,7 +293,10 @@ def _of_one(graph: AttentionGraph, budget: int, among: int) -> Facts:
     square = graph.is_square
     if cost > afford:
         why = f"searches would look at about {cost:,} edges (limit {afford:,}): try budget={cost}"
-        left_out.update(dict.fromkeys((*connected, *searched) if square else connected[:1], why))
+        unsearched: tuple[str, ...] = connected[:1]
+        if square:
+            unsearched = (*connected, *searched)
+        left_out.update(dict.fromkeys(unsearched, why))
     else:
         if square:
             ask(connected, lambda: connectivity(graph))
@@ -296,12 +304,14 @@ def _of_one(graph: AttentionGraph, budget: int, among: int) -> Facts:
         if "components" not in answers:
             left_out.pop("components", None)
             ask(("components",), lambda: num_components(graph))
-    dense: tuple[Callable[[AttentionGraph], Any], ...] = (
-        (spectral_gap, _bounds, mean_resistance) if square else ()
-    )
-    for name, question in zip(
-        ("spectral_gap", "conductance", "mean_resistance"), dense, strict=False
-    ):
+    dense: dict[str, Callable[[AttentionGraph], Any]] = {}
+    if square:
+        dense = {
+            "spectral_gap": spectral_gap,
+            "conductance": _bounds,
+            "mean_resistance": mean_resistance,
+        }
+    for name, question in dense.items():
         if graph.num_targets > _ANALYSED:
             left_out[name] = (
                 f"more than {_ANALYSED} nodes; graphattn.analysis has them of larger graphs"

@@ -143,13 +143,13 @@ class Backend:
 
     def rates(self, device: str = "cpu") -> dict[str, float]:
         """``call_ms``, ``training_factor`` and ``ns``: measured on this machine, else built-in."""
-        rates = self.built_in()
+        if device != "cuda":
+            device = "cpu"
+        return {**self.built_in(device), **measured_rates(device).get(self.name, {})}
+
+    def built_in(self, device: str = "cpu") -> dict[str, float]:
+        """The rates of the class itself."""
+        rates = {"call_ms": self.call_ms, "training_factor": self.training_factor, **self.ns}
         if device == "cuda":
             rates |= self.cuda
-        else:
-            device = "cpu"
-        return {**rates, **measured_rates(device).get(self.name, {})}
-
-    def built_in(self) -> dict[str, float]:
-        """The rates of the class itself."""
-        return {"call_ms": self.call_ms, "training_factor": self.training_factor, **self.ns}
+        return rates

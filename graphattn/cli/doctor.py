@@ -96,19 +96,14 @@ def _calibrate(json: bool, device: str) -> None:
         "rates: ns per number (a pair or an edge, times heads, times D + D_v); ms per call; "
         "training over forward"
     )
-    built_in = {
-        name: {**x.built_in(), **(x.cuda if kind == "cuda" else {})} for name, x in BACKENDS.items()
-    }
+    built_in = {name: backend.built_in(kind) for name, backend in BACKENDS.items()}
     rows = [
         (f"  {backend} {name}", f"{value:.3g}", f"built in {built_in[backend].get(name, 1.0):.3g}")
         for backend, rates in measurements.items()
         for name, value in rates.items()
     ]
     rendered(table(rows))
-    say(
-        f"\nkept in {where}, for this "
-        f"{'processor, torch and number of threads' if kind == 'cpu' else 'GPU and torch'}"
-    )
+    say(f"\nkept in {where}, for the same {', '.join(machine(kind))}")
     if hasattr(os, "getloadavg"):
         busy = os.getloadavg()[0]
     else:
@@ -226,14 +221,12 @@ def _self_check() -> list[dict[str, Any]]:
 def _judged(report: Any) -> dict[str, Any]:
     """The verdict on a backend; one that gives a reason not to run on this device is not wrong."""
     if report.worst is None and not any(refusal.fault for refusal in report.refusals):
-        return {
-            "ok": True,
-            "detail": f"not run: {report.refusals[0].reasons[0]}" if report.refusals else "not run",
-        }
-    return {
-        "ok": report.ok,
-        "detail": f"largest error {report.worst.error:.1e}" if report.ok else str(report),
-    }
+        reasons = [refusal.reasons[0] for refusal in report.refusals]
+        return {"ok": True, "detail": ": ".join(["not run", *reasons[:1]])}
+    detail = str(report)
+    if report.ok:
+        detail = f"largest error {report.worst.error:.1e}"
+    return {"ok": report.ok, "detail": detail}
 
 
 def _advice(needed: dict[str, str | None], extras: dict[str, dict[str, str | None]]) -> list[str]:

@@ -94,11 +94,16 @@ class TransformerBlock(nn.Module):
 
         self.attention = attend(**options)
         self.attention_norm = make_norm(norm, embed_dim, eps, bias)
-        cross_options = copies(
-            {name: x for name, x in options.items() if name not in ("rotary", "edge_dim")}
-        )
-        self.cross_attention = attend(**cross_options) if cross else None
-        self.cross_norm = make_norm(norm, embed_dim, eps, bias) if cross else None
+        ends = ["attention", "feed_forward"]
+        self.cross_attention: GraphAttention | None = None
+        self.cross_norm: nn.Module | None = None
+        if cross:
+            ends.insert(1, "cross")
+            cross_options = copies(
+                {name: x for name, x in options.items() if name not in ("rotary", "edge_dim")}
+            )
+            self.cross_attention = attend(**cross_options)
+            self.cross_norm = make_norm(norm, embed_dim, eps, bias)
         replaced = ""
         if hidden is not None:
             replaced = f"hidden={hidden}"
@@ -116,19 +121,23 @@ class TransformerBlock(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_norm = make_norm(norm, embed_dim, eps, bias)
         self.branch = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
-        ends = ("attention", "cross", "feed_forward") if cross else ("attention", "feed_forward")
         norms = {name: make_norm(norm, embed_dim, eps, bias) for name in ends if branch_norm}
         self.end_norm: nn.ModuleDict | None = None
         if norms:
             self.end_norm = nn.ModuleDict(norms)
 
     def _added(self, x: Tensor, norm: nn.Module, sublayer: Any, name: str) -> Tensor:
-        output = sublayer(norm(x) if self.norm_first else x)
+        inputs = x
+        if self.norm_first:
+            inputs = norm(x)
+        output = sublayer(inputs)
         if name == "feed_forward":
             check_shape(output, "the result of feed_forward", x.shape)
         if self.end_norm is not None:
             output = self.end_norm[name](output)
-        added = x + (self.branch(output) if self.training else output)
+        if self.training:
+            output = self.branch(output)
+        added = x + output
         if self.norm_first:
             return added
         return norm(added)
@@ -198,10 +207,11 @@ class TransformerBlock(nn.Module):
             )
             if self.cross_attention is not None and self.cross_norm is not None:
                 layer = self.cross_attention
-                cross_graph = EVERY if memory_graph is None else memory_graph
+                if memory_graph is None:
+                    memory_graph = EVERY
                 arguments: dict[str, Any] = {"context": memory, "score_bias": memory_bias}
                 x = self._added(
-                    x, self.cross_norm, lambda y: layer(y, cross_graph, **arguments), "cross"
+                    x, self.cross_norm, lambda y: layer(y, memory_graph, **arguments), "cross"
                 )
             return self._added(x, self.feed_forward_norm, self.feed_forward, "feed_forward")
 

@@ -56,8 +56,12 @@ class FeedForward(nn.Module):
     ) -> None:
         """Arguments as in the docstring of the class."""
         super().__init__()
-        plain = activation.removeprefix("gated_") if isinstance(activation, str) else activation
-        if not (plain in ACTIVATIONS if isinstance(plain, str) else callable(plain)):
+        plain = activation
+        is_known = callable(activation)
+        if isinstance(activation, str):
+            plain = activation.removeprefix("gated_")
+            is_known = plain in ACTIVATIONS
+        if not is_known:
             raise OptionError(
                 f"activation must be one of {', '.join(ACTIVATIONS)}, one of these after gated_, "
                 "or a function; got "

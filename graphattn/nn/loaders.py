@@ -72,12 +72,12 @@ def from_torch(make: Callable[..., Any], mha: nn.MultiheadAttention) -> Any:
         layer.normalize = SinkSoftmax(mha.num_heads).requires_grad_(False).to(mha.out_proj.weight)
     packed = mha.in_proj_weight
     bias = mha.in_proj_bias
-    weights: Any = (
-        (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
-        if packed is None
-        else packed.chunk(3)
-    )
-    biases: Any = (None,) * 3 if bias is None else bias.chunk(3)
+    weights: Any = (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
+    if packed is not None:
+        weights = packed.chunk(3)
+    biases: Any = (None,) * 3
+    if bias is not None:
+        biases = bias.chunk(3)
     for name, weight, proj_bias in zip(
         ("q_proj", "k_proj", "v_proj"), weights, biases, strict=True
     ):

@@ -123,7 +123,7 @@ def evaluate(
         else:
             data = prepared(trained_run.inputs, shapes, numbers)
         differences = {data.name(i): unlike(ranges, data, i) for i in range(len(data))}
-        warn_of({name: words for name, words in differences.items() if words})
+        warn_of(differences)
     control_paths = {
         name: trained_run.path / name
         for name in trained_run.control

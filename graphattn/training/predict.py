@@ -97,19 +97,20 @@ def predict(
     for path, name in zip(paths, names, strict=True):
         shape = load(path)
         answers, difference = _answers(trained_run, trained, shape, str(path), ranges, votes)
-        warn_of({str(path): difference} if difference else {})
+        warn_of({str(path): difference})
         las = path.suffix.lower() in (".las", ".laz")
-        target = folder / f"{name}{path.suffix if las else '.ply'}"
+        kind = "ply"
+        ending = ".ply"
+        if las:
+            kind = "las"
+            ending = path.suffix
+        target = folder / f"{name}{ending}"
         target.parent.mkdir(parents=True, exist_ok=True)
         if las:
             add_fields(path, target, _fields(trained_run, answers, len(shape.pos)))
         else:
             save(coloured(shape, trained_run, answers), target, lossy=True)
-        row: dict[str, Any] = {
-            "file": str(path),
-            "las" if las else "ply": str(target),
-            "unlike": difference,
-        }
+        row: dict[str, Any] = {"file": str(path), kind: str(target), "unlike": difference}
         if trained_run.task.readout == "shape":
             answer = answers[0]
             if not trained_run.task.classes:
@@ -126,7 +127,7 @@ def predict(
                 )
             row[trained_run.inputs.elements or "points"] = len(answers)
         lines.append(row)
-        columns = ["written" if name in ("ply", "las") else name for name in lines[0]]
+        columns = ["file", "written", *list(lines[0])[2:]]
         save_page(
             folder / "predictions.csv", _table(columns, [list(line.values()) for line in lines])
         )
@@ -185,9 +186,8 @@ def _fields(run: Run, answers: Tensor, size: int) -> dict[str, np.ndarray]:
         value = _values(run, answers)
     if not run.task.classes:
         return {"prediction": value.numpy()}
-    kind = np.uint8 if max(run.values) < 256 else np.uint16
     return {
-        "prediction": value.numpy().astype(kind),
+        "prediction": value.numpy().astype(np.min_scalar_type(max(run.values))),
         "probability": answers.amax(-1).float().expand(size).numpy(),
     }
 

@@ -58,7 +58,7 @@ def rollout(
         name = trajectory.name or "the trajectory"
         data = Prepared(OneShape(trajectory, name), [0], run.inputs)
         difference = unlike(load_ranges(run.path), data, 0)
-        warn_of({name: difference} if difference else {})
+        warn_of({name: difference})
     known = trajectory.num_steps - window.history
     if steps is None:
         steps = known

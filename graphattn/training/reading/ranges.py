@@ -135,7 +135,8 @@ def unlike(ranges: Ranges, shapes: Prepared, index: int) -> str:
 
 
 def warn_of(differences: dict[str, str]) -> None:
-    """Warn of files with the words of :func:`unlike`."""
+    """Warn of files with the words of :func:`unlike`, if they have some."""
+    differences = {name: words for name, words in differences.items() if words}
     for name, words in list(differences.items())[:_MOST]:
         warnings.warn(
             f"{name} is unlike those of training, in other units perhaps: {words}",
