@@ -62,11 +62,10 @@ def _descriptors(
     small, middle, large = values.clamp(min=0).sqrt().unbind(1)
     extent = large.clamp(min=1e-30)
     if normals is None:
-        normal = axes[:, :, 0]
+        along = (mean * axes[:, :, 0]).sum(1).abs()
     else:
-        normal = normals[at].double()
+        along = (mean * normals[at].double()).sum(1)
     radius = d.square().sum(-1).amax(1).sqrt()
-    along = (mean * normal).sum(1)
     parts = [
         radius,
         small,
