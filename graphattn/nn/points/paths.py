@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from ...graph import AttentionGraph
+from ...arguments import check_shape
+from ...graph import AttentionGraph, need_square
 from ..vectors import angle_between, length_of
 
 #: Lines of the longest path that is followed.
@@ -14,23 +15,28 @@ def paths(graph: AttentionGraph, lines: AttentionGraph, pos: Tensor) -> Tensor:
     """The length of the path along lines between the ends of each edge, and the sum of its turns.
 
     A path has as few lines as can be, and of these the least length; both numbers are 0 where it
-    would have more than 16, or there is none.
+    would have more than 16, or there is none. Lines without length, between points at one place,
+    have no direction to turn from.
 
     Args:
         graph: The graph of the edges.
-        lines: The points that each point is joined with, in both directions.
-        pos: (N, d) positions.
+        lines: The points that each point is joined with, in either direction or both.
+        pos: (N, 3) positions.
 
     Returns:
         (E, 2) in the units of ``pos`` and in radians, in the graph's edge order.
     """
-    size = len(pos)
+    need_square(lines, "lines")
+    size = lines.num_targets
+    check_shape(pos, "pos", (size, 3), "a row for each node of lines")
     wanted = graph.target * size + graph.source
-    ptr = torch.searchsorted(lines.target, torch.arange(size + 1, device=pos.device))
-    start, at = lines.target, lines.source
+    both = (lines.target * size + lines.source, lines.source * size + lines.target)
+    keys = torch.cat(both).unique()
+    start, neighbour = keys // size, keys % size
+    at = neighbour
+    ptr = torch.searchsorted(start, torch.arange(size + 1, device=pos.device))
     step = pos[at] - pos[start]
     found = torch.cat((length_of(step), torch.zeros_like(step[:, :1])), 1)
-    keys = start * size + at
     every = [(keys, found)]
     between = wanted[graph.source != graph.target].unique()
     left = len(between)
@@ -44,12 +50,14 @@ def paths(graph: AttentionGraph, lines: AttentionGraph, pos: Tensor) -> Tensor:
         count = ptr[at + 1] - ptr[at]
         path = torch.repeat_interleave(count)
         place = torch.arange(len(path), device=pos.device) - (count.cumsum(0) - count)[path]
-        end = lines.source[ptr[at[path]] + place]
+        end = neighbour[ptr[at[path]] + place]
         is_new = ~torch.isin(start[path] * size + end, known) & (end != start[path])
         path, end = path[is_new], end[is_new]
         onward = pos[end] - pos[at[path]]
         turn = angle_between(step[path], onward)
-        found = found[path] + torch.cat((length_of(onward), turn), 1)
+        length = length_of(onward)
+        found = found[path] + torch.cat((length, turn), 1)
+        onward = torch.where(length > 0, onward, step[path])
         keys = start[path] * size + end
         order = torch.argsort(found[:, 0], stable=True)
         order = order[torch.argsort(keys[order], stable=True)]

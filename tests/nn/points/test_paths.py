@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import graphattn as ga
-from graphattn.errors import OptionError
+from graphattn.errors import OptionError, ShapeError
 from graphattn.nn import edge_geometry
 from graphattn.nn.points.paths import MOST_LINES
 
@@ -72,6 +72,41 @@ def test_gradients_flow_to_positions():
     assert torch.autograd.gradcheck(
         lambda x: edge_geometry(graph, x, features=words, lines=lines), pos
     )
+
+
+def test_lines_are_the_same_in_any_order_and_direction():
+    pos = torch.rand(10, 3)
+    ends = torch.stack((torch.arange(9), torch.arange(1, 10)))
+    graph = ga.graphs.full(10)
+
+    def along(edges):
+        lines = ga.from_edge_index(edges, num_sources=10, num_targets=10)
+        return edge_geometry(graph, pos, features=("arc", "turn"), lines=lines)
+
+    both = torch.cat((ends, ends.flip(0)), 1)
+    expected = edge_geometry(
+        graph, pos, features=("arc", "turn"), lines=ga.graphs.mesh_vertices(ends.T, 10)
+    )
+    draw = torch.Generator().manual_seed(0)
+    for edges in (both[:, torch.randperm(18, generator=draw)], ends, ends.flip(0)):
+        assert torch.equal(along(edges), expected)
+
+
+def test_a_turn_is_seen_across_points_at_one_place():
+    pos = torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 0], [1, 2, 0]])
+    ends = torch.stack((torch.arange(4), torch.arange(1, 5)), 1)
+    graph = ga.from_edge_index(torch.tensor([[0], [4]]), num_sources=5, num_targets=5)
+    lines = ga.graphs.mesh_vertices(ends, 5)
+    (found,) = edge_geometry(graph, pos, features=("arc", "turn"), lines=lines).tolist()
+    assert found == pytest.approx([3, math.pi / 2])
+
+
+def test_lines_are_of_the_points():
+    pos, ends = circle(5)
+    with pytest.raises(ShapeError, match="a row for each node of lines"):
+        edge_geometry(
+            ga.graphs.full(5), pos, features=("arc",), lines=ga.graphs.mesh_vertices(ends, 6)
+        )
 
 
 def test_lines_are_asked_for():
