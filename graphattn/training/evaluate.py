@@ -142,6 +142,8 @@ def evaluate(
         )
         for one, answers in runs
     )
+    if model is not None:
+        result.choice["is_asked_for"] = True
     result.controls.update(zip(control_paths, others, strict=True))
     result.notes.extend(notes(trained_run, result))
     return result

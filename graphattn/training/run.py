@@ -228,11 +228,15 @@ class Run(_Stored):
 
     @property
     def unfinished(self) -> str:
-        """Epochs of a run that has not ended, such as "3 of 10 epochs"; "" of one that has."""
+        """Epochs of a run that has not ended, such as "3 of 10 epochs"; "" of one that has.
+
+        A network beside a forest has not ended before one of them is chosen.
+        """
         if self.model in AT_ONCE:
             return ""
         history = self.history()
-        if self.schedule.ended(history):
+        is_chosen = not self.model.startswith("best") or (self.path / MODEL).is_file()
+        if self.schedule.ended(history) and is_chosen:
             return ""
         return f"{len(history)} of {self.schedule.epochs} epochs"
 
@@ -406,7 +410,13 @@ class Run(_Stored):
                 raise OptionError(
                     f"model={part_of_best!r} is for a run of --model best, got one of {self.model}"
                 )
-            model.answer_as(one_of(part_of_best, "model", tuple(SHARES)))
+            one_of(part_of_best, "model", tuple(SHARES))
+            if part_of_best not in model.candidates:
+                raise OptionError(
+                    f"model={part_of_best!r} is for a run whose trees are grown, which they are after "
+                    f"its epochs; got {self.path} with {self.unfinished} trained; --resume it"
+                )
+            model.answer_as(part_of_best)
         return model.eval()
 
     def has_begun(self) -> bool:

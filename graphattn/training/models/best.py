@@ -95,8 +95,9 @@ class Best(nn.Module):
         return mean.clamp(min=1e-9).log()
 
     def _linear(self, x: Tensor, shape: Hierarchy) -> Tensor:
-        """Part of the linear model in the numbers (B, 1), in deviations."""
-        return self._counts(x, shape) @ self.linear[:, None] + self.intercept
+        """Part of the linear model in the numbers (B, 1), in deviations; no product in bfloat16."""
+        weighted = self._counts(x, shape) * self.linear
+        return weighted.sum(1, keepdim=True) + self.intercept
 
     def _counts(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """The features of the linear model, which all points of a shape have, (B, ...)."""
@@ -138,6 +139,14 @@ class Best(nn.Module):
         """Answer as the network, which is in training, and undo a choice."""
         self.share.fill_(0)
         self.scores.fill_(torch.nan)
+        self.folds.fill_(0)
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Names of what can answer: the network alone until the trees are grown."""
+        if len(self.forest.root):
+            return tuple(SHARES)
+        return ("network",)
 
     def answer_as(self, name: str) -> None:
         """Answer from now on as one of the candidates."""
@@ -146,13 +155,15 @@ class Best(nn.Module):
     def predictions(self, task: Task, data: Prepared, schedule: Schedule) -> dict[str, Tensor]:
         """What each candidate predicts for some shapes, or for their points, (N,)."""
         chosen = float(self.share)
-        answers = {}
+        answers: dict[str, Tensor] = {}
         for name in ("network", "forest"):
-            self.answer_as(name)
-            answers[name] = torch.cat(answers_of(self, task, data, schedule)[0])
-        answers["mean"] = (answers["network"] + answers["forest"]) / 2
+            if name in self.candidates:
+                self.answer_as(name)
+                answers[name] = torch.cat(answers_of(self, task, data, schedule)[0])
+        if "mean" in self.candidates:
+            answers["mean"] = (answers["network"] + answers["forest"]) / 2
         self.share.fill_(chosen)
-        return {name: task.predictions(answers[name]) for name in SHARES}
+        return {name: task.predictions(answers[name]) for name in self.candidates}
 
     def choose(
         self, task: Task, predictions: dict[str, Tensor], labels: Tensor, folds: int = 0
@@ -244,18 +255,23 @@ def advantage(
 def choice_in_words(choice: dict[str, Any]) -> str:
     """A choice in words."""
     answers = f"the {choice['name']} answers"
+    if not choice["validation"] and choice["name"] == "network":
+        return f"{answers}, as nothing is chosen yet"
     if not choice["validation"]:
         return f"{answers}, as no validation part chooses"
-    if choice["margin"] is None:
-        (score,) = choice["validation"].values()
-        return f"{answers}, the only one with a score ({score:.3f})"
     scores = _listed(choice["validation"])
     where = "on the validation part"
     if choice["folds"]:
         where = f"in {choice['folds']} folds"
-    words = f"{answers}, by a margin of {choice['margin']:.3f} {where} ({scores})"
-    if choice["margin"] < 0:
+    if choice.get("is_asked_for"):
+        words = f"{answers}, as --model asks; {where} {scores}"
+    elif choice["margin"] is None:
+        (score,) = choice["validation"].values()
+        return f"{answers}, the only one with a score ({score:.3f})"
+    elif choice["margin"] < 0:
         words = f"{answers}, as no score {where} is higher by more than chance explains ({scores})"
+    else:
+        words = f"{answers}, by a margin of {choice['margin']:.3f} {where} ({scores})"
     if "scores" in choice:
         words += f"; on these shapes {_listed(choice['scores'])}"
     return words

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import graphattn as ga
+from graphattn.errors import OptionError
 from graphattn.graphs import Hierarchy
 from graphattn.graphs.points.hierarchy import Level
 from graphattn.shapes import Shape
@@ -33,6 +34,8 @@ def roofs(folder, many=5, size=300):
 
 class Answers(torch.nn.Module):
     """A member of a Best with a fixed output."""
+
+    root = torch.zeros(1)  # of a tree
 
     def __init__(self, output):
         super().__init__()
@@ -200,6 +203,43 @@ def test_without_a_validation_part_the_forest_answers():
     model = Best(3, 2, widths=(8, 8))
     model.answer_as("forest")
     assert choice_in_words(model.choice()) == "the forest answers, as no validation part chooses"
+
+
+def test_an_answer_that_is_asked_for_is_no_choice():
+    y = torch.tensor([0, 0, 1, 1])
+    choice = candidates(y, {"forest": [], "mean": [], "network": [1]})
+    choice |= {"name": "network", "is_asked_for": True}
+    assert choice_in_words(choice).startswith("the network answers, as --model asks; on the val")
+
+
+def test_elements_are_counted_in_float32_under_autocast():
+    model = Best(3, 1, readout="shape", widths=(8, 8), linear_features=2)
+    model.linear.copy_(torch.tensor([1.001, -3.003]))
+    x = torch.tensor([[0.0, 7.0, 9.0]])
+    shape = Hierarchy((Level(torch.zeros(1, 3), None, ()),))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model._linear(x, shape)
+    assert float(found) == pytest.approx(7 * 1.001 - 9 * 3.003)
+
+
+def test_before_the_trees_are_grown_the_network_alone_has_answers(tmp_path, no_page):
+    class Ended(Exception):
+        """The network is trained."""
+
+    def end(progress):
+        if progress.epoch is not None:
+            raise Ended
+
+    scans = roofs(tmp_path / "scans")
+    with pytest.raises(Ended):
+        ga.training.train(scans, tmp_path / "run", grid=1.0, control=False, tell=end, **HOW)
+    assert Run.load(tmp_path / "run").unfinished == "1 of 1 epochs"
+    result = ga.training.evaluate(tmp_path / "run")
+    assert "the network answers, as nothing is chosen yet" in str(result)
+    assert any(note.startswith("unfinished") for note in result.notes)
+    for name in ("forest", "mean"):
+        with pytest.raises(OptionError, match="whose trees are grown"):
+            ga.training.evaluate(tmp_path / "run", model=name)
 
 
 def test_of_candidates_with_one_score_the_forest_is_chosen():
