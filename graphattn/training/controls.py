@@ -7,7 +7,7 @@ from typing import Any
 from ..arguments import one_of, several
 from ..errors import OptionError
 from .models.named import MODELS, SIMULATED
-from .reading.inputs import ShapeInputs
+from .reading.inputs import OF_ATOMS, ShapeInputs
 from .reading.scenes import prepared
 from .run import AT_ONCE, CONTROL_WORDS, Run
 
@@ -40,8 +40,8 @@ def control_of(run: Run, name: str, shapes: Any) -> Run:
 
     It is a perceptron of each point, the same model on other graphs, or a random forest.
 
-    The perceptron reads what is made of no neighbours: positions, distances, and properties of the
-    files. The forest reads these properties, heights, and covariances of the nearest points; of
+    The perceptron reads what is made of no neighbours: positions, distances, elements of atoms, and
+    properties of the files. The forest reads these properties, heights, and covariances of the nearest points; of
     shapes histograms of them. The random graphs have the in-degrees of the run's, on every level
     and between levels, and their features of edges are those of the drawn pairs; the model begins
     with the same parameters, features of points stay as they are, and a convolution of cells reads
@@ -59,7 +59,9 @@ def control_of(run: Run, name: str, shapes: Any) -> Run:
         inputs = replace(run_inputs, graph=run_inputs.graph[:1], ratio=())
         return replace(base, model=name, start="", options=options, inputs=inputs)
     preset = MODELS[name]
-    derived_features = ("above_ground", "element") if name == "forest" else ()
+    derived_features: tuple[str, ...] = OF_ATOMS
+    if name == "forest":
+        derived_features += ("above_ground", "element")
     properties = tuple(
         word for word in run_inputs.features if word in shapes[0] or word in derived_features
     )

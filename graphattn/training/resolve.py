@@ -56,7 +56,7 @@ def resolve(options: Options, shapes: ShapeFolder, out: PathLike) -> Run:
         inputs=inputs,
         augment=augment,
         model=model,
-        options=options_of(model, inputs, task) | dict(options.model_options or {}),
+        options=options_of(model, inputs, task, data[0].widths) | dict(options.model_options or {}),
         features=data[0].x.shape[1],
         schedule=schedule_of(options, data.sizes, size),
         control=control,

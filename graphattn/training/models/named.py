@@ -224,8 +224,7 @@ MODELS: dict[str, Preset] = {
     ),
     "curve": _CURVE,
     "best-curve": _CURVE._replace(
-        # the forest's covariances cost the network 4 of 100 outlines
-        make=partial(Best, network=MeshTransformer, network_features=8),
+        make=partial(Best, network=MeshTransformer),
         of_shape=_ALONG_LOCAL,
         of_nodes=_ALONG_LOCAL,
     ),

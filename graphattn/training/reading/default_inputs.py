@@ -60,7 +60,25 @@ def inputs_of(
         inputs = replace(inputs, features=tuple(options.features))
     if options.graph is not None:
         inputs = replace(inputs, graph=recipes_of(options.graph, model, len(inputs.graph)))
-    return inputs
+    apart = [*_of_forest(model, inputs), *_of_linear(model, inputs, task)]
+    words = [word for word in inputs.features if word not in apart]
+    return replace(inputs, features=(*words, *apart))
+
+
+def _of_forest(model: str, inputs: ShapeInputs) -> tuple[str, ...]:
+    """Features of a network and a forest that the forest alone reads; they follow what both read."""
+    # the covariances of nearest points cost a network of curves 4 of 100 outlines
+    if model == "best-curve" and "local" in inputs.features:
+        return ("local",)
+    return ()
+
+
+def _of_linear(model: str, inputs: ShapeInputs, task: Task) -> tuple[str, ...]:
+    """Features of a network and a forest that a linear model reads, which are the last."""
+    is_number = task.name == "regress" and task.readout == "shape"
+    if model in ("best", "best-curve") and is_number and "composition" in inputs.features:
+        return ("composition",)
+    return ()
 
 
 def _of_preset(model: str, task: Task, shapes: ShapeFolder, elements: str) -> ShapeInputs:
@@ -257,16 +275,22 @@ def _of_cells(inputs: ShapeInputs, model: str) -> ShapeInputs:
     return replace(inputs, features=features)
 
 
-def options_of(model: str, inputs: ShapeInputs, task: Task) -> dict[str, Any]:
-    """Arguments of a model that its inputs determine."""
+def options_of(
+    model: str, inputs: ShapeInputs, task: Task, widths: tuple[int, ...]
+) -> dict[str, Any]:
+    """Arguments of a model that its inputs determine, and the widths of its features."""
     options: dict[str, Any] = {}
     if model == "mesh-unet":
         levels = len(inputs.graph)
         options = {"widths": [32] * levels, "depths": [1] * (levels - 1) + [2]}
     elif model in _NETWORKS and inputs.grid:
         options = dict(_UNET_OF_SCENES)
-    of_shapes = task.name == "regress" and task.readout == "shape"
-    if model == "best" and of_shapes and inputs.features[-1] == "composition":
+    of_linear = _of_linear(model, inputs, task)
+    apart = (*_of_forest(model, inputs), *of_linear)
+    read = [width for word, width in zip(inputs.features, widths, strict=True) if word not in apart]
+    if apart and read:
+        options["network_features"] = sum(read)
+    if of_linear and read:
         options["linear_features"] = ELEMENTS
     if inputs.signals:
         options["signals"] = 3 * len(inputs.signals)

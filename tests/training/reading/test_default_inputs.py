@@ -9,8 +9,10 @@ from graphattn.errors import OptionError
 from graphattn.shapes import Shape, ShapeFolder
 from graphattn.training import Options
 from graphattn.training.chosen import task_of
+from graphattn.training.controls import control_of
 from graphattn.training.reading.default_inputs import inputs_of
 from graphattn.training.reading.inputs import OF_ATOMS
+from graphattn.training.resolve import resolve
 
 
 def inputs_for(folder, model="unet", **options):
@@ -55,10 +57,47 @@ def test_a_sample_of_points_with_labels_is_refused_before_shapes_are_read(tmp_pa
         ga.training.train(measured_meshes(tmp_path / "meshes"), tmp_path / "run", sample=7)
 
 
-def test_the_elements_of_atoms_are_read(tmp_path):
-    for number in range(4):
+@pytest.fixture
+def molecules(tmp_path):
+    for number in range(10):
         atoms = Shape(pos=torch.rand(9, 3), z=torch.arange(1, 10), energy=torch.tensor([number]))
         ga.save(atoms, tmp_path / f"{number}.npz")
-    shapes = ShapeFolder(tmp_path, label="energy", task="regress")
-    task = task_of("regress", shapes, [0, 1, 2, 3])
-    assert inputs_of("unet", task, shapes, [0, 1], Options()).features[-2:] == OF_ATOMS
+    return ShapeFolder(tmp_path, label="energy", task="regress")
+
+
+def test_the_elements_of_atoms_are_read_by_controls_too(molecules, tmp_path):
+    task = task_of("regress", molecules, [0, 1, 2, 3])
+    assert inputs_of("unet", task, molecules, [0, 1], Options()).features[-2:] == OF_ATOMS
+    run = resolve(Options(model="best"), molecules, tmp_path / "run")
+    for name in ("perceptron", "forest"):
+        assert control_of(run, name, molecules).inputs.features[-2:] == OF_ATOMS
+
+
+@pytest.mark.parametrize("words", [("composition", "distance"), ("distance", "composition")])
+def test_counts_of_elements_are_fitted_by_a_linear_model_wherever_they_stand(
+    molecules, tmp_path, words
+):
+    run = resolve(Options(model="best", features=words), molecules, tmp_path / "run")
+    assert run.inputs.features == ("distance", "composition")
+    assert run.options == {"network_features": 1, "linear_features": 119}
+    alone = resolve(Options(model="best", features=words[:1]), molecules, tmp_path / "run")
+    assert alone.options == {}
+
+
+def test_a_network_of_curves_reads_all_but_the_covariances(tmp_path):
+    line = torch.stack((torch.arange(8), torch.arange(1, 9)))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        for number in range(5):
+            curve = Shape(pos=torch.rand(9, 3), width=torch.rand(9), edge_index=line)
+            ga.save(curve, tmp_path / name / f"{number}.npz")
+    shapes = ShapeFolder(tmp_path)
+
+    def run_of(*words):
+        return resolve(Options(model="best", features=words or None), shapes, tmp_path / "run")
+
+    assert run_of().options == {"network_features": 8}
+    run = run_of("local", "distance", "spread", "degree", "width")
+    assert run.inputs.features == ("distance", "spread", "degree", "width", "local")
+    assert run.new_model().network_features == 9
+    assert run_of("local").new_model().network_features == 27
