@@ -15,7 +15,7 @@ from ...arguments import number, one_of, positive, whole
 from ...errors import LoaderError, OptionError
 from ...graph import AttentionGraph, Pattern
 from ...graph.modes import cached_property
-from ...graphs import Hierarchy, HierarchyRecipe, hierarchy, knn
+from ...graphs import Hierarchy, HierarchyRecipe, hierarchy, knn, mesh_vertices
 from ...graphs.expression import from_expression
 from ...graphs.points.hierarchy import Level
 from ...io.reading import fault
@@ -291,7 +291,9 @@ class ShapeInputs:
         if word == "position":
             return pos
         if word == "degree" and "edge_index" in shape:
-            return torch.bincount(shape.edge_index[0], minlength=len(pos)).float()[:, None]
+            # files may have each line in one direction, or in both
+            lines = mesh_vertices(shape.edge_index.T, len(pos))
+            return lines.in_degree.float()[:, None]
         composition = computed["composition"]
         if word == "species" and "z" in shape:
             return _elements(shape, len(pos), name)

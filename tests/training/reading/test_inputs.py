@@ -206,3 +206,12 @@ def test_points_without_the_lines_that_are_read_are_refused(inputs):
     assert inputs(curve, "a.csv").x.shape == (9, 1)
     with pytest.raises(LoaderError, match=r"Try: sample=0 .*lose their lines"):
         replace(inputs, sample=5)(curve, "a.csv")
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_degree_counts_lines_of_either_direction(both):
+    edges = torch.tensor([[0, 1, 1], [1, 2, 3]])
+    if both:
+        edges = torch.cat((edges, edges.flip(0)), 1)
+    tree = Shape(pos=CLOUD.pos[:5], edge_index=edges)
+    assert ShapeInputs(("degree",))(tree, "a.npz").x[:, 0].tolist() == [1, 3, 1, 1, 0]
