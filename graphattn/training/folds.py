@@ -13,13 +13,17 @@ _LEAST = 5  # shapes of a fold
 def fold_runs(run: Run, shapes: ShapeFolder) -> list[Run]:
     """Runs on the shapes that are not held out, each without a fold, which is its "test" part.
 
-    There are none where points have answers, or where the validation part has 100 shapes.
+    There are none where points have answers, or where the validation part has 100 shapes. Networks
+    start anew where the run starts from one that was trained on some of these shapes.
     """
     labels = {shapes.name(at): float(shapes.labels[at][0]) for at in range(len(shapes))}
     names = [*run.split["train"], *run.split["val"]]
     is_large = len(run.split["val"]) >= _ENOUGH
     if run.task.readout != "shape" or is_large or len(names) < _LEAST * FOLDS:
         return []
+    start = run.start
+    if run.known_to_start(names):
+        start = ""
     names.sort(key=lambda name: (labels[name], name))
     runs = []
     for fold in range(FOLDS):
@@ -29,5 +33,5 @@ def fold_runs(run: Run, shapes: ShapeFolder) -> list[Run]:
         train = [name for name in others if name not in set(val)]
         split = {"train": train, "val": val, "test": test}
         path = run.path / f"fold{fold + 1}"
-        runs.append(replace(run, path=path, control=(), split=split))
+        runs.append(replace(run, path=path, control=(), split=split, start=start))
     return runs

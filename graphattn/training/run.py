@@ -346,6 +346,14 @@ class Run(_Stored):
         lines += [f"new: {', '.join(rest)[:300]}"] if rest else []
         return model, "\n  ".join(lines + self.unlike_start())
 
+    def known_to_start(self, names: list[str]) -> int:
+        """How many of these shapes the run was trained on that this one starts from."""
+        if not self.start or not Path(self.start, "run.json").is_file():
+            return 0
+        first = Run.load(self.start)
+        digests = {first.files[name] for name in first.split["train"]}
+        return sum(self.files[name] in digests for name in names)
+
     def unlike_start(self) -> list[str]:
         """Settings and shapes that differ from those of the run that this one starts from."""
         if not self.start or not Path(self.start, "run.json").is_file():
@@ -371,9 +379,8 @@ class Run(_Stored):
                 "otherwise than there: "
                 f"{', '.join(f'{k}={pairs[0].get(k)} ({pairs[1].get(k)})' for k in keys)}"
             )
-        train_digests = {first.files[name] for name in first.split["train"]}
         held_out = [name for part in ("val", "test") for name in self.split[part]]
-        num_shared = sum(self.files[name] in train_digests for name in held_out)
+        num_shared = self.known_to_start(held_out)
         if num_shared:
             same = "the same seed and shares hold out the same"
             words.append(

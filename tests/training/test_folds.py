@@ -1,5 +1,7 @@
 """A network and a forest are compared across folds of few whole shapes, and either answers."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -47,6 +49,17 @@ def test_there_are_no_folds_of_points_or_of_many_shapes(folder, tmp_path, monkey
     run = run_of(folder, tmp_path / "run", val=0.3)
     monkeypatch.setattr("graphattn.training.folds._ENOUGH", 12)
     assert fold_runs(run, ShapeFolder(folder)) == []
+
+
+def test_networks_of_folds_have_not_seen_what_their_run_starts_from(folder, tmp_path):
+    first = run_of(folder, tmp_path / "first")
+    first.save()
+    shapes = ShapeFolder(folder)
+    same = run_of(folder, tmp_path / "run")
+    other = replace(same, files=dict.fromkeys(same.files, "of other shapes"))
+    for run, start in ((same, ""), (other, str(first.path))):
+        runs = fold_runs(replace(run, start=str(first.path)), shapes)
+        assert {one.start for one in runs} == {start}
 
 
 @pytest.mark.slow
