@@ -105,6 +105,7 @@ def _trained(
             model = cast(Forest, run.new_model()).fit(
                 run.task, train.batches(run.schedule.points), run.schedule.seed
             )
+        model.to(run.schedule.device)
     elif finish or run.has_ended():
         model = run.trained_model().to(run.schedule.device)
         history = run.history()
@@ -120,7 +121,7 @@ def _trained(
             if runs and parts["test"]:  # no score is of the validation part
                 known = known + parts["val"]
             batches = prepared(run.inputs, shapes, known, like=train).batches(run.schedule.points)
-            model.fit_forest(run.task, batches, run.schedule.seed)
+            model.cpu().fit_forest(run.task, batches, run.schedule.seed)
             model.to(run.schedule.device)
             val = unchanged["val"]
             if runs:

@@ -113,9 +113,10 @@ def shape_descriptors(
     a, b = torch.randint(len(pos), (2, _PAIRS), generator=draw)
     d = (pos[a] - pos[b]).norm(dim=1)
     spread = d / d.mean().clamp(min=1e-30)
+    shares = torch.linspace(0.1, 0.9, 5, device=pos.device).double()
     parts = [
         torch.histc(spread, _BINS, 0, 3) / _PAIRS,
-        features.double().quantile(torch.linspace(0.1, 0.9, 5).double(), 0).flatten(),
+        features.double().quantile(shares, 0).flatten(),
     ]
     if normals is not None:
         cosine = (normals[a] * normals[b]).sum(1).abs()
