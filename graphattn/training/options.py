@@ -241,7 +241,8 @@ class Options(LoopSettings):
     up: str | None = option(
         None,
         "Axis that points up: x, y, z or none. Clouds whose points have classes, and 4,096 points "
-        "or more in the mean or a classification as LAS has it, are scenes with z up by default: "
+        "or more in the mean or a classification as LAS has it, and no lines between points, are "
+        "scenes with z up by default: "
         "heights above the local ground are read, a scene keeps its own scale, and it is turned "
         "about that axis alone.",
         group=SCENES,

@@ -203,11 +203,16 @@ def scene_of(
 ) -> ShapeInputs:
     """Inputs of scenes, with an axis up, cells and blocks; of other shapes with the axis alone."""
     is_cloud = task.name == "segment" and "face" not in shapes[0]
-    upward = _upward(
-        options, is_cloud and (shapes.surveyed or float(shapes.sizes.double().mean()) >= MANY)
-    )
+    is_large = shapes.surveyed or float(shapes.sizes.double().mean()) >= MANY
+    has_lines = "edge_index" in shapes[0]  # which a scan that is thinned loses
+    upward = _upward(options, is_cloud and is_large and not has_lines)
     side = 0.0
-    if is_cloud:
+    if options.grid and MODELS[model].lines:
+        raise OptionError(
+            f"grid must be 0 for model={model!r}, as points that are thinned lose their lines, got "
+            f"{options.grid}"
+        )
+    if is_cloud and (options.grid or not has_lines):
         side = _side_of_cells(options, upward, shapes, numbers)
     elif options.grid or options.block:
         raise OptionError(

@@ -57,6 +57,22 @@ def test_a_sample_of_points_with_labels_is_refused_before_shapes_are_read(tmp_pa
         ga.training.train(measured_meshes(tmp_path / "meshes"), tmp_path / "run", sample=7)
 
 
+def test_neurons_of_many_points_are_no_scans(tmp_path, monkeypatch):
+    monkeypatch.setattr("graphattn.training.reading.default_inputs.MANY", 9)
+    rows = [f"{n} {1 + n % 3} {n} {n * n % 7} 0 1 {n - 1 or -1}" for n in range(1, 10)]
+    for number in range(5):
+        (tmp_path / f"{number}.swc").write_text("\n".join(rows), encoding="utf-8")
+    options = {"label": "type", "ignore": (0,)}
+    shapes = ShapeFolder(tmp_path, **options)
+    for up in (None, "z"):
+        run = resolve(Options(**options, up=up), shapes, tmp_path / "run")
+        assert run.model == "curve"
+        assert run.inputs.grid == 0
+        assert run.inputs.upward == (up or "")
+    with pytest.raises(OptionError, match="grid must be 0 for model='curve'"):
+        resolve(Options(**options, grid=0.5), shapes, tmp_path / "run")
+
+
 @pytest.fixture
 def molecules(tmp_path):
     for number in range(10):
