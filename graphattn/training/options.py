@@ -161,8 +161,8 @@ class Options(LoopSettings):
     )
     balance: bool | None = option(
         None,
-        "Weight each class by 1 over the root of its share of the labels; by default where points "
-        "have classes and one is five times as frequent as another.",
+        "Weight each class in a network's loss by 1 over the root of its share of the labels; by "
+        "default where points have classes and one is five times as frequent as another.",
         group=LABELS,
     )
     model: str | None = option(

@@ -40,6 +40,8 @@ def resolve(options: Options, shapes: ShapeFolder, out: PathLike) -> Run:
     model = _model(options, task, shapes, elements)
     if options.shard and model in _WITHOUT_NEIGHBOURS:
         raise OptionError(f"shard is for models that read neighbours alone, got model={model!r}")
+    if options.balance and model == "forest":
+        raise OptionError("balance is for the loss of a network, got model='forest', without one")
     inputs = inputs_of(model, task, shapes, train, options, elements)
     augment = augment_of(model, inputs, options)
     control = controls_named(options.control, model)

@@ -108,14 +108,19 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
         rare = [f"{name} ({n:,})" for name, n in counts.items() if n < _FEW and name in present]
         if rare:
             lines.append(f"classes of few labels to train on: {', '.join(rare[:12])}")
-    if run.task.weights:
+    if run.task.weights and run.model != "forest":
         # weights of classes, in ascending order; the eight largest of many
         weights = zip(run.task.weights, run.task.classes, strict=True)
         pairs = sorted((weight, name) for weight, name in weights if name not in absent)
         if len(pairs) > 8:
             pairs = pairs[-8:]
         largest = ", ".join(f"{name} {weight:.2g}" for weight, name in pairs)
-        lines.append(f"classes are weighted, rare ones more (--no-balance for none): {largest}")
+        where = ""
+        if run.model.startswith("best"):
+            where = " in the loss of the network, not in the forest"
+        lines.append(
+            f"classes are weighted{where}, rare ones more (--no-balance for none): {largest}"
+        )
     unseen = unseen_classes(run, shapes)
     if unseen:
         lines.append(f"note: {unseen}")

@@ -14,7 +14,9 @@ from shape_folders import labelled_points, measured_meshes
 import graphattn as ga
 from graphattn.errors import LoaderError, OptionError
 from graphattn.statistics.paired import Difference
-from graphattn.training.pages.notes import notes
+from graphattn.training import Options
+from graphattn.training.pages.notes import notes, reads
+from graphattn.training.resolve import resolve
 from graphattn.training.tasks import Segment
 from graphattn.viz.colours import error_of
 
@@ -139,6 +141,15 @@ def test_unequal_classes_are_weighted_and_that_is_said(tmp_path, no_page):
     assert float(loss) == pytest.approx(1.0986 * (rare + result.task.weights[0]) / 2, abs=1e-3)
     alike = ga.training.train(folder, tmp_path / "alike", balance=False, **PLAIN)
     assert alike.task.weights == ()
+    with pytest.raises(OptionError, match="balance is for the loss of a network"):
+        ga.training.train(folder, tmp_path / "forest", balance=True, model="forest", control=False)
+    shapes = ga.shapes.ShapeFolder(folder)
+    words = {}
+    for model in ("forest", "best"):
+        run = resolve(Options(model=model, control=False), shapes, tmp_path / model)
+        words[model] = reads(run, shapes)
+    assert "weighted" not in words["forest"]
+    assert "weighted in the loss of the network, not in the forest, rare" in words["best"]
 
 
 def test_units_that_differ_between_files_of_training_and_rare_classes_are_said(tmp_path, no_page):
