@@ -15,6 +15,7 @@ def test_an_ended_command_goes_on_and_tells_what_is_missing(tmp_path, monkeypatc
     few = {"each": 4, "test": 2, "rings": 12, "around": 6}
     options = {**acceptance.TASKS["geodesic"].options, "epochs": 1}
     task = Task(
+        "distances",
         "relative error",
         0.04,
         generated_shapes.geodesic,
@@ -78,7 +79,7 @@ def test_differences_are_paired_over_seeds_and_over_shapes():
             "cpu_s": 9.0,
         },
     ]
-    row = told("parts", Task("miou", 0.85), seeds)
+    row = told("parts", Task("parts of clouds", "miou", 0.85), seeds)
     assert row["reached"] == 1
     over = row["controls"]["random"]
     assert [over[key]["mean"] for key in ("over_seeds", "over_shapes")] == pytest.approx(
@@ -97,8 +98,24 @@ def test_the_summary_has_the_better_layer_of_pyg_and_minutes_of_the_model_alone(
         "cpu_s": 900.0,
         "model_s": 90.0,
     }
-    (line,) = acceptance.summary([told("parts", Task("miou", 0.85), [record])])[2:]
-    assert line == "| parts | miou | 0.800 |  | 0.700 | 0.600 |  | 0.250 | 1.5 |"
+    task = acceptance.TASKS["parts"]
+    (line,) = acceptance.summary([told("parts", task, [record])])[2:]
+    cells = "| **0.800** |  | 0.700 | 0.600 |  |  | 0.250 | 1.5 |"
+    assert line == f"| {task.words} | miou {cells}"
+
+
+def test_what_a_formula_exceeds_is_not_bold():
+    record = {
+        "score": 0.05,
+        "controls": {"random": 0.06},
+        "differences": {},
+        "beside": {"Dijkstra": 0.07, "Dijkstra / constant": 0.04},
+        "epochs": 3,
+        "cpu_s": 900.0,
+    }
+    task = acceptance.TASKS["geodesic"]
+    (line,) = acceptance.summary([told("geodesic", task, [record])])[2:]
+    assert line == f"| {task.words} | relative error | 0.050 |  |  |  | 0.040 | 0.060 |  |  |"
 
 
 def test_a_row_keeps_the_machine_and_the_days_of_its_seeds():
