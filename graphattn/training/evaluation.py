@@ -29,7 +29,7 @@ class Evaluation(Printed):
         controls: Evaluations of the controls, by name.
         choice: For the model "best" the name of the part that answers, the scores on the validation
             part or on folds by which it was chosen, its margin, and of whole shapes the scores of
-            all on this part; else empty.
+            all on this part; else empty. ``is_asked_for`` says that it was asked for.
         reach: Of simulations, what the model reads beside what moves in a step, in the first file.
         notes: Remarks on the scores: classes that are never predicted, a model that reads too
             little.

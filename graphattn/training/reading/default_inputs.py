@@ -316,4 +316,9 @@ def augment_of(model: str, inputs: ShapeInputs, options: Options) -> tuple[str, 
         raise OptionError(
             f"augment must leave faces and edges where they have labels, got {', '.join(words)}"
         )
+    if "drop" in words and "composition" in inputs.features:
+        raise OptionError(
+            f"augment must leave atoms that composition counts, got {', '.join(words)}; leave it out "
+            "of features, or drop out of augment"
+        )
     return words

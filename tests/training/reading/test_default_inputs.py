@@ -98,6 +98,8 @@ def test_counts_of_elements_are_fitted_by_a_linear_model_wherever_they_stand(
     assert run.options == {"network_features": 1, "linear_features": 119}
     alone = resolve(Options(model="best", features=words[:1]), molecules, tmp_path / "run")
     assert alone.options == {}
+    with pytest.raises(OptionError, match="must leave atoms that composition counts, got drop"):
+        resolve(Options(augment=("drop",)), molecules, tmp_path / "run")
 
 
 def test_a_network_of_curves_reads_all_but_the_covariances(tmp_path):
