@@ -46,6 +46,7 @@ class Best(nn.Module):
 
     linear: Tensor
     intercept: Tensor
+    left: Tensor
     share: Tensor
     scores: Tensor
     folds: Tensor
@@ -69,6 +70,7 @@ class Best(nn.Module):
         self.forest = Forest(features, out_dim, readout=readout, trees=trees)
         self.register_buffer("linear", torch.zeros(linear_features))
         self.register_buffer("intercept", torch.zeros(()))
+        self.register_buffer("left", torch.ones(()))  # deviation of what the linear model leaves
         self.register_buffer("share", torch.zeros(()))
         self.register_buffer("scores", torch.full((len(SHARES),), torch.nan))
         self.register_buffer("folds", torch.zeros(()))
@@ -78,7 +80,7 @@ class Best(nn.Module):
         output = self._mean_of_members(x, shape)
         if not len(self.linear):
             return output
-        return output + self._linear(x, shape)
+        return self.left * output + self._linear(x, shape)
 
     def _mean_of_members(self, x: Tensor, shape: Hierarchy) -> Tensor:
         share = float(self.share)
@@ -122,13 +124,16 @@ class Best(nn.Module):
         found = RidgeCV(_PENALTIES).fit(counts.numpy(), target.numpy())
         self.linear.copy_(torch.from_numpy(found.coef_))
         self.intercept.fill_(float(found.intercept_))
+        rest = target - torch.from_numpy(found.predict(counts.numpy()))
+        self.left.copy_(rest.std(correction=0).clamp(min=1e-6))
 
     def fit_forest(self, task: Task, batches: Iterable[Any], seed: int) -> None:
         """Grow the trees on packed batches of shapes with labels."""
 
         def without_linear(batch: Any) -> Any:
             part = self._linear(batch.x, Hierarchy.join(batch.levels))[:, 0]
-            batch.y = batch.y - part * task.deviation
+            rest = (batch.y.double() - task.mean) / task.deviation - part
+            batch.y = rest / self.left * task.deviation + task.mean
             return batch
 
         if len(self.linear):

@@ -99,6 +99,10 @@ def test_a_network_and_a_forest_learn_what_a_linear_model_of_elements_leaves():
     model.network = Answers(torch.zeros(30, 1))
     linear = task.answers(model(batch.x, shape))
     assert 0.05 < float((linear - y).abs().max()) < 0.4
+    # an output of 1 is a deviation of what it leaves
+    model.network = Answers(torch.ones(30, 1))
+    step = (task.answers(model(batch.x, shape)) - linear).mean()
+    assert float(step) == pytest.approx(float((linear - y).std(correction=0)), rel=1e-3)
     model.fit_forest(task, [batch], seed=0)
     model.answer_as("forest")
     assert float((task.answers(model(batch.x, shape)) - y).abs().max()) < 0.1
