@@ -14,7 +14,7 @@ _OF_CELLS = ("knn", "radius")  # builders that read images
 
 
 class AddEdges(BaseTransform):
-    """``edge_index`` of a recipe: which points each reads.
+    """``edge_index`` of a recipe: which points each reads; recipes of faces read lines, too.
 
     Of a shape with ``cell`` (and ``pbc``), ``radius`` and ``knn`` read the images in the cell that
     repeats, and the shape gets ``offsets`` (E, 3) beside ``edge_index``;
@@ -46,10 +46,11 @@ class AddEdges(BaseTransform):
 
     def forward(self, data: Any) -> Any:
         """The shape with edges; of a batch, each cloud has its own."""
+        faces = None
         if "face" in data:
             faces = data.face.T
-        else:
-            faces = None
+        elif "edge_index" in data:  # lines of a curve or a tree
+            faces = data.edge_index.T
         graph = self.recipe(data.pos, data.get("batch"), faces=faces, **cell_of(data))
         data.edge_index = graph.edge_index
         if "batch" in data:

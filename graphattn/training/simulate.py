@@ -65,12 +65,10 @@ def resolve_simulation(options: Options, folder: TrajectoryFolder, out: PathLike
     )
     model = one_of(options.model or "mesh", "model", tuple(SIMULATED))
     preset = SIMULATED[model]
-    levels = 1 + len(preset.coarser)
+    graphs = ("mesh_cells(...)", *preset.coarser)
     if options.graph is not None:
-        graphs = recipes_of(options.graph, model, levels)
-    elif first.cells:
-        graphs = ("mesh_cells(...)", *preset.coarser)
-    else:
+        graphs = recipes_of(options.graph, model, graphs)
+    elif not first.cells:
         raise OptionError(
             "graph must be a recipe where trajectories have no cells, such as 'radius(..., 0.1)', "
             "got none"

@@ -154,6 +154,11 @@ def test_edges_and_far_points_are_transforms_and_need_no_pyg_lib():
     assert {"face", "face_id"}.isdisjoint(data.keys())
     assert torch.equal(data.edge_index, ga.graphs.knn(ball().pos[kept], 4).edge_index)
     assert data.edge_attr.shape == (21 * 4, 1)
+    lines = Data(pos=torch.rand(4, 3), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+    two = AddEdges(ga.graphs.mesh_vertices(..., hops=2))(lines).edge_index
+    assert set(map(tuple, two.T.tolist())) == {
+        (a, b) for a in range(4) for b in range(4) if 1 <= abs(a - b) <= 2
+    }
     mesh = AddEdges(ga.graphs.mesh_vertices(...))(ball())
     assert torch.equal(mesh.edge_index, ga.graphs.mesh_vertices(ball().face.T).edge_index)
     both = AddEdges(ga.graphs.radius(..., r=0.5))(Batch.from_data_list([ball(), ball()]))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arguments import one_of, positive, whole
 from ...errors import OptionError
+from ...graph.deferred.filled import leaves_open
 from ...shapes import ShapeFolder
 from ...shapes.files.curves.lines import is_motion
 from ...shapes.folder import plain_name
@@ -14,7 +15,7 @@ from ..models.named import MODELS
 from ..options import Options
 from ..tasks import Task
 from .data import OTHERS, RIGID
-from .inputs import ELEMENTS, OF_ATOMS, ShapeInputs, check_sample
+from .inputs import ELEMENTS, OF_ATOMS, ShapeInputs, check_sample, recipes_in
 from .scenes import AXES, CELLS, MANY, grid_of
 
 _SAMPLE = 512  # points drawn of a shape that has one answer
@@ -59,7 +60,7 @@ def inputs_of(
     if options.features is not None:
         inputs = replace(inputs, features=tuple(options.features))
     if options.graph is not None:
-        inputs = replace(inputs, graph=recipes_of(options.graph, model, len(inputs.graph)))
+        inputs = replace(inputs, graph=recipes_of(options.graph, model, inputs.graph))
     apart = [*_of_forest(model, inputs), *_of_linear(model, inputs, task)]
     words = [word for word in inputs.features if word not in apart]
     return replace(inputs, features=(*words, *apart))
@@ -177,8 +178,13 @@ def _sample(options: Options, task: Task, reads_all: bool, elements: str) -> int
     return _SAMPLE
 
 
-def recipes_of(text: str, model: str, levels: int) -> tuple[str, ...]:
-    """Recipes of the levels: one for all of them, or one for each with ``;`` between them."""
+def recipes_of(text: str, model: str, usual: tuple[str, ...]) -> tuple[str, ...]:
+    """Recipes of the levels: one for all of them, or one for each with ``;`` between them.
+
+    One that reads faces or lines is that of the finest level, which alone has them; the coarser
+    ones keep the ``usual`` recipes of the model.
+    """
+    levels = len(usual)
     if not levels:
         raise OptionError(
             f"graph is for a model that reads the edges of recipes, got model={model!r}"
@@ -188,9 +194,11 @@ def recipes_of(text: str, model: str, levels: int) -> tuple[str, ...]:
         raise OptionError(
             f"graph must name one recipe, or one for each of {levels} levels, got {len(recipes)}"
         )
-    if len(recipes) == 1:
-        return recipes * levels
-    return recipes
+    if len(recipes) > 1:
+        return recipes
+    if any(leaves_open(recipe.expression, ("faces", "cells")) for recipe in recipes_in(text)):
+        return (*recipes, *usual[1:])
+    return recipes * levels
 
 
 def scene_of(

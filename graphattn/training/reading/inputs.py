@@ -249,10 +249,10 @@ class ShapeInputs:
         if len(self.graph) == 2 and not self.ratio and not self.cell:
             globe = on_icosphere(self.graph[1])
         if globe:
-            finest = tuple(map(_recipe, _parts(self.graph[0])))
+            finest = recipes_in(self.graph[0])
             with_globe: HierarchyRecipe = hierarchy(..., graph=finest, **globe)
             return with_globe
-        graphs: list[Any] = [tuple(map(_recipe, _parts(text))) for text in self.graph]
+        graphs: list[Any] = [recipes_in(text) for text in self.graph]
         down = _recipe(self.down)
         up = _recipe(self.up)
         recipe: HierarchyRecipe = hierarchy(
@@ -352,15 +352,15 @@ class ShapeInputs:
         )
 
 
-def _parts(text: str) -> list[str]:
-    """Expressions with commas between them."""
+def recipes_in(text: str) -> tuple[Pattern, ...]:
+    """Recipes of expressions with commas between them."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):
-        return [text]  # which from_expression refuses
+        return (_recipe(text),)  # which from_expression refuses
     if isinstance(node, ast.Tuple):
-        return [ast.unparse(part) for part in node.elts]
-    return [text]
+        return tuple(_recipe(ast.unparse(part)) for part in node.elts)
+    return (_recipe(text),)
 
 
 def check_sample(sample: int, readout: str) -> None:

@@ -10,6 +10,7 @@ from graphattn.shapes import Shape, ShapeFolder
 from graphattn.training import Options
 from graphattn.training.chosen import task_of
 from graphattn.training.controls import control_of
+from graphattn.training.models.named import MODELS
 from graphattn.training.reading.default_inputs import inputs_of
 from graphattn.training.reading.inputs import OF_ATOMS
 from graphattn.training.resolve import resolve
@@ -119,3 +120,17 @@ def test_a_network_of_curves_reads_all_but_the_covariances(tmp_path):
     assert run.inputs.features == ("distance", "spread", "degree", "width", "local")
     assert run.new_model().network_features == 9
     assert run_of("local").new_model().network_features == 27
+
+
+def test_a_recipe_of_lines_is_that_of_the_finest_level(tmp_path):
+    for number, name in enumerate("aabb"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        text = "x,y,z,order\n" + "\n".join(f"{step},{number},0,{step}" for step in range(9))
+        (tmp_path / name / f"{number}.csv").write_text(text)
+    recipe = "mesh_vertices(..., hops=4) | knn(..., 3, clamp=True)"
+    usual = MODELS["unet"].of_shape.graph
+    for graph in (recipe, f"{recipe}, knn(..., 2, clamp=True)"):
+        inputs = inputs_for(tmp_path, graph=graph)
+        assert inputs.graph == (graph, *usual[1:])
+        levels = inputs(ga.load(tmp_path / "a" / "0.csv"), "0.csv").levels
+        assert levels.num_clouds == 1
