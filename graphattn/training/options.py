@@ -148,7 +148,8 @@ class Options(LoopSettings):
     )
     names: Sequence[str] | None = option(
         None,
-        "Names of the classes of points, in the order of their values without those ignored.",
+        "Names of the classes of points: of the values 0, 1, ... without those ignored, or a file "
+        "with a value and a name a line.",
         group=LABELS,
         metavar="NAME,..|FILE",
     )

@@ -42,6 +42,7 @@ class ShapeInputs:
     ``"constant"``      1     1
     ``"position"``      3     from the mean of the points
     ``"distance"``      1     of the point from that mean
+    ``"log_radius"``    1     logarithm of the shape's radius in its own units, which are lost where ``scale`` is 0
     ``"outward"``       1     :math:`|\cos|` of the angle between that direction and the normal
     ``"spread"``        6     standard deviations of the 20 and of the 10 nearest points along their principal axes
     ``"normals"``       3     unit normals
@@ -301,6 +302,9 @@ class ShapeInputs:
             return composition.expand(len(pos), -1)
         if word == "distance":
             return pos.norm(dim=1, keepdim=True)
+        if word == "log_radius":
+            radius = (shape.pos - shape.pos.mean(0)).norm(dim=1).max()
+            return radius.clamp(min=1e-30).log().float().expand(len(pos), 1)
         if word == "spread":
             return torch.cat([spread for _, spread in local], 1)
         descriptors = computed["local"]

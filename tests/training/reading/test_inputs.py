@@ -215,3 +215,12 @@ def test_a_degree_counts_lines_of_either_direction(both):
         edges = torch.cat((edges, edges.flip(0)), 1)
     tree = Shape(pos=CLOUD.pos[:5], edge_index=edges)
     assert ShapeInputs(("degree",))(tree, "a.npz").x[:, 0].tolist() == [1, 3, 1, 1, 0]
+
+
+def test_the_size_of_a_shape_is_a_feature_where_its_units_are_lost():
+    """Of a classification, whose positions are in radii of each shape."""
+    pos = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    inputs = ShapeInputs(("log_radius", "distance"))
+    small, large = (inputs(Data(pos=scale * pos), "a").x for scale in (1.0, 3.0))
+    torch.testing.assert_close(large[:, 0] - small[:, 0], torch.full((20,), 3.0).log())
+    torch.testing.assert_close(large[:, 1], small[:, 1])
