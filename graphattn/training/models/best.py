@@ -33,15 +33,16 @@ class Best(nn.Module):
     """A network and a random forest; answers are those of one of them, or their mean.
 
     Args:
-        features: Width of the points' features, which both read.
+        features: Width of the points' features, all of which the forest reads.
         out_dim: Width of the answer.
         readout: "node" or "shape".
         trees: Of the forest.
         network: A class of models, such as :class:`graphattn.models.MeshTransformer`.
-        network_features: The number of the first features, which the network reads; all by default.
+        network_features: The number of the first features, which the network reads; by default all
+            but those of the linear model.
         linear_features: The number of the last features, which a linear model of one number of a
             shape reads, such as counts of its elements; network and forest learn what it leaves.
-        options: More of its arguments.
+        options: Other arguments of the network.
     """
 
     linear: Tensor
@@ -260,16 +261,18 @@ def advantage(
 def choice_in_words(choice: dict[str, Any]) -> str:
     """A choice in words."""
     answers = f"the {choice['name']} answers"
-    if not choice["validation"] and choice["name"] == "network":
-        return f"{answers}, as nothing is chosen yet"
-    if not choice["validation"]:
-        return f"{answers}, as no validation part chooses"
     scores = _listed(choice["validation"])
     where = "on the validation part"
     if choice["folds"]:
         where = f"in {choice['folds']} folds"
     if choice.get("is_asked_for"):
-        words = f"{answers}, as --model asks; {where} {scores}"
+        words = f"{answers}, as --model asks"
+        if scores:
+            words += f"; {where} {scores}"
+    elif not scores and choice["name"] == "network":
+        return f"{answers}, as nothing is chosen yet"
+    elif not scores:
+        return f"{answers}, as no validation part chooses"
     elif choice["margin"] is None:
         (score,) = choice["validation"].values()
         return f"{answers}, the only one with a score ({score:.3f})"

@@ -214,6 +214,8 @@ def test_an_answer_that_is_asked_for_is_no_choice():
     choice = candidates(y, {"forest": [], "mean": [], "network": [1]})
     choice |= {"name": "network", "is_asked_for": True}
     assert choice_in_words(choice).startswith("the network answers, as --model asks; on the val")
+    unvalidated = Best(3, 2, widths=(8, 8)).choice() | {"is_asked_for": True}
+    assert choice_in_words(unvalidated) == "the network answers, as --model asks"
 
 
 def test_elements_are_counted_in_float32_under_autocast():
