@@ -220,12 +220,13 @@ def scene_of(
             f"grid must be 0 for model={model!r}, as points that are thinned lose their lines, got "
             f"{options.grid}"
         )
+    if not is_cloud and (options.grid or options.block):
+        raise OptionError(
+            "grid and block are for clouds, without faces, whose points have classes, got a task to "
+            f"{task.name} {shapes.name(0)}"
+        )
     if is_cloud and (options.grid or not has_lines):
         side = _side_of_cells(options, upward, shapes, numbers)
-    elif options.grid or options.block:
-        raise OptionError(
-            f"grid and block are for clouds whose points have classes, got a task to {task.name}"
-        )
     inputs = replace(inputs, upward=upward)
     if not side:
         if options.block:

@@ -72,6 +72,8 @@ def test_neurons_of_many_points_are_no_scans(tmp_path, monkeypatch):
         assert run.inputs.upward == (up or "")
     with pytest.raises(OptionError, match="grid must be 0 for model='curve'"):
         resolve(Options(**options, grid=0.5), shapes, tmp_path / "run")
+    with pytest.raises(OptionError, match="block requires clouds that are thinned to a grid"):
+        resolve(Options(**options, block=0.5), shapes, tmp_path / "run")
 
 
 @pytest.fixture
