@@ -8,7 +8,7 @@ from ..io.reading import PathLike, fault
 from ..shapes import ShapeFolder
 from .chosen import labelled, schedule_of, task_of
 from .controls import controls_named
-from .models.named import MODELS
+from .models.named import CHOOSING, MODELS
 from .options import Options
 from .reading.data import Prepared, digests
 from .reading.default_inputs import augment_of, inputs_of, options_of
@@ -19,7 +19,7 @@ from .run import Run
 from .tasks import TASKS, Task
 
 #: Models in which a point reads others than its neighbours, or none.
-_WITHOUT_NEIGHBOURS = ("perceptron", "pct", "forest", "best", "best-curve")
+_WITHOUT_NEIGHBOURS = ("perceptron", "pct", "forest", *CHOOSING)
 
 
 def resolve(options: Options, shapes: ShapeFolder, out: PathLike) -> Run:
@@ -41,7 +41,9 @@ def resolve(options: Options, shapes: ShapeFolder, out: PathLike) -> Run:
     if options.shard and model in _WITHOUT_NEIGHBOURS:
         raise OptionError(f"shard is for models that read neighbours alone, got model={model!r}")
     if options.balance and model == "forest":
-        raise OptionError("balance is for the loss of a network, got model='forest', without one")
+        raise OptionError(
+            "balance is for the loss of a network, which model='forest' has not; leave it out"
+        )
     inputs = inputs_of(model, task, shapes, train, options, elements)
     augment = augment_of(model, inputs, options)
     control = controls_named(options.control, model)

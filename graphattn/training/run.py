@@ -21,7 +21,7 @@ from ..shapes.depths import Depth
 from ..shapes.seeded import seeded
 from ..versions import version_of
 from .models.best import SHARES, Best
-from .models.named import MODELS, SIMULATED, build, simulator
+from .models.named import CHOOSING, MODELS, SIMULATED, build, simulator
 from .reading.data import OTHERS, RIGID
 from .reading.inputs import ShapeInputs, check_sample
 from .reading.simulations import TrajectoryFolder
@@ -235,7 +235,7 @@ class Run(_Stored):
         if self.model in AT_ONCE:
             return ""
         history = self.history()
-        is_chosen = not self.model.startswith("best") or (self.path / MODEL).is_file()
+        is_chosen = self.model not in CHOOSING or (self.path / MODEL).is_file()
         if self.schedule.ended(history) and is_chosen:
             return ""
         return f"{len(history)} of {self.schedule.epochs} epochs"

@@ -243,6 +243,10 @@ MODELS: dict[str, Preset] = {
 }
 
 
+#: Models in which a network, a forest or their mean answers.
+CHOOSING = ("best", "best-curve")
+
+
 class Simulated(NamedTuple):
     """A model that simulates, and the graphs of its levels below the finest."""
 

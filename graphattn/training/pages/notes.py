@@ -8,6 +8,7 @@ from torch import Tensor, bincount, cat
 from ...shapes import ShapeFolder
 from ...shapes.files.curves.lines import ORDERED
 from ..evaluation import Evaluation
+from ..models.named import CHOOSING
 from ..reading.inputs import OF_ATOMS, rows_of
 from ..reading.scenes import CELLS
 from ..run import CONTROL_WORDS, Run
@@ -116,7 +117,7 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
             pairs = pairs[-8:]
         largest = ", ".join(f"{name} {weight:.2g}" for weight, name in pairs)
         where = ""
-        if run.model.startswith("best"):
+        if run.model in CHOOSING:
             where = " in the loss of the network, not in the forest"
         lines.append(
             f"classes are weighted{where}, rare ones more (--no-balance for none): {largest}"
@@ -186,7 +187,7 @@ def notes(run: Run, result: Evaluation) -> list[str]:
         if over.is_negative:
             margin = over.in_words.removesuffix(" less")
             words = f"{CONTROL_WORDS[name]} scores more than {run.model}, by {margin}"
-            if name == "forest" and not run.model.startswith("best"):
+            if name == "forest" and run.model not in CHOOSING:
                 words += "; --model best answers by the better of a network and a forest"
             lines.append(words)
     if result.reach is not None and not result.reach.is_enough:

@@ -11,7 +11,7 @@ from ...graph.deferred.filled import leaves_open
 from ...shapes import ShapeFolder
 from ...shapes.files.curves.lines import is_motion
 from ...shapes.folder import plain_name
-from ..models.named import MODELS
+from ..models.named import CHOOSING, MODELS
 from ..options import Options
 from ..tasks import Task
 from .data import OTHERS, RIGID
@@ -77,7 +77,7 @@ def _of_forest(model: str, inputs: ShapeInputs) -> tuple[str, ...]:
 def _of_linear(model: str, inputs: ShapeInputs, task: Task) -> tuple[str, ...]:
     """Features of a network and a forest that a linear model reads, which are the last."""
     is_number = task.name == "regress" and task.readout == "shape"
-    if model in ("best", "best-curve") and is_number and "composition" in inputs.features:
+    if model in CHOOSING and is_number and "composition" in inputs.features:
         return ("composition",)
     return ()
 
@@ -292,7 +292,7 @@ def _of_cells(inputs: ShapeInputs, model: str) -> ShapeInputs:
 def options_of(
     model: str, inputs: ShapeInputs, task: Task, widths: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Arguments of a model that its inputs determine, and the widths of its features."""
+    """Arguments of a model that its inputs and their ``widths``, one of each feature, determine."""
     options: dict[str, Any] = {}
     if model == "mesh-unet":
         levels = len(inputs.graph)
