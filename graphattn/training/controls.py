@@ -40,13 +40,14 @@ def control_of(run: Run, name: str, shapes: Any) -> Run:
 
     It is a perceptron of each point, the same model on other graphs, or a random forest.
 
-    The perceptron reads what is made of no neighbours: positions, distances, elements of atoms, and
-    properties of the files. The forest reads these properties, heights, and covariances of the nearest points; of
-    shapes histograms of them. The random graphs have the in-degrees of the run's, on every level
-    and between levels, and their features of edges are those of the drawn pairs; the model begins
-    with the same parameters, features of points stay as they are, and a convolution of cells reads
-    drawn cells at its offsets. Of trajectories the perceptron and
-    the stencil read what the model does, the stencil along its finest graph.
+    The perceptron reads what is made of no neighbours: positions, distances, and those features of
+    the model that are properties of the files, elements of atoms or radii of shapes. The forest
+    reads these features, heights, and covariances of the nearest points; of shapes histograms of
+    them. The random graphs have the in-degrees of the run's, on every level and between levels, and
+    their features of edges are those of the drawn pairs; the model begins with the same parameters,
+    features of points stay as they are, and a convolution of cells reads drawn cells at its
+    offsets. Of trajectories the perceptron and the stencil read what the model does, the stencil
+    along its finest graph.
     """
     base = replace(run, path=run.path / name, control=())
     if name == "random":
@@ -59,7 +60,7 @@ def control_of(run: Run, name: str, shapes: Any) -> Run:
         inputs = replace(run_inputs, graph=run_inputs.graph[:1], ratio=())
         return replace(base, model=name, start="", options=options, inputs=inputs)
     preset = MODELS[name]
-    derived_features: tuple[str, ...] = OF_ATOMS
+    derived_features: tuple[str, ...] = (*OF_ATOMS, "log_radius")
     if name == "forest":
         derived_features += ("above_ground", "element")
     properties = tuple(

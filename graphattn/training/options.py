@@ -189,8 +189,8 @@ class Options(LoopSettings):
     )
     features: Sequence[str] | None = option(
         None,
-        "Features of the points: distance, outward, spread, position, normals, constant, or "
-        "properties of the files; by default the model's, and the files' colours.",
+        "Features of the points: distance, outward, spread, log_radius, position, normals, "
+        "constant, or properties of the files; by default the model's, and the files' colours.",
         group=MODEL,
         metavar="WORD,..",
     )

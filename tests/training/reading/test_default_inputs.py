@@ -84,12 +84,13 @@ def molecules(tmp_path):
     return ShapeFolder(tmp_path, label="energy", task="regress")
 
 
-def test_the_elements_of_atoms_are_read_by_controls_too(molecules, tmp_path):
+def test_elements_and_radii_are_read_by_controls_too(molecules, tmp_path):
     task = task_of("regress", molecules, [0, 1, 2, 3])
     assert inputs_of("unet", task, molecules, [0, 1], Options()).features[-2:] == OF_ATOMS
-    run = resolve(Options(model="best"), molecules, tmp_path / "run")
+    words = ("distance", "log_radius", *OF_ATOMS)
+    run = resolve(Options(model="best", features=words), molecules, tmp_path / "run")
     for name in ("perceptron", "forest"):
-        assert control_of(run, name, molecules).inputs.features[-2:] == OF_ATOMS
+        assert {*words[1:]} <= {*control_of(run, name, molecules).inputs.features}
 
 
 @pytest.mark.parametrize("words", [("composition", "distance"), ("distance", "composition")])
