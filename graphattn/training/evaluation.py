@@ -28,8 +28,8 @@ class Evaluation(Printed):
         labels: Labels of each shape.
         controls: Evaluations of the controls, by name.
         choice: For the model "best" the name of the part that answers, the scores on the validation
-            part or on folds by which it was chosen, its margin, and of whole shapes the scores of
-            all on this part; else empty. ``is_asked_for`` says that it was asked for.
+            part or on folds by which it was chosen, its margin, of whole shapes the scores of all on
+            this part, and ``is_asked_for`` where the caller named it; else empty.
         reach: Of simulations, what the model reads beside what moves in a step, in the first file.
         notes: Remarks on the scores: classes that are never predicted, a model that reads too
             little.

@@ -117,10 +117,10 @@ def _trained(
             model = run.trained_model().to(run.schedule.device)
         else:
             runs = fold_runs(run, shapes) if across and not finish else []
-            known = parts["train"]
-            if runs and parts["test"]:  # no score is of the validation part
-                known = known + parts["val"]
-            batches = prepared(run.inputs, shapes, known, like=train).batches(run.schedule.points)
+            numbers = parts["train"]
+            if runs and parts["test"]:  # folds choose, and the validation part is not scored
+                numbers = numbers + parts["val"]
+            batches = prepared(run.inputs, shapes, numbers, like=train).batches(run.schedule.points)
             model.cpu().fit_forest(run.task, batches, run.schedule.seed)
             model.to(run.schedule.device)
             val = unchanged["val"]

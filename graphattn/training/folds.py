@@ -22,7 +22,7 @@ def fold_runs(run: Run, shapes: ShapeFolder) -> list[Run]:
     if run.task.readout != "shape" or is_large or len(names) < _LEAST * FOLDS:
         return []
     start = run.start
-    if run.known_to_start(names):
+    if run.num_seen_by_start(names):
         start = ""
     names.sort(key=lambda name: (labels[name], name))
     runs = []

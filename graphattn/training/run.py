@@ -346,8 +346,8 @@ class Run(_Stored):
         lines += [f"new: {', '.join(rest)[:300]}"] if rest else []
         return model, "\n  ".join(lines + self.unlike_start())
 
-    def known_to_start(self, names: list[str]) -> int:
-        """How many of these shapes the run was trained on that this one starts from."""
+    def num_seen_by_start(self, names: list[str]) -> int:
+        """Number of these shapes that the run which this one starts from was trained on."""
         if not self.start or not Path(self.start, "run.json").is_file():
             return 0
         first = Run.load(self.start)
@@ -380,7 +380,7 @@ class Run(_Stored):
                 f"{', '.join(f'{k}={pairs[0].get(k)} ({pairs[1].get(k)})' for k in keys)}"
             )
         held_out = [name for part in ("val", "test") for name in self.split[part]]
-        num_shared = self.known_to_start(held_out)
+        num_shared = self.num_seen_by_start(held_out)
         if num_shared:
             same = "the same seed and shares hold out the same"
             words.append(
