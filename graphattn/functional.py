@@ -186,7 +186,7 @@ def explain(
         head_dim: D, width of a head; ``value_dim`` of the values, the same by default.
         batch: Product of the leading dimensions; for graphs of examples, of those before them.
         dtype: Dtype of query, key and value.
-        device: Their device, one of this machine, where its kernels are tried.
+        device: Their device; it must be available, as its kernels are tried.
         options: Other arguments of the call, by the same names: ``score_bias``, ``softcap``,
             ``dropout_p``, ``return_weights``, ``return_lse``; of a layer ``edge_attr``, ``score``,
             ``normalize``, ``cap_bias``. ``True`` stands for any tensor, number or function;

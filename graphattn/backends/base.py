@@ -62,8 +62,8 @@ class Backend:
         """Remarks for the user."""
         return []
 
-    def reads_bias(self, graph: AttentionGraph, request: Request) -> bool:
-        """True if a bias by place needs no tensor of edges."""
+    def reads_bias_by_place(self, graph: AttentionGraph, request: Request) -> bool:
+        """True if a call runs with a bias by place as it is, without a tensor of edges."""
         return False
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:

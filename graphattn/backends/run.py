@@ -22,7 +22,7 @@ def run(graph: GraphLike, inputs: Inputs, backend: str, weights: bool, lse: bool
 def run_edges(graph: Any, inputs: Inputs, backend: str, weights: bool, lse: bool) -> Outputs:
     """The outputs of the backend that is named, or the cheapest."""
     request = Request.of(inputs, weights, lse)
-    if request.by_place and not _reads_places(graph, backend, *request):
+    if request.by_place and not _reads_bias_by_place(graph, backend, *request):
         inputs = inputs.with_tensors(graph)
         request = Request.of(inputs, weights, lse)
     if torch.compiler.is_compiling():
@@ -47,10 +47,10 @@ def run_edges(graph: Any, inputs: Inputs, backend: str, weights: bool, lse: bool
 
 
 @constant_result
-def _reads_places(graph: AttentionGraph, backend: str, *fields: Any) -> bool:
-    """True if the backend that runs reads a bias by place, without a tensor of edges."""
+def _reads_bias_by_place(graph: AttentionGraph, backend: str, *fields: Any) -> bool:
+    """The answer of the backend that runs."""
     request = Request(*fields)
-    return BACKENDS[choose(graph, request, backend)].reads_bias(graph, request)
+    return BACKENDS[choose(graph, request, backend)].reads_bias_by_place(graph, request)
 
 
 @constant_result  # Python on the graph's structure: a constant of compiled code

@@ -221,8 +221,10 @@ def _self_check() -> list[dict[str, Any]]:
 def _judged(report: Any) -> dict[str, Any]:
     """The verdict on a backend; one that gives a reason not to run on this device is not wrong."""
     if report.worst is None and not any(refusal.fault for refusal in report.refusals):
-        reasons = [refusal.reasons[0] for refusal in report.refusals]
-        return {"ok": True, "detail": ": ".join(["not run", *reasons[:1]])}
+        detail = "not run"
+        if report.refusals:
+            detail += f": {report.refusals[0].reasons[0]}"
+        return {"ok": True, "detail": detail}
     detail = str(report)
     if report.ok:
         detail = f"largest error {report.worst.error:.1e}"

@@ -86,7 +86,7 @@ class TilesBackend(Backend):
             return []
         return [warning]
 
-    def reads_bias(self, graph: AttentionGraph, request: Request) -> bool:
+    def reads_bias_by_place(self, graph: AttentionGraph, request: Request) -> bool:
         return self.kind(graph, request) == "blocks"
 
     def bytes_needed(self, graph: AttentionGraph, request: Request) -> int:

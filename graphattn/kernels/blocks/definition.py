@@ -15,7 +15,7 @@ from .exponents import unit_of_levels
 
 
 class BlockCall(NamedTuple):
-    """The operands that the operator and its backward share, in the order of their schemas."""
+    """The operands that the operator and its backward share, in the order of ``_OPERANDS`` there."""
 
     query: Tensor
     key: Tensor
