@@ -420,7 +420,7 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
         ours = row["score"]["mean"]
         means = {key: one["mean"] for key, one in row["beside"].items()}
         means |= {key: one["score"]["mean"] for key, one in row["controls"].items()}
-        named = {key: means.pop(key, None) for key in ("network", "forest", *CONTROLS, "mean")}
+        named = {key: means.pop(key, None) for key in (*OF_BEST, "forest", *CONTROLS)}
         pyg = {key: means.pop(key) for key in list(means) if key.startswith("PyG")}
         others = [named["forest"], _best(task, pyg), _best(task, means)]
         others += [named["random"], named["perceptron"]]
@@ -471,12 +471,12 @@ def table(rows: list[dict[str, Any]], seeds: int) -> str:
         "",
         "`python examples/acceptance.py RUNS`: means over seeds, on shapes that are held out; less is "
         "better of a relative",
-        "error, else more, and bold is what nothing beside it exceeds. On the real shapes, which stand "
-        "first, `best` answers: a",
-        "network, a forest or their mean. Forest: scikit-learn's, on covariances, heights and "
-        "histograms. PyG: the better one of",
-        "its `EdgeConv` and `PointTransformerConv`, on the same features and first graph for as many "
-        "epochs (on scenes for as",
+        "error, else more; bold is what no other column but the network alone exceeds. On the real "
+        "shapes, which stand first, `best`",
+        "answers: a network, a forest or their mean. Forest: scikit-learn's, on covariances, heights "
+        "and histograms. PyG: the better",
+        "one of its `EdgeConv` and `PointTransformerConv`, on the same features and first graph for as "
+        "many epochs (on scenes for as",
         "much CPU time). Formula: cotangents, cubic RBF, shortest paths. Random edges: the same model "
         "on random graphs of the same",
         "degrees; no edges: a perceptron. Minutes are of our model on one core.",
