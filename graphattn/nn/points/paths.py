@@ -29,49 +29,54 @@ def paths(graph: AttentionGraph, lines: AttentionGraph, pos: Tensor) -> Tensor:
     need_square(lines, "lines")
     size = lines.num_targets
     check_shape(pos, "pos", (size, 3), "a row for each node of lines")
-    wanted = graph.target * size + graph.source
+    edges = graph.target * size + graph.source
     both = (lines.target * size + lines.source, lines.source * size + lines.target)
     keys = torch.cat(both).unique()
-    start, neighbour = keys // size, keys % size
-    at = neighbour
+    start = keys // size
+    neighbour = keys % size
+    at = neighbour  # the ends of paths that begin at start
     ptr = torch.searchsorted(start, torch.arange(size + 1, device=pos.device))
     step = pos[at] - pos[start]
-    found = torch.cat((length_of(step), torch.zeros_like(step[:, :1])), 1)
-    every = [(keys, found)]
-    between = wanted[graph.source != graph.target].unique()
-    left = len(between)
+    sums = torch.cat((length_of(step), torch.zeros_like(step[:, :1])), 1)
+    parts = [(keys, sums)]
+    unreached = edges[graph.source != graph.target].unique()
+    num_left = len(unreached)
     for _ in range(1, MOST_LINES):
-        left -= int(torch.isin(keys, between, assume_unique=True).sum())
-        if not len(at) or not left:
+        num_left -= int(torch.isin(keys, unreached, assume_unique=True).sum())
+        if not len(at) or not num_left:
             break
         # a point that is joined with the last one is new, or stands in the last two steps
-        known = torch.cat([keys for keys, _ in every[-2:]])
+        known = torch.cat([keys for keys, _ in parts[-2:]])
         # go on from the end of each path to the points that are joined with it
         count = ptr[at + 1] - ptr[at]
         path = torch.repeat_interleave(count)
         place = torch.arange(len(path), device=pos.device) - (count.cumsum(0) - count)[path]
         end = neighbour[ptr[at[path]] + place]
         is_new = ~torch.isin(start[path] * size + end, known) & (end != start[path])
-        path, end = path[is_new], end[is_new]
+        path = path[is_new]
+        end = end[is_new]
         onward = pos[end] - pos[at[path]]
         turn = angle_between(step[path], onward)
         length = length_of(onward)
-        found = found[path] + torch.cat((length, turn), 1)
-        onward = torch.where(length > 0, onward, step[path])
+        sums = sums[path] + torch.cat((length, turn), 1)
+        onward = torch.where(length > 0, onward, step[path])  # the direction of the last length
         keys = start[path] * size + end
-        order = torch.argsort(found[:, 0], stable=True)
+        order = torch.argsort(sums[:, 0], stable=True)
         order = order[torch.argsort(keys[order], stable=True)]
         first = torch.ones_like(order, dtype=torch.bool)
         first[1:] = keys[order][1:] != keys[order][:-1]
         order = order[first]
-        start, at, step = start[path[order]], end[order], onward[order]
-        keys, found = keys[order], found[order]
-        every.append((keys, found))
-    known = torch.cat([keys for keys, _ in every])
-    values = torch.cat([found for _, found in every])
+        start = start[path[order]]
+        at = end[order]
+        step = onward[order]
+        keys = keys[order]
+        sums = sums[order]
+        parts.append((keys, sums))
+    known = torch.cat([keys for keys, _ in parts])
+    values = torch.cat([sums for _, sums in parts])
     order = torch.argsort(known)
-    place = torch.searchsorted(known[order], wanted).clamp(max=max(0, len(known) - 1))
+    place = torch.searchsorted(known[order], edges).clamp(max=max(0, len(known) - 1))
     if not len(known):
-        return pos.new_zeros(len(wanted), 2)
+        return pos.new_zeros(len(edges), 2)
     place = order[place]
-    return values[place] * (known[place] == wanted)[:, None]
+    return values[place] * (known[place] == edges)[:, None]
