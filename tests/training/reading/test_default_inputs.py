@@ -132,8 +132,8 @@ def test_a_recipe_of_lines_is_that_of_the_finest_level(tmp_path):
         (tmp_path / name / f"{number}.csv").write_text(text)
     recipe = "mesh_vertices(..., hops=4) | knn(..., 3, clamp=True)"
     usual = MODELS["unet"].of_shape.graph
-    for graph in (recipe, f"{recipe}, knn(..., 2, clamp=True)"):
+    for number, graph in enumerate((recipe, f"{recipe}, knn(..., 2, clamp=True)"), 1):
         inputs = inputs_for(tmp_path, graph=graph)
         assert inputs.graph == (graph, *usual[1:])
         levels = inputs(ga.load(tmp_path / "a" / "0.csv"), "0.csv").levels
-        assert levels.num_clouds == 1
+        assert [len(level.graphs) for level in levels.levels] == [number, 1]
