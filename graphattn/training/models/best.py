@@ -185,16 +185,16 @@ class Best(nn.Module):
             labels: (N,).
             folds: The number of folds that these come from; 0 is the validation part.
         """
-        best = list(SHARES).index("forest")
-        self.folds.fill_(folds)
-        for number, predicted in enumerate(predictions.values()):
-            self.scores[number] = task.scores(predicted, labels)[task.metric]
-        for number, predicted in enumerate(predictions.values()):
-            if not self.scores[number] > self.scores[best]:
+        best = "forest"
+        scores = {name: task.scores(predictions[name], labels)[task.metric] for name in SHARES}
+        for name in SHARES:
+            if not scores[name] > scores[best]:
                 continue
-            if advantage(task, predicted, predictions["forest"], labels)[0] > 0:
-                best = number
-        self.share.fill_(list(SHARES.values())[best])
+            if advantage(task, predictions[name], predictions["forest"], labels)[0] > 0:
+                best = name
+        self.folds.fill_(folds)
+        self.scores.copy_(torch.tensor(list(scores.values())))
+        self.answer_as(best)
 
     def choice(self) -> dict[str, Any]:
         """The chosen candidate, the score of each on the validation part or folds, and the margin.
