@@ -61,12 +61,12 @@ def inputs_of(
         inputs = replace(inputs, features=tuple(options.features))
     if options.graph is not None:
         inputs = replace(inputs, graph=recipes_of(options.graph, model, inputs.graph))
-    apart = [*_of_forest(model, inputs), *_of_linear(model, inputs, task)]
+    apart = [*_forest_features(model, inputs), *_linear_features(model, inputs, task)]
     words = [word for word in inputs.features if word not in apart]
     return replace(inputs, features=(*words, *apart))
 
 
-def _of_forest(model: str, inputs: ShapeInputs) -> tuple[str, ...]:
+def _forest_features(model: str, inputs: ShapeInputs) -> tuple[str, ...]:
     """Features of a network and a forest that the forest alone reads; they follow what both read."""
     # the covariances of nearest points cost a network of curves 4 of 100 outlines
     if model == "best-curve" and "local" in inputs.features:
@@ -74,7 +74,7 @@ def _of_forest(model: str, inputs: ShapeInputs) -> tuple[str, ...]:
     return ()
 
 
-def _of_linear(model: str, inputs: ShapeInputs, task: Task) -> tuple[str, ...]:
+def _linear_features(model: str, inputs: ShapeInputs, task: Task) -> tuple[str, ...]:
     """Features of a network and a forest that a linear model reads, which are the last."""
     is_number = task.name == "regress" and task.readout == "shape"
     if model in CHOOSING and is_number and "composition" in inputs.features:
@@ -299,8 +299,8 @@ def options_of(
         options = {"widths": [32] * levels, "depths": [1] * (levels - 1) + [2]}
     elif model in _NETWORKS and inputs.grid:
         options = dict(_UNET_OF_SCENES)
-    of_linear = _of_linear(model, inputs, task)
-    apart = (*_of_forest(model, inputs), *of_linear)
+    of_linear = _linear_features(model, inputs, task)
+    apart = (*_forest_features(model, inputs), *of_linear)
     read = [width for word, width in zip(inputs.features, widths, strict=True) if word not in apart]
     if apart and read:
         options["network_features"] = sum(read)
