@@ -1,4 +1,4 @@
-"""A network and a forest on the same features: the better one answers, or both.
+"""A network and a forest beside it: the better one answers, or both.
 
 The choice is made on the validation part alone, and is kept with the parameters; of few whole
 shapes on folds, each answered by a network and a forest that have not seen it. It is the forest
