@@ -46,6 +46,15 @@ class Rows(NamedTuple):
         """Byte offset of row ``row``."""
         return int(self.start[self.ptr[row]])
 
+    def refuse(self, wrong: np.ndarray, blob: Blob, expected: str, fix: str, skip: int = 0) -> None:
+        """Raise for the first row that is ``wrong`` (R,), if any, of other numbers than expected
+        behind the first ``skip``.
+        """
+        if wrong.any():
+            row = int(wrong.argmax())
+            got = f"{self.width[row] - skip} numbers"
+            raise blob.fault(expected, got, fix, offset=self.offset(row))
+
 
 def clean(blob: Blob, comments: str = "") -> Blob:
     r"""Text of as many bytes, with ``\n`` line ends and blank comments.
@@ -195,10 +204,9 @@ def _wrong(blob: Blob, text: bytes, integer: bool, nonfinite: bool) -> LoaderErr
 
 
 def not_finite(blob: Blob, got: str, *, offset: int | None = None, at: str = "") -> LoaderError:
-    """The error for a NaN or infinite coordinate."""
-    return blob.fault(
-        "finite coordinates", got, "repair it, or pass allow_nonfinite=True", offset=offset, at=at
-    )
+    """The error for a NaN or infinite number."""
+    fix = "repair it; load(..., allow_nonfinite=True) reads it as it is"
+    return blob.fault("finite numbers", got, fix, offset=offset, at=at)
 
 
 def unseparated(blob: Blob) -> bytes:

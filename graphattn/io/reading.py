@@ -56,9 +56,13 @@ class Blob:
         """The error at the line of ``offset`` (bytes); ``at`` is a vertex, face or edge."""
         line = ""
         if offset is not None:
-            line = f"line {self.data.count(10, 0, int(offset)) + 1}"
+            line = f"line {self.line(offset)}"
         where = ", ".join(part for part in (self.path, line, _short(at)) if part)
         return fault(where, _short(expected), _short(got), fix)
+
+    def line(self, offset: int) -> int:
+        """The number of the line of a byte, from 1."""
+        return self.data.count(10, 0, int(offset)) + 1
 
 
 def fault(where: object, expected: str, got: object, fix: str) -> LoaderError:

@@ -17,8 +17,9 @@ from ..io.reading import fault
 from .depths import Depth, Values, as_of, bits_of_file, decisions, depth_of_folder, values_of
 from .files.corners import OF_CORNERS
 from .files.curves.lines import is_motion
+from .files.reading import warn_of
 from .files.words import narrow
-from .layouts import CLASSES, FLAT, Item, items_of
+from .layouts import CLASSES, FLAT, Item, items_of, number_of
 from .seeded import seeded
 from .shape import Shape
 from .splits import Splits, drawn
@@ -60,6 +61,7 @@ class _Survey(NamedTuple):
     properties: dict[str, tuple[int, ...]]  # shape of a row, by name
     dropped: int
     unit: str
+    doubt: str
 
 
 class _Beside(NamedTuple):
@@ -154,18 +156,20 @@ class ShapeFolder(Dataset):
             self.layout = f"label: {label}"
             self.items = [replace(item, label=None) for item in self.items]
         self._names: dict[int, str] = {}
-        is_named = self.layout == CLASSES and not all(
-            _is_number(str(item.label)) for item in self.items
+        is_named = self.layout == CLASSES and any(
+            number_of(str(item.label)) is None for item in self.items
         )
         if self._asked_task == "segment" or (self._asked_task == "regress" and is_named):
             self.items = [replace(item, label=None) for item in self.items]  # of points alone
         elif self._asked_task == "regress":
-            self.items = [replace(item, label=_number(item)) for item in self.items]
+            self.items = [replace(item, label=self._number(item)) for item in self.items]
         named = [item.label for item in self.items if isinstance(item.label, str)]
         self._few = classes is not None  # a class may have one shape
         self.classes: tuple[str, ...] = tuple(classes or sorted(set(named), key=_natural))
         self._read_all()
         unread = self._unread()
+        doubts = [(self.name(at), survey.doubt) for at, survey in enumerate(self._surveys)]
+        warn_of(doubts, "files")
         every = [survey.properties for survey in self._surveys]
         self._common = {
             name for name in every[0] if all(name in properties for properties in every)
@@ -250,15 +254,16 @@ class ShapeFolder(Dataset):
         self._loaded: dict[int, Shape] = {}
         self._room = _ROOM
         self._coarse = False
-        self._joints = 0  # of motions
         self._surveys: list[_Survey] = []
         self._values: list[dict[str, Values]] = []  # of LAS
         self.labels: list[torch.Tensor] = []
         self._beside: list[_Beside] = []
         self.surveyed = False
-        self._peers: dict[str, int] = {}  # the first file of each ending
         for number, item in enumerate(self.items):
             self._read_first(number, item)
+        endings = [item.path.suffix.lower() for item in self.items]
+        for ending in (*dict.fromkeys(endings), ""):
+            self._check_alike([at for at, own in enumerate(endings) if ending in ("", own)], ending)
 
     def _unread(self) -> tuple[str, ...]:
         """Choose between labels of shapes, by folder, and labels of points; report the other kind.
@@ -317,57 +322,41 @@ class ShapeFolder(Dataset):
             name: tuple(value.shape[1:]) for name, value in shape.items() if name not in _STRUCTURE
         }
         properties |= {name: () for name in _STRUCTURE if name in shape}
-        survey = _Survey(stamp, len(shape.pos), properties, shape.dropped, loaded.unit)
+        if is_motion(shape):
+            properties["joints"] = (int(shape.joint.max()) + 1,)
+        survey = _Survey(
+            stamp, len(shape.pos), properties, shape.dropped, loaded.unit, loaded.doubt
+        )
         self._surveys.append(survey)
         self._values.append(values_of(shape))
-        self._alike(item, properties, self._peers.setdefault(item.path.suffix.lower(), number))
-        self._alike(item, properties, 0)
-        self._check_joints(item, shape)
         self.labels.append(shape.y)
         size = sum(value.numel() * value.element_size() for value in shape.values())
         if size <= self._room:
             self._loaded[number] = shape
             self._room -= size
 
-    def _alike(self, item: Item, properties: dict[str, tuple[int, ...]], number: int) -> None:
-        """Refuse a file whose properties differ from another's; only common ones of two endings."""
-        first = self._surveys[number].properties
-        same = self.items[number].path.suffix.lower() == item.path.suffix.lower()
-        different = sorted(
-            name for name in {*first, *properties} if first.get(name) != properties.get(name)
-        )
-        different = [name for name in different if name not in _SEAMS]
-        different = [
-            name
-            for name in different
-            if same or name in _STRUCTURE or (name in first and name in properties)
-        ]
-        if different:
-            has = {True: "has", False: "has no"}
-            got = (
-                f"{has[different[0] in properties]} {different[0]}, which {self.name(number)} "
-                f"{has[different[0] in first]}"
-            )
-            raise fault(
-                item.path,
-                f"the properties of {self.name(number)}",
-                f"others: it {got}",
-                "leave it out",
-            )
-
-    def _check_joints(self, item: Item, shape: Shape) -> None:
-        """Refuse a motion of another skeleton than the first one's."""
-        if not is_motion(shape):
-            return
-        joints = int(shape.joint.max()) + 1
-        self._joints = self._joints or joints
-        if joints != self._joints:
-            raise fault(
-                item.path,
-                f"the {self._joints} joints and tips of {self.name(0)}",
-                joints,
-                "retarget it to the same skeleton, or leave it out",
-            )
+    def _check_alike(self, numbers: list[int], ending: str) -> None:
+        """Refuse a file whose properties differ from those of most; only common ones of several
+        endings, which ``""`` is.
+        """
+        kinds = {}
+        for at in numbers:
+            rows = self._surveys[at].properties
+            kinds[at] = {name: rows[name] for name in rows.keys() - _SEAMS}
+        count = Counter(tuple(sorted(kind.items())) for kind in kinds.values())
+        usual = max(numbers, key=lambda at: count[tuple(sorted(kinds[at].items()))])
+        most = kinds[usual]
+        for at, kind in kinds.items():
+            for name in sorted(kind.keys() | most.keys()):
+                is_needed = ending or name in _STRUCTURE or {name} <= kind.keys() & most.keys()
+                if is_needed and kind.get(name) != most.get(name):
+                    got = f"others: {self._surveys[at].points:,} points {_have(kind, name)}"
+                    raise fault(
+                        self.items[at].path,
+                        f"the properties of {self.name(usual)}",
+                        f"{got}, where those of {self.name(usual)} {_have(most, name)}",
+                        "write both alike, or leave it out",
+                    )
 
     def _depths(self, chosen: Mapping[str, Depth]) -> dict[str, Depth]:
         """Bits of the properties of LAS that all files have."""
@@ -430,7 +419,7 @@ class ShapeFolder(Dataset):
         named = label_name not in ("y", "face_y") and self._asked_task != "regress"
         if named and shape.y.is_floating_point():
             # CloudCompare has NaN where a scalar is unknown
-            labels = torch.where(shape.y.isnan(), -1.0, shape.y)
+            labels = torch.where(shape.y.isnan() & (len(shape.y) > 1), -1.0, shape.y)
             if torch.equal(labels, labels.round()):
                 shape.y = labels.long()
         if plain_name(label_name) == "classification" and self._asked_task != "regress":
@@ -460,14 +449,22 @@ class ShapeFolder(Dataset):
             shape[name] = torch.tensor([value])
         if item.label is None:
             self._labelled(item, shape)
-        whole_ = not shape.y.dtype.is_floating_point
-        if whole_:
-            shape.y = shape.y.long()
-        else:
+        if shape.y.dtype.is_floating_point:
             shape.y = shape.y.float()
-        if not torch.isfinite(shape.y).all() or (whole_ and int(shape.y.min()) < -1):
-            raise fault(item.path, "labels from -1 that are finite", shape.y.min(), "repair it")
+        else:
+            shape.y = shape.y.long()
+        wild = shape.y[~torch.isfinite(shape.y)]
+        if len(wild):
+            raise fault(item.path, "finite numbers as labels", wild[0].item(), "repair it")
         return shape
+
+    def _number(self, item: Item) -> float | None:
+        """The label of a shape, to regress."""
+        number = number_of(str(item.label))
+        if item.label is not None and number is None:
+            got = f"{item.label!r}"
+            raise fault(item.path, "a number to regress", got, 'task="classify"')
+        return number
 
     def _number_of(self, item: Item) -> int:
         if item.label not in self.classes:
@@ -522,6 +519,9 @@ class ShapeFolder(Dataset):
             return self._checked_task("regress")
         most = num_classes or len(self.classes) or 1 << 16
         for number, label in enumerate(self.labels):
+            if int(label.min()) < -1:
+                fix = 'task="regress" (--task regress) for numbers, or repair it'
+                raise fault(self.items[number].path, "labels from -1", int(label.min()), fix)
             if int(label.max()) >= most:
                 got = f"{int(label.max())}"
                 advice = "a name for each class, or ignore"
@@ -566,28 +566,16 @@ class ShapeFolder(Dataset):
         return task
 
 
+def _have(properties: dict[str, tuple[int, ...]], name: str) -> str:
+    """The property in words, with the shape of its rows."""
+    if name not in properties:
+        return f"have no {name}"
+    return " ".join(("have", name, *(f"({size} numbers)" for size in properties[name])))
+
+
 def plain_name(name: str) -> str:
     """The name of a property without CloudCompare's prefix: ``label`` for ``scalar_Label``."""
     return name.removeprefix("scalar_").lower()
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(item: Item) -> float | None:
-    try:
-        if item.label is None:
-            return None
-        return float(item.label)
-    except ValueError:
-        raise fault(
-            item.path, "a number to regress", f"{item.label!r}", 'task="classify"'
-        ) from None
 
 
 def _natural(name: str) -> tuple[Any, ...]:

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from ..errors import LoaderError
 from ..io.reading import fault
 from .files import load
 from .files.raw import READERS
+from .files.reading import read_raw, shape_of
 from .files.text import ENDINGS as TEXT
 from .shape import Shape
 
@@ -44,7 +46,10 @@ class Item:
         """The shape as its file, or files, have it."""
         if self.read:
             return self.read(self)
-        return load(self.path, columns=self.columns)
+        try:
+            return shape_of(read_raw(self.path, columns=self.columns), self.path)
+        except LoaderError as error:
+            raise LoaderError(f"{error} Or move it out of the folder, if it is no shape.") from None
 
 
 def _files(folder: Path) -> list[Path]:
@@ -130,7 +135,7 @@ def table(root: Path) -> list[Item] | None:
     missing = sorted({path_ for path_ in _below(root) if path_ != path} - labelled)
     if missing:
         raise fault(path, "a label for each file", f"none for {missing[0]}", "add a line for it")
-    numbers = [_number(str(item.label)) for item in items]
+    numbers = [number_of(str(item.label)) for item in items]
     if all(number is not None for number in numbers) and any(
         not number.is_integer() for number in numbers if number is not None
     ):
@@ -138,7 +143,8 @@ def table(root: Path) -> list[Item] | None:
     return items
 
 
-def _number(text: str) -> float | None:
+def number_of(text: str) -> float | None:
+    """The number that a text is, or None."""
     try:
         return float(text)
     except ValueError:

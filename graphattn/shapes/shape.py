@@ -24,6 +24,7 @@ class Shape(Data):
         columns: Names of the tensors whose rows are the rows of the file.
         file: The name of the file.
         dropped: Number of points of the file that a depth camera has not seen.
+        doubt: What looks wrong with units or lines, of which reading warns.
         depths: Bits that were taken for properties of LAS, which does not say them:
             ``{"color": 8}``.
         unit: Unit of lengths that the file says, such as "US survey feet"; "" if it says none.
@@ -36,6 +37,7 @@ class Shape(Data):
     notes: tuple[str, ...]
     file: str
     dropped: int
+    doubt: str
     depths: dict[str, int]
     unit: str
 
@@ -48,6 +50,7 @@ class Shape(Data):
         columns: tuple[str, ...] = (),
         file: str = "",
         dropped: int = 0,
+        doubt: str = "",
         depths: Mapping[str, int] | None = None,
         unit: str = "",
         **named: Any,
@@ -56,7 +59,7 @@ class Shape(Data):
         self.__dict__.update(
             notes=tuple(map(singular, notes)), columns=frozenset(columns), file=file
         )
-        self.__dict__.update(dropped=dropped, depths=dict(depths or {}), unit=unit)
+        self.__dict__.update(dropped=dropped, doubt=doubt, depths=dict(depths or {}), unit=unit)
         for name, value in {**(tensors or {}), **named}.items():
             self[name] = value
 

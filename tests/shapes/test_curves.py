@@ -55,6 +55,7 @@ def test_a_neuron_is_a_tree(tmp_path):
         ("1 1 0 0 0 1 -1\n2 1 0 0 1 1 5", 2, "5"),
         ("1 1 0 0 0 1 -1\n1 1 0 0 1 1 1", 2, "1 a second time"),
         ("1 1 0 0 0 1", 1, "6 numbers"),
+        ("1 1 0 0 0 nan -1", 1, r"'nan'\. Try: repair it; load\(\.\.\., allow_nonfinite=True\)"),
     ],
 )
 def test_no_tree(rows, line, got, tmp_path):
@@ -65,7 +66,7 @@ def test_no_tree(rows, line, got, tmp_path):
 def test_lines_of_an_obj(tmp_path):
     text = "v 0 0 0\nv 1 0 0\nv 2 0 0\nl 1 2 3\nv 9 0 0\nl -1 -4\n"
     assert pairs(loaded(tmp_path, "a.obj", text)) == [(0, 1), (0, 3), (1, 2)]
-    with pytest.raises(LoaderError, match="line 2"):
+    with pytest.raises(LoaderError, match="line 2, line element 0: vertex 2 of 1"):
         loaded(tmp_path, "b.obj", "v 0 0 0\nl 1 2\n")
 
 
@@ -81,17 +82,63 @@ def test_points_in_order(tmp_path):
     assert pairs(loaded(tmp_path, "a.csv", text)) == [(0, 1), (0, 2), (1, 2), (3, 4)]
     alone = loaded(tmp_path, "b.csv", "x,y,order\n0,0,2\n1,1,0\n2,2,1\n")
     assert pairs(alone) == [(0, 2), (1, 2)]
-    with pytest.raises(LoaderError, match=r"line 4: .* got order 1 a second time"):
-        loaded(tmp_path, "c.csv", "x,y,order\n0,0,1\n1,1,0\n2,2,1\n")
+    any_case = loaded(tmp_path, "c.csv", "X,Y,Order,Closed\n0,0,0,1\n1,0,1,1\n1,1,2,1\n")
+    assert pairs(any_case) == [(0, 1), (0, 2), (1, 2)]
+    loose = loaded(tmp_path, "c.csv", "x,y,closed\n0,0,1\n1,0,1\n")
+    assert loose.notes == ("closed makes no lines without a column order",)
     assert list(loaded(tmp_path, "d.obj", "v 0 0 0\nv 1 0 0\np 1 2\n").keys()) == ["pos"]
 
 
-def test_repeated_points_are_noted(tmp_path):
-    shape = loaded(tmp_path, "a.csv", "x,y,order\n0,0,1\n1,1,2\n1,1,3\n2,1,4\n")
-    assert shape.notes == ("1 edge has no length",)
-    assert pairs(shape) == [(0, 1), (1, 2), (2, 3)]
-    tree = NEURON.replace("2 0 0 .5", "1 0 0 .5")
-    assert loaded(tmp_path, "a.swc", tree).notes[1] == "1 edge has no length"
+@pytest.mark.parametrize(
+    ("rows", "line", "got"),
+    [
+        ("0,0,1,0,0\n1,1,0,0,0\n2,2,1,0,0", 4, "order 1, "),
+        ("0,0,nan,0,0\n1,0,1,0,0", 2, "order nan, "),
+        ("0,0,0,0,0\n1,0,inf,0,0", 3, "order inf, "),
+        ("0,0,0,0,0\n1,0,1,nan,0", 3, "order 1, closed 0 in curve nan"),
+        ("0,0,0,0,1\n1,0,1,0,0\n1,1,2,0,1", 3, "order 1, closed 0 in"),
+        ("0,0,0,0,2\n1,0,1,0,2\n1,1,2,0,2", 2, "order 0, closed 2 in"),
+        ("0,0,0,0,0\n1,0,1,5,nan", 3, "order 1, closed nan in curve 5"),
+    ],
+)
+def test_no_order(rows, line, got, tmp_path):
+    with pytest.raises(LoaderError, match=rf"line {line}: expected in each curve .* got {got}"):
+        loaded(tmp_path, "a.csv", f"x,y,order,curve,closed\n{rows}\n")
+
+
+def test_the_first_repeated_point_is_warned_of(tmp_path):
+    text = "x,y,order\n0,0,1\n1,1,2\n1,1,3\n1,1,4\n2,1,5\n"
+    with pytest.warns(UserWarning, match=r"a\.csv: 2 edges have no length, the first at line 4"):
+        shape = loaded(tmp_path, "a.csv", text)
+    assert shape.notes == ("2 edges have no length, the first at line 4: leave repeats out",)
+    assert pairs(shape) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    with pytest.warns(UserWarning, match=r"1 edge has no length, the first at line 4"):
+        loaded(tmp_path, "a.swc", NEURON.replace("2 0 0 .5", "1 0 0 .5"))
+
+
+def test_a_folder_warns_once_of_repeated_points(tmp_path):
+    text = "x,y,order\n0,0,1\n1,1,2\n{},1,3\n"
+    for number in range(4):
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        path = tmp_path / "ab"[number % 2] / f"{number}.csv"
+        path.write_text(text.format(1 + number % 3), encoding="utf-8")
+    with pytest.warns(
+        UserWarning, match=r"^a/0\.csv: 1 edge .* line 4.* \(2 of 4 files\)$"
+    ) as seen:
+        ShapeFolder(tmp_path)
+    assert len(seen) == 1
+
+
+def test_a_closed_curve_has_its_first_point_once(tmp_path):
+    text = "x,y,order,curve,closed,heat\n0,0,0,7,1,5\n1,0,1,7,1,6\n1,1,2,7,1,7\n0,0,3,7,1,5\n"
+    shape = loaded(tmp_path, "a.csv", f"{text}3,3,0,8,0,1\n4,3,1,8,0,2\n3,3,2,8,0,3\n")
+    assert pairs(shape) == [(0, 1), (0, 2), (1, 2), (3, 4), (4, 5)]
+    assert shape.heat.tolist() == [5, 6, 7, 1, 2, 3]
+    assert shape.notes == ("1 point left out, at which a closed curve repeats its first",)
+    with pytest.raises(
+        LoaderError, match=r"line 6, vertex 3: expected finite"
+    ):  # lines of the file
+        loaded(tmp_path, "b.csv", f"{text}nan,3,0,8,0,1\n")
 
 
 def test_lines_of_a_map(tmp_path):
@@ -110,9 +157,27 @@ def test_lines_of_a_map(tmp_path):
     for broken in ({"type": "FeatureCollection"}, {"type": "LineString"}, {"type": "Line"}, []):
         with pytest.raises(LoaderError, match="geojson: expected"):
             loaded(tmp_path, "c.geojson", json.dumps(broken))
-    opened = json.dumps({"type": "Polygon", "coordinates": [ring[:3]]})
-    with pytest.raises(LoaderError, match="a ring of 4 positions"):
+    features[1]["geometry"] = {"type": "Polygon", "coordinates": [ring[:3]]}
+    opened = json.dumps({"type": "FeatureCollection", "features": features})
+    with pytest.raises(LoaderError, match=r"b\.geojson, features\[1\]: .* a ring of 4 positions"):
         loaded(tmp_path, "b.geojson", opened)
+    assert shape.notes == ("x, y are longitude and latitude in degrees, as the format has them",)
+
+
+@pytest.mark.parametrize(
+    ("places", "doubt"),
+    [
+        ([[8, 49], [8.1, 49.2]], r"x are 1\.5 times shorter here: project them"),
+        ([[8, -49], [8.1, -49]], r"x are 1\.5 times shorter here: project them"),
+        ([[500000, 5400000], [500001, 5400000]], "not in degrees of WGS 84"),
+        ([[8, 91], [8, 0]], "not in degrees of WGS 84"),
+    ],
+)
+def test_places_that_no_distance_is_taken_of_are_warned_of(places, doubt, tmp_path):
+    text = json.dumps({"type": "LineString", "coordinates": places})
+    with pytest.warns(UserWarning, match=doubt):
+        shape = loaded(tmp_path, "a.geojson", text)
+    assert any("longitude" in note for note in shape.notes) == ("project" in doubt)
 
 
 LEGACY = """# vtk DataFile Version {0}
@@ -306,7 +371,12 @@ def test_a_motion_is_a_tree_in_each_frame_and_joints_over_time(tmp_path):
     [
         ("0 0 0 90 0 0 90 0 0", "0 0 0 90 0 0 90 0", "line 20: expected 9 numbers, .* got 8 numb"),
         ("0 0 0 90", "0 0 0 1e999", "line 20: expected finite numbers, got infinity"),
-        ("Frames: 2", "Frames: 3", "line 16: expected 3 frames, .* got 2"),
+        ("Frames: 2", "Frames: 3", "line 16: expected 1 or more frames, 3 as .* got 2"),
+        (
+            LEG[LEG.index("Frames") :],
+            "Frames: 0\nFrame Time: 1\n",
+            "1 or more frames, 0 as the header says, got 0",
+        ),
         ("JOINT Knee", "ROOT Knee\n  JOINT Toe", "line 7: expected a joint, got JOINT"),
         ("Zrotation Yrotation", "Zrotation Wrotation", "line 9: .* a channel Wrotation"),
         ("0 -2 0", "0 -2 x", "line 8: .* got OFFSET"),
@@ -327,7 +397,7 @@ def test_motions_of_a_folder_have_one_skeleton(tmp_path):
     assert len(ShapeFolder(tmp_path)) == 4
     tip = "    End Site\n    {\n      OFFSET 0 -1 0\n    }\n"
     (tmp_path / "walk" / "1.bvh").write_text(LEG.replace(tip, ""))
-    with pytest.raises(LoaderError, match=r"1.bvh: expected the 3 joints .* of run/0.bvh, got 2"):
+    with pytest.raises(LoaderError, match=r"1.bvh: .* run/0.bvh, .* have joints \(2 numbers\)"):
         ShapeFolder(tmp_path)
 
 

@@ -233,7 +233,7 @@ WRONG = {
     "other properties": (
         "a/9.ply",
         shape(color=torch.rand(7, 3)),
-        "it has color, which a/0.ply has no",
+        r"have color \(3 numbers\), where those of a/0.ply have no color",
     ),
     "a class of one": ("c/9.ply", shape(), "only this one of 'c'"),
 }
@@ -249,6 +249,55 @@ def test_what_is_wrong_names_the_file(what, tmp_path):
         ShapeFolder(tmp_path)
 
 
+CURVE = "x,y,order,closed\n0,0,0,1\n1,0,1,1\n1,1,2,1\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "a/0.csv",
+            "x,y,order\n0,0,0\n1,0,1\n",
+            r"2 points have no closed, where those of a/1\.csv",
+        ),
+        ("a/2.csv", "x,y,order,closed\n0,0,0,0\n", r"1 point has no edge_index, where .* a/0\.csv"),
+        (
+            "b/0.csv",
+            "x,y,z,order,closed\n0,0,0,0,0\n1,0,1,1,0\n",
+            r"2 points have pos \(3 numbers\), where those of a/0\.csv have pos \(2 numbers\)",
+        ),
+        (
+            "a/notes.txt",
+            "Drawn by hand\n",
+            r"Try: .* Or move it out of the folder, if it is no shape",
+        ),
+    ],
+)
+def test_the_file_that_is_unlike_most_is_named(name, text, said, tmp_path):
+    for number in range(6):
+        put(tmp_path / "ab"[number % 2] / f"{number // 2}.csv", CURVE)
+    put(tmp_path / name, text)
+    with pytest.raises(LoaderError, match=f"{name}[\\s\\S]*{said}"):
+        ShapeFolder(tmp_path)
+
+
+@pytest.mark.parametrize("energies", [(-289, -290, -291), (-289, -289.5, -1)])
+def test_numbers_below_0_are_to_regress(energies, tmp_path):
+    for number, energy in enumerate(energies):
+        text = f"1\nProperties=species:S:1:pos:R:3 energy={energy}\nH 0 0 0\n"
+        put(tmp_path / f"{number}.extxyz", text)
+    folder = ShapeFolder(tmp_path, label="energy", task="regress")
+    assert [float(shape.y) for shape in folder] == list(energies)
+    if -289.5 in energies:  # so that no file's number can be a class
+        assert ShapeFolder(tmp_path, label="energy").task == "regress"
+    else:
+        with pytest.raises(LoaderError, match=r'labels from -1, got -289\. Try: task="regress"'):
+            ShapeFolder(tmp_path, label="energy")
+    put(tmp_path / "1.extxyz", text.replace(str(energies[-1]), "nan"))
+    with pytest.raises(LoaderError, match=r"1\.extxyz: expected finite numbers as labels, got nan"):
+        ShapeFolder(tmp_path, label="energy")
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -260,7 +309,7 @@ def test_what_is_wrong_names_the_file(what, tmp_path):
         ),
         ("0.ply,a\n7.ply,b\n", r"line 2: expected a file 7.ply, got none"),
         ("0.ply,a\n0.ply,b\n1.ply,b\n", r"a second label"),
-        ("0.ply,inf\n1.ply,1\n", r"0.ply: expected labels .* finite, got inf"),
+        ("0.ply,inf\n1.ply,1\n", r"0.ply: expected finite numbers as labels, got inf"),
         ("0.ply,a\n", r"expected a label for each file, got none for .*1.ply"),
     ],
 )

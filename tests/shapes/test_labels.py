@@ -170,7 +170,7 @@ def test_files_of_several_endings_have_what_all_have(tmp_path):
     scan(root, "3.ply", "label")  # of one ending all have the same
     with pytest.raises(
         LoaderError,
-        match=r"3.ply: expected the properties of 1.ply, got others: it has no intensity",
+        match=r"3.ply: expected the properties of 1.ply, got others: 7 points have no intensity",
     ):
         ShapeFolder(root)
 
@@ -219,7 +219,7 @@ def test_a_scalar_that_is_unknown_is_nan_in_ascii_as_in_binary(tmp_path):
     assert ga.load(file).scalar_Gap.isnan().tolist() == [True, False]
     file.write_text(f"{head}end_header\n0 nan 2\n1 2 3\n", encoding="utf-8")
     with pytest.raises(
-        LoaderError, match=r"line 8, vertex 0: expected finite coordinates, got \[0.0, nan, 2.0\]"
+        LoaderError, match=r"line 8, vertex 0: expected finite numbers, got \[0.0, nan, 2.0\]"
     ):
         ga.load(file)
 
@@ -239,7 +239,7 @@ def test_names_of_columns_have_blanks_between_commas_and_scalars_may_be_unknown(
     (tmp_path / "wrong.csv").write_text(
         "X,Y,Z,Return Number\n1,2,3,4\n1,nan,3,4\n", encoding="utf-8"
     )
-    with pytest.raises(LoaderError, match=r"line 3, vertex 1: expected finite coordinates"):
+    with pytest.raises(LoaderError, match=r"line 3, vertex 1: expected finite numbers"):
         ga.load(tmp_path / "wrong.csv")
     for number in range(2):
         label = torch.tensor([2.0, torch.nan, 1, 1, 1, 1, 1])

@@ -76,7 +76,7 @@ def read_obj(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     if "l" in line:
         curve, end, at = _corners(blob, _numbers(byte, begin[line["l"]], 1))
         before = np.repeat(np.cumsum(line["v"])[line["l"]], np.diff(curve))
-        _resolve(blob, end[:, 0], "v", before, len(values["v"]), at, curve)
+        _resolve(blob, end[:, 0], "v", before, len(values["v"]), at, curve, "line element")
         others = dict(zip(ENDS, end[:, 0][along(curve)].T, strict=True))
     notes += _behind(table, values)
     points, corners, seams = _points(values, corner)
@@ -131,6 +131,7 @@ def _resolve(
     count: int,
     start: np.ndarray,
     ptr: np.ndarray,
+    element: str = "face",
 ) -> None:
     """Indices from 0 in the place of those from 1, and of those that count back from their line."""
     present = index != _NONE
@@ -143,10 +144,10 @@ def _resolve(
             noun = "vertex"
         else:
             noun = name
-        face = np.searchsorted(ptr, here, side="right") - 1
-        at = f"face {face}: {noun} {written[here]} of {count}"
+        number = np.searchsorted(ptr, here, side="right") - 1
+        at = f"{element} {number}: {noun} {written[here]} of {count}"
         if not count:
-            expected = f"lines {name} before faces that name them"
+            expected = f"lines {name} before each {element} that names them"
             raise blob.fault(expected, "none", "export it anew", offset=int(start[here]), at=at)
         expected = f"1 to {count}"
         if before[here]:

@@ -130,15 +130,11 @@ def _points(
         columns = width[:1].sum()
     else:
         columns = least
-    bad = np.flatnonzero((width < least) | (width != columns))
-    if len(bad):
-        row = int(bad[0])
-        if least == 3:
-            expected = "x y z"
-        else:
-            expected = f"{least} numbers for each vertex"
-        got = f"{width[row]} numbers"
-        raise blob.fault(expected, got, "put one vertex on each line", offset=table.offset(1 + row))
+    expected = f"{least} numbers for each vertex"
+    if least == 3:
+        expected = "x y z"
+    wrong = np.append(False, (width < least) | (width != columns))  # behind the counts
+    table.refuse(wrong, blob, expected, "put one vertex on each line")
     rest = table.value[table.ptr[1] : table.ptr[end]].reshape(len(width), columns)
     out = {"pos": rest[:, :3]}
     if normal:

@@ -130,12 +130,7 @@ def _ascii(
         )
     shapes = [dtype[name].shape for name in dtype.names or ()]
     want = sum(int(np.prod(shape)) for shape in shapes)
-    bad = np.flatnonzero(table.width != want)
-    if len(bad):
-        offset = table.offset(int(bad[0]))
-        raise blob.fault(
-            f"{want} numbers, as its FIELDS", f"{table.width[bad[0]]}", "complete it", offset=offset
-        )
+    table.refuse(table.width != want, blob, f"{want} numbers, as its FIELDS", "complete it")
     values = table.value.reshape(count, want)
     column = 0
     out = {}

@@ -16,15 +16,11 @@ _FLAT = 1e-9  # part of a polygon's area, below which rounding decides whether a
 
 def coordinates(blob: Blob, table: Rows, width: int = 3, *, skip: int = 0) -> np.ndarray:
     """``width`` numbers of each row, behind the first ``skip``: (R, width)."""
-    narrow = np.flatnonzero(table.width < skip + width)
-    if len(narrow):
-        row = int(narrow[0])
-        if width == 3:
-            expected = "x y z"
-        else:
-            expected = f"{width} numbers"
-        got = f"{table.width[row] - skip} numbers"
-        raise blob.fault(expected, got, "put one vertex on each line", offset=table.offset(row))
+    expected = f"{width} numbers"
+    if width == 3:
+        expected = "x y z"
+    wrong = table.width < skip + width
+    table.refuse(wrong, blob, expected, "put one vertex on each line", skip)
     return table.value[table.ptr[:-1, None] + skip + np.arange(width)]
 
 

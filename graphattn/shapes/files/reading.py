@@ -1,7 +1,6 @@
 """A shape from a file."""
 
 import os
-import warnings
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 
 from ...arguments import whole
 from ...convert.saving import is_saved_graph, load_graph
-from ...errors import LoaderError
+from ...errors import LoaderError, warn
 from ...io.reading import MAX_BYTES, PathLike, fault, file_name, read, suffix
 from ..series import load_trajectory
 from ..shape import Shape
@@ -88,7 +87,7 @@ def load(
 
     Returns:
         A :class:`~graphattn.shapes.Shape`, which is a ``Data``: ``pos`` (N, 3) in the units of the
-        file, ``face`` (3, F) int64, polygons cut into fans of triangles; where the file has them
+        file, or (N, 2) of columns x, y alone, ``face`` (3, F) int64, polygons cut into fans of triangles; where the file has them
         ``normal`` (N, 3), ``color`` (N, 3) from 0 to 1, ``uv`` (N, 2) from the lower left, ``y``
         (N,) of a property ``label``; every other property under its own name, those of faces as
         ``face_...`` (texture coordinates of corners are cut like the polygons); columns without
@@ -98,8 +97,9 @@ def load(
         Numbers keep the type of the file; those of a text are float32 (float64 where they lie
         further from 0 than 16 times their extent) and, if all of a column are, int64.
         ``shape.notes`` says what was merged or cut, ``shape.file`` is the file's name,
-        ``shape.unit`` what the header of LAS says of lengths. Units that look wrong are warned of:
-        atoms nearer or farther than in angstrom, degrees, heights in other units.
+        ``shape.unit`` what the header of LAS says of lengths. What looks wrong is warned of: atoms
+        nearer or farther than in angstrom, degrees, heights in other units, points of a curve that
+        are repeated.
 
     Raises:
         LoaderError: If the file is not whole and right: the file, the line or the vertex or face,
@@ -135,8 +135,8 @@ def load(
     raw = read_raw(path, columns=columns, allow_nonfinite=allow_nonfinite, max_bytes=max_bytes)
     if weld:
         raw = welded(raw)
-    _warn_of_units([raw], path)
-    return _shape_of(raw, path)
+    warn_of([(file_name(path), raw.doubt)], "files")
+    return shape_of(raw, path)
 
 
 def load_frames(
@@ -170,30 +170,28 @@ def load_frames(
     suffix(path, (".extxyz", ".xyz"), "load_frames")
     blob = read(path, max_bytes)
     raws = [_checked(raw, allow_nonfinite) for raw in frames(blob)]
-    _warn_of_units(raws, path)
-    return [_shape_of(raw, path) for raw in raws]
+    warn_of([(file_name(path), raw.doubt) for raw in raws], "frames")
+    return [shape_of(raw, path) for raw in raws]
 
 
-def _warn_of_units(raws: list[Raw], path: PathLike) -> None:
-    """Warn in one line of the first doubt, and of how many frames have one."""
-    doubts = [raw.doubt for raw in raws if raw.doubt]
-    if not doubts:
+def warn_of(doubts: list[tuple[str, str]], noun: str) -> None:
+    """Warn in one line of the first doubt, with its file, and of how many files or frames have one."""
+    lines = [f"{file}: {doubt}" for file, doubt in doubts if doubt]
+    if not lines:
         return
     more = ""
-    if len(doubts) > 1:
-        more = f" ({len(doubts):,} of {len(raws):,} frames)"
-    warnings.warn(f"{file_name(path)}: {doubts[0]}{more}", stacklevel=3)
+    if len(lines) > 1:
+        more = f" ({len(lines):,} of {len(doubts):,} {noun})"
+    warn(f"{lines[0]}{more}")
 
 
-def _shape_of(raw: Raw, path: PathLike) -> Shape:
+def shape_of(raw: Raw, path: PathLike) -> Shape:
     """The shape of a file's contents."""
     points = dict(raw.points)
     size = np.diff(raw.ptr)
     if raw.text:
         points = {name: _narrow(name, values) for name, values in points.items()}
     tensors = {"pos": tensor(points.pop("pos"))}
-    if not len(raw.corner):
-        raw = with_edges(raw)
     raw, folded = unfolded(raw, raw.points["pos"])
     faces = fan(raw.ptr, raw.corner)
     notes = raw.notes
@@ -228,6 +226,7 @@ def _shape_of(raw: Raw, path: PathLike) -> Shape:
         columns=tuple(name for name in named if name != "edge_index"),
         file=name,
         dropped=raw.dropped,
+        doubt=raw.doubt,
         depths=raw.depths,
         unit=raw.unit,
     )
@@ -279,6 +278,8 @@ def _checked(raw: Raw, allow_nonfinite: bool) -> Raw:
     raw = replace(raw, corner=corners_of(raw, pos, allow_nonfinite))
     if raw.has_lines and len(raw.corner):
         raw = without_lines(raw)
+    if not len(raw.corner):
+        raw = with_edges(raw)
     return raw
 
 
@@ -291,7 +292,7 @@ def _without_gaps(raw: Raw) -> Raw:
         return raw  # whose first point is refused, if none is finite
     note = (
         f"{dropped:,} of {len(pos):,} points left out, which are not finite "
-        "(allow_nonfinite=True keeps them)"
+        "(load(..., allow_nonfinite=True) keeps them)"
     )
     if raw.point_lines is None:
         lines = None

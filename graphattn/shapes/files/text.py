@@ -6,13 +6,14 @@ points, and no mark of the order of bytes.
 """
 
 import re
+from dataclasses import replace
 from typing import BinaryIO
 
 import numpy as np
 
 from ...io.numbers import clean, rows, unseparated
 from ...io.reading import Blob, PathLike, file_name, read, show
-from .curves.lines import in_order
+from .curves.lines import ORDERED, in_order
 from .extxyz import is_extxyz, one_frame
 from .parts import Parts
 from .raw import Contents, Raw, reads, writes
@@ -50,19 +51,16 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
         fix = "correct the count, or get the whole file"
         raise blob.fault(expected, f"{len(width) - 1}", fix, offset=table.offset(0))
     names = columns.split() or next((names for names in named if len(names) == width[0]), named[0])
+    names = [name.lower() if name.lower() in ORDERED else name for name in names]
     want = len(names) or int(width[0])
-    bad = np.flatnonzero((width != want) | (width < 2))
-    if len(bad):
-        row = int(bad[0])
-        source = "as on the first line"
-        if names:
-            source = "one for each name"
-        expected = f"{want} numbers, {source}"
-        if want > 1:
-            fix = "put one point on each line"
-        else:
-            fix = "two numbers or more on each line"
-        raise blob.fault(expected, f"{width[row]}", fix, offset=table.offset(row))
+    source = "as on the first line"
+    if names:
+        source = "one for each name"
+    fix = "put one point on each line"
+    if want < 2:
+        fix = "two numbers or more on each line"
+    wrong = (width != want) | (width < 2)
+    table.refuse(wrong, blob, f"{want} numbers, {source}", fix)
     values = table.value.reshape(-1, want)
     lines = table.start[table.ptr[:-1]]
     notes: tuple[str, ...] = ()
@@ -76,21 +74,15 @@ def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: st
             {name: values[:, column] for column, name in enumerate(names)}, any_case=True
         )
         if "pos" not in points or len(set(names)) < want:
-            fix = "name each column once, three of them x, y, z"
+            fix = "name each column once, the places x, y, z, or x, y"
             raise blob.fault("columns x, y, z", " ".join(names)[:200], fix, offset=int(lines[0]))
     has_gaps = file_name(path).lower().endswith(".xyz")
-    others = {}
+    raw = Raw(blob, points, point_lines=lines, text=True, has_gaps=has_gaps)
     if "order" in points:
-        others = in_order(blob, points, lines)
-    return Raw(
-        blob,
-        points,
-        others=others,
-        notes=notes,
-        point_lines=lines,
-        text=True,
-        has_gaps=has_gaps,
-    )
+        return in_order(raw)
+    if "closed" in points:
+        notes = ("closed makes no lines without a column order",)
+    return replace(raw, notes=notes)
 
 
 def _names(blob: Blob, text: bytes, original: bytes) -> tuple[bytes, list[list[str]]]:

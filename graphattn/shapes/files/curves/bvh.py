@@ -114,15 +114,11 @@ def _channel(words: Iterator[re.Match[bytes]]) -> tuple[int, bool]:
 def _values(blob: Blob, motion: re.Match[bytes], size: int) -> np.ndarray:
     """The channels of all frames (T, size)."""
     table = rows(blob, b" " * motion.end() + blob.data[motion.end() :])
-    wrong = np.flatnonzero(table.width != size)
-    if len(wrong):
-        row = int(wrong[0])
-        got = f"{table.width[row]} numbers"
-        expected = f"{size} numbers, one for each channel of the joints"
-        raise blob.fault(expected, got, _FIX, offset=table.offset(row))
+    expected = f"{size} numbers, one for each channel of the joints"
+    table.refuse(table.width != size, blob, expected, _FIX)
     count = len(table.width)
-    if count != int(motion[1]) or not count:
-        expected = f"{motion[1].decode()} frames, as the header says"
+    if count != max(1, int(motion[1])):
+        expected = f"1 or more frames, {int(motion[1])} as the header says"
         raise blob.fault(expected, f"{count}", "get the whole file", offset=motion.start())
     values = table.value.reshape(count, size)
     wild = np.flatnonzero(~np.isfinite(values).all(1))

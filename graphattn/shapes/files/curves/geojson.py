@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ _TYPES = {
     "MultiPolygon": (3, True),
 }
 
+_DEGREES = (180, 90)
+_STRETCH = 1.1  # a degree of latitude by one of longitude: at 25 degrees
 #: Of several geometries, the key that lists them.
 _PARTS = {"FeatureCollection": "features", "GeometryCollection": "geometries"}
 
@@ -29,7 +32,8 @@ _PARTS = {"FeatureCollection": "features", "GeometryCollection": "geometries"}
     ".geojson",
     contents=Contents(
         read="lines and rings of polygons as edges, points; heights; `curve`, the number of each",
-        noted="degrees, which positions are by the format; properties of features",
+        noted="degrees, which positions are by the format, and are warned of where x is stretched or "
+        "they are none; properties of features",
         refused="other types, positions of other than 2 or 3 numbers, rings that are open",
     ),
 )
@@ -43,11 +47,11 @@ def read_geojson(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     curves: list[np.ndarray] = []
     lines: list[np.ndarray] = []
     size = 0
-    for kind, positions in _curves(blob, contents):
-        place = _positions(blob, positions)
+    for part, kind, positions in _curves(blob, contents):
+        place = _positions(part, positions)
         is_ring = _TYPES[kind][1]
         if is_ring and (len(place) < 4 or (place[0] != place[-1]).any()):
-            raise blob.fault(
+            raise part.fault(
                 "a ring of 4 positions or more that ends where it began",
                 f"{len(place)} from {place[0].tolist()} to {place[-1].tolist()}",
                 "write it as a LineString",
@@ -63,23 +67,38 @@ def read_geojson(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     ends = np.concatenate([np.zeros((0, 2), np.int64), *lines]).T
     number = np.repeat(np.arange(len(curves)), [len(place) for place in curves])
     points = {"pos": np.concatenate(curves), "curve": number}
+    place = np.abs(points["pos"][:, :2])
+    stretch = 1 / np.cos(np.radians(place[:, 1].mean()))
     notes = ["x, y are longitude and latitude in degrees, as the format has them"]
+    doubt = ""
+    if (place > _DEGREES).any():
+        notes = []
+        doubt = (
+            "x, y are beyond 180, 90, and so not in degrees of WGS 84, as the format has them (RFC "
+            "7946): are they metres?"
+        )
+    elif stretch > _STRETCH:
+        doubt = (
+            f"x, y are in degrees, of which those of x are {stretch:.2g} times shorter here: "
+            "project them before a distance is taken."
+        )
     if _has_properties(contents):
         notes.append("properties of features left out")
-    return Raw(
-        blob, points, others=dict(zip(ENDS, ends, strict=True)), notes=tuple(notes), text=True
-    )
+    others = dict(zip(ENDS, ends, strict=True))
+    return Raw(blob, points, others=others, notes=tuple(notes), doubt=doubt, text=True)
 
 
-def _curves(blob: Blob, item: Any) -> Iterator[tuple[str, list[Any]]]:
-    """The type and the positions of each line, ring or set of points."""
+def _curves(blob: Blob, item: Any) -> Iterator[tuple[Blob, str, list[Any]]]:
+    """The type and the positions of each line, ring or set of points, behind the file for errors,
+    which name the feature.
+    """
     kind = None
     if isinstance(item, dict):
         kind = item.get("type")
     if kind in _PARTS:
-        parts = _listed(blob, item, _PARTS[kind])
-        for part in parts:
-            yield from _curves(blob, part)
+        key = _PARTS[kind]
+        for number, part in enumerate(_listed(blob, item, key)):
+            yield from _curves(replace(blob, path=f"{blob.path}, {key}[{number}]"), part)
     elif kind == "Feature":
         if item.get("geometry") is not None:
             yield from _curves(blob, item["geometry"])
@@ -89,7 +108,7 @@ def _curves(blob: Blob, item: Any) -> Iterator[tuple[str, list[Any]]]:
             lists = [lists]
         for _ in range(_TYPES[kind][0] - 1):
             lists = [inner for outer in lists for inner in outer]
-        yield from ((kind, positions) for positions in lists if positions)
+        yield from ((blob, kind, positions) for positions in lists if positions)
     else:
         raise blob.fault(
             f"a type of {', '.join(_TYPES)}, or features", str(kind), "check how it was written"

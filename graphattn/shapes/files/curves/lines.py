@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....io.reading import Blob
 from ..raw import Raw
 
 #: The ends of lines, under the names of PLY.
@@ -18,7 +17,7 @@ ORDERED = ("order", "curve", "closed")
 def with_edges(raw: Raw) -> Raw:
     """The contents with ``edge_index`` (2, E) of their lines: sorted, in both directions, once each.
 
-    The ends of lines stay where lines have properties, too. Points that are repeated are noted.
+    The ends of lines stay where lines have properties, too. Points that are repeated are a doubt.
     """
     if not set(ENDS) <= set(raw.others) or "edge_index" in raw.others:
         return raw
@@ -41,37 +40,53 @@ def with_edges(raw: Raw) -> Raw:
         for name in ENDS:
             del others[name]
     pos = raw.points["pos"]
-    same = int((pos[edges[0]] == pos[edges[1]]).all(1).sum()) // 2
-    notes = raw.notes
-    if same:
-        notes = (*notes, f"{same:,} edges have no length")
-    return replace(raw, others=others, notes=notes)
+    same = edges[1, (pos[edges[0]] == pos[edges[1]]).all(1) & (edges[0] < edges[1])]
+    doubt = raw.doubt
+    if len(same) and "joint" not in raw.points:  # which may rest from frame to frame
+        place = f"point {same.min()}"
+        if raw.point_lines is not None:
+            place = f"line {raw.blob.line(raw.point_lines[same.min()])}"
+        doubt += f" {len(same):,} edges have no length, the first at {place}: leave repeats out"
+    return replace(raw, others=others, doubt=doubt.strip())
 
 
-def in_order(blob: Blob, points: dict[str, np.ndarray], lines: np.ndarray) -> dict[str, np.ndarray]:
-    """The ends of lines through points by their column ``order``, in each ``curve`` (0 without it).
+def in_order(raw: Raw) -> Raw:
+    """The contents of a text with lines through points by their column ``order``, in each ``curve``
+    (0 without it).
 
-    A curve of which ``closed`` is not 0 goes back to its first point. ``lines`` are the offsets of
-    the points in the file.
+    A curve of which ``closed`` is 1 goes back to its first point; a last point at the same place is
+    left out.
     """
-    order = points["order"]
-    size = len(order)
-    curve = points.get("curve", np.zeros(size))
-    closed = points.get("closed", np.zeros(size))
+    assert raw.point_lines is not None  # of a text
+    none = np.zeros(len(raw.point_lines))
+    order, curve, closed = (raw.points.get(name, none) for name in ORDERED)
     at = np.lexsort((order, curve))
-    is_first = np.append(True, np.diff(curve[at]) != 0)
-    start = np.flatnonzero(is_first)
-    twice = np.flatnonzero(~is_first[1:] & (np.diff(order[at]) == 0))
-    if len(twice):
-        point = at[twice[0] + 1]
-        raise blob.fault(
-            "points of a curve in an order",
-            f"order {order[point]:g} a second time",
-            "number the points of each curve once, with a column curve for several",
-            offset=int(lines[point]),
+    before = np.roll(at, 1)
+    is_same = curve[at] == curve[before]
+    is_same[0] = False
+    start = np.flatnonzero(~is_same)
+    bad = is_same & ((order[at] == order[before]) | (closed[at] != closed[before]))
+    bad |= ~np.isfinite(order + curve)[at] | ~np.isin(closed[at], (0, 1))
+    if bad.any():
+        point = at[bad.argmax()]
+        raise raw.blob.fault(
+            "in each curve every order once, and closed of 0 throughout or of 1",
+            f"order {order[point]:g}, closed {closed[point]:g} in curve {curve[point]:g}",
+            "number the points of each curve; one whose closed is 1 goes back to its first point",
+            offset=raw.point_lines[point],
         )
-    ends = along(np.append(start, size), closed[at][start] != 0)
-    return dict(zip(ENDS, at[ends].T, strict=True))
+    first = at[start]
+    last = at[np.append(start[1:], len(at)) - 1]
+    pos = raw.points["pos"]
+    repeats = (closed[first] == 1) & (first != last) & (pos[first] == pos[last]).all(1)
+    if repeats.any():
+        keep = np.delete(np.arange(len(at)), last[repeats])
+        points = {name: values[keep] for name, values in raw.points.items()}
+        note = f"{repeats.sum():,} points left out, at which a closed curve repeats its first"
+        lines = raw.point_lines[keep]
+        return in_order(replace(raw, points=points, point_lines=lines, notes=(*raw.notes, note)))
+    ends = along(np.append(start, len(at)), closed[first] == 1)
+    return replace(raw, others=dict(zip(ENDS, at[ends].T, strict=True)))
 
 
 def over_time(lines: np.ndarray, size: int, count: int) -> np.ndarray:

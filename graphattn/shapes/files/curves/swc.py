@@ -18,7 +18,7 @@ _COLUMNS = 7
     ".swc",
     contents=Contents(
         read="points, `type`, `radius`, `parent` (a row of the shape, -1 of a root), lines to it",
-        noted="points that come before their parent; edges that have no length",
+        noted="points that come before their parent; edges without length, which are warned of",
         refused="numbers that stand twice, parents that are no points, cycles",
     ),
 )
@@ -26,15 +26,8 @@ def read_swc(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     """The points and the lines to their parents."""
     blob = clean(read(path, max_bytes), "#")
     table = rows(blob, blob.data, nonfinite=allow_nonfinite)
-    wrong = np.flatnonzero(table.width != _COLUMNS)
-    if len(wrong):
-        row = int(wrong[0])
-        raise blob.fault(
-            "number type x y z radius parent",
-            f"{table.width[row]} numbers",
-            "one point on each line",
-            offset=table.offset(row),
-        )
+    expected = "number type x y z radius parent"
+    table.refuse(table.width != _COLUMNS, blob, expected, "one point on each line")
     values = table.value.reshape(-1, _COLUMNS)
     number = values[:, 0]
     up = values[:, 6]
