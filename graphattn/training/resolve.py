@@ -1,5 +1,6 @@
 """A run from the options and shapes of a training: what is left open is chosen by the shapes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from ..arguments import device, one_of
@@ -40,10 +41,12 @@ def resolve(options: Options, shapes: ShapeFolder, out: PathLike) -> Run:
     model = _model(options, task, shapes, elements)
     if options.shard and model in _WITHOUT_NEIGHBOURS:
         raise OptionError(f"shard is for models that read neighbours alone, got model={model!r}")
-    if options.balance and model == "forest":
-        raise OptionError(
-            "balance is for the loss of a network, which model='forest' has not; leave it out"
-        )
+    if model == "forest":
+        if options.balance:
+            raise OptionError(
+                "balance is for the loss of a network, which model='forest' has not; leave it out"
+            )
+        task = replace(task, weights=())
     inputs = inputs_of(model, task, shapes, train, options, elements)
     augment = augment_of(model, inputs, options)
     control = controls_named(options.control, model)

@@ -109,7 +109,7 @@ def reads(run: Run, shapes: ShapeFolder) -> str:
         rare = [f"{name} ({n:,})" for name, n in counts.items() if n < _FEW and name in present]
         if rare:
             lines.append(f"classes of few labels to train on: {', '.join(rare[:12])}")
-    if run.task.weights and run.model != "forest":
+    if run.task.weights:
         # weights of classes, in ascending order; the eight largest of many
         weights = zip(run.task.weights, run.task.classes, strict=True)
         pairs = sorted((weight, name) for weight, name in weights if name not in absent)
