@@ -128,6 +128,7 @@ def shape_descriptors(
 
 
 def _check_space(pos: Tensor, normals: Tensor | None) -> None:
-    check_shape(floats(pos, "pos", "(N, 3)", 2), "pos", ("N", 3))
+    hint = "torch.nn.functional.pad(pos, (0, 1)) puts points of a plane in space"
+    check_shape(floats(pos, "pos", "(N, 3)", 2), "pos", ("N", 3), hint)
     if normals is not None:
         check_shape(normals, "normals", pos.shape)

@@ -34,8 +34,10 @@ def test_a_histogram_of_distances_is_that_of_two_points():
 
 
 def test_positions_of_a_plane_are_refused():
-    with pytest.raises(ShapeError, match=r"pos must have shape \(N, 3\), got a Tensor \(9, 2\)"):
-        local_descriptors(torch.rand(9, 2))
+    plane = torch.rand(9, 2)
+    with pytest.raises(ShapeError, match=r"\(N, 3\), got a Tensor \(9, 2\).*pad\(pos, \(0, 1\)\)"):
+        local_descriptors(plane)
+    assert local_descriptors(torch.nn.functional.pad(plane, (0, 1))).isfinite().all()
 
 
 def test_normals_of_other_points_are_refused():
