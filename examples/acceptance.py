@@ -429,9 +429,8 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
         first = f"{ours:.3f}"
         if all(task.sign * (ours - mean) >= 0 for mean in others if mean is not None):
             first = f"**{first}**"
-        minutes = ""
-        if row.get("model_s"):
-            minutes = f"{mean_of(row['model_s'])['mean'] / 60:.1f}"
+        seconds = row.get("model_s") or row["cpu_s"]
+        minutes = f"{mean_of(seconds)['mean'] / 60:.1f}"
         line = " | ".join((task.words, task.metric, first, *shown_cells, minutes))
         lines.append(f"| {line} |")
     return lines
@@ -479,7 +478,9 @@ def table(rows: list[dict[str, Any]], seeds: int) -> str:
         "many epochs (on scenes for as",
         "much CPU time). Formula: cotangents, cubic RBF, shortest paths. Random edges: the same model "
         "on random graphs of the same",
-        "degrees; no edges: a perceptron. Minutes are of our model on one core.",
+        "degrees; no edges: a perceptron. Minutes are of our model on one core, of `best` with its folds, "
+        "of the map with its",
+        "control.",
         "",
         *summary(rows),
         "",
