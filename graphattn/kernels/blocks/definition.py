@@ -70,14 +70,14 @@ def _blocks(call: BlockCall) -> Iterator[_Blocks]:
     lanes = call.lanes
     masks = call.masks
     size = VECTORS * lanes
-    owner, of_piece = spread(call.pieces[:, 1].long())
+    owner, offset = spread(call.pieces[:, 1].long())
     block = torch.repeat_interleave(call.ptr.diff())[owner]
     first, _, vectors, mask = call.pieces.long()[owner].unbind(1)
-    every = ((1 << (vectors & 3) * lanes) - 1) << (vectors >> 2) * lanes
-    listed = torch.nn.functional.pad(masks, (0, 1))[
-        (mask + of_piece).clamp(min=0, max=masks.numel())
+    all_lanes = ((1 << (vectors & 3) * lanes) - 1) << (vectors >> 2) * lanes
+    listed_lanes = torch.nn.functional.pad(masks, (0, 1))[
+        (mask + offset).clamp(min=0, max=masks.numel())
     ]
-    bits = torch.where(mask < 0, every, listed)
+    bits = torch.where(mask < 0, all_lanes, listed_lanes)
     count = torch.bincount(block, minlength=call.ptr.numel() - 1)
     start = torch.cumsum(count, 0) - count
     kind = torch.ceil(torch.log2(count.clamp(min=1).double()))
@@ -93,7 +93,7 @@ def _blocks(call: BlockCall) -> Iterator[_Blocks]:
         yield _Blocks(
             members,
             call.targets[target.clamp(max=call.targets.numel() - 1)].long(),
-            call.sources[(first + of_piece)[place]].long(),
+            call.sources[(first + offset)[place]].long(),
             (reads & is_there[:, None, : place.shape[1]]).unsqueeze(1),
         )
 
