@@ -63,8 +63,8 @@ def whole(
 ) -> int:
     """``value`` as an int in [least, below); accepts numpy's and torch's integers, but not 2.0.
 
-    ``of`` says what ``below`` is in the error. Counts of more nodes than torch can number would be
-    wrong.
+    ``of`` follows ``below`` in the error and says what it is: ``", the number of nodes"``. Counts
+    of more nodes than torch can number would be wrong.
     """
     expected = "a whole number"
     floor: float = -math.inf
@@ -253,7 +253,7 @@ def check_range(
     *,
     first: int = 0,
 ) -> None:
-    """Refuse integers outside ``[first, size)``; ``of`` says what the size is in the error."""
+    """Refuse integers outside ``[first, size)``; ``of`` follows this in the error."""
     if not index.numel():
         return
     least, most = map(int, index.aminmax())

@@ -23,7 +23,7 @@ def whole(
     below: int = 2**63,
     of: str = "",
 ) -> int:
-    """``value`` as an int in [least, below); ``of`` says what ``below`` is in the error."""
+    """``value`` as an int in [least, below); ``of`` follows ``below`` in the error."""
     return arguments.whole(value, argument, least, GraphError, below=below, of=of)
 
 
