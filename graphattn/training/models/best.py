@@ -47,7 +47,7 @@ class Best(nn.Module):
 
     linear: Tensor
     intercept: Tensor
-    left: Tensor
+    rest_deviation: Tensor
     share: Tensor
     scores: Tensor
     folds: Tensor
@@ -66,24 +66,27 @@ class Best(nn.Module):
     ) -> None:
         super().__init__()
         self.out_dim = out_dim
-        self.network_features = min(features - linear_features, network_features or features)
+        if network_features is None:
+            network_features = features
+        self.network_features = min(features - linear_features, network_features)
         self.network = network(self.network_features, out_dim, readout=readout, **options)
         self.forest = Forest(features, out_dim, readout=readout, trees=trees)
         self.register_buffer("linear", torch.zeros(linear_features))
         self.register_buffer("intercept", torch.zeros(()))
-        self.register_buffer("left", torch.ones(()))  # deviation of what the linear model leaves
+        self.register_buffer("rest_deviation", torch.ones(()))  # of what the linear model leaves
         self.register_buffer("share", torch.zeros(()))
         self.register_buffer("scores", torch.full((len(SHARES),), torch.nan))
         self.register_buffer("folds", torch.zeros(()))
 
     def forward(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """Logits, logarithms of probabilities, or numbers in deviations: (N, out) or (B, out)."""
-        output = self._mean_of_members(x, shape)
+        output = self._member_output(x, shape)
         if not len(self.linear):
             return output
-        return self.left * output + self._linear(x, shape)
+        return self.rest_deviation * output + self._linear(x, shape)
 
-    def _mean_of_members(self, x: Tensor, shape: Hierarchy) -> Tensor:
+    def _member_output(self, x: Tensor, shape: Hierarchy) -> Tensor:
+        """Output of the member that answers, or the mean of both."""
         share = float(self.share)
         if share == 0:
             output: Tensor = self.network(x[:, : self.network_features], shape)
@@ -126,7 +129,7 @@ class Best(nn.Module):
         self.linear.copy_(torch.from_numpy(found.coef_))
         self.intercept.fill_(float(found.intercept_))
         rest = target - torch.from_numpy(found.predict(counts.numpy()))
-        self.left.copy_(rest.std(correction=0).clamp(min=1e-6))
+        self.rest_deviation.copy_(rest.std(correction=0).clamp(min=1e-6))
 
     def fit_forest(self, task: Task, batches: Iterable[Any], seed: int) -> None:
         """Grow the trees on packed batches of shapes with labels."""
@@ -134,7 +137,7 @@ class Best(nn.Module):
         def without_linear(batch: Any) -> Any:
             part = self._linear(batch.x, Hierarchy.join(batch.levels))[:, 0]
             rest = (batch.y.double() - task.mean) / task.deviation - part
-            batch.y = rest / self.left * task.deviation + task.mean
+            batch.y = rest / self.rest_deviation * task.deviation + task.mean
             return batch
 
         if len(self.linear):
@@ -150,7 +153,7 @@ class Best(nn.Module):
     @property
     def candidates(self) -> tuple[str, ...]:
         """Names of what can answer: the network alone until the trees are grown."""
-        if len(self.forest.root):
+        if self.forest.is_grown:
             return tuple(SHARES)
         return ("network",)
 
@@ -273,6 +276,8 @@ def choice_in_words(choice: dict[str, Any]) -> str:
         return f"{answers}, as nothing is chosen yet"
     elif not scores:
         return f"{answers}, as no validation part chooses"
+    elif choice["name"] not in choice["validation"]:
+        words = f"{answers}, which has no score {where} ({scores})"
     elif choice["margin"] is None:
         (score,) = choice["validation"].values()
         return f"{answers}, the only one with a score ({score:.3f})"

@@ -42,6 +42,11 @@ class Forest(nn.Module):
                 setattr(self, name, buffer.new_empty(state[prefix + name].shape))
         super()._load_from_state_dict(state, prefix, *rest)
 
+    @property
+    def is_grown(self) -> bool:
+        """True once trees are grown or loaded."""
+        return len(self.root) > 0
+
     def rows(self, x: Tensor, shape: Hierarchy) -> Tensor:
         """Descriptors of each point, or of each shape."""
         if self.readout == "node":

@@ -35,7 +35,7 @@ def roofs(folder, many=5, size=300):
 class Answers(torch.nn.Module):
     """A member of a Best with a fixed output."""
 
-    root = torch.zeros(1)  # of a tree
+    is_grown = True  # as of a forest with trees
 
     def __init__(self, output):
         super().__init__()
@@ -193,6 +193,26 @@ def test_a_network_that_diverged_leaves_the_answer_to_the_forest(wrong):
     choice = model.choice()
     assert choice == {"name": "forest", "validation": {"forest": 0.25}, "margin": None, "folds": 0}
     assert choice_in_words(choice) == "the forest answers, the only one with a score (0.250)"
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        ([torch.nan, 0.5, 0.75], "mean 0.500, network 0.750"),
+        ([torch.nan, torch.nan, 0.75], "network 0.750"),
+    ],
+)
+def test_a_forest_without_a_score_is_said_to_have_none(scores, words):
+    model = Best(3, 2, widths=(8, 8))
+    model.scores.copy_(torch.tensor(scores))
+    model.answer_as("forest")
+    said = "the forest answers, which has no score on the validation part"
+    assert choice_in_words(model.choice()) == f"{said} ({words})"
+
+
+def test_a_network_of_no_features_is_refused():
+    with pytest.raises(OptionError, match="got 0"):
+        Best(3, 2, widths=(8, 8), network_features=0)
 
 
 def test_a_network_without_finite_answers_is_never_chosen():
