@@ -1,7 +1,6 @@
 """Assertions on a comparison before any trial: what relabelling must leave the same."""
 
 import math
-from typing import Any
 
 import torch
 
@@ -12,18 +11,19 @@ from .arms import Graphs
 from .comparison import Comparison, Trial
 from .data import METRICS
 from .network import CustomModel, CustomNetwork
+from .records import Entry
 from .train import Reading, train
 
 _STEPS, _SAMPLES, BOUND, _MOVED = 3, 5, 1e-9, 0.1
 
 
-def measured(comparison: Comparison) -> dict[str, Any]:
+def measured(comparison: Comparison) -> Entry:
     """Make the asserts that fit the comparison, and return what was measured.
 
     Raises:
         ControlError: If one does not hold.
     """
-    result: dict[str, Any] = {}
+    result: Entry = {}
     if isinstance(comparison.model, CustomModel):
         result["the same training twice: bit for bit"] = _repeats(comparison)
     first_graphs = next(iter(comparison.graphs.values()))
@@ -56,7 +56,7 @@ def _relabelled_full(comparison: Comparison, graphs: Graphs) -> bool:
     return True
 
 
-def _trained(comparison: Comparison, graphs: Graphs) -> dict[str, Any]:
+def _trained(comparison: Comparison, graphs: Graphs) -> Entry:
     """Some steps of training."""
     trial = Trial(
         *(
@@ -72,7 +72,7 @@ def _trained(comparison: Comparison, graphs: Graphs) -> dict[str, Any]:
     return train(comparison, graphs, trial)
 
 
-def _numbers(trained: dict[str, Any]) -> tuple[float, ...]:
+def _numbers(trained: Entry) -> tuple[float, ...]:
     """The loss and the scores of some steps."""
     return (trained["loss"], *(trained[name] for name in METRICS if name in trained))
 

@@ -12,7 +12,7 @@ from ..printed import Printed, counted
 from .page import Report, read
 from .plan import Study
 from .pool import run_trial
-from .records import as_json, plain, read_plan
+from .records import Entry, as_json, plain, read_plan
 from .run import file_of_command, load
 from .trials import trials_of
 
@@ -61,7 +61,7 @@ class Checked(Printed):
         """True if nothing differs."""
         return not self.differences
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Entry:
         """The result as plain values."""
         return asdict(self)
 

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from ..arguments import one_of, real
 from ..errors import OptionError
 from .comparison import Comparison, Trial
-from .records import Records
+from .records import Entry, Records
 
 SCORE, FITTING, SOLVING, STEPS = "score", "fitting", "solving", "steps"
 """Quantities that a claim compares: the score of typical runs, the share of runs that fit or that
@@ -172,9 +171,6 @@ class Claim:
         return self._words()
 
 
-Entry = dict[str, Any]
-
-
 def registered(
     claims: Sequence[Claim],
     comparisons: Sequence[Comparison],
@@ -274,7 +270,7 @@ def _arms(claim: Claim, default: str) -> set[tuple[str, str]]:
     return arms | {(claim.beyond, claim.better), (claim.beyond, claim.worse)}
 
 
-def _changes(last: Entry, comparison: str, seeds: range, spent: dict[str, Any]) -> list[str]:
+def _changes(last: Entry, comparison: str, seeds: range, spent: Entry) -> list[str]:
     """Changes of a comparison since the last entry, in words."""
     changes = []
     before = {*_seeds_of(last, seeds)}

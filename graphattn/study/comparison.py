@@ -35,13 +35,6 @@ _NAMES = {
     "in-degrees": "in-degrees of {}",
     "reach-matched": "reach-matched {}",
 }
-#: What drawings of samples' own graphs keep, in keys of trials.
-_DRAWINGS = {
-    "permuted": "permuted",
-    "rewired": "degrees",
-    "in-degrees": "in-degrees",
-    "reach-matched": "degrees and reach",
-}
 OWN_POSITIONS = "the module's"
 """Positions of :class:`CustomModel`: what its module makes of the places, if anything, is not
 known.
@@ -407,7 +400,7 @@ class Comparison:
             return self.edges[read]
         if not self.graphs[of].each:
             return self.drawn(kind, of, seed, draw).digest()
-        return f"{self.edges[of]} {_DRAWINGS[kind]} {self._draws(kind) * seed + draw}"
+        return f"{self.edges[of]} {kind} {self._draws(kind) * seed + draw}"
 
     def identity(self) -> str:
         """A hash of all that must be the same when a study goes on."""

@@ -229,6 +229,17 @@ class Data:
         return self.inputs.shape[1]
 
     @property
+    def nodes(self) -> Tensor:
+        """Nodes of each sample without its padding, int64 (M,)."""
+        if self.sizes is None:
+            return torch.full((len(self),), self.num_nodes)
+        return self.sizes
+
+    def there(self, chosen: Any = ...) -> Tensor:
+        """True for nodes of some samples that are no padding, bool (S, N)."""
+        return torch.arange(self.num_nodes) < self.nodes[chosen].unsqueeze(-1)
+
+    @property
     def kind(self) -> str:
         """The kind of the targets: "classes", "labels" or "values"."""
         if self.targets.dtype == torch.bool:
@@ -251,10 +262,9 @@ class Data:
             return self.targets != NOT_ASKED
         if self.kind == VALUES:
             return ~self.targets.isnan().any(-1)
-        asked = torch.ones(self.targets.shape[:-1], dtype=torch.bool)
-        if self.sizes is not None and self.of == "node":
-            asked &= torch.arange(self.num_nodes) < self.sizes.unsqueeze(-1)
-        return asked
+        if self.of == "node":
+            return self.there()
+        return torch.ones(self.targets.shape[:-1], dtype=torch.bool)
 
     @property
     def of(self) -> str:
@@ -340,20 +350,16 @@ class Sample:
 
 def samples(data: Data) -> list[Sample]:
     """Every sample without its padding."""
-    if data.sizes is None:
-        sizes = [data.num_nodes] * len(data)
-    else:
-        sizes = data.sizes.tolist()
-    if data.pos is None:
-        pos = [None] * len(data)
-    else:
-        pos = [p[:n] for p, n in zip(data.pos, sizes, strict=True)]
-    if data.pairs is None:
-        pairs = [None] * len(data)
-    else:
-        pairs = [p[:n, :n] for p, n in zip(data.pairs, sizes, strict=True)]
-    given = zip(data.inputs, sizes, pos, pairs, strict=True)
-    return [Sample(x[:n], p, i, of_pairs) for i, (x, n, p, of_pairs) in enumerate(given)]
+    results = []
+    for index, size in enumerate(data.nodes.tolist()):
+        pos = None
+        if data.pos is not None:
+            pos = data.pos[index, :size]
+        pairs = None
+        if data.pairs is not None:
+            pairs = data.pairs[index, :size, :size]
+        results.append(Sample(data.inputs[index, :size], pos, index, pairs))
+    return results
 
 
 def check_data(data: Data, readout: str, token: int, floats: torch.dtype | None) -> None:
@@ -386,13 +392,13 @@ def check_data(data: Data, readout: str, token: int, floats: torch.dtype | None)
             ".float()"
         )
     is_asked = data.asked
-    if data.of_nodes and data.sizes is not None:
-        padding = torch.arange(data.num_nodes) >= data.sizes.unsqueeze(-1)
-        if bool((is_asked & padding).any()):
-            bad = int((is_asked & padding).any(1).nonzero()[0])
+    if data.of_nodes:
+        of_padding = (is_asked & ~data.there()).any(1)
+        if bool(of_padding.any()):
+            bad = int(of_padding.nonzero()[0])
             raise ShapeError(
                 f"targets of padding must be -100, sample {bad} asks nodes beyond its "
-                f"{int(data.sizes[bad])}, which have no logits"
+                f"{int(data.nodes[bad])}, which have no logits"
             )
     has_question = is_asked.view(len(data), -1).any(1)
     if not bool(has_question.all()):
@@ -400,8 +406,8 @@ def check_data(data: Data, readout: str, token: int, floats: torch.dtype | None)
         raise ShapeError(
             f"targets must ask something of every sample, sample {bad} has -100 alone; leave it out"
         )
-    if data.sizes is not None and readout == "token" and token >= int(data.sizes.min()):
+    least = int(data.nodes.min())
+    if readout == "token" and token >= least:
         raise ShapeError(
-            f"token {token} is padding in samples of {int(data.sizes.min())} nodes; give one that "
-            "all have"
+            f"token {token} is padding in samples of {least} nodes; give one that all have"
         )

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from ..statistics.intervals import (
 from ..statistics.steps import Steps
 from .claims import BITS_CURVE, FITS_AT, FITTING, SCORE_CURVE, SOLVING, Claim
 from .data import FITS
+from .records import Entry
 
 GUESS = 0.95
 """Share of the cross-entropy of a guess above which nothing was learned."""
@@ -69,12 +69,12 @@ VERDICTS = {
 }
 
 
-def fit_metric(record: dict[str, Any]) -> str:
+def fit_metric(record: Entry) -> str:
     """The score that says whether a run fitted or solved: accuracy; AP of labels, R2 of values."""
     return next(name for name in FITS if name in record)
 
 
-def fitted(record: dict[str, Any], guess_nats: float) -> bool | None:
+def fitted(record: Entry, guess_nats: float) -> bool | None:
     """True if a trial names its training examples rightly; None where that cannot be told.
 
     Older trials have their last training loss alone. A wrong answer costs ln 2 nats or more, so
@@ -93,7 +93,7 @@ def fitted(record: dict[str, Any], guess_nats: float) -> bool | None:
     return None
 
 
-def bound_of(record: dict[str, Any], law: float | None, colours: float | None) -> float | None:
+def bound_of(record: Entry, law: float | None, colours: float | None) -> float | None:
     """The ceiling that kept a run from fitting: a law's, or that of colours if the run is near it.
 
     A law that lets it fit leaves that to colours. That of colours is of its training examples, by
@@ -111,7 +111,7 @@ def bound_of(record: dict[str, Any], law: float | None, colours: float | None) -
     return law
 
 
-def class_of(record: dict[str, Any], ceiling: float | None, metric: str, guess_nats: float) -> str:
+def class_of(record: Entry, ceiling: float | None, metric: str, guess_nats: float) -> str:
     """The class of a run that has a number: the first of :data:`CLASSES` that applies.
 
     Whether it levelled off is judged with the other runs of its arm (:func:`fit_of`).
@@ -127,7 +127,7 @@ def class_of(record: dict[str, Any], ceiling: float | None, metric: str, guess_n
     return {None: UNKNOWN, True: FITTED, False: UNFIT}[fitted(record, guess_nats)]
 
 
-def _training_nats(record: dict[str, Any]) -> float:
+def _training_nats(record: Entry) -> float:
     """Loss on training examples at the end; a guess's or worse where it is no number."""
     if record.get("train_bits") is not None:
         return float(record["train_bits"]) * math.log(2)
@@ -136,7 +136,7 @@ def _training_nats(record: dict[str, Any]) -> float:
     return math.inf
 
 
-def levelled_off(records: list[dict[str, Any]], guess_nats: float) -> list[dict[str, Any]]:
+def levelled_off(records: list[Entry], guess_nats: float) -> list[Entry]:
     """Runs of an arm that did not fit, have begun to learn, and all stood still.
 
     A run at the loss of a guess has not begun to learn, and may do so with more batches. The
@@ -159,7 +159,7 @@ def levelled_off(records: list[dict[str, Any]], guess_nats: float) -> list[dict[
 
 
 def reached(
-    record: dict[str, Any], level: float = FITS_AT, curve: str = SCORE_CURVE
+    record: Entry, level: float = FITS_AT, curve: str = SCORE_CURVE
 ) -> tuple[int, int] | None:
     """First and last batch of the first stretch of a training curve that had a level; else None.
 
@@ -241,9 +241,7 @@ class FittedArm:
         return 2 * self.classes.get(word, 0) >= max(1, self.runs)
 
 
-def fit_of(
-    records: list[tuple[dict[str, Any], float | None]], metric: str, guess_nats: float
-) -> FittedArm:
+def fit_of(records: list[tuple[Entry, float | None]], metric: str, guess_nats: float) -> FittedArm:
     """The fit of runs, each given with its ceiling."""
     classes = [class_of(record, ceiling, metric, guess_nats) for record, ceiling in records]
     counts = Counter(classes)
@@ -377,13 +375,13 @@ class Evidence:
     def p(self) -> tuple[float, float]:
         """p of its test, and the least that so many seeds could give."""
         test = self.test
-        if isinstance(test, Pairs):
-            if not test.typical:
-                return 1.0, 1.0
-            return self._p_of_margin(test.typical), least_p(len(test.typical))
         if test is None:
             return 1.0, 1.0
-        return test.p, test.least_p
+        if not isinstance(test, Pairs):
+            return test.p, test.least_p
+        if not test.typical:
+            return 1.0, 1.0
+        return self._p_of_margin(test.typical), least_p(len(test.typical))
 
     def _p_of_margin(self, differences: Sequence[float]) -> float:
         """p of the sign-flip test against the margin; for equality, against both ends."""
@@ -465,7 +463,7 @@ class Verdict:
         """The verdict with its remarks."""
         return "; ".join((self.verdict, *self.remarks))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Entry:
         """The verdict as plain values."""
         return asdict(self)
 

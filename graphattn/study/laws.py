@@ -15,7 +15,6 @@ from torch import Tensor
 from ..analysis import facts, flops, receptive_field, universality
 from ..analysis.paths.walks import walk
 from ..errors import GraphError, OptionError, need_extra
-from ..graph import AttentionGraph
 from ..laws.ceilings import Answers, best_score, numbered
 from ..laws.colours import codes_of, means, mixed, refine, union
 from ..laws.reach import reached
@@ -33,15 +32,15 @@ from .data import (
     of_labels,
     of_values,
 )
-from .network import CustomModel, Model, Network
+from .network import CustomModel, Layers, Model, Network
+from .records import Entry
 from .train import scaled
 
-Layers = tuple[AttentionGraph, ...]
 _AT_ONCE = 1 << 21  # edges, in all samples, whose colours are refined together
 _VISITS = 1 << 25  # of edges, in all samples of a layer, that are refined
 
 
-def predicted(comparison: Comparison, name: str) -> dict[str, Any]:
+def predicted(comparison: Comparison, name: str) -> Entry:
     """Reach, ceiling and covariates of an arm.
 
     Of rewirings those of seed 0; of samples' own graphs means of a few; of layers that differ the
@@ -99,9 +98,7 @@ def _keeps(comparison: Comparison, name: str, graphs: Graphs) -> list[str] | Non
     return [word for word in properties[0] if all(word in words for words in properties)]
 
 
-def with_draws(
-    comparison: Comparison, name: str, prediction: dict[str, Any], seeds: Iterable[int]
-) -> dict[str, Any]:
+def with_draws(comparison: Comparison, name: str, prediction: Entry, seeds: Iterable[int]) -> Entry:
     """The predictions of an arm; of a drawn control that a law bounds, with those of each draw.
 
     The reach and the ceiling of such a control are means over the draws of each seed.
@@ -140,7 +137,7 @@ def _mean(values: list[Any]) -> Any:
     return round(sum(values) / len(values), 6)
 
 
-def _of_stack(comparison: Comparison, stack: Layers) -> dict[str, Any]:
+def _of_stack(comparison: Comparison, stack: Layers) -> Entry:
     """Numbers that are means over samples."""
     graph = stack[0]
     model = comparison.model
@@ -316,7 +313,7 @@ class Colours:
         flat = nodes
         if not layers:  # samples with graphs of their own, side by side in one
             layers = (union([self.graphs.each[i] for i in chosen.tolist()]),)
-            mask = torch.from_numpy(_there(data, chosen))
+            mask = data.there(chosen)
             places = places.expand(mask.shape)[mask]
             flat = nodes[mask.numpy()][None]
             if pos is not None:
@@ -346,7 +343,7 @@ class Colours:
         """Colours of what is read out of nodes (S, N)."""
         readout = self.comparison.readout
         if readout == "mean":
-            return means(nodes, _there(self.comparison.data, samples))
+            return means(nodes, self.comparison.data.there(samples).numpy())
         if readout == "token":
             return nodes[:, self.comparison.token].copy()
         if readout == "node":
@@ -358,13 +355,6 @@ class Colours:
         return mixed(mixed(target) + source)
 
 
-def _there(data: Data, samples: Tensor) -> np.ndarray:
-    """True for nodes that are no padding, (S, N)."""
-    if data.sizes is None:
-        return np.ones((len(samples), data.num_nodes), dtype=bool)
-    return (torch.arange(data.num_nodes) < data.sizes[samples].unsqueeze(-1)).numpy()
-
-
 def first_colours(data: Data, samples: Tensor, positions: str = "none") -> np.ndarray:
     """Colours of nodes (S, N) by their inputs, and places where they are learned; 0 of padding."""
     inputs = data.inputs[samples].numpy()
@@ -373,7 +363,7 @@ def first_colours(data: Data, samples: Tensor, positions: str = "none") -> np.nd
     if positions == "learned":
         # a token has the hash of its number, too: token 1 at place 0 is not token 0 at place 1
         codes = mixed(mixed(codes) + mixed(np.arange(data.num_nodes, dtype=np.uint64)))
-    return codes * _there(data, samples)
+    return codes * data.there(samples).numpy()
 
 
 def _unsettled(colours: np.ndarray, data: Data, samples: Tensor) -> np.ndarray:
@@ -430,7 +420,7 @@ def reference(comparison: Comparison) -> str | None:
     return next((name for name, edges in comparison.edges.items() if edges == all_pairs), None)
 
 
-def warnings_of(comparison: Comparison, plan: dict[str, dict[str, Any]]) -> list[str]:
+def warnings_of(comparison: Comparison, plan: dict[str, Entry]) -> list[str]:
     """Controls that do not exist, and readouts that cannot depend on all that is asked.
 
     The latter with the theorem; it may be the point.
@@ -534,7 +524,7 @@ def features_of(data: Data) -> np.ndarray:
     Padding is 0, and no token; of many places and tokens, the counts of tokens alone.
     """
     inputs = data.inputs
-    mask = torch.from_numpy(_there(data, torch.arange(len(data))))
+    mask = data.there()
     if inputs.is_floating_point():
         return inputs.masked_fill(~mask.unsqueeze(-1), 0).flatten(1).numpy()
     tokens = int(inputs.max()) + 1

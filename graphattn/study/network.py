@@ -19,13 +19,12 @@ from ..models.stacks import Encoder
 from ..nn import ALiBi, EdgeTypeBias, LearnedPosition, Rotary
 from .data import Data
 
+Layers = tuple[AttentionGraph, ...]
 POSITIONS = ("none", "learned", "relative", "rotary", "alibi", "distance", "pairs")
 READOUTS = ("mean", "token", "node", "edge")
 # of distances: buckets in a sample's root mean square radius, and how many there are
-_PER_RADIUS, _BUCKETS = (
-    8,
-    32,
-)
+_PER_RADIUS = 8
+_BUCKETS = 32
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,6 @@ class Network(Readout):
     ) -> None:
         super().__init__(readout, token, positions)
         self.causal = data.causal
-        nodes = data.num_nodes
         C = model.width
         H = model.heads
         self.embedding: nn.Module
@@ -146,14 +144,10 @@ class Network(Readout):
         self.norm: nn.Module = nn.Identity()
         if model.batch_norm and readout not in ("node", "edge"):
             self.norm = nn.BatchNorm1d(C)
-        if readout == "edge":
-            self.head = nn.Linear(2 * C, data.classes)
-        else:
-            self.head = nn.Linear(C, data.classes)
+        ends = 1 + (readout == "edge")
+        self.head = nn.Linear(ends * C, data.classes)
         if positions == "learned":
-            self.learned = LearnedPosition(nodes, C)
-        else:
-            self.learned = None
+            self.learned = LearnedPosition(data.num_nodes, C)
         self.linear = None
         if positions == "alibi":
             self.linear = ALiBi(H)
@@ -170,7 +164,7 @@ class Network(Readout):
     def forward(
         self,
         inputs: Tensor,
-        layers: tuple[AttentionGraph, ...],
+        layers: Layers,
         places: Tensor,
         pos: Tensor | None = None,
         kept: Tensor | None = None,
@@ -199,19 +193,14 @@ class Network(Readout):
             if pos is not None:
                 pos = pos[kept]
         if len(layers) == 1:
-            graphs = layers * len(self.encoder.layers)
-        else:
-            graphs = layers
+            layers = layers * len(self.encoder.layers)
+        options: dict[str, Any] = {"score_bias": self._biases(layers, at, pos, kept, pairs)}
         if self.positions == "rotary":
-            turned = {"positions": at}
-        else:
-            turned = {}
-        x = self.encoder(
-            x, list(graphs), score_bias=self._biases(graphs, at, pos, kept, pairs), **turned
-        )
+            options["positions"] = at
+        x = self.encoder(x, list(layers), **options)
         return self.head(self.norm(self.read(x, kept, ends)))
 
-    def _biases(self, graphs: tuple[AttentionGraph, ...], places: Tensor, *where: Any) -> Any:
+    def _biases(self, graphs: Layers, places: Tensor, *where: Any) -> Any:
         if self.linear is not None:
             biases = {graph: self.linear(graph, places) for graph in dict.fromkeys(graphs)}
             return [biases[graph] for graph in graphs]
@@ -235,11 +224,9 @@ class Network(Readout):
         if self.positions == "relative":
             if self._last[0] is graph and self._last[1] is places:
                 return self._last[2]
-            back = places[target] - places[source]
-            if self.causal:
-                values = back
-            else:
-                values = back + (self.rows - 1) // 2
+            values = places[target] - places[source]
+            if not self.causal:
+                values = values + (self.rows - 1) // 2
             self._last = (graph, places, values)
             return values
         if self.positions == "pairs":
@@ -261,11 +248,7 @@ def union(graphs: list[AttentionGraph]) -> AttentionGraph:
 
 
 # their versions are in a trial's key, or their code is
-_VERSIONED = (
-    "torch",
-    "torch_geometric",
-    "graphattn",
-)
+_VERSIONED = ("torch", "torch_geometric", "graphattn")
 
 
 @dataclass(frozen=True)
@@ -372,7 +355,7 @@ class CustomNetwork(Readout):
     def forward(
         self,
         inputs: Tensor,
-        layers: tuple[AttentionGraph, ...],
+        layers: Layers,
         places: Tensor,
         pos: Tensor | None = None,
         kept: Tensor | None = None,
@@ -385,7 +368,7 @@ class CustomNetwork(Readout):
     def of_nodes(
         self,
         inputs: Tensor,
-        layers: tuple[AttentionGraph, ...],
+        layers: Layers,
         places: Tensor,
         pos: Tensor | None = None,
         kept: Tensor | None = None,
@@ -432,16 +415,9 @@ def syntax_of(text: str) -> str:
     except SyntaxError:  # a lambda within a call
         return text
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            _remove_docstring(node)
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
     return ast.unparse(tree)
 
 
-def _remove_docstring(
-    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
-) -> None:
-    if ast.get_docstring(node, clean=False) is None:
-        return
-    del node.body[0]
-    if not node.body and not isinstance(node, ast.Module):
-        node.body.append(ast.Pass())
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

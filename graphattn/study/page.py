@@ -22,7 +22,7 @@ from .arms import DRAWN
 from .claims import SCORE, STEPS
 from .judge import CLASSES, UNKNOWN, VERDICTS
 from .laws import interval_of
-from .records import FIXED, TRIALS, Records, read_plan
+from .records import FIXED, TRIALS, Entry, Records, read_plan
 from .table import AT_CHANCE, SATURATED, SIGMAS, ArmRow, Results, frame
 
 MOST_WORDS = 1_200
@@ -416,7 +416,7 @@ class Report(Printed, Results):
             command = f"` {command} `"
         return f"`{command}`\n\n{made}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Entry:
         """The numbers as plain values, of 9 digits."""
         numbers = {k: v for k, v in self.plan.items() if k not in ("trials", "identity")}
         rows = []
@@ -434,7 +434,7 @@ class Report(Printed, Results):
             "verdicts": [verdict.to_dict() for verdict in self.verdicts],
         }
         # the last digits differ between libraries
-        result: dict[str, Any] = json.loads(
+        result: Entry = json.loads(
             json.dumps(numbers),
             parse_float=lambda digits: float(f"{float(digits):.9g}"),
             parse_constant=lambda name: None,
@@ -501,7 +501,7 @@ def trials_text(counts: dict[str, int]) -> str:
     return f"{counts['planned']} planned, {counts['done']} done{limit}, {counts['failed']} failed"
 
 
-def registration(entry: dict[str, Any], before: dict[str, Any] | None) -> str:
+def registration(entry: Entry, before: Entry | None) -> str:
     """A registration of claims in words, with what had changed since the one before."""
     words = counted(len(entry["claims"]), "claim")
     if "seeds" in entry:
@@ -519,7 +519,7 @@ def registration(entry: dict[str, Any], before: dict[str, Any] | None) -> str:
     return f"{did} {entry['at']}, with {entry['trials_on_disk']} trials on disk: {words}"
 
 
-def _values(arguments: dict[str, Any]) -> str:
+def _values(arguments: Entry) -> str:
     """Arguments that are given, by name."""
     return ", ".join(
         f"{name} {verbatim(value) if isinstance(value, str) else value}"
@@ -534,7 +534,7 @@ def _examples(examples: int | None) -> str:
     return f"{examples:,}"
 
 
-def _budget(budget: dict[str, Any]) -> str:
+def _budget(budget: Entry) -> str:
     text = f"{_examples(budget['examples'])} examples, {budget['steps']:,} batches"
     return text + f", equal {budget['equal']}" * (budget["equal"] != "steps")
 

@@ -25,7 +25,7 @@ from .laws import (
     warnings_of,
     with_draws,
 )
-from .records import ANEW, FIXED, Records
+from .records import ANEW, FIXED, Entry, Records
 from .table import Results
 
 
@@ -130,9 +130,9 @@ def planned(
     trials: list[Trial],
     seeds: range,
     records: Records,
-    before: dict[str, Any] | None,
+    before: Entry | None,
     baseline: bool | None = None,
-) -> dict[str, Any]:
+) -> Entry:
     """The record before training, with times, so that a later claim stays visible as such."""
     if before is None:
         before = {}
@@ -179,10 +179,10 @@ def planned(
 def _about(
     study: Study,
     comparison: Comparison,
-    before: dict[str, Any],
+    before: Entry,
     seeds: range,
     baseline: bool | None,
-) -> dict[str, Any]:
+) -> Entry:
     """The record of a comparison.
 
     Earlier predictions and checks stay; ceilings of draws are added, and covariates that older

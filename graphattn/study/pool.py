@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Any, TextIO
 
 from .comparison import Comparison, Trial
-from .records import writing
+from .records import Entry, writing
 
 _MOST_WORDS = 2_000  # characters kept of an error
 
@@ -29,7 +29,7 @@ def _unpickled(path: str) -> Any:
     return pickle.loads(Path(path).read_bytes())
 
 
-def run_trial(comparison: Any, graphs: Any, trial: Any) -> dict[str, Any]:
+def run_trial(comparison: Any, graphs: Any, trial: Any) -> Entry:
     """The numbers of a trial, on one thread; a trial that fails is recorded as a result."""
     import torch
 
@@ -45,7 +45,7 @@ def run_trial(comparison: Any, graphs: Any, trial: Any) -> dict[str, Any]:
         torch.set_num_threads(threads)
 
 
-def failed(error: Exception) -> dict[str, Any]:
+def failed(error: Exception) -> Entry:
     """A record of what went wrong, and where."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     try:
@@ -98,7 +98,7 @@ class Worker:
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, task: dict[str, str]) -> dict[str, Any]:
+    def ask(self, task: dict[str, str]) -> Entry:
         """The answer to a task, or a failed trial if the process died or wrote something else."""
         process = self.process = self.process or self._start()
         assert process.stdin is not None
@@ -158,7 +158,7 @@ class Worker:
 def run_all(
     comparisons: dict[str, Comparison],
     trials: Sequence[Trial],
-    done: Callable[[Trial, dict[str, Any]], None],
+    done: Callable[[Trial, Entry], None],
     processes: int,
 ) -> None:
     """Run trials, and report each as it ends, in this thread.
@@ -189,7 +189,7 @@ def run_all(
             with writing(Path(folder)):
                 at[name].write_bytes(pickle.dumps(comparisons[name]))
 
-        def run_one(trial: Trial) -> tuple[Trial, dict[str, Any]]:
+        def run_one(trial: Trial) -> tuple[Trial, Entry]:
             content = pickle.dumps((comparisons[trial.comparison].graphs_for(trial), trial))
             task = {"comparison": str(at[trial.comparison]), "trial": b64encode(content).decode()}
             worker = free.get()

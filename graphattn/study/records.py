@@ -16,6 +16,8 @@ from ..io.reading import fault
 from ..io.writing import replace_file
 from ..printed import counted
 
+Entry = dict[str, Any]
+"""Values by name, as JSON has them: a trial, a plan, a part of one, or a line of a table."""
 TRIALS, PLAN, LOCK = "trials.jsonl", "plan.json", ".lock"
 ANEW, FIXED = "drawn by each seed", "the same for all seeds"
 """Test sets, as a plan has them."""
@@ -59,7 +61,7 @@ class Records:
 
     def __init__(self, folder: Path, fault: Callable[[Any], str] | None = None) -> None:
         self.path = folder / TRIALS
-        self.of_key: dict[str, dict[str, Any]] = {}
+        self.of_key: dict[str, Entry] = {}
         self.failures = 0
         self.chain = list[str]()  # the hash of each line
         # numbers of lines
@@ -92,17 +94,17 @@ class Records:
         return ""
 
     @property
-    def end(self) -> dict[str, Any]:
+    def end(self) -> Entry:
         """Number of lines and hash of the last one, as a plan has them."""
         return {"lines": len(self.chain), _HASH: self.last}
 
-    def reach(self, end: dict[str, Any] | None) -> bool:
+    def reach(self, end: Entry | None) -> bool:
         """True if the lines up to an end that was kept are there, in its chain."""
         if not end or end["lines"] == 0 or end["lines"] in self.notes:
             return True
         return self.chain[end["lines"] - 1 : end["lines"]] == [end[_HASH]]
 
-    def cautions(self, end: dict[str, Any]) -> list[str]:
+    def cautions(self, end: Entry) -> list[str]:
         """Lines that were changed, lost, or taken out, in words; ``end`` as a plan has it."""
         texts = []
         changed = f"{TRIALS} was changed by hand: "
@@ -121,7 +123,7 @@ class Records:
         """True if a trial has a number and need not run; one that failed is tried again."""
         return key in self.of_key and self.of_key[key]["state"] != "failed"
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: Entry) -> None:
         """Write a line and bring it to the disk; a line that was cut off is removed first."""
         record = plain(json.dumps(record, default=as_json))
         record.pop(_HASH, None)
@@ -155,7 +157,7 @@ def _lines(path: Path) -> list[bytes]:
     return []
 
 
-def _parsed(line: bytes, fault: Callable[[Any], str]) -> tuple[str, dict[str, Any]]:
+def _parsed(line: bytes, fault: Callable[[Any], str]) -> tuple[str, Entry]:
     """The reason why a line is no trial and no note of one, or ""; and its content."""
     record: Any = None
     with suppress(ValueError, RecursionError):
@@ -200,14 +202,14 @@ def writing(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _hash(before: str, record: dict[str, Any]) -> str:
+def _hash(before: str, record: Entry) -> str:
     """The hash of a line and, through the hash before it, of all lines before."""
     return hashlib.sha256(f"{before}{json.dumps(record)}".encode()).hexdigest()[:16]
 
 
-def plain(line: str | bytes) -> dict[str, Any]:
+def plain(line: str | bytes) -> Entry:
     """A line with None for NaN and infinity, which JSON lacks: there training diverged."""
-    record: dict[str, Any] = json.loads(line, parse_constant=lambda name: None)
+    record: Entry = json.loads(line, parse_constant=lambda name: None)
     return record
 
 
@@ -241,7 +243,7 @@ def fault_of(record: Any) -> str:
     return ""
 
 
-def read_plan(folder: Path) -> dict[str, Any] | None:
+def read_plan(folder: Path) -> Entry | None:
     """The plan that a study wrote before its first trial; None where none was started.
 
     Raises:
@@ -264,7 +266,7 @@ def read_plan(folder: Path) -> dict[str, Any] | None:
     return plan
 
 
-def write_plan(folder: Path, plan: dict[str, Any]) -> None:
+def write_plan(folder: Path, plan: Entry) -> None:
     """Put it in place whole, with a hash of itself."""
     plan = json.loads(json.dumps(plan, allow_nan=False, default=as_json))
     text = json.dumps({**plan, _HASH: _hash(_PLAN_FORM, plan)}, indent=1)

@@ -32,6 +32,7 @@ from .records import (
     LOCK,
     PLAN,
     TRIALS,
+    Entry,
     Records,
     as_json,
     fault_of,
@@ -208,7 +209,7 @@ def _check_same(
     study: Study,
     by_name: dict[str, Comparison],
     identity: dict[str, str],
-    before: dict[str, Any],
+    before: Entry,
 ) -> None:
     """Refuse a folder with other data, or with predictions and claims of other graphs."""
     other = [
@@ -237,7 +238,7 @@ def _train(study: Study, trials: list[Trial], records: Records, processes: int) 
     start = time.monotonic()
     with progress(len(trials), len(trials) - sum(t.key in missing for t in trials)) as advance:
 
-        def done(trial: Trial, answer: dict[str, Any]) -> None:
+        def done(trial: Trial, answer: Entry) -> None:
             at = datetime.now(UTC).isoformat(timespec="seconds")
             about_trial = {
                 **asdict(trial),

@@ -36,7 +36,7 @@ from .judge import (
     judged,
     reached,
 )
-from .records import Records
+from .records import Entry, Records
 
 _DRAWS = 2_000  # of test examples
 GROUP = ("comparison", "arm", "positions", "examples", "budget", "steps")
@@ -72,7 +72,7 @@ class Run(NamedTuple):
 
     seed: int
     draw: int
-    record: dict[str, Any]
+    record: Entry
     ceiling: float | None
 
     @property
@@ -107,16 +107,21 @@ class ArmRow:
     examples: int | None
     budget: int
     steps: int
-    about: dict[str, Any]
+    about: Entry
     runs: list[Run]
     draws: int = 1
     group: str | None = None
 
     @property
-    def prediction(self) -> dict[str, Any]:
+    def prediction(self) -> Entry:
         """The prediction of the arm, made before training."""
-        prediction: dict[str, Any] = self.about["arms"][self.arm]
+        prediction: Entry = self.about["arms"][self.arm]
         return prediction
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Comparison, positions and budget, in which arms are compared."""
+        return self.comparison, self.positions, self.budget
 
     @property
     def kind(self) -> str:
@@ -140,7 +145,7 @@ class ArmRow:
         ]
 
     @property
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[Entry]:
         """Records of the trials that have a number."""
         return [run.record for run in self.scored]
 
@@ -285,7 +290,8 @@ class ArmRow:
     @cached_property
     def fit(self) -> FittedArm:
         """The fits of its runs to their training examples."""
-        colours = self.prediction.get("colours_in_training", self.prediction.get("colours", {}))
+        colours: Entry = self.prediction.get("colours", {})
+        colours = self.prediction.get("colours_in_training", colours)
         of_positions = colours.get(self.positions)
         runs = [
             (run.record, bound_of(run.record, run.ceiling, of_positions))
@@ -450,7 +456,7 @@ def _columns(name: str, estimate: Interval | None) -> dict[str, float | None]:
     return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
 
 
-def frame(lines: list[dict[str, Any]]) -> Any:
+def frame(lines: list[Entry]) -> Any:
     """A pandas table of lines, in which whole numbers stay whole beside missing ones."""
     try:
         from pandas import DataFrame
@@ -472,7 +478,7 @@ class Results:
     """
 
     folder: Path
-    plan: dict[str, Any]
+    plan: Entry
     records: Records
     summary: Callable[[Any], list[Any]] | None = None
     figure: Callable[[Any], Any] | None = None
@@ -481,7 +487,7 @@ class Results:
     def rows(self) -> list[ArmRow]:
         """Every arm at every budget, in the order of the plan."""
         first_seed = self.plan.get("first_seed", 0)
-        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        groups: dict[tuple[Any, ...], list[Entry]] = {}
         for trial in self.plan["trials"]:
             groups.setdefault(tuple(trial[name] for name in GROUP), []).append(trial)
         rows = []
@@ -518,7 +524,7 @@ class Results:
                     lines.append({**told, "group": group, "metric": row.metric, **shown})
         return frame(lines)
 
-    def arm_lines(self) -> list[dict[str, Any]]:
+    def arm_lines(self) -> list[Entry]:
         """Lines of the table of arms: predictions and covariates, then what was measured."""
         lines = []
         for row in self.rows:
@@ -568,7 +574,7 @@ class Results:
         """A pandas table: a row for each arm at each budget."""
         return frame(self.arm_lines())
 
-    def claim_lines(self) -> list[dict[str, Any]]:
+    def claim_lines(self) -> list[Entry]:
         """Lines of the table of claims."""
         lines = []
         for claim, verdict in zip(self.registered, self.verdicts, strict=True):
@@ -656,26 +662,29 @@ class Results:
             full = next((name for name, arm in arms if arm["kind"] == "full"), None)
         if row.arm == full or row.kind == "shuffled":
             return None
-        same = (full, row.comparison, row.positions, row.budget)
-        for other in self.rows:
-            if (other.arm, other.comparison, other.positions, other.budget) == same:
-                return other
-        return None
+        rows = (other for other in self.rows if other.arm == full and other.place == row.place)
+        return next(rows, None)
+
+    @property
+    def entry(self) -> Entry:
+        """The last registration of claims."""
+        entry: Entry = self.plan["registered"][-1]
+        return entry
 
     @cached_property
     def registered(self) -> list[Claim]:
         """Claims as registered last."""
-        return [Claim(**claim) for claim in self.plan["registered"][-1]["claims"]]
+        return [Claim(**claim) for claim in self.entry["claims"]]
 
     @property
     def late(self) -> list[str]:
         """Claims that were made when both of their arms had been measured."""
-        return list(self.plan["registered"][-1].get("late", []))
+        return list(self.entry.get("late", []))
 
     @property
     def withdrawn(self) -> list[str]:
         """Claims that were dropped when both of their arms had been measured."""
-        return list(self.plan["registered"][-1].get("withdrawn", []))
+        return list(self.entry.get("withdrawn", []))
 
     @property
     def looked_at(self) -> set[int]:
@@ -761,7 +770,7 @@ class Results:
             remarks.append(LATE)
         if self.withdrawn:
             remarks.append(WITHDRAWN)
-        remarks += self.plan["registered"][-1].get("looked", {}).get(str(claim), [])
+        remarks += self.entry.get("looked", {}).get(str(claim), [])
         if claim.law:
             wrong = self._ordered_wrongly(claim, row)
             if wrong:
@@ -777,10 +786,9 @@ class Results:
     def _ordered_wrongly(self, claim: Claim, row: ArmRow) -> list[str]:
         """Pairs of arms whose measurements are in another order than a claim's law says."""
         law = claim.law or {}
-        place = (row.comparison, row.positions, row.budget)
         measured = {}
         for other in self.rows:
-            if other.arm in law and (other.comparison, other.positions, other.budget) == place:
+            if other.arm in law and other.place == row.place:
                 counted = replace(other, group=claim.group).without(self.looked_at)
                 measured[other.arm] = counted.measured(claim)
         return [

@@ -15,6 +15,7 @@ from .arms import Graphs
 from .comparison import Comparison, Trial
 from .data import CLASSES, LABELS, METRICS, NOT_ASKED, VALUES, Data, macro_f1, of_labels, of_values
 from .network import CustomNetwork, Network, network_of, union
+from .records import Entry
 
 _MEMORY = 0.2  # share of the latest loss in the running mean
 _AT_ONCE = 128  # samples of an evaluation
@@ -32,16 +33,14 @@ def examples_right(network: Any, read: Any, data: Data, held: Tensor) -> dict[st
     """
     if not isinstance(data.test, Tensor) or data.kind != CLASSES:
         return {}
-    counts = []
+    held = held.sort().values
     network.eval()
     with torch.no_grad():
-        for chosen in held.sort().values.split(_AT_ONCE):
-            targets = data.targets[chosen]
-            is_asked = targets != NOT_ASKED
-            right = (read(network, chosen).argmax(-1) == targets) & is_asked
-            of_samples = (right.reshape(len(chosen), -1), is_asked.reshape(len(chosen), -1))
-            counts.append(torch.stack([mark.sum(1) for mark in of_samples]))
-    numbers = torch.cat(counts, 1).numpy().astype("<u2")
+        guesses = [read(network, some).argmax(-1) for some in held.split(_AT_ONCE)]
+    marks = (torch.cat(guesses) == data.targets[held], data.asked[held])
+    # NOT_ASKED is no class, and never right
+    counts = torch.stack([mark.reshape(len(held), -1).sum(1) for mark in marks])
+    numbers = counts.numpy().astype("<u2")
     return {"examples_right": base64.b64encode(zlib.compress(numbers.tobytes(), 9)).decode()}
 
 
@@ -65,11 +64,7 @@ class Reading:
         kept = None
         if not layers:
             layers = (union([self.graphs.each[i] for i in chosen.tolist()]),)
-            if data.sizes is None:
-                sizes = torch.full((len(chosen),), data.num_nodes)
-            else:
-                sizes = data.sizes[chosen]
-            kept = torch.arange(data.num_nodes) < sizes.unsqueeze(-1)
+            kept = data.there(chosen)
         by_sample = (self.pos, data.pairs, data.asked_edges)
         pos, pairs, ends = (None if x is None else x[chosen] for x in by_sample)
         return layers, self.places, pos, kept, pairs, ends
@@ -79,37 +74,24 @@ def scaled(data: Data, dtype: torch.dtype = torch.float32) -> Tensor | None:
     """Places of each sample in its root mean square radius, without its padding."""
     if data.pos is None:
         return None
-    if data.sizes is None:
-        sizes = torch.full((len(data),), data.num_nodes)
-    else:
-        sizes = data.sizes
-    there = (torch.arange(data.num_nodes) < sizes[:, None]).unsqueeze(-1)
+    there = data.there().unsqueeze(-1)
     pos = data.pos.to(dtype) * there
-    count = sizes.view(-1, 1, 1)
+    count = data.nodes.view(-1, 1, 1)
     centred = (pos - pos.sum(-2, keepdim=True) / count) * there
     return centred / (centred.square().sum((-2, -1), keepdim=True) / count).sqrt().clamp(min=1e-9)
 
 
-def loss_of(
-    logits: Tensor, targets: Tensor, reduction: str = "mean", asked: Tensor | None = None
-) -> Tensor:
-    """Loss where something is asked: cross-entropy in nats, of labels their mean; squared error."""
-    if asked is not None:
-        logits = logits[asked]
-        targets = targets[asked]
-        if targets.is_floating_point():
-            loss = nn.functional.mse_loss(logits, targets.to(logits.dtype), reduction="none")
-        else:
-            loss = nn.functional.binary_cross_entropy_with_logits(
-                logits, targets.to(logits.dtype), reduction="none"
-            )
-        of_answers = loss.mean(-1)
-        if reduction == "sum":
-            return of_answers.sum()
-        return of_answers.mean()
-    return nn.functional.cross_entropy(
-        logits.flatten(0, -2), targets.flatten(), ignore_index=NOT_ASKED, reduction=reduction
-    )
+def loss_of(logits: Tensor, targets: Tensor, asked: Tensor | None = None) -> Tensor:
+    """Mean loss where something is asked: cross-entropy in nats, of labels too; squared error."""
+    if asked is None:
+        return nn.functional.cross_entropy(
+            logits.flatten(0, -2), targets.flatten(), ignore_index=NOT_ASKED
+        )
+    logits = logits[asked]
+    numbers = targets[asked].to(logits.dtype)
+    if targets.is_floating_point():
+        return nn.functional.mse_loss(logits, numbers)
+    return nn.functional.binary_cross_entropy_with_logits(logits, numbers)
 
 
 def optimizer_of(
@@ -118,9 +100,7 @@ def optimizer_of(
     """AdamW, tables with a rate of their own, and its schedule."""
     tables = list(network.tables.parameters())
     own = {id(p) for p in tables}
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in network.parameters() if id(p) not in own]}
-    ]
+    groups: list[Entry] = [{"params": [p for p in network.parameters() if id(p) not in own]}]
     if tables:
         groups.append(
             {"params": tables, "lr": training.table_rate or training.rate, "weight_decay": 0.0}
@@ -218,7 +198,7 @@ def fit(
         some = None
         if masked is not None:
             some = masked[chosen]
-        loss = loss_of(logits, targets[chosen], asked=some)
+        loss = loss_of(logits, targets[chosen], some)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, training.clip)
@@ -250,46 +230,34 @@ def scored(
     held: Tensor,
     metric: str = "accuracy",
     unit: Tensor | None = None,
-) -> dict[str, Any]:
+) -> Entry:
     """Scores on what was held out, and how many answers there were.
 
     Of classes accuracy and bits per answer, and macro F1 if it is the study's; of labels AP, too;
     of values MAE, of which ``unit`` is a deviation, and R2.
     """
-    right = nats = asked = 0.0
-    guesses = []
-    answers = []
-    masked = asked_of(read.data)
+    data = read.data
+    is_asked = asked_of(data)
+    if is_asked is None:
+        is_asked = targets != NOT_ASKED
+    network.eval()
     with torch.no_grad():
-        network.eval()
-        for some in held.split(_AT_ONCE):
-            logits = read(network, some)
-            wanted = targets[some]
-            if masked is not None:
-                there = masked[some]
-                nats += float(loss_of(logits, wanted, "sum", there))
-                asked += float(there.sum())
-                guesses.append(logits[there])
-                answers.append(wanted[there])
-                continue
-            right += float((logits.argmax(-1) == wanted).sum())
-            nats += float(loss_of(logits, wanted, "sum"))
-            asked += float((wanted != NOT_ASKED).sum())
-            if metric == "macro_f1":
-                guesses.append(logits.argmax(-1)[wanted != NOT_ASKED])
-                answers.append(wanted[wanted != NOT_ASKED])
-    bits = nats / asked / math.log(2)
-    if read.data.kind == VALUES:
+        parts = [read(network, some)[is_asked[some]] for some in held.split(_AT_ONCE)]
+    logits = torch.cat(parts)
+    answers = targets[held][is_asked[held]]
+    if data.kind == VALUES:
         assert unit is not None
-        scores = of_values(torch.cat(guesses), torch.cat(answers), unit)
-        return {**scores, "answers": int(asked)}
-    if read.data.kind == LABELS:
-        scores = of_labels(torch.cat(guesses), torch.cat(answers))
-        return {**scores, "bits": bits, "answers": int(asked)}
-    scores = {"accuracy": right / asked, "bits": bits}
-    if metric == "macro_f1":
-        scores["macro_f1"] = macro_f1(torch.cat(guesses), torch.cat(answers))
-    return {**scores, "answers": int(asked)}
+        return {**of_values(logits, answers, unit), "answers": len(answers)}
+    if data.kind == LABELS:
+        scores = of_labels(logits, answers)
+        nats = loss_of(logits, answers, torch.ones(len(answers), dtype=torch.bool))
+    else:
+        guesses = logits.argmax(-1)
+        scores = {"accuracy": float((guesses == answers).double().mean())}
+        if metric == "macro_f1":
+            scores["macro_f1"] = macro_f1(guesses, answers)
+        nats = loss_of(logits, answers)
+    return {**scores, "bits": float(nats) / math.log(2), "answers": len(answers)}
 
 
 def probed(
@@ -301,7 +269,7 @@ def probed(
     along_full: bool,
     targets: Tensor | None = None,
     unit: Tensor | None = None,
-) -> dict[str, Any]:
+) -> Entry:
     """Numbers of one trained model; of values with its standardised targets and their unit.
 
     Returns:
@@ -311,7 +279,7 @@ def probed(
         readout is spread over, (sum g)^2 / sum g^2; and ``along_full``: the score along all pairs,
         a graph that it was not trained on; of a user's module this alone.
     """
-    result: dict[str, Any] = {}
+    result: Entry = {}
     if isinstance(network, Network):
         result = _inside(comparison, graphs, network, held[:_SAMPLES])
     if along_full:
@@ -323,9 +291,7 @@ def probed(
     return result
 
 
-def _inside(
-    comparison: Comparison, graphs: Graphs, network: Network, samples: Tensor
-) -> dict[str, Any]:
+def _inside(comparison: Comparison, graphs: Graphs, network: Network, samples: Tensor) -> Entry:
     """Measurements within the layers."""
     read = Reading(comparison.data, graphs)
     states = []
@@ -335,7 +301,7 @@ def _inside(
         read(network, samples)
     for hook in hooks:
         hook.remove()
-    result: dict[str, Any] = {"entropy": [], "distance": []}
+    result: Entry = {"entropy": [], "distance": []}
     for layer_weights in weights.values():
         # (B, E, H), or (E, H)
         alpha = layer_weights.alpha
@@ -394,7 +360,7 @@ def effective_nodes(
     return 0.0
 
 
-def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any]:
+def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> Entry:
     """Train and test a model: the numbers of a record, equal for equal arguments on one thread.
 
     Of several rates the best one on the last fifth of the training examples is taken; the others
@@ -461,7 +427,7 @@ def train(comparison: Comparison, graphs: Graphs, trial: Trial) -> dict[str, Any
     return record
 
 
-def goodness(found: dict[str, Any], metric: str) -> tuple[float, float]:
+def goodness(found: Entry, metric: str) -> tuple[float, float]:
     """By the study's score, then by bits or accuracy; a model that gives no number is the worst."""
     scores = []
     for name in (metric, "bits", "accuracy"):
