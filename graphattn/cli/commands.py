@@ -4,13 +4,14 @@ import os
 import shlex
 from dataclasses import replace
 from json import dumps
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from ..errors import OptionError
 from .options import Debug, Device, Dtype, Json, Picture, What, number
 from .output import (
+    Document,
     check_file,
     check_picture,
     document,
@@ -164,7 +165,7 @@ def verify(
     raise typer.Exit(int(not report.ok))
 
 
-def head(command: str, subject: NamedGraph, notes: tuple[str, ...] | None = None) -> dict[str, Any]:
+def head(command: str, subject: NamedGraph, notes: tuple[str, ...] | None = None) -> Document:
     """The first keys of every document of a command on a graph."""
     if notes is None:
         notes = subject.notes
@@ -182,7 +183,7 @@ def say_notes(notes: tuple[str, ...]) -> None:
         say(f"note: {note}")
 
 
-def _facts(subject: NamedGraph) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+def _facts(subject: NamedGraph) -> tuple[Document | None, tuple[str, ...]]:
     from ..analysis.facts import counted
 
     graph = subject.graph

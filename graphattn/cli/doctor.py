@@ -14,9 +14,11 @@ import typer
 from ..errors import OptionError
 from ..versions import VERSION, version_of
 from .options import Debug, Json
-from .output import document, rendered, say, step, table
+from .output import Document, document, rendered, say, step, table
 
 _ALWAYS = ("torch", "torch-geometric", "llvmlite", "numba")  # requirements of attention
+Versions = dict[str, str | None]
+"""Of packages by name; None where one is missing."""
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*?)\s*(?:;.*extra == ['\"](\w+)['\"])?")
 
 
@@ -50,7 +52,7 @@ def doctor(
     with step("checking every backend"):
         checks = _self_check()
     needed, extras = _packages()
-    state: dict[str, Any] = {
+    state: Document = {
         "command": "doctor",
         "ok": all(check["ok"] for check in checks) and None not in needed.values(),
         "versions": {"graphattn": VERSION, "python": platform.python_version(), **needed},
@@ -112,7 +114,7 @@ def _calibrate(json: bool, device: str) -> None:
         say(f"the machine was busy (load {busy:.1f}): measure again when it is not")
 
 
-def _rates() -> dict[str, Any]:
+def _rates() -> Document:
     """The rates of this machine that the choice of backends uses."""
     from ..backends.rates import measured, path
 
@@ -123,10 +125,10 @@ def _rates() -> dict[str, Any]:
     return {"measured": measured(), "path": str(path()), "source": words}
 
 
-def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]]:
+def _packages() -> tuple[Versions, dict[str, Versions]]:
     """Versions of what is required, and of each extra's own packages; ``None`` where missing."""
-    needed: dict[str, str | None] = {}
-    extras: dict[str, dict[str, str | None]] = {}
+    needed: Versions = {}
+    extras: dict[str, Versions] = {}
     try:
         lines = metadata.requires("graphattn") or ()
     except metadata.PackageNotFoundError:  # a working tree, not installed
@@ -144,7 +146,7 @@ def _packages() -> tuple[dict[str, str | None], dict[str, dict[str, str | None]]
     return {**{name: version_of(name) for name in _ALWAYS}, **needed}, extras
 
 
-def _cache() -> dict[str, Any]:
+def _cache() -> Document:
     """Folder of Numba's code, with its bytes and number of functions."""
     try:
         from ..compiled import folder
@@ -162,7 +164,7 @@ def _cache() -> dict[str, Any]:
     }
 
 
-def _threads() -> dict[str, Any]:
+def _threads() -> Document:
     import torch
 
     from ..bench.machine import machine
@@ -175,7 +177,7 @@ def _threads() -> dict[str, Any]:
     }
 
 
-def _devices() -> list[dict[str, Any]]:
+def _devices() -> list[Document]:
     import torch
 
     if not torch.cuda.is_available():
@@ -192,7 +194,7 @@ def _devices() -> list[dict[str, Any]]:
     ]
 
 
-def _self_check() -> list[dict[str, Any]]:
+def _self_check() -> list[Document]:
     """Every backend on a graph with an isolated target, a self-loop and a hub, on every device."""
     import torch
 
@@ -218,7 +220,7 @@ def _self_check() -> list[dict[str, Any]]:
     return checks
 
 
-def _judged(report: Any) -> dict[str, Any]:
+def _judged(report: Any) -> Document:
     """The verdict on a backend; one that gives a reason not to run on this device is not wrong."""
     if report.worst is None and not any(refusal.fault for refusal in report.refusals):
         detail = "not run"
@@ -231,7 +233,7 @@ def _judged(report: Any) -> dict[str, Any]:
     return {"ok": report.ok, "detail": detail}
 
 
-def _advice(needed: dict[str, str | None], extras: dict[str, dict[str, str | None]]) -> list[str]:
+def _advice(needed: Versions, extras: dict[str, Versions]) -> list[str]:
     missing = [name for name, version in needed.items() if version is None]
     if missing:
         lines = [f"pip install {' '.join(missing)}"]
@@ -244,7 +246,7 @@ def _advice(needed: dict[str, str | None], extras: dict[str, dict[str, str | Non
     return lines
 
 
-def _compiled(cache: dict[str, Any]) -> str:
+def _compiled(cache: Document) -> str:
     held = f"{cache['functions']} functions, {cache['bytes'] / 2**20:.0f} MiB, in {cache['path']}"
     if cache["path"] is None:
         held = "nothing is kept on disk, every process compiles anew"
@@ -255,7 +257,7 @@ def _compiled(cache: dict[str, Any]) -> str:
     )
 
 
-def _print(state: dict[str, Any]) -> None:
+def _print(state: Document) -> None:
     say("versions")
     rendered(
         table([(f"  {name}", version or "MISSING") for name, version in state["versions"].items()])

@@ -12,6 +12,8 @@ from typing import Any
 
 from ..errors import OptionError, need_extra, singular
 
+Document = dict[str, Any]
+"""Values by name, as a command prints them in JSON."""
 #: Of :func:`graphattn.viz.plot`; others of matplotlib's are for photographs or for printers.
 PICTURES = (".png", ".pdf", ".svg")
 BLOCKS = "█·░▒▓"

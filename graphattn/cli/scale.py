@@ -9,7 +9,7 @@ from ..errors import OptionError
 from ..io.fields import option
 from .commands import head, say_notes
 from .options import Debug, Dtype, Json, What, number, with_options
-from .output import document, say, step
+from .output import Document, document, say, step
 from .what import item
 
 _MOST = 100_000  # processes
@@ -126,7 +126,7 @@ def scale(
     if gpus is not None:
         answer = _answer(timed_reports, held, memory)
     if json:
-        plans: list[dict[str, Any]] = [
+        plans: list[Document] = [
             {**r.to_dict(), "milliseconds": t._asdict()} for r, t in timed_reports
         ]
         content = {**head("scale", subject), "plans": plans}
@@ -209,9 +209,7 @@ def _counted(numbers: list[int], least: int) -> list[int]:
     return counted
 
 
-def _answer(
-    timed_reports: list[tuple[Any, Any]], held: list[int], gigabytes: float
-) -> dict[str, Any]:
+def _answer(timed_reports: list[tuple[Any, Any]], held: list[int], gigabytes: float) -> Document:
     """The plan whose steps are shortest, of those that fit into the memory of a GPU.
 
     Raises:

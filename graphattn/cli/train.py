@@ -13,6 +13,7 @@ import typer
 from ..errors import Interrupted, OptionError
 from .options import Debug, Json, number, with_options
 from .output import (
+    Document,
     check_file,
     document,
     encodable,
@@ -221,7 +222,7 @@ def predict(
         )
 
 
-def _prediction(line: dict[str, Any]) -> str:
+def _prediction(line: Document) -> str:
     """The prediction for a file in words, or the number of its predictions."""
     for token in ("points", "faces", "edges"):
         if token in line:

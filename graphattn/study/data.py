@@ -11,6 +11,8 @@ from ..arguments import check_range, check_shape, integers, shown
 from ..errors import OptionError, ShapeError, need_extra
 from ..graph import AttentionGraph
 
+Scores = dict[str, float]
+"""Scores by name: of metrics, methods, positions or seeds."""
 CLASSES, LABELS, VALUES = "classes", "labels", "values"
 """Kinds of targets: one class of several, any of several labels, numbers."""
 
@@ -56,7 +58,7 @@ def macro_f1(guesses: Tensor, targets: Tensor) -> float:
     )
 
 
-def of_labels(logits: Tensor, targets: Tensor) -> dict[str, float]:
+def of_labels(logits: Tensor, targets: Tensor) -> Scores:
     """Accuracy, AP and macro F1 of labels; AP is of labels that occur, NaN if a logit is."""
     metrics = _sklearn()
     right = float(((logits > 0) == targets).double().mean())
@@ -71,7 +73,7 @@ def of_labels(logits: Tensor, targets: Tensor) -> dict[str, float]:
     return {"accuracy": right, "ap": precision, "macro_f1": macro_f1(logits > 0, targets)}
 
 
-def of_values(values: Tensor, targets: Tensor, unit: Tensor) -> dict[str, float]:
+def of_values(values: Tensor, targets: Tensor, unit: Tensor) -> Scores:
     """MAE in the units of the targets, and R2, of standardised values (M, K): means over K.
 
     Args:
@@ -276,11 +278,6 @@ class Data:
         return "sample"
 
     @property
-    def of_nodes(self) -> bool:
-        """True if every node has a target of its own."""
-        return self.of == "node"
-
-    @property
     def chance(self) -> float:
         """The score of a guess without looking: the share of the most frequent class.
 
@@ -392,7 +389,7 @@ def check_data(data: Data, readout: str, token: int, floats: torch.dtype | None)
             ".float()"
         )
     is_asked = data.asked
-    if data.of_nodes:
+    if data.of == "node":
         of_padding = (is_asked & ~data.there()).any(1)
         if bool(of_padding.any()):
             bad = int(of_padding.nonzero()[0])

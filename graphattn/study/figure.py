@@ -5,10 +5,11 @@ import textwrap
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, empty_figure, plain
+from ..viz.style import EDGE, FAINT, GROUND, HIGHLIGHTS, INK, TEXT, Style, empty_figure, plain
 from .arms import DRAWN
 from .data import METRICS
 from .judge import UNFIT
+from .records import Entry
 from .table import ArmRow, Results
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _title(results: Results, row: ArmRow, of_comparison: bool) -> str:
     return ", ".join(parts)
 
 
-def style_of(rows: list[ArmRow]) -> dict[str, dict[str, Any]]:
+def style_of(rows: list[ArmRow]) -> dict[str, Style]:
     """Styles of arms: a colour for an arm and its controls, a marker and a line for the kind."""
     colours = {"full": INK, "self": EDGE, "shuffled": GROUND}
     arms = list(dict.fromkeys(row.arm for row in rows if row.kind == "arm"))
@@ -142,7 +143,7 @@ def style_of(rows: list[ArmRow]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _lines(ax: Any, lines: list[tuple[str, list[ArmRow], dict[str, Any]]]) -> None:
+def _lines(ax: Any, lines: list[tuple[str, list[ArmRow], Style]]) -> None:
     """Scores with intervals at x = 0, 1, ..., or over numbers of examples where they differ."""
     for label, rows, style in lines:
         over_examples = len({row.examples for row in rows}) > 1
@@ -177,7 +178,7 @@ def _examples_axis(ax: Any, rows: list[ArmRow]) -> None:
     ax.set_xlabel("training examples", fontsize=TEXT)
 
 
-def _row(ax: Any, y: int, row: ArmRow, style: dict[str, Any]) -> None:
+def _row(ax: Any, y: int, row: ArmRow, style: Style) -> None:
     """Seeds, mean, interval and ceiling of an arm."""
     interval = row.interval
     assert interval is not None
@@ -203,7 +204,7 @@ def _row(ax: Any, y: int, row: ArmRow, style: dict[str, Any]) -> None:
         ax.plot([row.ceiling], [y], "|", label="ceiling (predicted)", **bar)
 
 
-def _reference_lines(about: dict[str, Any], line: Any) -> None:
+def _reference_lines(about: Entry, line: Any) -> None:
     """Plain methods on the same data, each with dashes of its own, and chance."""
     means = {name: fmean(of.values()) for name, of in about.get("plain", {}).items()}
     for number, (label, score) in enumerate((about["baselines"] | means).items()):

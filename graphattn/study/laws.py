@@ -28,6 +28,7 @@ from .data import (
     METRICS,
     VALUES,
     Data,
+    Scores,
     macro_f1,
     of_labels,
     of_values,
@@ -68,7 +69,7 @@ def predicted(comparison: Comparison, name: str) -> Entry:
     of_first_drawing = None  # samples whose graph a rewiring leaves as it is
     if kind in REWIRED:
         of_first_drawing = unchanged(comparison.graphs[of], graphs)
-    colours: dict[str, dict[str, float]] = {"colours": {}}
+    colours: dict[str, Scores] = {"colours": {}}
     if kind != "shuffled":
         colours = ceilings(comparison, of_arm)
     return {
@@ -187,7 +188,7 @@ def _reached(comparison: Comparison, graphs: Graphs) -> tuple[float, str]:
         if data.needs is not None and comparison.readout != "mean":
             law = "a zero Jacobian: an answer beyond the receptive field is a guess"
             questions = (torch.arange(data.num_nodes) == comparison.token).long()
-            if data.of_nodes:
+            if data.of == "node":
                 questions = data.asked.sum(0)
             shares.append(reached(stack, data.needs, questions))
         elif comparison.readout == "token":
@@ -210,7 +211,7 @@ def guess_nats(data: Data) -> float:
     return best_score("bits", Answers(one_colour, targets)) * math.log(2)
 
 
-def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, dict[str, float]]:
+def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, Scores]:
     """The best score that a model along an arm's graphs can have, where it is not perfect.
 
     Answers of one colour (:func:`graphattn.laws.colours`) are one, so that no model scores better
@@ -225,8 +226,8 @@ def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, dict[str, floa
     Returns:
         Ceilings by positions, of both.
     """
-    held: dict[str, float] = {}
-    trained: dict[str, float] = {}
+    held: Scores = {}
+    trained: Scores = {}
     if not isinstance(comparison.model, Model) or graphs.chooses:
         return {"colours": held, "colours_in_training": trained}
     data = comparison.data
@@ -250,7 +251,7 @@ def ceilings(comparison: Comparison, graphs: Graphs) -> dict[str, dict[str, floa
     return {"colours": held, "colours_in_training": trained}
 
 
-def _note(best_scores: dict[str, float], positions: str, metric: str, answers: Answers) -> None:
+def _note(best_scores: Scores, positions: str, metric: str, answers: Answers) -> None:
     """Add the best score unless it is that of a model that knows all answers."""
     best = best_score(metric, answers)
     if best != best_score(metric, answers.known()):
@@ -495,12 +496,12 @@ def has_baseline(comparison: Comparison, baseline: bool | None) -> bool:
     return is_table and numbers <= _LARGEST and find_spec("sklearn") is not None
 
 
-def scores(comparison: Comparison, seeds: range) -> dict[str, dict[str, float]]:
+def scores(comparison: Comparison, seeds: range) -> dict[str, Scores]:
     """The study's score by method and seed, trained on the examples of the last budget."""
     data = comparison.data
     features = features_of(data)
     targets = data.targets.numpy()
-    by_method: dict[str, dict[str, float]] = {name: {} for name in methods(data)}
+    by_method: dict[str, Scores] = {name: {} for name in methods(data)}
     for seed in seeds:
         split = data.split(seed, comparison.budgets[-1].examples)
         train, test = (part.numpy() for part in split)
@@ -510,7 +511,7 @@ def scores(comparison: Comparison, seeds: range) -> dict[str, dict[str, float]]:
     return by_method
 
 
-def interval_of(metric: str, by_seed: dict[str, float]) -> Interval | None:
+def interval_of(metric: str, by_seed: Scores) -> Interval | None:
     """The interval of a method's scores; a share's stays within 0 and 1."""
     bounds = None
     if METRICS[metric].is_share:

@@ -5,7 +5,6 @@ import json
 import re
 import warnings
 from base64 import b64encode
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from .claims import SCORE, STEPS
 from .judge import CLASSES, UNKNOWN, VERDICTS
 from .laws import interval_of
 from .records import FIXED, TRIALS, Entry, Records, read_plan
-from .table import AT_CHANCE, SATURATED, SIGMAS, ArmRow, Results, frame
+from .table import AT_CHANCE, SATURATED, SIGMAS, ArmRow, Drawing, Results, Summary, frame
 
 MOST_WORDS = 1_200
 """Words of a page: of many arms the first are shown, and all are in the table of arms."""
@@ -541,8 +540,8 @@ def _budget(budget: Entry) -> str:
 
 def read(
     folder: Any,
-    summary: Callable[[Report], list[Block]] | None = None,
-    figure: Callable[[Report], Any] | None = None,
+    summary: Summary | None = None,
+    figure: Drawing | None = None,
 ) -> Report:
     """Read a study from its folder; no file is written.
 
@@ -559,8 +558,8 @@ def read(
 
 def report(
     folder: Any,
-    summary: Callable[[Report], list[Block]] | None = None,
-    figure: Callable[[Report], Any] | None = None,
+    summary: Summary | None = None,
+    figure: Drawing | None = None,
 ) -> Report:
     """Read a study from its folder, write its page, numbers and figure there, and return it.
 

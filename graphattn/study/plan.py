@@ -1,6 +1,6 @@
 """The plan of a study: its comparisons and claims, and all that is recorded before training."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from ..errors import OptionError
 from .asserts import measured
 from .claims import BITS_CURVE, SCORE_CURVE, STEPS, Claim, registered
 from .comparison import Comparison, Trial, check_name
-from .data import LABELS, VALUES
+from .data import LABELS, VALUES, Scores
 from .laws import (
     copies,
     guess_nats,
@@ -26,7 +26,7 @@ from .laws import (
     with_draws,
 )
 from .records import ANEW, FIXED, Entry, Records
-from .table import Results
+from .table import Drawing, Results, Summary
 
 
 @dataclass(eq=False)
@@ -52,13 +52,13 @@ class Study:
     name: str
     comparisons: Sequence[Comparison]
     claims: Sequence[Claim] = ()
-    baselines: dict[str, dict[str, float]] = field(default_factory=dict)
+    baselines: dict[str, Scores] = field(default_factory=dict)
     command: str = ""
     quick: bool = False
     seeds: int | range = 8
     about: str = ""
-    summary: Callable[[Any], list[Any]] | None = None
-    figure: Callable[[Any], Any] | None = None
+    summary: Summary | None = None
+    figure: Drawing | None = None
     looked_at: Sequence[int] = ()
 
     def __post_init__(self) -> None:
@@ -229,10 +229,10 @@ def _about(
 def _plain(
     study: Study,
     comparison: Comparison,
-    before: dict[str, dict[str, float]],
+    before: dict[str, Scores],
     seeds: range,
     baseline: bool | None,
-) -> dict[str, dict[str, float]]:
+) -> dict[str, Scores]:
     """Scores of plain methods by seed, of a study that has none of its own or asks for them."""
     if baseline is None and study.baselines.get(comparison.name):
         return {}

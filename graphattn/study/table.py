@@ -465,6 +465,12 @@ def frame(lines: list[Entry]) -> Any:
     return DataFrame(lines).convert_dtypes()
 
 
+Summary = Callable[[Any], list[Any]]
+"""A function of the report: paragraphs and tables of a page."""
+Drawing = Callable[[Any], Any]
+"""A function of the report: the figure."""
+
+
 @dataclass(frozen=True, eq=False)
 class Results:
     """A study on disk, in numbers.
@@ -480,8 +486,8 @@ class Results:
     folder: Path
     plan: Entry
     records: Records
-    summary: Callable[[Any], list[Any]] | None = None
-    figure: Callable[[Any], Any] | None = None
+    summary: Summary | None = None
+    figure: Drawing | None = None
 
     @cached_property
     def rows(self) -> list[ArmRow]:

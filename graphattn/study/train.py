@@ -14,7 +14,7 @@ from ..analysis.recording import record_weights
 from .arms import Graphs
 from .comparison import Comparison, Trial
 from .data import CLASSES, LABELS, METRICS, NOT_ASKED, VALUES, Data, macro_f1, of_labels, of_values
-from .network import CustomNetwork, Network, network_of, union
+from .network import Network, Readout, network_of, union
 from .records import Entry
 
 _MEMORY = 0.2  # share of the latest loss in the running mean
@@ -53,7 +53,7 @@ class Reading:
         self.places = torch.arange(data.num_nodes)
         self.pos = scaled(data)
 
-    def __call__(self, network: Network | CustomNetwork, chosen: Tensor) -> Tensor:
+    def __call__(self, network: Readout, chosen: Tensor) -> Tensor:
         """Logits of some samples."""
         return network(self.data.inputs[chosen], *self.given(chosen))
 
@@ -94,9 +94,7 @@ def loss_of(logits: Tensor, targets: Tensor, asked: Tensor | None = None) -> Ten
     return nn.functional.binary_cross_entropy_with_logits(logits, numbers)
 
 
-def optimizer_of(
-    network: Network | CustomNetwork, training: Any, steps: int
-) -> tuple[torch.optim.Optimizer, Any]:
+def optimizer_of(network: Readout, training: Any, steps: int) -> tuple[torch.optim.Optimizer, Any]:
     """AdamW, tables with a rate of their own, and its schedule."""
     tables = list(network.tables.parameters())
     own = {id(p) for p in tables}
@@ -122,7 +120,7 @@ def optimizer_of(
 class Fit:
     """A model that was trained with one rate."""
 
-    network: Network | CustomNetwork
+    network: Readout
     rate: float
     initial: str
     loss: float
@@ -131,34 +129,20 @@ class Fit:
     curve: list[list[float]]
 
 
-class Curve:
-    """Loss and accuracy of training batches: means over as many stretches as a curve has points."""
+def curve_points(batches: list[tuple[float, float]], steps: int) -> list[list[float]]:
+    """Points ``[step, loss, accuracy]``: means of stretches of training batches, 20 at most.
 
-    def __init__(self, steps: int) -> None:
-        self.stretch = -(-steps // _POINTS)
-        self.points: list[list[float]] = []
-        self.loss = 0.0
-        self.right = 0.0
-        self.batches = 0
-
-    def add(self, step: int, loss: float, right: float) -> None:
-        """Take a batch in, and end a stretch with its last batch."""
-        self.loss += loss
-        self.right += right
-        self.batches += 1
-        if step % self.stretch == 0:
-            self.end(step)
-
-    def end(self, step: int) -> list[list[float]]:
-        """All points, ``[step, loss, accuracy]``, with one of the batches since the last."""
-        if self.batches:
-            loss = self.loss / self.batches
-            right = self.right / self.batches
-            self.points.append([step, round(loss, 5), round(right, 4)])
-            self.loss = 0.0
-            self.right = 0.0
-            self.batches = 0
-        return self.points
+    Args:
+        batches: Loss and accuracy of each batch.
+        steps: Batches that were planned.
+    """
+    stretch = -(-steps // _POINTS)
+    points = []
+    for start in range(0, len(batches), stretch):
+        part = torch.tensor(batches[start : start + stretch], dtype=torch.float64)
+        loss, right = part.mean(0).tolist()
+        points.append([start + len(part), round(loss, 5), round(right, 4)])
+    return points
 
 
 def share_right(logits: Tensor, targets: Tensor, asked: Tensor | None, loss: float) -> float:
@@ -190,7 +174,7 @@ def fit(
     parameters = list(network.parameters())
     mean = math.nan
     steps = 0
-    curve = Curve(trial.steps)
+    batches = []
     masked = asked_of(comparison.data)
     for steps in range(1, trial.steps + 1):
         chosen = seen[torch.randint(len(seen), (training.batch,), generator=random)]
@@ -209,11 +193,12 @@ def fit(
             mean = latest
         else:
             mean = mean + _MEMORY * (latest - mean)
-        curve.add(steps, latest, share_right(logits.detach(), targets[chosen], some, latest))
+        right = share_right(logits.detach(), targets[chosen], some, latest)
+        batches.append((latest, right))
         if training.stop is not None and mean <= training.stop:
             break
     capped = training.stop is not None and not mean <= training.stop
-    return Fit(network, rate, initial, mean, steps, capped, curve.end(steps))
+    return Fit(network, rate, initial, mean, steps, capped, curve_points(batches, trial.steps))
 
 
 def asked_of(data: Data) -> Tensor | None:
@@ -224,7 +209,7 @@ def asked_of(data: Data) -> Tensor | None:
 
 
 def scored(
-    network: Network | CustomNetwork,
+    network: Readout,
     read: Reading,
     targets: Tensor,
     held: Tensor,
@@ -263,7 +248,7 @@ def scored(
 def probed(
     comparison: Comparison,
     graphs: Graphs,
-    network: Network | CustomNetwork,
+    network: Readout,
     held: Tensor,
     *,
     along_full: bool,

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ..arguments import check_range, integers, several, shown
 from ..errors import GraphError
 from ..graph.graph import AttentionGraph
 from ..graph.runs import expand
+from .colours import Array, Index
 from .style import HIGHLIGHTS
 
 MOST_EDGES = 600  # drawn all at once
@@ -30,15 +30,13 @@ _ANCHORS = np.array(
     ]
 )
 
-Array = NDArray[np.float64]
 
-
-def sources_of(graph: AttentionGraph, target: int) -> NDArray[np.int64]:
+def sources_of(graph: AttentionGraph, target: int) -> Index:
     """The neighbourhood of one target, ascending, each source once."""
     return expand(graph.edges.rows(torch.tensor([target])))[1].numpy()
 
 
-def thinned(sources: NDArray[np.int64], most: int = MOST_SOURCES) -> NDArray[np.int64]:
+def thinned(sources: Index, most: int = MOST_SOURCES) -> Index:
     """At most ``most`` of the sources, evenly spread, the first and the last among them."""
     if len(sources) <= most:
         return sources
@@ -50,9 +48,7 @@ def can_walk(graph: AttentionGraph) -> bool:
     return graph.edges.num_runs <= _MOST_RUNS
 
 
-def all_edges(
-    graph: AttentionGraph, most: int = MOST_EDGES
-) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+def all_edges(graph: AttentionGraph, most: int = MOST_EDGES) -> tuple[Index, Index] | None:
     """``(source, target)`` of every edge, each once; ``None`` if there are more than ``most``."""
     if not can_walk(graph) or graph.num_edges > most:
         return None
@@ -110,7 +106,7 @@ def spread_targets(graph: AttentionGraph, where: Array) -> list[int]:
     span = flat.max(0) - flat.min(0)
     flat = (flat - flat.min(0)) / np.where(span > 0, span, 1.0)
     chosen: list[int] = []
-    covered: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    covered: Index = np.empty(0, dtype=np.int64)
     for anchor in _ANCHORS:
         target = int(candidates[np.square(flat - anchor[: flat.shape[1]]).sum(1).argmin()])
         sources = sources_of(graph, target)

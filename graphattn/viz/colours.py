@@ -12,6 +12,8 @@ from ..arguments import check_shape, shown, table
 from ..errors import OptionError, ShapeError
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 PLAIN = "#c3cad3"
 MISSING = "#9aa5b1"  # NaN, or a label below 0
@@ -161,7 +163,7 @@ def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
     return Colouring("error", rgb, tuple(labels), None, (f"Wrong: {share:.1%}.",))
 
 
-def _labelled(labels: NDArray[np.int64], name: str, names: Any) -> Colouring:
+def _labelled(labels: Index, name: str, names: Any) -> Colouring:
     present = np.unique(labels)
     palette = np.stack([rgb_of(colour) for colour in LABELS])
     rgb = np.where((labels < 0)[:, None], rgb_of(MISSING), palette[labels % len(LABELS)])

@@ -4,13 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..arguments import real
 from ..errors import OptionError
-from .colours import Array
-
-Index = NDArray[np.int64]
+from .colours import Array, Index, Mask
 
 SMOOTH = 40.0  # degrees: a chamfer of 45 is a crease, a cylinder of 10 sides is round
 _FEW = 8  # times smaller than the largest plane at a node, a face bends its normal no more
@@ -106,7 +103,7 @@ def _unit(vectors: Array) -> Array:
     return np.divide(vectors, length, out=np.zeros(vectors.shape), where=length > 0)
 
 
-def _shared_edges(faces: Index) -> tuple[Index, Index, NDArray[np.bool_]]:
+def _shared_edges(faces: Index) -> tuple[Index, Index, Mask]:
     """The edges shared by two faces, by their first corners, and if both have one direction."""
     begin = faces.ravel()
     end = np.roll(faces, -1, 1).ravel()
@@ -119,7 +116,7 @@ def _shared_edges(faces: Index) -> tuple[Index, Index, NDArray[np.bool_]]:
     return one, two, begin[one] == begin[two]
 
 
-def _winding(count: int, one: Index, two: Index, along: NDArray[np.bool_]) -> Array:
+def _winding(count: int, one: Index, two: Index, along: Mask) -> Array:
     """The sign, 1 or -1, that orients each face consistently with its surface."""
     if not along.any():
         return np.ones(count)

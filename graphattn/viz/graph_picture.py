@@ -36,6 +36,7 @@ from .style import (
     INK,
     MARKERS,
     TEXT,
+    Style,
     Words,
     empty_figure,
     fitting,
@@ -407,7 +408,7 @@ def _drawing(
 def _handle(i: int, label: str) -> Any:
     from matplotlib.lines import Line2D
 
-    style: dict[str, Any] = {
+    style: Style = {
         "color": HIGHLIGHTS[i],
         "marker": MARKERS[i],
         "markeredgecolor": INK,
@@ -429,7 +430,7 @@ def _legend(
     Returns:
         Rows of names below the figure.
     """
-    style: dict[str, Any] = {
+    style: Style = {
         "fontsize": TEXT,
         "frameon": False,
         "columnspacing": 1.4,

@@ -8,7 +8,7 @@ from ..graph.graph import AttentionGraph
 from ..graph.pictures.html import block_shares
 from ..printed import counted
 from .choice import can_walk
-from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, fitting, shades
+from .style import FAINT, HIGHLIGHTS, INK, SHARES, TEXT, Style, fitting, shades
 
 _EXACT = 256  # nodes whose mask is shown pair by pair
 _MOST_CELLS = 128  # a cell is larger than a pixel, so that no line of cells is lost
@@ -61,7 +61,7 @@ def draw_mask(
         interpolation = "nearest"
         if fine:
             interpolation = "auto"
-        style: dict[str, Any] = {
+        style: Style = {
             "interpolation": interpolation,
             "interpolation_stage": "rgba",
         }

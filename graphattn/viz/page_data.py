@@ -23,6 +23,8 @@ from .layouts.base import Index
 from .object_image import radius_of
 from .shape_picture import named
 
+Json = dict[str, Any]
+"""Values by name, as the script of the page reads them."""
 _MOST_BYTES = 80 << 20  # of edges in the page, before base64
 _PAGE = 600  # pixels of the ball, in which dots are sized
 _TOP = 65535  # the top of the scale
@@ -140,8 +142,8 @@ def colours_in(
     return colourings + predicted
 
 
-def _requested(shape: Any, color: Any, counts: tuple[int, ...]) -> dict[str, Any]:
-    has: dict[str, Any] = {}
+def _requested(shape: Any, color: Any, counts: tuple[int, ...]) -> Json:
+    has: Json = {}
     if hasattr(shape, "keys"):
         has = {name: shape[name] for name in shape.keys()}  # noqa: SIM118 (no mapping)
     if isinstance(color, str):
@@ -169,7 +171,7 @@ def packed(
     camera: tuple[float, float],
     smooth: float,
     box: Array | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """The whole content of the page.
 
     Args:
@@ -210,7 +212,7 @@ def packed(
     }
 
 
-def _set(at: Array, nodes: PageNodes, turn: Array, smooth: float) -> dict[str, Any]:
+def _set(at: Array, nodes: PageNodes, turn: Array, smooth: float) -> Json:
     """Places on a grid of 65,536 cells; vertices are nodes, one per side of a crease."""
     shade = lit(at, nodes.faces, smooth)
     only = len(nodes.colours) == 1
@@ -229,7 +231,7 @@ def _set(at: Array, nodes: PageNodes, turn: Array, smooth: float) -> dict[str, A
     }
 
 
-def _colours(rgb: Array) -> dict[str, Any]:
+def _colours(rgb: Array) -> Json:
     """Bytes of red, green and blue, or indices of a palette for up to 256 colours."""
     red, green, blue = np.rint(255 * rgb).astype(np.int64).T
     codes, number = np.unique((red << 16) + (green << 8) + blue, return_inverse=True)
@@ -241,7 +243,7 @@ def _colours(rgb: Array) -> dict[str, Any]:
     }
 
 
-def _edges(entry: PageEdges) -> dict[str, Any]:
+def _edges(entry: PageEdges) -> Json:
     """Edges by target, then by source; weights rounded."""
     sides = {"name": entry.name, "from": entry.sets[0], "to": entry.sets[1]}
     if entry.graph is None:

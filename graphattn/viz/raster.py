@@ -4,12 +4,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..compiled import compiled
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from .colours import Array, Index
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from .choice import checked_targets, thinned
 from .layer_rows import draw_rows
 from .layouts import Layout, layout_of
 from .layouts.pick import suggested
-from .style import TEXT, Words, empty_figure, layer_shades, number
+from .style import TEXT, Style, Words, empty_figure, layer_shades, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,7 +106,7 @@ def _panels(
         named = range(len(graphs))
     else:
         named = shown_layers
-    style: dict[str, Any] = {
+    style: Style = {
         "marker": "s",
         "linewidth": 0,
         "markersize": 7,

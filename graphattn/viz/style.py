@@ -13,6 +13,8 @@ from .colours import SIGNED, Colouring
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Style = dict[str, Any]
+"""Keyword arguments with which matplotlib draws."""
 # Okabe & Ito (2008), "Color Universal Design": distinct for every common kind of colour vision.
 HIGHLIGHTS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")  # a second channel beside the colour
@@ -270,7 +272,7 @@ def handles_of(named: Iterable[tuple[str, str]]) -> list[Any]:
     """Handles of a legend of (name, colour), each once; of the first 16 where there are more."""
     from matplotlib.lines import Line2D
 
-    style: dict[str, Any] = {"marker": "o", "linewidth": 0, "markersize": 7}
+    style: Style = {"marker": "o", "linewidth": 0, "markersize": 7}
     handles = [
         Line2D([], [], color=colour, label=plain(name), **style)
         for name, colour in dict(named).items()

@@ -14,7 +14,7 @@ from ..printed import counted
 from .choice import MOST_SOURCES, all_edges, checked_targets, spread_targets
 from .edge_weights import by_edge
 from .layouts import Layout, layout_of
-from .layouts.base import Array, Index
+from .layouts.base import Array, Index, Names
 from .layouts.network import NetworkLayout
 from .layouts.pick import names_of
 from .layouts.points import Points
@@ -27,6 +27,7 @@ from .style import (
     LINES,
     TEXT,
     WEIGHTS,
+    Style,
     Words,
     empty_figure,
     fitting,
@@ -64,7 +65,7 @@ class Shown:
 
     graph: AttentionGraph
     alpha: Array
-    names: tuple[list[str] | None, list[str] | None]
+    names: Names
     target: int | None
     place: Layout | None
     has_heads: bool
@@ -158,8 +159,8 @@ def draw_values(
     shrink = 0.5
     if rows == 1:
         shrink = 0.8
-    beside: dict[str, Any] = {"shrink": shrink, "pad": 0.02, "aspect": 25}
-    below: dict[str, Any] = {"location": "bottom", "shrink": 0.7, "pad": 0.04, "aspect": 30}
+    beside: Style = {"shrink": shrink, "pad": 0.02, "aspect": 25}
+    below: Style = {"location": "bottom", "shrink": 0.7, "pad": 0.04, "aspect": 30}
     if words.legend:
         if relative:
             label = f"{quantity}, up to the largest drawn"
@@ -264,7 +265,7 @@ def _matrix(ax: Any, shown: Shown, panel: int, scale: Any, edge: tuple[bool, boo
     # the last, farthest from 0, stays
     cells[target[order] // height, source[order] // width] = values[order]
     if cells.size:
-        style: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm, "interpolation": "nearest"}
+        style: Style = {"cmap": scale.cmap, "norm": scale.norm, "interpolation": "nearest"}
         box = (-0.5, S - 0.5, T - 0.5, -0.5)
         aspect = "auto"
         if 0.25 <= T / S <= 4:
@@ -343,7 +344,7 @@ def _list(ax: Any, x: float, y: Array, names: list[str] | None) -> None:
     align = "right"
     if x:
         align = "left"
-    style: dict[str, Any] = {
+    style: Style = {
         "ha": align,
         "va": "center",
         "color": INK,

@@ -29,7 +29,7 @@ from graphattn.study.judge import (
     judged,
     reached,
 )
-from graphattn.study.train import Curve
+from graphattn.study.train import curve_points
 
 GUESS = math.log(5)
 
@@ -141,10 +141,7 @@ def test_a_few_runs_that_did_not_fit_do_not_mark_an_arm_whose_others_cannot():
 
 
 def test_a_curve_has_means_of_stretches_and_all_batches():
-    curve = Curve(47)
-    for step in range(1, 32):
-        curve.add(step, float(step), step / 31)
-    points = curve.end(31)
+    points = curve_points([(float(step), step / 31) for step in range(1, 32)], 47)
     assert [point[0] for point in points] == [*range(3, 31, 3), 31]
     assert points[0][1] == 2.0
     assert points[-1][1:] == [31.0, 1.0]

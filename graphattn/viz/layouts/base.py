@@ -4,14 +4,15 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..choice import MOST_EDGES
-from ..style import EDGE, INK
+from ..colours import Array, Index, Mask
+from ..style import EDGE, INK, Style
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
-
+CloseUp = tuple[Array, float]
+"""A place and the radius around it."""
+Names = tuple[list[str] | None, list[str] | None]
+"""Of targets and of sources."""
 
 _EVEN = 0.2  # share of sources without one
 _HEAD = 0.075  # inches, the length of a head
@@ -39,10 +40,10 @@ class Layout(ABC):
     head_at = 0.58  # of the way from source to target
 
     @abstractmethod
-    def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
+    def ground(self, ax: Any, near: CloseUp | None = None) -> list[str]:
         """Draw all nodes, or those within a radius of a place; returns caption sentences."""
 
-    def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
+    def close_up(self, target: int, sources: Index, below: float) -> CloseUp | None:
         """A place and radius of a neighbourhood, if it is less than ``below`` of the picture."""
         return None
 
@@ -67,7 +68,7 @@ class Layout(ABC):
             return ["A line without a head runs both ways."]
         return ["Every line runs both ways."]
 
-    def headed(self, source: Index, target: Index) -> NDArray[np.bool_]:
+    def headed(self, source: Index, target: Index) -> Mask:
         """bool (n,): which edges get a head: not loops, and no pair that shares one line."""
         if self.two_sets:
             return np.ones(len(source), dtype=bool)
@@ -102,8 +103,8 @@ class Layout(ABC):
         sources: Index,
         colour: Any,
         share: Array | None,
-        lines: NDArray[np.bool_],
-        dots: NDArray[np.bool_],
+        lines: Mask,
+        dots: Mask,
     ) -> None:
         """Draw lines and dots of a target's sources, by two masks, wider with a larger share."""
         one = isinstance(colour, str)
@@ -168,7 +169,7 @@ class Layout(ABC):
         if marker == "*":
             factor = 2.5
         area = self.big**2 * factor
-        style: dict[str, Any] = {
+        style: Style = {
             "color": colour,
             "marker": marker,
             "s": area,
@@ -222,7 +223,7 @@ class Layout(ABC):
         tip = tail + (place - before) * way
         length = np.linalg.norm(way, axis=1, keepdims=True)
         tip, way = (x[length[:, 0] > 0] for x in (tip, way / np.maximum(length, 1e-300)))
-        triangle: dict[str, Any] = {
+        triangle: Style = {
             "width": 0.01 * self.head,
             "headlength": 100,
             "headaxislength": 100,

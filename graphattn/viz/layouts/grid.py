@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from ...printed import counted
+from ..colours import Array, Index
 from ..style import FAINT, INK, TEXT
-from .base import Array, Index, Layout
+from .base import CloseUp, Layout
 
 _CORNERS = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])  # of a cell
 
@@ -38,7 +39,7 @@ class Grid(Layout):
         columns = np.concatenate((token_column, column))
         self.source_at = self.target_at = np.stack((columns, rows), 1).astype(np.float64)
 
-    def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
+    def ground(self, ax: Any, near: CloseUp | None = None) -> list[str]:
         height, width = self.size
         if self.image is not None:
             if self.image.ndim == 2:

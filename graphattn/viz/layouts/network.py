@@ -6,8 +6,9 @@ import numpy as np
 
 from ...errors import GraphError
 from ...graph.graph import AttentionGraph
+from ..colours import Index
 from ..style import INK, TEXT, fitting
-from .base import Array, Index
+from .base import CloseUp
 from .points import Points
 
 _MOST_NODES = 1_000  # a layout takes seconds beyond
@@ -43,7 +44,7 @@ class NetworkLayout(Points):
         )
         self.names = names
 
-    def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
+    def close_up(self, target: int, sources: Index, below: float) -> CloseUp | None:
         return None
 
     def remarks(self) -> list[str]:

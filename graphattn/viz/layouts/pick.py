@@ -21,7 +21,8 @@ from ...graph.graph import AttentionGraph, need_square
 from ...graph.runs import nonempty
 from ..box import box_of
 from ..choice import can_walk
-from .base import Array, Index, Layout
+from ..colours import Array, Index
+from .base import Layout, Names
 from .grid import Grid
 from .network import NetworkLayout
 from .points import Points
@@ -156,7 +157,7 @@ def is_pair(graph: AttentionGraph, tokens: Any) -> bool:
     )
 
 
-def names_of(graph: AttentionGraph, tokens: Any) -> tuple[list[str] | None, list[str] | None]:
+def names_of(graph: AttentionGraph, tokens: Any) -> Names:
     """``(target names, source names)`` from one list for a square graph, or from two lists."""
     if tokens is None:
         return None, None

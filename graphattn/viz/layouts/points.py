@@ -7,11 +7,11 @@ import numpy as np
 
 from ..camera import Camera, angles_of, facing
 from ..choice import MOST_SOURCES
-from ..colours import Colouring, plainly
+from ..colours import Array, Colouring, Index, plainly
 from ..creases import SMOOTH
 from ..object_image import paint
 from ..style import EDGE, number, quiet
-from .base import Array, Index, Layout
+from .base import CloseUp, Layout
 
 _MOST_CROSSES = 20_000
 _BESIDE, _ABOVE = 38.0, 55.0  # degrees: elevation of the eye, of what is flat as a landscape
@@ -92,7 +92,7 @@ class Points(Layout):
             colours, reach=_REACH * float(np.ptp(self.source_at, axis=0).max(initial=0.0))
         )
 
-    def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
+    def ground(self, ax: Any, near: CloseUp | None = None) -> list[str]:
         quiet(ax)
         low, high = self.frame(near)
         ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
@@ -141,7 +141,7 @@ class Points(Layout):
             sentences.insert(0, f"{', '.join(phrases).capitalize()}.")
         return sentences
 
-    def _object(self, ax: Any, nodes: Index, near: tuple[Array, float] | None) -> None:
+    def _object(self, ax: Any, nodes: Index, near: CloseUp | None) -> None:
         """The nodes, or the faces all of whose corners are, as an image under everything else."""
         colours = self.colours or plainly(len(self.source_at))
         self.drawn_faces = _NO_FACES
@@ -180,7 +180,7 @@ class Points(Layout):
         drawn = LineCollection(lines, colors=EDGE, linewidths=_SIDE, zorder=0.8, gid="cell")
         ax.add_collection(drawn)
 
-    def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
+    def close_up(self, target: int, sources: Index, below: float) -> CloseUp | None:
         at = np.concatenate((self.source_at[sources], self.target_at[[target]]))
         low = at.min(0)
         high = at.max(0)
@@ -205,7 +205,7 @@ class Points(Layout):
                 azimuth - 15,
             )
 
-    def frame(self, near: tuple[Array, float] | None = None) -> tuple[Array, Array]:
+    def frame(self, near: CloseUp | None = None) -> tuple[Array, Array]:
         """The lower left and upper right visible corners; in space the camera is set first."""
         if self.two_sets:
             at = np.concatenate((self.source_at, self.target_at))
@@ -235,7 +235,7 @@ class Points(Layout):
         pad = _MARGIN * (float((high - low).max()) or 1.0)
         return low - pad, high + pad
 
-    def _camera(self, near: tuple[Array, float] | None) -> tuple[float, float]:
+    def _camera(self, near: CloseUp | None) -> tuple[float, float]:
         """Elevation and azimuth, degrees, of the eye."""
         if near is not None:
             inside = self.source_at[_within(self.source_at, near)]
@@ -267,5 +267,5 @@ class Points(Layout):
         return (_ABOVE if sides[2] < 0.3 * min(sides[:2]) else _BESIDE), -62.0
 
 
-def _within(at: Array, near: tuple[Array, float]) -> Any:
+def _within(at: Array, near: CloseUp) -> Any:
     return (np.abs(at - near[0]) <= near[1]).all(1)

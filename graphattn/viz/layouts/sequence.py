@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..style import GROUND, INK, TEXT, fitting, quiet, width_of
-from .base import Array, Index, Layout
+from ..colours import Array, Index, Mask
+from ..style import GROUND, INK, TEXT, Style, fitting, quiet, width_of
+from .base import CloseUp, Layout
 
 _LABELLED = 40
 _MOST_DOTS = 4 * _LABELLED  # nodes drawn one by one
@@ -72,10 +72,10 @@ class Sequence(Layout):
         y = self.gap + height * np.sin(angle)
         return np.stack((x, np.where(below, -y, y)), 2)
 
-    def headed(self, source: Index, target: Index) -> NDArray[np.bool_]:
+    def headed(self, source: Index, target: Index) -> Mask:
         return source != target
 
-    def close_up(self, target: int, sources: Index, below: float) -> tuple[Array, float] | None:
+    def close_up(self, target: int, sources: Index, below: float) -> CloseUp | None:
         ends = np.append(sources, target)
         low = int(ends.min())
         high = int(ends.max())
@@ -86,7 +86,7 @@ class Sequence(Layout):
             return (np.array([(low + high) / 2]), 0.65 * (high - low) + 1.0)
         return None
 
-    def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
+    def ground(self, ax: Any, near: CloseUp | None = None) -> list[str]:
         n = len(self.target_at)
         edge = 0.6 + 0.02 * n
         if near is None:
@@ -151,7 +151,7 @@ class Sequence(Layout):
         else:
             inches = width_of(ax.figure) * ax.get_position().width
             turned = n * (1 + max(map(len, self.names))) > _LETTERS * inches
-            style: dict[str, Any] = {}
+            style: Style = {}
             if turned:
                 style = {"rotation": 90, "va": "top"}
             ax.set_xticks(range(n), self.names, fontsize=TEXT, color=INK, **style)

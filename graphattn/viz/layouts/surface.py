@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .base import Array, Index
+from ..colours import Array, Index, Mask
+from ..style import Style
 from .points import Points
 
 _MOST_PAIRS = 4_000_000  # of points and faces looked at in one go
@@ -18,7 +18,7 @@ class Surface(Points):
 
     _covered = _left_out = False  # something drawn was behind, or was not drawn as it is
 
-    def visible(self, at: Array) -> NDArray[np.bool_]:
+    def visible(self, at: Array) -> Mask:
         """bool (n,): which points no drawn face hides from the eye.
 
         In the projection planes stay planes: a face hides a point within its triangle that is
@@ -84,7 +84,7 @@ class Surface(Points):
             super().mark_target(ax, target, colour, marker)
             return
         self._covered = True
-        style: dict[str, Any] = {"marker": marker, "s": self.big**2, "linewidth": 1.1}
+        style: Style = {"marker": marker, "s": self.big**2, "linewidth": 1.1}
         if colour == "white":
             edge = _HOLLOW
         else:
@@ -101,7 +101,7 @@ class Surface(Points):
     def _hollow(self, ax: Any, target: int, sources: Index, edge: str) -> None:
         if len(sources):
             self._covered = True
-            style: dict[str, Any] = {"facecolor": "none", "edgecolor": edge, "linewidth": 0.7}
+            style: Style = {"facecolor": "none", "edgecolor": edge, "linewidth": 0.7}
             self._dots(
                 ax,
                 self.source_at[sources],

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ..style import GROUND, INK, TEXT, fitting, number, quiet
-from .base import Array, Layout
+from ..style import GROUND, INK, TEXT, Style, fitting, number, quiet
+from .base import CloseUp, Layout, Names
 
 _LABELLED = 40
 
@@ -23,16 +23,14 @@ class TwoRows(Layout):
     big, small = 6.0, 4.0
     head_at = 0.84  # where lines to one target have drawn apart from those to the next
 
-    def __init__(
-        self, num_targets: int, num_sources: int, names: tuple[list[str] | None, list[str] | None]
-    ) -> None:
+    def __init__(self, num_targets: int, num_sources: int, names: Names) -> None:
         self.names = names
         self.target_at, self.source_at = (
             np.stack(((np.arange(n) + 0.5) / max(1, n), np.full(n, y)), 1)
             for n, y in ((num_targets, 1.0), (num_sources, 0.0))
         )
 
-    def ground(self, ax: Any, near: tuple[Array, float] | None = None) -> list[str]:
+    def ground(self, ax: Any, near: CloseUp | None = None) -> list[str]:
         quiet(ax)
         ax.set_xlim(-0.02, 1.02)
         ax.set_ylim(-0.1, 1.1)
@@ -57,7 +55,7 @@ class TwoRows(Layout):
                 if va == "bottom":
                     offset = 7
                 place = (0, offset)
-                style: dict[str, Any] = {
+                style: Style = {
                     "ha": "center",
                     "va": va,
                     "rotation": turned,
