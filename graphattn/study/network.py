@@ -359,8 +359,7 @@ class CustomNetwork(Readout):
         places: Tensor,
         pos: Tensor | None = None,
         kept: Tensor | None = None,
-        pairs: Tensor | None = None,
-        ends: Tensor | None = None,
+        *_unread: Any,
     ) -> Tensor:
         """Logits, as of :class:`Network`."""
         return self.read(self.of_nodes(inputs, layers, places, pos, kept), kept)
@@ -416,7 +415,7 @@ def syntax_of(text: str) -> str:
         return text
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            del node.body[0]
+            node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(tree)
 
 

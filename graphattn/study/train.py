@@ -37,8 +37,8 @@ def examples_right(network: Any, read: Any, data: Data, held: Tensor) -> dict[st
     network.eval()
     with torch.no_grad():
         guesses = [read(network, some).argmax(-1) for some in held.split(_AT_ONCE)]
+    # what is not asked is -100, no class, and never right
     marks = (torch.cat(guesses) == data.targets[held], data.asked[held])
-    # NOT_ASKED is no class, and never right
     counts = torch.stack([mark.reshape(len(held), -1).sum(1) for mark in marks])
     numbers = counts.numpy().astype("<u2")
     return {"examples_right": base64.b64encode(zlib.compress(numbers.tobytes(), 9)).decode()}
@@ -81,15 +81,12 @@ def scaled(data: Data, dtype: torch.dtype = torch.float32) -> Tensor | None:
     return centred / (centred.square().sum((-2, -1), keepdim=True) / count).sqrt().clamp(min=1e-9)
 
 
-def loss_of(logits: Tensor, targets: Tensor, asked: Tensor | None = None) -> Tensor:
-    """Mean loss where something is asked: cross-entropy in nats, of labels too; squared error."""
-    if asked is None:
-        return nn.functional.cross_entropy(
-            logits.flatten(0, -2), targets.flatten(), ignore_index=NOT_ASKED
-        )
-    logits = logits[asked]
-    numbers = targets[asked].to(logits.dtype)
-    if targets.is_floating_point():
+def loss_of(logits: Tensor, answers: Tensor) -> Tensor:
+    """Mean loss of answers: cross-entropy in nats, of labels their mean; of values squared error."""
+    if answers.dtype == torch.int64:
+        return nn.functional.cross_entropy(logits, answers)
+    numbers = answers.to(logits.dtype)
+    if answers.is_floating_point():
         return nn.functional.mse_loss(logits, numbers)
     return nn.functional.binary_cross_entropy_with_logits(logits, numbers)
 
@@ -98,7 +95,9 @@ def optimizer_of(network: Readout, training: Any, steps: int) -> tuple[torch.opt
     """AdamW, tables with a rate of their own, and its schedule."""
     tables = list(network.tables.parameters())
     own = {id(p) for p in tables}
-    groups: list[Entry] = [{"params": [p for p in network.parameters() if id(p) not in own]}]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in network.parameters() if id(p) not in own]}
+    ]
     if tables:
         groups.append(
             {"params": tables, "lr": training.table_rate or training.rate, "weight_decay": 0.0}
@@ -145,18 +144,16 @@ def curve_points(batches: list[tuple[float, float]], steps: int) -> list[list[fl
     return points
 
 
-def share_right(logits: Tensor, targets: Tensor, asked: Tensor | None, loss: float) -> float:
-    """The share of answers that are right, of those asked; of values R2; of labels NaN.
+def share_right(logits: Tensor, answers: Tensor, loss: float) -> float:
+    """The share of answers that are right; of values R2; of labels NaN.
 
     Of labels most are right where few hold, so that a curve would say nothing.
     """
-    if asked is not None:
-        if targets.is_floating_point():
-            return 1.0 - loss
+    if answers.is_floating_point():
+        return 1.0 - loss
+    if answers.dtype == torch.bool:
         return math.nan
-    asked = targets != NOT_ASKED
-    right = (logits.argmax(-1) == targets) & asked
-    return float(right.sum()) / max(1, int(asked.sum()))
+    return float((logits.argmax(-1) == answers).double().mean())
 
 
 def fit(
@@ -175,14 +172,13 @@ def fit(
     mean = math.nan
     steps = 0
     batches = []
-    masked = asked_of(comparison.data)
+    is_asked = asked_of(comparison.data, targets)
     for steps in range(1, trial.steps + 1):
         chosen = seen[torch.randint(len(seen), (training.batch,), generator=random)]
-        logits = read(network, chosen)
-        some = None
-        if masked is not None:
-            some = masked[chosen]
-        loss = loss_of(logits, targets[chosen], some)
+        mask = is_asked[chosen]
+        logits = read(network, chosen)[mask]
+        answers = targets[chosen][mask]
+        loss = loss_of(logits, answers)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, training.clip)
@@ -193,18 +189,17 @@ def fit(
             mean = latest
         else:
             mean = mean + _MEMORY * (latest - mean)
-        right = share_right(logits.detach(), targets[chosen], some, latest)
-        batches.append((latest, right))
+        batches.append((latest, share_right(logits.detach(), answers, latest)))
         if training.stop is not None and mean <= training.stop:
             break
     capped = training.stop is not None and not mean <= training.stop
     return Fit(network, rate, initial, mean, steps, capped, curve_points(batches, trial.steps))
 
 
-def asked_of(data: Data) -> Tensor | None:
-    """True where labels and values are asked; None of classes, whose targets say so."""
+def asked_of(data: Data, targets: Tensor) -> Tensor:
+    """True where something is asked; of classes the targets, which may be shuffled, say so."""
     if data.kind == CLASSES:
-        return None
+        return targets != NOT_ASKED
     return data.asked
 
 
@@ -222,9 +217,7 @@ def scored(
     of values MAE, of which ``unit`` is a deviation, and R2.
     """
     data = read.data
-    is_asked = asked_of(data)
-    if is_asked is None:
-        is_asked = targets != NOT_ASKED
+    is_asked = asked_of(data, targets)
     network.eval()
     with torch.no_grad():
         parts = [read(network, some)[is_asked[some]] for some in held.split(_AT_ONCE)]
@@ -235,14 +228,13 @@ def scored(
         return {**of_values(logits, answers, unit), "answers": len(answers)}
     if data.kind == LABELS:
         scores = of_labels(logits, answers)
-        nats = loss_of(logits, answers, torch.ones(len(answers), dtype=torch.bool))
     else:
         guesses = logits.argmax(-1)
         scores = {"accuracy": float((guesses == answers).double().mean())}
         if metric == "macro_f1":
             scores["macro_f1"] = macro_f1(guesses, answers)
-        nats = loss_of(logits, answers)
-    return {**scores, "bits": float(nats) / math.log(2), "answers": len(answers)}
+    bits = float(loss_of(logits, answers)) / math.log(2)
+    return {**scores, "bits": bits, "answers": len(answers)}
 
 
 def probed(

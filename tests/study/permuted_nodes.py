@@ -106,5 +106,6 @@ def _outputs(network, data, graphs, places, order):
     if network.readout == "node":
         logits = logits[torch.arange(len(data))[:, None], order.expand(len(data), -1)]
     network.zero_grad()
-    loss_of(logits, data.targets, asked=asked_of(data)).backward()
+    mask = asked_of(data, data.targets)
+    loss_of(logits[mask], data.targets[mask]).backward()
     return [logits.detach(), *(p.grad.clone() for p in network.parameters() if p.grad is not None)]
