@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from ..shapes import ShapeFolder
-from .run import Run
+from .run import FOLDS, Run
 
-#: The number of folds, and the validation shapes from which they are not needed.
-FOLDS, _ENOUGH = 4, 100
+_ENOUGH = 100  # validation shapes, from which folds are not needed
 _LEAST = 5  # shapes of a fold
 
 
@@ -19,19 +18,18 @@ def fold_runs(run: Run, shapes: ShapeFolder) -> list[Run]:
     labels = {shapes.name(at): float(shapes.labels[at][0]) for at in range(len(shapes))}
     names = [*run.split["train"], *run.split["val"]]
     is_large = len(run.split["val"]) >= _ENOUGH
-    if run.task.readout != "shape" or is_large or len(names) < _LEAST * FOLDS:
+    if run.task.readout != "shape" or is_large or len(names) < _LEAST * len(FOLDS):
         return []
     start = run.start
     if run.num_seen_by_start(names):
         start = ""
     names.sort(key=lambda name: (labels[name], name))
     runs = []
-    for fold in range(FOLDS):
-        test = names[fold::FOLDS]
+    for number, fold in enumerate(FOLDS):
+        test = names[number :: len(FOLDS)]
         others = [name for name in names if name not in set(test)]
-        val = others[:: 2 * FOLDS]
+        val = others[:: 2 * len(FOLDS)]
         train = [name for name in others if name not in set(val)]
         split = {"train": train, "val": val, "test": test}
-        path = run.path / f"fold{fold + 1}"
-        runs.append(replace(run, path=path, control=(), split=split, start=start))
+        runs.append(replace(run, path=run.path / fold, control=(), split=split, start=start))
     return runs

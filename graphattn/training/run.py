@@ -46,6 +46,8 @@ CONTROL_WORDS = {
     "forest": "a random forest",
     "stencil": "a fitted linear stencil",
 }
+#: Folders of the runs on folds of few whole shapes, which choose what answers.
+FOLDS = tuple(f"fold{number}" for number in range(1, 5))
 #: Models that are fitted at once, without epochs.
 AT_ONCE = ("forest", "stencil")
 
@@ -182,7 +184,8 @@ class Run(_Stored):
             self.path, f"{self.path} is trained by another process; wait for its end"
         ) as has_locks:
             if has_locks:
-                for folder in (self.path, *(self.path / name for name in CONTROL_WORDS)):
+                names = (*CONTROL_WORDS, *FOLDS)
+                for folder in (self.path, *(self.path / name for name in names)):
                     remove_unfinished(folder)
             yield
 
@@ -212,7 +215,7 @@ class Run(_Stored):
         }
 
     def _inputs_record(self) -> dict[str, Any]:
-        """The inputs as JSON has them: without trajectories as version 0.2 wrote them."""
+        """The inputs as JSON has them, without ``simulation`` where shapes are no trajectories."""
         inputs = asdict(self.inputs)
         if inputs["simulation"] is None:
             del inputs["simulation"]
@@ -222,9 +225,7 @@ class Run(_Stored):
         """The lines of the log, an epoch each; none before the first has ended."""
         if not (self.path / LOG).is_file():
             return []
-        lines = (self.path / LOG).read_text(encoding="utf-8").splitlines(keepends=True)
-        # a killed process of an older version may have left half of one
-        return [parsed(line.encode()) for line in lines if line.endswith("\n")]
+        return [parsed(line) for line in (self.path / LOG).read_bytes().splitlines()]
 
     @property
     def unfinished(self) -> str:

@@ -137,14 +137,15 @@ def test_a_state_of_another_run_is_refused(copy, tmp_path, no_page):
 
 
 def test_one_process_trains_a_run_and_clears_what_a_killed_one_left(copy, no_page):
-    left = copy / f".{'0' * 16}.tmp"
-    others = [copy / ".notes.tmp", copy / "thesis" / ".0.tmp", copy / "thesis" / left.name]
-    (copy / "thesis").mkdir()
+    name = f".{'0' * 16}.tmp"
+    left = [copy / folder / name for folder in ("", "forest", "fold1", "fold4")]
+    others = [copy / ".notes.tmp", copy / "thesis" / ".0.tmp", copy / "thesis" / name]
     (copy / ".cache.tmp").mkdir()
-    for file in (left, *others):
+    for file in (*left, *others):
+        file.parent.mkdir(exist_ok=True)
         file.write_bytes(b"half")
     with Run.load(copy).alone():
-        assert not left.exists()
+        assert not any(file.exists() for file in left)
         assert all(file.exists() for file in others)  # files of others are never removed
         with pytest.raises(OptionError, match="is trained by another process"):
             ga.training.resume(copy)
