@@ -22,7 +22,7 @@ from .pages.page import save_report
 from .reading.data import Prepared, joined
 from .reading.ranges import RANGES, save_ranges
 from .reading.scenes import prepared
-from .run import AT_ONCE, CHECKPOINT, CONTROL_WORDS, MODEL, REPORT, RESULT, Run
+from .run import AT_ONCE, CHECKPOINT, CONTROL_WORDS, MODEL, PARTS, REPORT, RESULT, Run
 from .running.budget import foretold
 from .running.loop import Progress, Tell, TrainingState, fitting
 from .running.team import Team, own_points
@@ -86,12 +86,10 @@ def _trained(
     number = {shapes.name(i): i for i in range(len(shapes))}
     parts = {name: [number[file] for file in files] for name, files in run.split.items()}
     train = prepared(run.inputs, shapes, parts["train"], run.augment)
-    unchanged = {
-        name: prepared(run.inputs, shapes, part, like=train) for name, part in parts.items()
-    }
-    _prepare(list(unchanged.values()), tell)
+    unchanged, val, test = (prepared(run.inputs, shapes, parts[name], like=train) for name in PARTS)
+    _prepare([unchanged, val, test], tell)
     run.check(train.static(0), train.name(0))
-    files = unchanged["train"]
+    files = unchanged
     if run.inputs.simulation is not None:  # of windows
         files = Prepared(shapes, parts["train"], run.inputs)
     team.first_does(lambda: save_ranges(run.path, files), unless=run.path / RANGES)
@@ -110,30 +108,46 @@ def _trained(
         model = run.trained_model().to(run.schedule.device)
         history = run.history()
     else:
-        model, history = _learned(run, train, unchanged, phase, tell, team)
+        model, history = _learned(run, train, unchanged, val, phase, tell, team)
     if isinstance(model, Best):
-        # a network with a forest beside it, and the choice between them
-        if (run.path / MODEL).is_file():
-            model = run.trained_model().to(run.schedule.device)
-        else:
-            runs = fold_runs(run, shapes) if across and not finish else []
-            numbers = parts["train"]
-            if runs and parts["test"]:  # folds choose, and the validation part is not scored
-                numbers = numbers + parts["val"]
-            batches = prepared(run.inputs, shapes, numbers, like=train).batches(run.schedule.points)
-            model.cpu().fit_forest(run.task, batches, run.schedule.seed)
-            model.to(run.schedule.device)
-            val = unchanged["val"]
-            if runs:
-                _choose_by_folds(model, run, runs, shapes, tell, team)
-            elif len(val):
-                predictions = model.predictions(run.task, val, run.schedule)
-                model.choose(run.task, predictions, torch.cat(val.labels()))
-            else:
-                model.answer_as("forest")
+        across = across and not finish
+        model = _with_choice(model, run, shapes, unchanged, val, tell, team, across)
     team.first_does(lambda: run.save_model(model), unless=run.path / MODEL)
     where = next(name for name in ("test", "val", "train") if parts[name])
     return evaluated(model, run, shapes, parts[where], where, like=train), history
+
+
+def _with_choice(
+    model: Best,
+    run: Run,
+    shapes: Any,
+    unchanged: Prepared,
+    val: Prepared,
+    tell: Tell,
+    team: Team,
+    across: bool,
+) -> nn.Module:
+    """A trained network with trees beside it and the choice between them: the file's, or made.
+
+    The choice is that of the validation part or, with ``across``, of folds of few whole shapes.
+    """
+    if (run.path / MODEL).is_file():
+        return run.trained_model().to(run.schedule.device)
+    runs = fold_runs(run, shapes) if across else []
+    known = unchanged
+    if runs and run.split["test"]:  # folds choose, and the validation part is not scored
+        numbers = unchanged.numbers + val.numbers
+        known = prepared(run.inputs, shapes, numbers, like=unchanged)
+    model.cpu().fit_forest(run.task, known.batches(run.schedule.points), run.schedule.seed)
+    model.to(run.schedule.device)
+    if runs:
+        _choose_by_folds(model, run, runs, shapes, tell, team)
+    elif len(val):
+        predictions = model.predictions(run.task, val, run.schedule)
+        model.choose(run.task, predictions, torch.cat(val.labels()))
+    else:
+        model.answer_as("forest")
+    return model
 
 
 def _choose_by_folds(
@@ -157,13 +171,22 @@ def _choose_by_folds(
 
 
 def _learned(
-    run: Run, train: Prepared, unchanged: dict[str, Prepared], phase: str, tell: Tell, team: Team
+    run: Run,
+    train: Prepared,
+    unchanged: Prepared,
+    val: Prepared,
+    phase: str,
+    tell: Tell,
+    team: Team,
 ) -> tuple[nn.Module, list[dict[str, Any]]]:
-    """A model in the parameters of its best epoch, with its log; results of earlier ends go."""
+    """A model in the parameters of its best epoch, with its log; results of earlier ends go.
+
+    The shapes to train are there twice: ``train`` has their changes in training.
+    """
     model, start_report = run.first_model()
     if isinstance(model, Best):
         model.only_network()
-    training = TrainingState(model, run.task, run.schedule, train, unchanged["val"], phase, team)
+    training = TrainingState(model, run.task, run.schedule, train, val, phase, team)
     size = sum(p.numel() for p in training.model.parameters())
     tell(
         Progress(
@@ -179,7 +202,7 @@ def _learned(
         subset = Prepared(train.folder, sample, run.inputs, like=train)
         x, levels, _ = joined(next(iter(subset.batches(run.schedule.points))), run.schedule.device)
         if isinstance(model, Best) and len(model.linear):
-            model.fit_linear(run.task, unchanged["train"].batches(run.schedule.points))
+            model.fit_linear(run.task, unchanged.batches(run.schedule.points))
         with fitting(run.schedule, "before the first step"):
             if run.schedule.shard and team.number > 1:
                 levels, points, _ = own_points(levels, run.task.readout)
