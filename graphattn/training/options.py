@@ -171,7 +171,7 @@ class Options(LoopSettings):
         "unet, curve, point-transformer (also -v2, -v3), litept, stratified-transformer, swin3d, pct, "
         "mesh, mesh-unet, encode-process-decode, perceptron, forest; to simulate, also mesh-graph-net "
         "and stencil; or best: a network and a forest "
-        "on the same features, which answers by the one with the better score on the validation "
+        "beside it, which answers by the one with the better score on the validation "
         "part (of fewer than 100 whole shapes: in 4 folds), or by the mean of both. By default "
         "curve for curves and trees, which reads along their lines; unet, which reads nearest points; or mesh-unet to "
         "regress a number for each vertex of meshes: along their edges, and between some vertices "

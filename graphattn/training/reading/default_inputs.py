@@ -15,7 +15,7 @@ from ..models.named import CHOOSING, MODELS
 from ..options import Options
 from ..tasks import Task
 from .data import OTHERS, RIGID
-from .inputs import ELEMENTS, OF_ATOMS, ShapeInputs, check_sample, recipes_in
+from .inputs import OF_ATOMS, ShapeInputs, check_sample, recipes_in
 from .scenes import AXES, CELLS, MANY, grid_of
 
 _SAMPLE = 512  # points drawn of a shape that has one answer
@@ -301,11 +301,12 @@ def options_of(
         options = dict(_UNET_OF_SCENES)
     of_linear = _linear_features(model, inputs, task)
     apart = (*_forest_features(model, inputs), *of_linear)
-    read = [width for word, width in zip(inputs.features, widths, strict=True) if word not in apart]
+    width_of = dict(zip(inputs.features, widths, strict=True))
+    read = [word for word in inputs.features if word not in apart]
     if apart and read:
-        options["network_features"] = sum(read)
+        options["network_features"] = sum(width_of[word] for word in read)
     if of_linear and read:
-        options["linear_features"] = ELEMENTS
+        options["linear_features"] = sum(width_of[word] for word in of_linear)
     if inputs.signals:
         options["signals"] = 3 * len(inputs.signals)
     return options
