@@ -93,6 +93,7 @@ def predict(
         warnings.warn(f"{run} is {unfinished}", stacklevel=2)
     make_folder(folder)
     lines: list[dict[str, Any]] = []
+    rows: list[list[Any]] = []
     ranges = load_ranges(trained_run.path)
     for path, name in zip(paths, names, strict=True):
         shape = load(path)
@@ -110,7 +111,6 @@ def predict(
             add_fields(path, target, _fields(trained_run, answers, len(shape.pos)))
         else:
             save(coloured(shape, trained_run, answers), target, lossy=True)
-        row: dict[str, Any] = {"file": str(path), kind: str(target), "unlike": difference}
         if trained_run.task.readout == "shape":
             answer = answers[0]
             if not trained_run.task.classes:
@@ -119,18 +119,17 @@ def predict(
                 shares = [round(float(share), 6) for share in answer]
                 best = int(answer.argmax())
                 cells = [trained_run.task.classes[best], shares[best], *shares]
-            row |= dict(zip(_columns(trained_run.task), cells, strict=True))
+            result = dict(zip(_columns(trained_run.task), cells, strict=True))
         else:
             if not las:
                 replace_file(
                     folder / f"{name}.csv", partial(_write_rows, trained_run.task, answers)
                 )
-            row[trained_run.inputs.elements or "points"] = len(answers)
-        lines.append(row)
-        columns = ["file", "written", *list(lines[0])[2:]]
-        save_page(
-            folder / "predictions.csv", _table(columns, [list(line.values()) for line in lines])
-        )
+            result = {trained_run.inputs.elements or "points": len(answers)}
+        lines.append({"file": str(path), kind: str(target), "unlike": difference, **result})
+        rows.append([str(path), str(target), difference, *result.values()])
+        columns = ["file", "written", "unlike", *result]
+        save_page(folder / "predictions.csv", _table(columns, rows))
     return lines
 
 
