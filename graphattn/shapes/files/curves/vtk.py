@@ -169,7 +169,7 @@ class _Legacy:
                     values, width = self._attribute(name, words, size)
                     label = words[1]
                     if name == "normals":
-                        label = name
+                        label = "normal"
                     parts.keep(label, values, width, of_points and name != "lookup_table")
             except LoaderError:
                 raise
@@ -261,7 +261,7 @@ def _of_xml(blob: Blob, root: Any, arrays: "_Arrays") -> _Parts:
                     values = arrays.of(item)
                 label = item.attrib["Name"]
                 if label == section.get("Normals"):
-                    label = "normals"
+                    label = "normal"
                 parts.keep(label, values, width, is_kept)
     return parts
 
