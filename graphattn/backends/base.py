@@ -34,7 +34,7 @@ class Backend:
     """Time of forward and backward together, over that of the forward pass."""
     biased_training = 1.0
     """:attr:`training_factor` of calls with a score bias, over that of others."""
-    reads_places = False
+    place_bias_is_free = False
     """True if a bias by place takes no longer than none."""
     ns: dict[str, float]
     """Rates by kind of work: nanoseconds per unit and each of :meth:`numbers`."""
@@ -104,7 +104,7 @@ class Backend:
     def training(self, request: Request) -> float:
         """Time of forward and backward together, over that of the forward pass."""
         factor = self.rates(request.device.type)["training_factor"]
-        if request.score_bias and not (request.by_place and self.reads_places):
+        if request.score_bias and not (request.by_place and self.place_bias_is_free):
             return factor * self.biased_training
         return factor
 

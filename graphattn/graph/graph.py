@@ -786,7 +786,7 @@ def need_graph(graph: Any, subject: str) -> None:
 
 
 def need_square(graph: Any, subject: str) -> None:
-    """Raise a GraphError unless sources and targets of one AttentionGraph are the same nodes."""
+    """Refuse what is no AttentionGraph, or has other targets than sources."""
     need_graph(graph, subject)
     if not graph.is_square:
         raise GraphError(

@@ -98,7 +98,7 @@ class TransformerBlock(nn.Module):
         self.cross_attention: GraphAttention | None = None
         self.cross_norm: nn.Module | None = None
         if cross:
-            ends.insert(1, "cross")
+            ends = ["attention", "cross", "feed_forward"]
             cross_options = copies(
                 {name: x for name, x in options.items() if name not in ("rotary", "edge_dim")}
             )

@@ -14,13 +14,13 @@ _OF_CELLS = ("knn", "radius")  # builders that read images
 
 
 class AddEdges(BaseTransform):
-    """``edge_index`` of a recipe: which points each reads; recipes of faces read lines, too.
+    """``edge_index`` of a recipe: which points each reads.
 
-    Of a shape with ``cell`` (and ``pbc``), ``radius`` and ``knn`` read the images in the cell that
-    repeats, and the shape gets ``offsets`` (E, 3) beside ``edge_index``;
-    :func:`graphattn.from_pyg` makes the graph of both, also of a ``Batch``. A ``Batch`` has what
-    its first shape has: atoms (``z``) without a cell get one of zeros, so that they can stand
-    beside crystals.
+    Of a shape without faces, a recipe of faces reads its lines. Of a shape with ``cell`` (and
+    ``pbc``), ``radius`` and ``knn`` read the images in the cell that repeats, and the shape gets
+    ``offsets`` (E, 3) beside ``edge_index``; :func:`graphattn.from_pyg` makes the graph of both,
+    also of a ``Batch``. A ``Batch`` has what its first shape has: atoms (``z``) without a cell get
+    one of zeros, so that they can stand beside crystals.
 
     Args:
         recipe: ``ga.graphs.knn(..., k=16)``, ``radius(..., r=0.1)``, ``mesh_vertices(...)``, ...

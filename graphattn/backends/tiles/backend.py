@@ -41,7 +41,7 @@ class TilesBackend(Backend):
     call_ms = 0.06
     training_factor = 3.8
     biased_training = 0.75
-    reads_places = True
+    place_bias_is_free = True
     ns = {"fused": 0.028, "unfused": 0.05, "blocks": 0.0102}
     least_width = {"fused": 20, "unfused": 48, "blocks": 16}
     amx = {"fused": 0.3}

@@ -54,7 +54,7 @@ def foretold(training: TrainingState) -> str:
 def estimated(training: TrainingState) -> Estimate:
     """Memory and time, from steps on a small shape, or a part of it, and on copies."""
     train = training.train
-    # the smallest of all may be odd: of three points each has two neighbours
+    # the first quartile, as the smallest may be odd: of three points each has two neighbours
     small = int(train.sizes.argsort()[len(train.sizes) // 4])
     shape = train.static(small)
     num_points = max(1, int(train.sizes[small]))
