@@ -10,8 +10,7 @@ from torch import Tensor
 from ...errors import GraphError
 from ...graph import AttentionGraph
 from ...printed import Printed
-from .spectrum import two_eigenvalues
-from .undirected import components, undirected
+from .undirected import components, two_eigenvalues, undirected
 
 _EXACT = 16  # nodes up to which all cuts are tried
 _DENSE = 512  # nodes up to which all eigenvalues are computed

@@ -1,8 +1,5 @@
 """The spectral gap: how fast uniform attention on a graph makes all nodes alike."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -13,6 +10,7 @@ from ...plans.whole import all_runs, csr_by_target
 from ..forms import is_listable
 from ..paths.walks import too_many
 from .connectivity import connectivity
+from .undirected import two_eigenvalues
 
 _DENSE = 512  # nodes up to which all eigenvalues are computed
 _VECTORS = 20  # vectors that the iteration holds
@@ -65,26 +63,6 @@ def spectral_gap(graph: AttentionGraph) -> float:
     return _gap(_by_arpack(graph))
 
 
-def two_eigenvalues(
-    find: Callable[..., Any], matrix: Any, subject: str, restarts: int, **options: Any
-) -> Any:
-    """Eigenvalues by scipy's ``eigs`` or ``eigsh``, and eigenvectors unless ``options`` exclude them.
-
-    Raises:
-        GraphError: If ARPACK does not converge.
-    """
-    from scipy.sparse.linalg import ArpackNoConvergence
-
-    start = np.random.default_rng(0).standard_normal(matrix.shape[0])
-    try:
-        return find(matrix, k=2, v0=start, maxiter=restarts, **options)
-    except ArpackNoConvergence as error:
-        raise GraphError(
-            f"{subject}: ARPACK did not separate two eigenvalues within {restarts:,} restarts: one "
-            "is near 0, or they crowd; ask the same of a smaller size"
-        ) from error
-
-
 def _gap(values: np.ndarray) -> float:
     second = np.sort(np.abs(values))[-2]
     return max(0.0, 1.0 - float(second))
@@ -127,8 +105,7 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
     else:
         find = eigs
     matrix = LinearOperator((n, n), matvec=step, dtype=np.float64)
-    options = {"which": "LM", "ncv": _VECTORS, "return_eigenvectors": False}
-    return two_eigenvalues(find, matrix, subject, restarts, **options)
+    return two_eigenvalues(find, matrix, subject, restarts, which="LM", ncv=_VECTORS)[0]
 
 
 class _Summing:

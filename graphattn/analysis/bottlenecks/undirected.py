@@ -1,10 +1,13 @@
-"""The undirected graph underneath a directed one, for questions about undirected graphs."""
+"""What bottlenecks are computed from: the undirected graph underneath, and two eigenvalues."""
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ...errors import GraphError
 from ...graph import AttentionGraph, need_square
 from ...plans.cache import cached
 from ...plans.whole import csr_by_target
@@ -43,3 +46,24 @@ def components(matrix: Any) -> Tensor:
     from scipy.sparse.csgraph import connected_components
 
     return torch.from_numpy(connected_components(matrix, directed=False)[1].astype("int64"))
+
+
+def two_eigenvalues(
+    find: Callable[..., Any], matrix: Any, subject: str, restarts: int, **options: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues (2,) and eigenvectors (N, 2) by scipy's ``eigs`` or ``eigsh``.
+
+    Raises:
+        GraphError: If ARPACK does not converge.
+    """
+    from scipy.sparse.linalg import ArpackNoConvergence
+
+    start = np.random.default_rng(0).standard_normal(matrix.shape[0])
+    try:
+        values, vectors = find(matrix, k=2, v0=start, maxiter=restarts, **options)
+    except ArpackNoConvergence as error:
+        raise GraphError(
+            f"{subject}: ARPACK did not separate two eigenvalues within {restarts:,} restarts: one "
+            "is near 0, or they crowd; ask the same of a smaller size"
+        ) from error
+    return values, vectors
