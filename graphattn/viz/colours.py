@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from ..arguments import check_shape, shown, table
+from ..arguments import shown, table
 from ..errors import OptionError, ShapeError
 
 Array = NDArray[np.float64]
@@ -141,10 +140,12 @@ def error_of(truth: NDArray[Any], prediction: NDArray[Any]) -> Colouring:
     """Colours of wrong labels; of amounts the prediction less the truth, on a scale about 0.
 
     Raises:
-        ShapeError: If there are not as many.
+        ShapeError: If there are not as many, or more than one for each node.
     """
-    shape = truth.shape
-    check_shape(torch.from_numpy(prediction), "prediction", shape, "the shape of the truth")
+    if truth.shape != prediction.shape or truth.ndim != 1:
+        raise ShapeError(
+            f"prediction must have the shape of the truth, {truth.shape}, got {prediction.shape}"
+        )
     if truth.dtype.kind not in "iub" or prediction.dtype.kind not in "iub":
         error = prediction.astype(np.float64) - truth.astype(np.float64)
         most = float(np.abs(error[np.isfinite(error)]).max(initial=0.0))

@@ -133,10 +133,7 @@ def panels_of(
     guess = values_of(prediction, "prediction", counts)
     if truth is None:
         return at, faces, [colouring(guess, "prediction", names)]
-    if truth.shape != guess.shape or truth.ndim != 1:
-        raise ShapeError(
-            f"prediction must have the shape of {name}, {truth.shape}, got {guess.shape}"
-        )
+    error = error_of(truth, guess)
     limits = None
     amounts = np.concatenate([values.astype(np.float64) for values in (truth, guess)])
     amounts = amounts[np.isfinite(amounts)]
@@ -146,7 +143,7 @@ def panels_of(
         colouring(values, called, names, limits)
         for values, called in ((truth, name), (guess, "prediction"))
     ]
-    return at, faces, [*panels, error_of(truth, guess)]
+    return at, faces, [*panels, error]
 
 
 def called(shape: Any, points: int, faces: int) -> str:

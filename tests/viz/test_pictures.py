@@ -385,6 +385,11 @@ def test_spread_targets_skip_the_isolated():
             r"pos must have shape \(5, 2\) or \(5, 3\), got \(7, 2\)",
         ),
         (causal(5), {"pos": torch.zeros(5, 7)}, r"\(5, 3\), got \(5, 7\)"),
+        (
+            causal(5),
+            {"pos": torch.zeros(5, 2), "queries": torch.zeros(5, 3)},
+            r"queries must have shape \(5, 2\), got \(5, 3\)",
+        ),
         (causal(5), {"pos": torch.full((5, 2), float("nan"))}, "finite"),
         (causal(5), {"pos": torch.zeros(5, 2), "faces": [[0, 1, 5]]}, r"faces must be in \[0, 5\)"),
         (

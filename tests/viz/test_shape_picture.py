@@ -180,7 +180,7 @@ def test_near_points_are_larger():
         (lambda: plot_shape(cube(), "weight"), 'does not have; it has '),
         (lambda: plot_shape(CUBE, "y"), "it has positions alone"),
         (lambda: plot_shape(cube(), torch.zeros(9)), r"color must hold .* \(8,\) or \(12,\)"),
-        (lambda: plot_shape(cube(y=torch.zeros(8)), prediction=torch.zeros(12)), "prediction must have the shape of y"),
+        (lambda: plot_shape(cube(y=torch.zeros(8)), prediction=torch.zeros(12)), "prediction must have the shape of the truth"),
         (lambda: plot_shape(CUBE * np.nan), "finite"),
     ],
 )  # fmt: skip

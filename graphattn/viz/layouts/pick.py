@@ -217,16 +217,13 @@ def _real(values: torch.Tensor, argument: str) -> torch.Tensor:
     return values.detach().cpu().double()
 
 
-def _array(points: Any, count: int, argument: str) -> Array:
-    array = _real(
-        table(points, argument, f"numbers ({count}, 2) or ({count}, 3)", ShapeError), argument
-    ).numpy()
-    if array.shape not in ((count, 2), (count, 3)):
-        raise ShapeError(
-            f"{argument} must have shape ({count}, 2) or ({count}, 3), got {array.shape}"
-        )
-    check_finite(torch.as_tensor(array), argument)
-    return array
+def _array(points: Any, count: int, argument: str, axes: tuple[int, ...] = (2, 3)) -> Array:
+    expected = " or ".join(f"({count}, {number})" for number in axes)
+    values = _real(table(points, argument, f"numbers {expected}", ShapeError), argument)
+    if values.shape not in [(count, number) for number in axes]:
+        raise ShapeError(f"{argument} must have shape {expected}, got {tuple(values.shape)}")
+    check_finite(values, argument)
+    return values.numpy()
 
 
 def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets: bool) -> Points:
@@ -238,9 +235,7 @@ def _points(graph: AttentionGraph, pos: Any, queries: Any, faces: Any, two_sets:
     source_at = _array(pos, graph.num_sources, "pos")
     target_at = None
     if queries is not None:
-        target_at = _array(queries, graph.num_targets, "queries")
-        shape = ("T", source_at.shape[1])
-        check_shape(torch.from_numpy(target_at), "queries", shape, "pos has as many axes")
+        target_at = _array(queries, graph.num_targets, "queries", source_at.shape[1:])
     place = _with_faces(source_at, target_at, faces)
     place.box = _fitting(box_of(None, graph), place)
     if place.box is not None and graph.images is not None:
