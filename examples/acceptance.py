@@ -200,79 +200,100 @@ REAL = {
 MOLECULES = {"model": "best", "control": (), "task": "regress", "label": "enthalpy"}
 TASKS = {
     **{
-        name: Task(words, "accuracy", None, getattr(real_shapes, name), {}, options, candidates)
+        name: Task(
+            words,
+            "accuracy",
+            make=getattr(real_shapes, name),
+            options=options,
+            beside=candidates,
+        )
         for name, (words, options) in REAL.items()
     },
     "molecules": Task(
-        "enthalpy of 148 molecules", "r2", None, real_shapes.molecules, {}, MOLECULES, candidates
+        "enthalpy of 148 molecules",
+        "r2",
+        make=real_shapes.molecules,
+        options=MOLECULES,
+        beside=candidates,
     ),
     "curvature": Task(
         "curvature at vertices of meshes",
         "r2",
         0.95,
-        shapes.curvature,
-        {"each": 80, "test": 20},
-        {"epochs": 30},
-        cotangents,
+        make=shapes.curvature,
+        many={"each": 80, "test": 20},
+        options={"epochs": 30},
+        beside=cotangents,
     ),
     "elevation": Task("elevation between samples of a map", "below IDW", 0.2),
     "relief": Task(
         "local relief of meshes, three kinds",
         "accuracy",
         0.95,
-        shapes.relief,
-        {"each": 30, "test": 20},
-        {"model": "mesh", "epochs": 20},
+        make=shapes.relief,
+        many={"each": 30, "test": 20},
+        options={"model": "mesh", "epochs": 20},
     ),
     "parts": Task(
         "parts of clouds: box, cylinder, ball",
         "miou",
         0.85,
-        shapes.parts,
-        {"each": 320, "test": 80},
+        make=shapes.parts,
+        many={"each": 320, "test": 80},
     ),
     "classes": Task(
-        "clouds of ten families", "accuracy", 0.95, shapes.classes, {"each": 40, "test": 20}
+        "clouds of ten families",
+        "accuracy",
+        0.95,
+        make=shapes.classes,
+        many={"each": 40, "test": 20},
     ),
     "others": Task(
-        "clouds of eight other families", "accuracy", 0.9, shapes.others, {"each": 40, "test": 10}
+        "clouds of eight other families",
+        "accuracy",
+        0.9,
+        make=shapes.others,
+        many={"each": 40, "test": 10},
     ),
     "geodesic": Task(
         "geodesic distances on tubes",
         "relative error",
         0.04,
-        shapes.geodesic,
-        {"each": 60, "test": 20, "rings": 30, "around": 10},
-        {"model": "unet", "features": ("mark", "straight", "distance", "outward", "spread")},
-        shortest_paths,
-        -1,
+        make=shapes.geodesic,
+        many={"each": 60, "test": 20, "rings": 30, "around": 10},
+        options={
+            "model": "unet",
+            "features": ("mark", "straight", "distance", "outward", "spread"),
+        },
+        beside=shortest_paths,
+        sign=-1,
     ),
     "defects": Task(
         "damaged meshes of six machine parts",
         "accuracy",
         0.95,
-        shapes.defects,
-        {"each": 36, "test": 18},
-        FOREST,
-        peers,
+        make=shapes.defects,
+        many={"each": 36, "test": 18},
+        options=FOREST,
+        beside=peers,
     ),
     "scenes": Task(
         "LiDAR scans, classes of points",
         "miou",
         0.8,
-        shapes.scenes,
-        {"each": 28, "test": 12},
-        FOREST,
-        partial(peers, budget=True),
+        make=shapes.scenes,
+        many={"each": 28, "test": 12},
+        options=FOREST,
+        beside=partial(peers, budget=True),
     ),
     "heat": Task(
         "heat that a vertex spreads on meshes",
         "r2",
         0.8,
-        shapes.heat,
-        {"each": 60, "test": 20},
-        {**FOREST, "features": ("constant", "mark")},
-        peers,
+        make=shapes.heat,
+        many={"each": 60, "test": 20},
+        options={**FOREST, "features": ("constant", "mark")},
+        beside=peers,
     ),
 }
 
@@ -431,7 +452,8 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
             first = f"**{first}**"
         seconds = row.get("model_s") or row["cpu_s"]
         minutes = f"{mean_of(seconds)['mean'] / 60:.1f}"
-        line = " | ".join((task.words, task.metric, first, *shown_cells, minutes))
+        words = f"{task.words} ({row['task']})"
+        line = " | ".join((words, task.metric, first, *shown_cells, minutes))
         lines.append(f"| {line} |")
     return lines
 
@@ -493,7 +515,9 @@ def table(rows: list[dict[str, Any]], seeds: int) -> str:
     ]
     for row in rows:
         least = "<=" if TASKS[row["task"]].sign < 0 else ">="
-        wanted = row["wanted"] or "the best beside"
+        wanted = row["wanted"]
+        if wanted is None:
+            wanted = "the best beside"
         first = f"| {row['task']} | {row['metric']} {least} {wanted}"
         if not row["seeds"]:
             lines.append(f"{first} | not run | | | | | | |")

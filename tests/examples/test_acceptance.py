@@ -18,11 +18,11 @@ def test_an_ended_command_goes_on_and_tells_what_is_missing(tmp_path, monkeypatc
         "distances",
         "relative error",
         0.04,
-        generated_shapes.geodesic,
-        few,
-        options,
-        acceptance.shortest_paths,
-        -1,
+        make=generated_shapes.geodesic,
+        many=few,
+        options=options,
+        beside=acceptance.shortest_paths,
+        sign=-1,
     )
     monkeypatch.setattr(acceptance, "TASKS", {"geodesic": task, "parts": acceptance.TASKS["parts"]})
     asked = [
@@ -101,7 +101,7 @@ def test_the_summary_has_the_better_layer_of_pyg_and_minutes_of_the_model_alone(
     task = acceptance.TASKS["parts"]
     (line,) = acceptance.summary([told("parts", task, [record])])[2:]
     cells = "| **0.800** |  | 0.700 | 0.600 |  |  | 0.250 | 1.5 |"
-    assert line == f"| {task.words} | miou {cells}"
+    assert line == f"| {task.words} (parts) | miou {cells}"
 
 
 def test_what_a_formula_exceeds_is_not_bold():
@@ -115,7 +115,10 @@ def test_what_a_formula_exceeds_is_not_bold():
     }
     task = acceptance.TASKS["geodesic"]
     (line,) = acceptance.summary([told("geodesic", task, [record])])[2:]
-    assert line == f"| {task.words} | relative error | 0.050 |  |  |  | 0.040 | 0.060 |  | 15.0 |"
+    assert (
+        line
+        == f"| {task.words} (geodesic) | relative error | 0.050 |  |  |  | 0.040 | 0.060 |  | 15.0 |"
+    )
 
 
 def test_a_row_keeps_the_machine_and_the_days_of_its_seeds():
