@@ -120,9 +120,8 @@ def colouring(
         limits: The lowest and the highest amount of the scale; those of ``values`` by default.
     """
     if values.ndim == 2:
-        is_integer = values.dtype.kind in "iu"
         largest = 1
-        if is_integer:
+        if values.dtype.kind in "iu":
             largest = 255
         rgb = np.clip(np.nan_to_num(values[:, :3].astype(np.float64)) / largest, 0, 1)
         return Colouring(name, rgb)
@@ -178,10 +177,9 @@ def _labelled(labels: Index, name: str, names: Any) -> Colouring:
     else:
         called = dict(enumerate(names or ()))
     legend = tuple(
-        (
-            str(called.get(label, label)) if label >= 0 else "no label",
-            LABELS[label % len(LABELS)] if label >= 0 else MISSING,
-        )
+        (str(called.get(label, label)), LABELS[label % len(LABELS)])
+        if label >= 0
+        else ("no label", MISSING)
         for label in present.tolist()
     )
     remarks: tuple[str, ...] = ()
@@ -196,12 +194,10 @@ def _amounts(values: Array, name: str, limits: tuple[float, float] | None = None
     low, high = limits or (
         (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
     )
-    signed = low < 0 < high
-    if signed:
+    colours: tuple[str, ...] = RISING
+    if low < 0 < high:
         high = max(-low, high)
         low = -high
-    colours: tuple[str, ...] = RISING
-    if signed:
         colours = SIGNED
     # as many steps as a page has
     rgb = ramp(np.round((values - low) / ((high - low) or 1.0) * 255) / 255, colours)

@@ -157,19 +157,15 @@ def called(shape: Any, points: int, faces: int) -> str:
 
 def geometry_of(shape: Any) -> tuple[Any, Any]:
     """Positions, and faces (F, 3) or ``None``, of a shape or of positions alone."""
+    at = shape
     if hasattr(shape, "keys"):
         at = getattr(shape, "pos", None)
-    else:
-        at = shape
     if at is None:
         raise ShapeError("shape must have positions: pos (N, 2) or (N, 3); got a shape without pos")
     at = table(at, "pos", "numbers (N, 2) or (N, 3)", ShapeError)
     if at.ndim != 2:
         raise ShapeError(f"pos must be numbers (N, 2) or (N, 3), got {shown(at)}")
-    if hasattr(shape, "keys"):
-        face = getattr(shape, "face", None)
-    else:
-        face = None
+    face = getattr(shape, "face", None)
     return at, None if face is None else table(face, "face", "integers (3, F)", ShapeError).t()
 
 
@@ -191,10 +187,7 @@ def _truth(shape: Any, color: Any, counts: tuple[int, ...], or_color: bool) -> t
     if or_color:
         names.append("color")
     for name in names:
-        if hasattr(shape, "keys"):
-            values = getattr(shape, name, None)
-        else:
-            values = None
+        values = getattr(shape, name, None)
         if torch.is_tensor(values) and values.ndim and len(values) in counts and len(values) > 1:
             return name, values
     return "", None
@@ -206,10 +199,9 @@ def named(shape: Any, color: str) -> Any:
     Raises:
         ShapeError: If it does not have it.
     """
+    has = []
     if hasattr(shape, "keys"):
         has = list(shape.keys())
-    else:
-        has = []
     if color in has:
         return shape[color]
     words = ", ".join(has) or "positions alone"
@@ -220,10 +212,9 @@ def named(shape: Any, color: str) -> Any:
 
 def _legends(figure: Any, panels: list[Colouring]) -> None:
     """Labels and scales beside the last panels that share them: truth, prediction, error."""
+    shared = [panels]
     if len(panels) > 1:
         shared = [panels[:-1], panels[-1:]]
-    else:
-        shared = [panels]
     axes = list(figure.axes)
     for ax, of in zip(axes[-len(shared) :], shared, strict=True):
         labels(ax, [pair for panel in of for pair in panel.labels])
