@@ -283,10 +283,9 @@ class ShapeInputs:
         local: list[tuple[Tensor, Tensor]],
         name: str,
     ) -> Tensor:
-        element = computed["element"]
-        normals = computed["normals"]
-        if word == "element" and element is not None:
-            return element
+        ready = computed.get(word)
+        if ready is not None:
+            return ready.expand(len(pos), -1)  # composition is that of the whole shape
         if word == "constant":
             return torch.ones(len(pos), 1)
         if word == "position":
@@ -295,11 +294,8 @@ class ShapeInputs:
             # files may have each line in one direction, or in both
             lines = mesh_vertices(shape.edge_index.T, len(pos))
             return lines.in_degree.float()[:, None]
-        composition = computed["composition"]
         if word == "species" and "z" in shape:
             return _elements(shape, len(pos), name)
-        if word == "composition" and composition is not None:
-            return composition.expand(len(pos), -1)
         if word == "distance":
             return pos.norm(dim=1, keepdim=True)
         if word == "log_radius":
@@ -308,8 +304,7 @@ class ShapeInputs:
         if word == "spread":
             return torch.cat([spread for _, spread in local], 1)
         descriptors = computed["local"]
-        if word == "local" and descriptors is not None:
-            return descriptors
+        normals = computed["normals"]
         if word == "shape" and descriptors is not None:
             return shape_descriptors(pos, normals, descriptors).expand(len(pos), -1)
         if word == "upright" and self.upward:
@@ -320,10 +315,7 @@ class ShapeInputs:
             if normals is None:
                 ways = "give normals='pca', or features='normal' for those of the file"
                 raise OptionError(f"features={word!r} needs normals, got none; {ways}")
-            along = (normalize(pos, dim=1) * normals).sum(1, keepdim=True).abs()
-            if word == "normals":
-                return normals
-            return along
+            return (normalize(pos, dim=1) * normals).sum(1, keepdim=True).abs()
         return _property(shape, word, len(pos), name)
 
     def turned(self, data: Data, matrix: Tensor) -> Data:
