@@ -179,14 +179,11 @@ def _values(run: Run, answers: Tensor) -> Tensor:
 
 def _fields(run: Run, answers: Tensor, size: int) -> dict[str, np.ndarray]:
     """Prediction for each point, and its probability."""
-    if run.task.readout == "shape":
-        value = _values(run, answers).expand(size)
-    else:
-        value = _values(run, answers)
+    value = _values(run, answers).expand(size).numpy()
     if not run.task.classes:
-        return {"prediction": value.numpy()}
+        return {"prediction": value}
     return {
-        "prediction": value.numpy().astype(np.min_scalar_type(max(run.values))),
+        "prediction": value.astype(np.min_scalar_type(max(run.values))),
         "probability": answers.amax(-1).float().expand(size).numpy(),
     }
 

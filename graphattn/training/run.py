@@ -320,31 +320,28 @@ class Run(_Stored):
         path = Path(self.start)
         tensors = read_tensors(path / MODEL if path.is_dir() else path)
         state = model.state_dict()
-        shapes = {name: x.shape for name, x in state.items()}
-        fit = {name: x for name, x in tensors.items() if shapes.get(name) == x.shape}
+        sizes = {name: tuple(x.shape) for name, x in state.items()}
+        fit = {name: x for name, x in tensors.items() if sizes.get(name) == tuple(x.shape)}
         new = [name for name in state if name not in fit]
-        sizes = {name: tuple(state[name].shape) for name in new}
         other = [
             f"{name} {sizes[name]}, there {tuple(tensors[name].shape)}"
             for name in new
             if name in tensors
         ]
         if not fit:
-            if other:
-                got = other[0]
-            else:
-                got = f"{len(tensors):,} others"
             raise fault(
                 path,
                 f"parameters of {self.model}",
-                got,
+                [*other, f"{len(tensors):,} others"][0],
                 "the model and the options that it was trained with",
             )
         model.load_state_dict(state | fit)
         rest = [f"{name} {sizes[name]}" for name in new if name not in tensors]
         lines = [f"starts from {path}: {len(fit)} of {len(state)} tensors"]
-        lines += [f"of another size: {'; '.join(other)[:300]}"] if other else []
-        lines += [f"new: {', '.join(rest)[:300]}"] if rest else []
+        if other:
+            lines.append(f"of another size: {'; '.join(other)[:300]}")
+        if rest:
+            lines.append(f"new: {', '.join(rest)[:300]}")
         return model, "\n  ".join(lines + self.unlike_start())
 
     def num_seen_by_start(self, names: list[str]) -> int:
@@ -361,7 +358,7 @@ class Run(_Stored):
             return []
         first = Run.load(self.start)
         words = []
-        pairs = [
+        ours, theirs = (
             {
                 **asdict(one.inputs),
                 **one.options,
@@ -369,17 +366,14 @@ class Run(_Stored):
                 "seed": one.schedule.seed,
             }
             for one in (self, first)
+        )
+        different = [
+            f"{key}={ours.get(key)} ({theirs.get(key)})"
+            for key in ours | theirs
+            if ours.get(key) != theirs.get(key)
         ]
-        keys = [
-            key
-            for key in dict.fromkeys((*pairs[0], *pairs[1]))
-            if pairs[0].get(key) != pairs[1].get(key)
-        ]
-        if keys:
-            words.append(
-                "otherwise than there: "
-                f"{', '.join(f'{k}={pairs[0].get(k)} ({pairs[1].get(k)})' for k in keys)}"
-            )
+        if different:
+            words.append(f"otherwise than there: {', '.join(different)}")
         held_out = [name for part in ("val", "test") for name in self.split[part]]
         num_shared = self.num_seen_by_start(held_out)
         if num_shared:
@@ -403,13 +397,11 @@ class Run(_Stored):
         """
         model = self.new_model()
         path = self.path / MODEL
+        tensors = {}
         if path.is_file():
             tensors = self.state(path)[0]
-        else:
-            if (self.path / CHECKPOINT).is_file():
-                tensors = part(self.state(self.path / CHECKPOINT)[0], "best")
-            else:
-                tensors = {}
+        elif (self.path / CHECKPOINT).is_file():
+            tensors = part(self.state(self.path / CHECKPOINT)[0], "best")
         if not tensors:
             raise fault(self.path, "a trained model", "none yet", "wait for its first epoch")
         fill(model, tensors, path)

@@ -191,9 +191,11 @@ class Best(nn.Module):
         best = "forest"
         scores = {name: task.scores(predictions[name], labels)[task.metric] for name in SHARES}
         for name in SHARES:
-            if not scores[name] > scores[best]:
-                continue
-            if advantage(task, predictions[name], predictions["forest"], labels)[0] > 0:
+            is_higher = scores[name] > scores[best]
+            if (
+                is_higher
+                and advantage(task, predictions[name], predictions["forest"], labels)[0] > 0
+            ):
                 best = name
         self.folds.fill_(folds)
         self.scores.copy_(torch.tensor(list(scores.values())))
@@ -204,10 +206,9 @@ class Best(nn.Module):
 
         A candidate whose answers are not finite has no score.
         """
-        shares = list(SHARES.values())
-        name = list(SHARES)[shares.index(float(self.share))]
-        scores = dict(zip(SHARES, self.scores.tolist(), strict=True))
-        scores = {key: score for key, score in scores.items() if math.isfinite(score)}
+        name = next(key for key, share in SHARES.items() if share == self.share)
+        pairs = zip(SHARES, self.scores.tolist(), strict=True)
+        scores = {key: score for key, score in pairs if math.isfinite(score)}
         others = [score for key, score in scores.items() if key != name]
         margin = None
         if name in scores and others:

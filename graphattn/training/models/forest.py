@@ -1,5 +1,6 @@
 """A random forest on descriptors: local covariances of points, histograms over pairs of points."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -77,37 +78,30 @@ class Forest(nn.Module):
         x, y = (torch.cat(parts) for parts in zip(*pairs, strict=True))
         if task.classes:
             rows = (y >= 0).nonzero().flatten()
+            target = y
+            kind = partial(RandomForestClassifier, max_features="sqrt")
         else:
             rows = torch.arange(len(y))
+            target = (y.double() - task.mean) / task.deviation
+            kind = partial(RandomForestRegressor, max_features=1 / 3)
         if len(rows) > _MOST:
             rows = rows[
                 torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:_MOST]
             ]
-        if task.classes:
-            kind = RandomForestClassifier
-        else:
-            kind = RandomForestRegressor
         if self.readout == "shape":
             leaf = 1
         else:
             leaf = 3
-        options = {
-            "max_features": "sqrt" if task.classes else 1 / 3,
-            "n_jobs": torch.get_num_threads(),
-        }
-        forest = kind(self.trees, min_samples_leaf=leaf, random_state=seed, **options)
-        if task.classes:
-            target = y[rows]
-        else:
-            target = (y[rows].double() - task.mean) / task.deviation
-        forest.fit(x[rows].numpy(), target.numpy())
+        threads = torch.get_num_threads()
+        forest = kind(self.trees, min_samples_leaf=leaf, random_state=seed, n_jobs=threads)
+        forest.fit(x[rows].numpy(), target[rows].numpy())
         first = 0
         parts: dict[str, list[Tensor]] = {name: [] for name, _ in self.named_buffers()}
+        columns: Any = slice(None)
         if task.classes:
             columns = torch.as_tensor(forest.classes_).long()
-        else:
-            columns = torch.zeros(1, dtype=torch.long)
-        for tree in (one.tree_ for one in forest.estimators_):
+        for estimator in forest.estimators_:
+            tree = estimator.tree_
             leaf_at = torch.from_numpy(tree.children_left) < 0
             nodes = torch.arange(first, first + len(leaf_at))
             for name in ("left", "right"):
