@@ -1,5 +1,7 @@
 """The spectral gap: how fast uniform attention on a graph makes all nodes alike."""
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -87,23 +89,16 @@ def _by_arpack(graph: AttentionGraph) -> np.ndarray:
     restarts = _WORK // once
     subject = f"spectral_gap of {graph.name}"
     refuse_over(_FEWEST * once, subject, "ask a smaller size", _WORK, "operations")
-    symmetric = graph.is_symmetric
-    # a symmetric matrix with the same eigenvalues
-    if symmetric:
-        scale = np.sqrt(degree)
-    else:
-        scale = degree
+    find = eigs
+    of_source: Any = 1.0
+    of_target = degree
+    if graph.is_symmetric:  # a symmetric matrix with the same eigenvalues
+        find = eigsh
+        of_source = of_target = np.sqrt(degree)
 
     def step(x: np.ndarray) -> np.ndarray:
-        x = x.reshape(-1)
-        if symmetric:
-            return summed(x / scale) / scale
-        return summed(x) / scale
+        return summed(x.reshape(-1) / of_source) / of_target
 
-    if symmetric:
-        find = eigsh
-    else:
-        find = eigs
     matrix = LinearOperator((n, n), matvec=step, dtype=np.float64)
     return two_eigenvalues(find, matrix, subject, restarts, which="LM", ncv=_VECTORS)[0]
 
