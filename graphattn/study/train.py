@@ -82,7 +82,7 @@ def scaled(data: Data, dtype: torch.dtype = torch.float32) -> Tensor | None:
 
 
 def loss_of(logits: Tensor, answers: Tensor) -> Tensor:
-    """Mean loss of answers: cross-entropy in nats, of labels their mean; of values squared error."""
+    """Mean loss of answers: cross-entropy in nats, of values squared error."""
     if answers.dtype == torch.int64:
         return nn.functional.cross_entropy(logits, answers)
     numbers = answers.to(logits.dtype)

@@ -1,9 +1,9 @@
 """A network and a forest beside it: the better one answers, or both.
 
-The choice is made on the validation part alone, and is kept with the parameters; of few whole
-shapes on folds, each answered by a network and a forest that have not seen it. It is the forest
-unless another is better there by more than chance explains: the epoch of the network was chosen by
-the validation part, and of eight scans it is often one.
+The choice is made on the validation part alone, and is kept with the parameters. There it is the
+forest unless another is better by more than chance explains: the epoch of the network was chosen by
+that part, and of eight scans it is often one. Few whole shapes are answered across folds instead,
+each by a network and a forest that have not seen it, and the highest score answers.
 """
 
 import math
@@ -179,8 +179,9 @@ class Best(nn.Module):
     ) -> None:
         """Answer from now on as the best of the forest and those that are better than it.
 
-        A candidate is better if the 95 % interval of :func:`advantage` on some shapes with labels
-        lies above 0.
+        Across folds, each of whose answers is of a model that has not seen the shape, a higher
+        score is better. On a validation part, which has chosen the network's epoch and may be one
+        scan, the 95 % interval of :func:`advantage` must lie above 0.
 
         Args:
             task: The learned task.
@@ -191,11 +192,9 @@ class Best(nn.Module):
         best = "forest"
         scores = {name: task.scores(predictions[name], labels)[task.metric] for name in SHARES}
         for name in SHARES:
-            is_higher = scores[name] > scores[best]
-            if (
-                is_higher
-                and advantage(task, predictions[name], predictions["forest"], labels)[0] > 0
-            ):
+            if not scores[name] > scores[best]:
+                continue
+            if folds or advantage(task, predictions[name], predictions["forest"], labels)[0] > 0:
                 best = name
         self.folds.fill_(folds)
         self.scores.copy_(torch.tensor(list(scores.values())))

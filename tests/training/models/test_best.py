@@ -108,14 +108,14 @@ def test_a_network_and_a_forest_learn_what_a_linear_model_of_elements_leaves():
     assert float((task.answers(model(batch.x, shape)) - y).abs().max()) < 0.1
 
 
-def candidates(y, wrong):
+def candidates(y, wrong, folds=0):
     """The choice of a Best among candidates that err on the points that ``wrong`` lists."""
     predictions = {}
     for name in SHARES:
         predictions[name] = y.clone()
         predictions[name][wrong[name]] = 1 - y[wrong[name]]
     model = Best(3, 2, widths=(8, 8))
-    model.choose(TASKS["segment"]("node", ("ground", "roof")), predictions, y)
+    model.choose(TASKS["segment"]("node", ("ground", "roof")), predictions, y, folds)
     return model.choice()
 
 
@@ -159,6 +159,15 @@ def test_a_candidate_that_is_better_by_chance_leaves_the_answer_to_the_forest():
     )
     spread = wrong | {"forest": list(range(0, 200, 20))}
     assert candidates(y, spread)["name"] == "mean"
+
+
+def test_across_folds_the_highest_score_answers():
+    y = torch.arange(200) % 2
+    wrong = {"forest": list(range(10)), "mean": list(range(9)), "network": list(range(11))}
+    choice = candidates(y, wrong, folds=4)
+    assert choice["name"] == "mean"
+    assert choice_in_words(choice).startswith("the mean answers, by a margin of 0.0")
+    assert candidates(y, wrong | {"mean": wrong["forest"]}, folds=4)["name"] == "forest"
 
 
 def test_the_interval_of_an_advantage_is_the_t_interval_where_answers_are_few():
