@@ -78,9 +78,9 @@ class Task(ABC):
     def answers(self, output: Tensor) -> Tensor:
         """Probabilities (..., K) of an output on the CPU, or numbers (...,) in float64."""
 
-    @abstractmethod
     def predictions(self, answers: Tensor) -> Tensor:
         """Classes int64 (...,), or numbers."""
+        return answers
 
     @abstractmethod
     def error(self, prediction: Tensor, y: Tensor) -> Tensor:
@@ -162,16 +162,13 @@ class Classify(_Classes):
         table = self.confusion(prediction, y)
         num_shapes = int(table.sum())
         right = int(table.diagonal().sum())
-        record = {
+        interval = binomtest(right, num_shapes).proportion_ci(method="wilson")
+        return {
             "accuracy": right / num_shapes,
             "right": right,
             "shapes": num_shapes,
             "confusion": table.tolist(),
-        }
-        return record | {
-            "interval": list(
-                map(float, binomtest(right, num_shapes).proportion_ci(method="wilson"))
-            )
+            "interval": list(map(float, interval)),
         }
 
     def each(self, predictions: list[Tensor], labels: list[Tensor]) -> Tensor:
@@ -192,31 +189,25 @@ class Segment(_Classes):
     readouts, kept_by_metric = ("node",), True
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        num_labels = (y >= 0).sum().clamp(min=1)
-        return (
-            cross_entropy(output, y, self.weight(output), ignore_index=-1, reduction="sum")
-            / num_labels
-        )
+        total = cross_entropy(output, y, self.weight(output), ignore_index=-1, reduction="sum")
+        return total / (y >= 0).sum().clamp(min=1)
 
     def mass(self, y: Tensor, output: Tensor) -> Tensor:
         return (y >= 0).sum().to(output.dtype)
 
     def scores(self, prediction: Tensor, y: Tensor) -> dict[str, Any]:
         table = self.confusion(prediction, y)
-        union = table.sum(0) + table.sum(1) - table.diagonal()
         right = table.diagonal()
+        union = table.sum(0) + table.sum(1) - right
         iou = [float(r) / float(b) if b else None for r, b in zip(right, union, strict=True)]
         present_iou = [value for value in iou if value is not None]
-        iou_by_class = dict(zip(self.classes, iou, strict=True))
-        share = float(right.sum()) / max(1, int(table.sum()))
-        label_counts = dict(zip(self.classes, table.sum(1).tolist(), strict=True))
-        mean = sum(present_iou) / max(1, len(present_iou))
+        num_labels = int(table.sum())
         return {
-            "miou": mean,
-            "accuracy": share,
-            "points": int(table.sum()),
-            "iou": iou_by_class,
-            "labels": label_counts,
+            "miou": sum(present_iou) / max(1, len(present_iou)),
+            "accuracy": float(right.sum()) / max(1, num_labels),
+            "points": num_labels,
+            "iou": dict(zip(self.classes, iou, strict=True)),
+            "labels": dict(zip(self.classes, table.sum(1).tolist(), strict=True)),
         }
 
     def by_class(self, scores: dict[str, Any], present: Collection[str]) -> list[str]:
@@ -228,7 +219,7 @@ class Segment(_Classes):
         ]
         absent = [name for name, iou in scores["iou"].items() if iou is None and name in present]
         if absent:
-            return [*lines, f"not there: {', '.join(absent)}"]
+            lines.append(f"not there: {', '.join(absent)}")
         return lines
 
     def in_words(self, scores: dict[str, Any]) -> str:
@@ -250,21 +241,13 @@ class Regress(Task):
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         # as large as float32 has them
-        if y.device.type == "mps":
-            exact = y
-        else:
-            exact = y.double()
-        return (
-            (output[..., 0] - ((exact - self.mean) / self.deviation).to(output.dtype))
-            .square()
-            .mean()
-        )
+        if y.device.type != "mps":
+            y = y.double()
+        target = ((y - self.mean) / self.deviation).to(output.dtype)
+        return (output[..., 0] - target).square().mean()
 
     def answers(self, output: Tensor) -> Tensor:
         return output[..., 0].double() * self.deviation + self.mean
-
-    def predictions(self, answers: Tensor) -> Tensor:
-        return answers
 
     def error(self, prediction: Tensor, y: Tensor) -> Tensor:
         return (prediction - y).abs().mean()
@@ -309,9 +292,6 @@ class Simulate(Task):
 
     def answers(self, output: Tensor) -> Tensor:
         return output
-
-    def predictions(self, answers: Tensor) -> Tensor:
-        return answers
 
     def error(self, prediction: Tensor, y: Tensor) -> Tensor:
         return torch.tensor(1 - self.scores(prediction, y)["skill"])
