@@ -61,33 +61,28 @@ def control_of(run: Run, name: str, shapes: Any) -> Run:
         return replace(base, model=name, start="", options=options, inputs=inputs)
     preset = MODELS[name]
     derived_features: tuple[str, ...] = (*OF_ATOMS, "log_radius")
+    normals = "none"
     if name == "forest":
         derived_features += ("above_ground", "element")
+        normals = run_inputs.normals
+        if normals == "none":
+            normals = "pca"
     properties = tuple(
         word for word in run_inputs.features if word in shapes[0] or word in derived_features
     )
     words = (*preset.of_nodes.features, *properties)
-    if name == "forest":
-        usual = "pca"
-    else:
-        usual = "none"
-    if name == "forest" and run_inputs.normals != "none":
-        normals = run_inputs.normals
-    else:
-        normals = usual
     settings = {
         name: getattr(run_inputs, name)
         for name in ("scale", "sample", "elements", "upward", "grid", "block")
     }
     inputs = ShapeInputs(tuple(dict.fromkeys(words)), normals, **settings)
-    schedule = replace(run.schedule, shard=False)
-    new = replace(
+    return replace(
         base,
         model=name,
         start="",
         options={},
         inputs=inputs,
         augment=preset.augment,
-        schedule=schedule,
+        schedule=replace(run.schedule, shard=False),
+        features=prepared(inputs, shapes, [0])[0].x.shape[1],
     )
-    return replace(new, features=prepared(new.inputs, shapes, [0])[0].x.shape[1])
