@@ -1,6 +1,5 @@
 """Scores of a trained model on shapes with labels."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,7 +35,8 @@ def evaluated(
     task = run.task
     answers = votes_of(model, run, shapes, numbers, votes, like)
     labels = [shapes.labels[number] for number in numbers]
-    scores = task.scores(task.predictions(torch.cat(answers)), torch.cat(labels))
+    truth = torch.cat(labels)
+    scores = task.scores(task.predictions(torch.cat(answers)), truth)
     names = [shapes.name(number) for number in numbers]
     data = Prepared(shapes, numbers, run.inputs)
     choice: dict[str, Any] = {}
@@ -45,7 +45,7 @@ def evaluated(
         if task.readout == "shape":
             predictions = model.predictions(task, data, run.schedule)
             choice["scores"] = {
-                name: task.scores(predicted, torch.cat(labels))[task.metric]
+                name: task.scores(predicted, truth)[task.metric]
                 for name, predicted in predictions.items()
             }
     return Evaluation(task, part, scores, names, data, answers, labels, choice=choice)
@@ -64,8 +64,10 @@ def votes_of(
 
     ``first`` is the data of the first vote, if it is there.
     """
-    total: list[Tensor] = []
-    for vote in range(whole(votes, "votes", 1) if run.inputs.grid else 1):
+    if not run.inputs.grid:
+        votes = 1
+    total: list[Any] = [0] * len(numbers)
+    for vote in range(whole(votes, "votes", 1)):
         if first is not None and not vote:
             data = first
         else:
@@ -74,13 +76,8 @@ def votes_of(
         answers = answers_of(model, run.task, data, run.schedule)[0]
         if isinstance(data.folder, Scenes):
             answers = data.folder.stitched(answers)
-        if not total:
-            total = answers
-        else:
-            total = [one + more for one, more in zip(total, answers, strict=True)]
-    if votes > 1 and run.inputs.grid:
-        return [one / votes for one in total]
-    return total
+        total = [one + more for one, more in zip(total, answers, strict=True)]
+    return [one / votes for one in total]
 
 
 def evaluate(
@@ -100,11 +97,7 @@ def evaluate(
             run's own folder has changed since, and is not named.
     """
     trained_run = Run.load(run).here()
-    if folder is None:
-        root = trained_run.folder
-    else:
-        root = Path(folder)
-    shapes = trained_run.read_folder(root)
+    shapes = trained_run.read_folder(trained_run.folder if folder is None else folder)
     check_labels(shapes, trained_run.task.readout, trained_run.inputs.elements)
     if folder is None:
         same_files(shapes, trained_run.files)
@@ -114,7 +107,7 @@ def evaluate(
     if not simulates:
         numbers = labelled(shapes, numbers)
     if digests(shapes) == trained_run.files:
-        part = next(name for name in ("test", "val", "train") if trained_run.split[name])
+        part = trained_run.measured_part
         numbers = [i for i in numbers if shapes.name(i) in set(trained_run.split[part])]
     else:
         ranges = load_ranges(trained_run.path)
@@ -122,8 +115,7 @@ def evaluate(
             data = Prepared(shapes, numbers, trained_run.inputs)
         else:
             data = prepared(trained_run.inputs, shapes, numbers)
-        differences = {data.name(i): unlike(ranges, data, i) for i in range(len(data))}
-        warn_of(differences)
+        warn_of({data.name(i): unlike(ranges, data, i) for i in range(len(data))})
     control_paths = {
         name: trained_run.path / name
         for name in trained_run.control

@@ -113,7 +113,7 @@ def _trained(
         across = across and not finish
         model = _with_choice(model, run, shapes, unchanged, val, tell, team, across)
     team.first_does(lambda: run.save_model(model), unless=run.path / MODEL)
-    where = next(name for name in reversed(PARTS) if parts[name])
+    where = run.measured_part
     return evaluated(model, run, shapes, parts[where], where, like=train), history
 
 

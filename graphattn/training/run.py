@@ -134,15 +134,12 @@ class Run(_Stored):
         """
         if self.inputs.simulation is not None:
             return TrajectoryFolder(folder, self.inputs.simulation.window.forcing)
-        task = self.task
-        label = self.label or None
-        classes = task.classes or None
         try:
             return ShapeFolder(
                 folder,
-                task=task.name,
-                classes=classes,
-                label=label,
+                task=self.task.name,
+                classes=self.task.classes or None,
+                label=self.label or None,
                 ignore=self.ignore,
                 depths=self.depths,
             )
@@ -152,6 +149,11 @@ class Run(_Stored):
                 has = f"the property {self.label} in each file"
             fix = f"{has}, as in training; graphattn predict needs no labels"
             raise LabelError(f"{error.found}. Try: {fix}.", error.found) from None
+
+    @property
+    def measured_part(self) -> str:
+        """The part that scores are measured on: "test", or else the last that has shapes."""
+        return next(name for name in reversed(PARTS) if self.split[name])
 
     @property
     def values(self) -> list[int]:

@@ -105,8 +105,8 @@ def _second(matrix: Any, degree: np.ndarray, name: str) -> tuple[float, np.ndarr
     else:
         subject = f"conductance of {name}"
         values, vectors = two_eigenvalues(eigsh, scaled, subject, _RESTARTS, which="LA", ncv=40)
-    order = np.argsort(values)
-    return max(0.0, 1 - float(values[order[-2]])), vectors[:, order[-2]] / np.sqrt(degree)
+    second = np.argsort(values)[-2]
+    return max(0.0, 1 - float(values[second])), vectors[:, second] / np.sqrt(degree)
 
 
 def _of_all_cuts(dense: np.ndarray, degree: np.ndarray) -> tuple[float, np.ndarray]:
