@@ -87,7 +87,8 @@ def load(
 
     Returns:
         A :class:`~graphattn.shapes.Shape`, which is a ``Data``: ``pos`` (N, 3) in the units of the
-        file, or (N, 2) of columns x, y alone, ``face`` (3, F) int64, polygons cut into fans of triangles; where the file has them
+        file, or (N, 2) of columns x, y alone, ``face`` (3, F) int64, polygons cut into fans of
+        triangles; where the file has them
         ``normal`` (N, 3), ``color`` (N, 3) from 0 to 1, ``uv`` (N, 2) from the lower left, ``y``
         (N,) of a property ``label``; every other property under its own name, those of faces as
         ``face_...`` (texture coordinates of corners are cut like the polygons); columns without
