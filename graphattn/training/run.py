@@ -415,7 +415,7 @@ class Run(_Stored):
             one_of(part_of_best, "model", tuple(SHARES))
             if part_of_best not in model.candidates:
                 raise OptionError(
-                    f"model={part_of_best!r} is for a run whose trees are grown, which they are after "
+                    f"model={part_of_best!r} is for a run whose trees are grown, as they are after "
                     f"its epochs; got {self.path} with {self.unfinished} trained; --resume it"
                 )
             model.answer_as(part_of_best)

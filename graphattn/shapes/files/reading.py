@@ -176,7 +176,7 @@ def load_frames(
 
 
 def warn_of(doubts: list[tuple[str, str]], noun: str) -> None:
-    """Warn in one line of the first doubt, with its file, and of how many files or frames have one."""
+    """Warn in one line of the first doubt, with its file, and of how many files have one."""
     lines = [f"{file}: {doubt}" for file, doubt in doubts if doubt]
     if not lines:
         return

@@ -27,10 +27,10 @@ ENDINGS = (".xyz", ".pts", ".txt", ".csv", ".asc")
     *ENDINGS,
     contents=Contents(
         read="columns by their names; lines along `order`, in each `curve`, back where `closed`",
-        noted="columns without names, which are `x`; points of .xyz that are not finite; a last point "
-        "that repeats the first of a closed curve; edges without length, which are warned of",
-        refused="texts, empty cells, rows of another length, grids of heights; an `order` twice in a "
-        "curve, `closed` that is neither 0 nor 1 throughout",
+        noted="columns without names, which are `x`; points of .xyz that are not finite; a last "
+        "point that repeats the first of a closed curve; edges without length, which are warned of",
+        refused="texts, empty cells, rows of another length, grids of heights; an `order` twice "
+        "in a curve, `closed` that is neither 0 nor 1 throughout",
     ),
 )
 def read_text(path: PathLike, allow_nonfinite: bool, max_bytes: int, columns: str = "") -> Raw:

@@ -328,7 +328,7 @@ def augment_of(model: str, inputs: ShapeInputs, options: Options) -> tuple[str, 
         )
     if "drop" in words and "composition" in inputs.features:
         raise OptionError(
-            f"augment must leave atoms that composition counts, got {', '.join(words)}; leave it out "
-            "of features, or drop out of augment"
+            f"augment must leave atoms that composition counts, got {', '.join(words)}; leave it "
+            "out of features, or drop out of augment"
         )
     return words

@@ -32,7 +32,7 @@ _PARTS = {"FeatureCollection": "features", "GeometryCollection": "geometries"}
     ".geojson",
     contents=Contents(
         read="lines and rings of polygons as edges, points; heights; `curve`, the number of each",
-        noted="degrees, which positions are by the format, and are warned of where x is stretched or "
+        noted="degrees, which positions are by the format, with a warning where x is stretched or "
         "they are none; properties of features",
         refused="other types, positions of other than 2 or 3 numbers, rings that are open",
     ),
