@@ -343,12 +343,14 @@ class ShapeFolder(Dataset):
         for at in numbers:
             rows = self._surveys[at].properties
             kinds[at] = {name: rows[name] for name in rows.keys() - _SEAMS}
-        count = Counter(tuple(sorted(kind.items())) for kind in kinds.values())
-        usual = max(numbers, key=lambda at: count[tuple(sorted(kinds[at].items()))])
+        keys = {at: frozenset(kind.items()) for at, kind in kinds.items()}
+        count = Counter(keys.values())
+        usual = max(numbers, key=lambda at: count[keys[at]])
         most = kinds[usual]
         for at, kind in kinds.items():
             for name in sorted(kind.keys() | most.keys()):
-                is_needed = ending or name in _STRUCTURE or {name} <= kind.keys() & most.keys()
+                is_common = name in kind and name in most
+                is_needed = ending or name in _STRUCTURE or is_common
                 if is_needed and kind.get(name) != most.get(name):
                     got = f"others: {self._surveys[at].points:,} points {_have(kind, name)}"
                     raise fault(

@@ -97,7 +97,10 @@ def evaluate(
             run's own folder has changed since, and is not named.
     """
     trained_run = Run.load(run).here()
-    shapes = trained_run.read_folder(trained_run.folder if folder is None else folder)
+    root: PathLike = trained_run.folder
+    if folder is not None:
+        root = folder
+    shapes = trained_run.read_folder(root)
     check_labels(shapes, trained_run.task.readout, trained_run.inputs.elements)
     if folder is None:
         same_files(shapes, trained_run.files)

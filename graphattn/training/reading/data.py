@@ -24,6 +24,7 @@ from ...shapes import (
 from ...shapes.seeded import seeded
 from .elements import count_of
 from .inputs import ShapeInputs
+from .placing import radius_of
 
 #: Changes of a shape in training. Those that are rigid leave its graphs as they are.
 RIGID: dict[str, Callable[[], Any]] = {"rotation": RandomRotation, "mirror": RandomMirror}
@@ -104,7 +105,7 @@ class Prepared(Dataset):
             if self.others.transforms:
                 # jitter and the like are in units of the radius
                 shape = self.folder[number]
-                radius = (shape.pos - shape.pos.mean(0)).norm(dim=1).max().clamp(min=1e-30)
+                radius = radius_of(shape.pos).clamp(min=1e-30)
                 shape.pos = shape.pos / radius
                 shape = self.others(shape)
                 shape.pos = shape.pos * radius

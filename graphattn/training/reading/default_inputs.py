@@ -16,6 +16,7 @@ from ..options import Options
 from ..tasks import Task
 from .data import OTHERS, RIGID
 from .inputs import OF_ATOMS, ShapeInputs, check_sample, recipes_in
+from .placing import radius_of
 from .scenes import AXES, CELLS, MANY, grid_of
 
 _SAMPLE = 512  # points drawn of a shape that has one answer
@@ -156,10 +157,8 @@ def _of_files(
     scale = 0.0
     if task.name == "regress":  # numbers may depend on the size of a shape
         # median radius of some 100 shapes; 1 if it is 0
-        radii = []
-        for number in range(0, len(shapes), max(1, len(shapes) // 100)):
-            pos = shapes[number].pos
-            radii.append(float((pos - pos.mean(0)).norm(dim=1).max()))
+        some = range(0, len(shapes), max(1, len(shapes) // 100))
+        radii = [float(radius_of(shapes[number].pos)) for number in some]
         scale = float(median(radii)) or 1.0
     return replace(
         inputs, features=features, signals=signals, normals=normals, sample=sample, scale=scale

@@ -24,7 +24,7 @@ from ...pyg import Data
 from ...shapes.folder import plain_name
 from ...shapes.shape import LATTICE
 from .levels import on_icosphere, redrawn, with_cells
-from .placing import placed, sampled
+from .placing import placed, radius_of, sampled
 from .simulations import Simulation
 
 _FINE, _COARSE = 10, 20  # neighbours that normals and spreads are made of
@@ -299,8 +299,7 @@ class ShapeInputs:
         if word == "distance":
             return pos.norm(dim=1, keepdim=True)
         if word == "log_radius":
-            radius = (shape.pos - shape.pos.mean(0)).norm(dim=1).max()
-            return radius.clamp(min=1e-30).log().float().expand(len(pos), 1)
+            return radius_of(shape.pos).clamp(min=1e-30).log().float().expand(len(pos), 1)
         if word == "spread":
             return torch.cat([spread for _, spread in local], 1)
         descriptors = computed["local"]

@@ -12,6 +12,11 @@ from ...shapes.files.curves.lines import is_motion, over_time
 from ...shapes.seeded import seeded
 
 
+def radius_of(pos: Tensor) -> Tensor:
+    """The largest distance of positions (N, d) from their mean."""
+    return (pos - pos.mean(0)).norm(dim=1).max()
+
+
 def placed(pos: Tensor, scale: float, name: str) -> Tensor:
     """Positions (N, 3) from their mean in units of ``scale``, or of the largest distance from it.
 

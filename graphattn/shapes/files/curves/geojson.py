@@ -67,11 +67,11 @@ def read_geojson(path: PathLike, allow_nonfinite: bool, max_bytes: int) -> Raw:
     ends = np.concatenate([np.zeros((0, 2), np.int64), *lines]).T
     number = np.repeat(np.arange(len(curves)), [len(place) for place in curves])
     points = {"pos": np.concatenate(curves), "curve": number}
-    place = np.abs(points["pos"][:, :2])
-    stretch = 1 / np.cos(np.radians(place[:, 1].mean()))
+    degrees = np.abs(points["pos"][:, :2])
+    stretch = 1 / np.cos(np.radians(degrees[:, 1].mean()))
     notes = ["x, y are longitude and latitude in degrees, as the format has them"]
     doubt = ""
-    if (place > _DEGREES).any():
+    if (degrees > _DEGREES).any():
         notes = []
         doubt = (
             "x, y are beyond 180, 90, and so not in degrees of WGS 84, as the format has them (RFC "
